@@ -1,0 +1,32 @@
+//! Words, laws, traits and the client of lockkeeper.
+
+pub mod limits;
+
+mod claim;
+mod error;
+mod intent;
+mod key;
+mod mode;
+mod prepare;
+mod ranges;
+mod session;
+mod store;
+mod token;
+
+pub use claim::{Claim, Want};
+pub use error::{Error, ErrorKind, Operation};
+pub use intent::{Intent, IntentError, Registered};
+pub use key::{KeyError, LockKey, LockPath};
+pub use mode::Mode;
+pub use prepare::{PrepareError, prepare};
+pub use ranges::{Ranges, RangesError};
+pub use session::{Grant, IdError, Label, LabelError, Life, OwnerId, SessionId};
+pub use store::{
+    Acquire, Acquired, Adopt, Adoption, Busy, Changed, ClaimStore, End, Filter, Holder, Info,
+    Inspect, IntentChange, LockBackend, Opened, Page, Record, Refused, Renewal, Renewed,
+    SessionState, SessionStore, Survives, Sweep, Swept, Wakeups,
+};
+pub use token::{FencingToken, TokenError};
+
+/// What a store answers, or why it did not.
+pub type Result<T> = std::result::Result<T, Error>;

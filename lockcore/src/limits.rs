@@ -1,0 +1,30 @@
+//! Every bound of the library, in one place; each is tested on both sides.
+
+use std::time::Duration;
+
+/// Longest [`LockKey`](crate::LockKey), in bytes of UTF-8.
+pub const MAX_KEY_BYTES: usize = 1_024;
+/// Most components of a [`LockPath`](crate::LockPath).
+pub const MAX_PATH_COMPONENTS: usize = 64;
+/// Most claims of one acquisition, counted before duplicates are merged.
+pub const MAX_KEYS: usize = 1_000_000;
+/// Most bytes of keys of one acquisition, counted before duplicates are merged.
+pub const MAX_KEYS_BYTES: usize = 64 * 1024 * 1024;
+/// Largest payload of an [`Intent`](crate::Intent), in bytes.
+pub const MAX_INTENT_BYTES: usize = 64 * 1024;
+/// Longest [`Label`](crate::Label), in bytes of UTF-8.
+pub const MAX_LABEL_BYTES: usize = 256;
+/// Shortest time to live of a session; a store may need more.
+pub const MIN_TTL: Duration = Duration::from_secs(1);
+/// Longest time to live of a session.
+pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// Time to live of a session unless the program chooses another.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+/// Least time between a guard's deadline and the end of its lease by the store's time.
+pub const MIN_MARGIN: Duration = Duration::from_millis(250);
+/// Most refused claims that a [`Busy`](crate::Busy) names, and most holders that it names for each.
+pub const MAX_LISTED: usize = 16;
+/// Ranges of [over](crate::Ranges) numbers above which new attempts go to a fresh session.
+pub const MAX_OVER_RANGES: usize = 1_000;
+/// How long the record of a dead session without an intent is kept, so that a late `open` of its id is refused.
+pub const TOMBSTONE_KEPT: Duration = MAX_TTL;

@@ -1,0 +1,253 @@
+//! The liveness of a process, and who names what: [`SessionId`], [`Grant`], [`OwnerId`], [`Label`], [`Life`].
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::limits::MAX_LABEL_BYTES;
+
+/// The random 128-bit name of a session, 32 lower-case hexadecimal digits as text.
+///
+/// A session is the liveness of one process in the store: time lives only in its record, and one write renews every
+/// lock of it. An id is used once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(u128);
+
+impl SessionId {
+    /// A session id from its number.
+    #[must_use]
+    pub const fn new(number: u128) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for SessionId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() != 32 || !text.bytes().all(hex) {
+            return Err(IdError);
+        }
+        u128::from_str_radix(text, 16)
+            .map(Self)
+            .map_err(|_| IdError)
+    }
+}
+
+/// The name of one request for one step: `<session>/<number>`, the number rising, chosen before any I/O.
+///
+/// Sending a request again under its grant is safe. After a refusal, an undo or a release a grant is never acquired
+/// again: every further request is a new one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Grant {
+    /// The session that asks.
+    pub session: SessionId,
+    /// The number of the request in that session, from 1.
+    pub n: u64,
+}
+
+/// Who may re-enter: `<session>/<number>`, always of the session of its grants. The book's `process_id`.
+///
+/// A field of a holder, never its name: two holders of one owner are each released by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerId {
+    /// The session of the owner and of all its grants.
+    pub session: SessionId,
+    /// The number of the owner in that session, from 1.
+    pub m: u64,
+}
+
+macro_rules! numbered {
+    ($name:ident, $number:ident) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}/{}", self.session, self.$number)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                let (session, number) = text.split_once('/').ok_or(IdError)?;
+                Ok(Self {
+                    session: session.parse()?,
+                    $number: decimal(number).ok_or(IdError)?,
+                })
+            }
+        }
+    };
+}
+
+numbered!(Grant, n);
+numbered!(OwnerId, m);
+
+/// A decimal number in its one spelling: no sign, no blanks, no leading zeros.
+pub(crate) fn decimal(text: &str) -> Option<u64> {
+    let plain =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
+
+/// The text is no session id (32 lower-case hexadecimal digits), or no grant or owner (`<session id>/<number>`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a session id of 32 lower-case hexadecimal digits, alone or followed by '/' and a number"
+)]
+pub struct IdError;
+
+/// What a person reads about a session: host, process id and program by default. At most 256 bytes of UTF-8 without
+/// control characters; it may be empty.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// Takes a text as a label, and changes nothing in it.
+    ///
+    /// # Errors
+    ///
+    /// A text of more than 256 bytes, or with a control character.
+    pub fn parse(text: impl AsRef<str>) -> Result<Self, LabelError> {
+        let text = text.as_ref();
+        if text.len() > MAX_LABEL_BYTES {
+            return Err(LabelError::TooLong { bytes: text.len() });
+        }
+        if text.chars().any(char::is_control) {
+            return Err(LabelError::ControlCharacter);
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The label as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text is no label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabelError {
+    /// More than 256 bytes.
+    #[error("a label has at most {MAX_LABEL_BYTES} bytes, this one has {bytes}: shorten it")]
+    TooLong {
+        /// Bytes of the text.
+        bytes: usize,
+    },
+    /// A control character.
+    #[error("a label has no control characters: remove them")]
+    ControlCharacter,
+}
+
+/// The state of a session. Living becomes abandoned or dead, abandoned becomes dead, and nothing goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Life {
+    /// Its holders count, unless their number is over.
+    Living,
+    /// Dead with an unsettled intent: its holders count, unless their number is over, until the intent is settled or
+    /// discarded.
+    Abandoned,
+    /// None of its holders counts.
+    Dead,
+}
+
+impl Life {
+    /// Whether holders of such a session count, unless their number is over.
+    #[must_use]
+    pub const fn counts(self) -> bool {
+        !matches!(self, Life::Dead)
+    }
+
+    /// The name of the state, as stored and printed.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Life::Living => "living",
+            Life::Abandoned => "abandoned",
+            Life::Dead => "dead",
+        }
+    }
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_one_spelling() {
+        let session = SessionId::new(0xabc);
+        let text = session.to_string();
+        assert_eq!(text.parse::<SessionId>(), Ok(session));
+        for bad in [
+            "",
+            "abc",
+            &text.to_uppercase(),
+            &format!("+{}", &text[1..]),
+            &format!("{text}0"),
+        ] {
+            assert_eq!(bad.parse::<SessionId>(), Err(IdError), "{bad:?}");
+        }
+        let grant = Grant { session, n: 7 };
+        assert_eq!(grant.to_string().parse::<Grant>(), Ok(grant));
+        for bad in [
+            format!("{text}/"),
+            format!("{text}/07"),
+            format!("{text}/+7"),
+            format!("{text}/7/"),
+            text,
+        ] {
+            assert_eq!(bad.parse::<Grant>(), Err(IdError), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn label_bounds_on_both_sides() {
+        assert!(Label::parse("").is_ok());
+        assert!(Label::parse("x".repeat(MAX_LABEL_BYTES)).is_ok());
+        assert_eq!(
+            Label::parse("x".repeat(MAX_LABEL_BYTES + 1)),
+            Err(LabelError::TooLong {
+                bytes: MAX_LABEL_BYTES + 1
+            })
+        );
+        assert_eq!(Label::parse("a\tb"), Err(LabelError::ControlCharacter));
+    }
+}

@@ -1,0 +1,70 @@
+//! [`LockBackend`]: a whole store.
+
+use std::time::Duration;
+
+use crate::store::{ClaimStore, Inspect, SessionStore, Wakeups};
+
+/// A store of locks: [`SessionStore`], [`ClaimStore`], [`Wakeups`] and [`Inspect`] for one namespace.
+///
+/// Its laws are those of its parts; the public suite `lockcore-conformance` checks them all. Creating the namespace is
+/// the constructor's business.
+pub trait LockBackend: SessionStore + ClaimStore + Wakeups + Inspect {
+    /// What the client and the operator have to know about the store.
+    fn info(&self) -> Info;
+}
+
+/// What a store is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// The backend's name, one lower-case word.
+    pub name: &'static str,
+    /// Whose clock decides that a session is due, in a few words.
+    pub clock: &'static str,
+    /// Most keys of a step; a claim counts one and its distinct ancestors. A single claim may count more.
+    pub keys_per_step: usize,
+    /// A step is taken in one atomic action.
+    pub atomic: bool,
+    /// Watches are pushed by the store. Without, whoever waits looks at the store again and again.
+    pub push: bool,
+    /// Shortest TTL of a session.
+    pub min_ttl: Duration,
+    /// Longest TTL of a session.
+    pub max_ttl: Duration,
+    /// What acknowledged grants survive, as the store is configured.
+    pub survives: Survives,
+}
+
+impl Info {
+    /// What is true of most stores: 1,000 keys per step, atomic, pushed, a TTL from 1 s to 24 h, and grants that
+    /// survive nothing.
+    #[must_use]
+    pub fn new(name: &'static str, clock: &'static str) -> Self {
+        Self {
+            name,
+            clock,
+            keys_per_step: 1_000,
+            atomic: true,
+            push: true,
+            min_ttl: crate::limits::MIN_TTL,
+            max_ttl: crate::limits::MAX_TTL,
+            survives: Survives {
+                crash: false,
+                power_loss: false,
+                failover: false,
+            },
+        }
+    }
+}
+
+/// What a grant survives once it was acknowledged. Where it says no, the lock may be lost; its token still never
+/// comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Survives {
+    /// The end of the store's process.
+    pub crash: bool,
+    /// A loss of power of the store's machine.
+    pub power_loss: bool,
+    /// The promotion of another copy of the store; `true` where there is no other copy.
+    pub failover: bool,
+}

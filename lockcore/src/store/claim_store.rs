@@ -1,0 +1,181 @@
+//! [`ClaimStore`]: acquiring, releasing, confirming and sweeping.
+
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+
+use crate::session::Life;
+use crate::{Claim, FencingToken, Grant, LockKey, Mode, OwnerId, Result, SessionId};
+
+/// A request for one step. Its claims are prepared: one for each key, in [path order](LockKey), and never both a read
+/// path and a write path at or below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acquire {
+    /// The name of the request.
+    pub grant: Grant,
+    /// Who may re-enter; of the same session as the grant.
+    pub owner: OwnerId,
+    /// What is asked for, at least one claim.
+    pub claims: Vec<Claim>,
+    /// The guard has other steps.
+    pub joined: bool,
+}
+
+/// The answer to [`ClaimStore::acquire`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acquired {
+    /// Every claim is held.
+    Acquired(FencingToken),
+    /// A claim was refused; none is held.
+    Busy(Busy),
+    /// The session is not living, or the number is over: nothing that counts is held.
+    Void,
+}
+
+/// A refusal: who is in the way. At most 16 claims with at most 16 holders each, and no intent's payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Busy {
+    /// The refused claims, in the order of the request; the first one is the request's first refused claim.
+    refused: Vec<Refused>,
+    /// More claims may have been refused than are listed.
+    pub more: bool,
+}
+
+impl Busy {
+    /// A refusal of at least one claim.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `refused` is empty: a refusal names what was refused.
+    #[must_use]
+    pub fn new(refused: Vec<Refused>, more: bool) -> Self {
+        assert!(
+            !refused.is_empty(),
+            "a refusal names the first refused claim"
+        );
+        Self { refused, more }
+    }
+
+    /// The first refused claim. No claim of the request before it was refused.
+    #[must_use]
+    pub fn first(&self) -> &Refused {
+        &self.refused[0]
+    }
+
+    /// The refused claims that are listed, in the order of the request.
+    #[must_use]
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+}
+
+/// A claim that was refused, and by whom. Every holder listed counted when it was met, after sessions that were due
+/// had been made dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The claim.
+    pub claim: Claim,
+    /// Who is in the way.
+    pub holders: Vec<Holder>,
+    /// There are more holders in the way than are listed.
+    pub more: bool,
+}
+
+/// Somebody who holds a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The key that is held: the refused claim's own, or one of its ancestors. Whoever holds something below a path
+    /// holds that path in mode IX or IS.
+    pub key: LockKey,
+    /// The grant that names the holder; `None` for a foreign one, which nobody can judge and which stays until it is
+    /// evicted.
+    pub grant: Option<Grant>,
+    /// Its owner; `None` for a foreign one.
+    pub owner: Option<OwnerId>,
+    /// How the key is held. A foreign record that cannot be understood holds X.
+    pub mode: Mode,
+    /// The session's label; what can be said of a foreign one.
+    pub label: String,
+    /// Since when, for people; not part of any decision.
+    pub since: Option<SystemTime>,
+    /// The session's state; a foreign holder is living.
+    pub life: Life,
+}
+
+/// Which records [`ClaimStore::sweep`] looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sweep {
+    /// Those of one session.
+    Session(SessionId),
+    /// Those of every session, and tombstones that are old enough.
+    All,
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept {
+    /// Records and holders removed.
+    pub removed: usize,
+    /// There may be more: call again.
+    pub more: bool,
+}
+
+/// Claims: granted whole or refused whole, one step at a time.
+///
+/// A holder **counts** if its number is not over and its session lives or is abandoned. One that does not count is as
+/// good as absent, to everybody, wherever it turns up; what was once seen not to count never counts again.
+///
+/// # Laws
+///
+/// *At most one incompatible holder.* The store never has two holders that count and that the
+/// [matrix](Mode::beside) forbids, unless they have one owner and the later one re-enters.
+///
+/// *One grant per request.* A request sent again under its grant, any number of times, in any interleaving, yields one
+/// holder on each key. It may be answered with a greater token.
+///
+/// *Own claims only.* Release removes the holders of its grant and nothing else; a late release frees nobody else's
+/// lock.
+///
+/// *Tokens only rise.* For one key, of two grants the later has the greater token: across release, expiry, takeover,
+/// deletion of the record, restart and failover of the store, and re-creation of the namespace.
+///
+/// *Shared holders are a set.* A share sent twice counts once; a dead holder's share stops counting when its session
+/// is dead.
+///
+/// *Garbage is held.* A record that cannot be understood is treated as held by a foreign holder, never as free, and is
+/// not changed.
+#[async_trait]
+pub trait ClaimStore: Send + Sync {
+    /// Asks for one step, all or nothing.
+    ///
+    /// The backend judges the holders that it meets: in the same transaction where it has one, else by asking
+    /// [`end`](crate::SessionStore::end) about their sessions and asking once more with what it learnt. A step of
+    /// several claims, or a joined one, is granted only if the session lived after the last claim was written.
+    ///
+    /// # Errors
+    ///
+    /// The store failed; any of the claims may be held. Send the same request again, or release it.
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired>;
+
+    /// Removes the holders of `grant` on the keys of these claims, and on their ancestors. Finding none is no error
+    /// and no news: it may be the store's own repetition of an earlier release.
+    ///
+    /// # Errors
+    ///
+    /// The store failed; some may be removed. Send it again.
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()>;
+
+    /// Whether the grant still holds all of these claims and its session lives: a guarded write, not a read.
+    ///
+    /// # Errors
+    ///
+    /// The store failed; nothing was changed.
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool>;
+
+    /// Removes some records of holders that do not count, at most about `limit` of them.
+    ///
+    /// # Errors
+    ///
+    /// The store failed; some may be removed. Call it again.
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept>;
+}

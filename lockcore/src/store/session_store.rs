@@ -1,0 +1,172 @@
+//! [`SessionStore`]: the only records that know time.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::session::Life;
+use crate::{FencingToken, Label, Ranges, Registered, Result, SessionId};
+
+/// What one renewal writes. Cumulative: whatever is not acknowledged yet is in it, so a newer one replaces an older.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// The number of this send; every send has a new one, and they rise.
+    pub seq: u64,
+    /// All numbers of the session that are over.
+    pub over: Ranges,
+    /// What becomes of the session's intent.
+    pub intent: IntentChange,
+}
+
+/// What a [`Renewal`] does to the session's one intent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IntentChange {
+    /// It stays as the last acknowledged renewal left it.
+    Keep,
+    /// It is this one.
+    Put(Registered),
+    /// There is none.
+    Drop,
+}
+
+/// The answer to [`SessionStore::open`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opened {
+    /// The session lives.
+    Opened,
+    /// The id was used, or has left something behind. Nothing changed; choose another id.
+    Used,
+}
+
+/// The answer to [`SessionStore::renew`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// Written: the session lives for another TTL, and everything in the renewal is acknowledged.
+    Living,
+    /// The record has a greater sequence number: nothing was changed, nothing is acknowledged.
+    Overtaken,
+    /// The session is dead or abandoned, or has no record: nothing was changed.
+    Dead,
+}
+
+/// How a session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum End {
+    /// By anybody, if it is due by the store's time.
+    IfDue,
+    /// By its owner: the last write. An intent that is still registered is left behind.
+    Close,
+    /// By an operator, at once. An intent that is registered is left behind.
+    Revoke,
+    /// By an operator: a session that is abandoned loses its intent and is dead; its adoption number is used up, so
+    /// that an adopter's settle changes nothing. A living session stays as it is.
+    Discard,
+}
+
+/// What a session is, as [`SessionStore::end`] leaves it and [`Inspect::sessions`](crate::Inspect::sessions) lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionState {
+    /// Which session.
+    pub session: SessionId,
+    /// Its label; empty for one that was never opened.
+    pub label: Label,
+    /// Its state.
+    pub life: Life,
+    /// Its numbers that are over. May be believed from any answer.
+    pub over: Ranges,
+    /// How often an adoption number was used.
+    pub adoption: u64,
+    /// The session that has adopted it, if any.
+    pub adopter: Option<SessionId>,
+}
+
+/// What [`SessionStore::adopt`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Adopt {
+    /// The adoption.
+    Take,
+    /// That an adoption by the same session which may be under way never happens: the number is used up, by nobody.
+    GiveUp,
+}
+
+/// What an adopter receives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adoption {
+    /// The adoption number, by which it is settled.
+    pub number: u64,
+    /// A new token, greater than any that was granted before.
+    pub token: FencingToken,
+    /// The intent with the token of the holder that died.
+    pub left: Registered,
+}
+
+/// Sessions: opened once, renewed by their owner, ended by one acknowledged write, adopted by number.
+///
+/// # Laws
+///
+/// *A dead session stays dead.* Death is one acknowledged write, made when the session is due by the store's time, or
+/// by its owner, or by an operator, or it is the store's own removal of the record; never a read, never a comparison
+/// of clocks alone. After it no renewal and no registration of that session has any effect. A missing record is a dead
+/// session's: who meets one writes a tombstone first, where the store does not remove records by itself.
+///
+/// *Expiry frees every lock of a session that left no intent*, at once.
+///
+/// A record is written by its owner alone, apart from its death and its adoption.
+#[async_trait]
+pub trait SessionStore: Send + Sync {
+    /// Creates the session's record; the lease begins by the store's time. Never creates a second one: an id that has
+    /// a record, a tombstone or an intent is answered [`Opened::Used`] and nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// The store failed. After an unknown outcome the caller takes another id.
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened>;
+
+    /// Renews the lease and writes what changed, all or nothing, if the session lives and `seq` is greater than the
+    /// record's. Never creates a record. A session that is due but not yet dead is renewed.
+    ///
+    /// # Errors
+    ///
+    /// The store failed. An unknown outcome acknowledges nothing; the next renewal has it all again.
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed>;
+
+    /// Ends sessions, and says of each, in the order asked, what it is now. `Dead` and `Abandoned` are answered only
+    /// when the death was written and acknowledged; for a session without a record a tombstone is written. May be
+    /// sent again at any time.
+    ///
+    /// # Errors
+    ///
+    /// The store failed; any of the sessions may have ended.
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>>;
+
+    /// A compare-and-set of an abandoned session's adoption number from `seen` to `seen + 1`, with `adopter` as its
+    /// adopter. The same call again by the same adopter is answered alike, perhaps with a greater token. `None` when
+    /// the number is another, or the session is not abandoned.
+    ///
+    /// The caller has established that the former adopter, if there is one, is dead or abandoned
+    /// ([`End::IfDue`]).
+    ///
+    /// [`Adopt::GiveUp`] makes sure that `adopter` does not have the adoption `seen + 1` and never will: whether the
+    /// number is still `seen`, or `seen + 1` by this adopter, afterwards it is greater than `seen` and nobody has it
+    /// by that call; an adoption of another session is left alone. The answer is `None`.
+    ///
+    /// # Errors
+    ///
+    /// The store failed; the adoption may be taken. Send it again or give it up.
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>>;
+
+    /// Says that the change of an adopted session is finished or undone: its intent is gone, it is dead, and its
+    /// locks are free. Only for the adoption of that number; sent again it is answered alike. `false`, and nothing
+    /// changed, when the adoption is another's, or was given up or discarded.
+    ///
+    /// # Errors
+    ///
+    /// The store failed; it may be settled. Send it again.
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool>;
+}
