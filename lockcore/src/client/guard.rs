@@ -281,6 +281,14 @@ impl Guard {
         }
     }
 
+    /// The work failed: an intent is left behind, anything else is given back, which is waited for.
+    pub(crate) async fn after_failure(self) {
+        if self.at_drop == AtDrop::Release {
+            // What became of the lock matters less than why the work failed.
+            drop(self.release().await);
+        }
+    }
+
     /// Gives it back with its intent.
     fn give_back(mut self, done: Option<oneshot::Sender<Result<Released>>>) {
         self.order_release(done);
