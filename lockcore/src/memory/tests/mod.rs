@@ -1,0 +1,1 @@
+//! Both forms, by the same tests.
