@@ -126,12 +126,12 @@ impl Record {
         found
     }
 
-    /// Enters the grant, once nobody was found in the way.
-    pub(super) fn enter(&mut self, ask: Ask<'_>, now: Duration, version: u64) {
+    /// Enters the grant, once nobody was found in the way. `false` if it stood there before.
+    pub(super) fn enter(&mut self, ask: Ask<'_>, now: Duration, version: u64) -> bool {
         self.version = version;
         let mode = mode(ask.claim, ask.place);
         if self.stands(ask.grant, mode) {
-            return;
+            return false;
         }
         // What the matrix forbids and is here all the same was found not to count.
         self.holders.retain(|held| ask.beside(held));
@@ -141,6 +141,7 @@ impl Record {
             mode,
             since: now,
         });
+        true
     }
 
     pub(super) fn put(&mut self, held: Held) {
