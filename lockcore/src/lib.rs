@@ -3,6 +3,7 @@
 pub mod limits;
 
 mod claim;
+mod client;
 mod error;
 mod intent;
 mod key;
@@ -15,6 +16,11 @@ mod store;
 mod token;
 
 pub use claim::{Claim, Want};
+pub use client::{
+    Abandoned, AcquireError, Acquisition, Attempt, Documents, Global, Guard, Held, InputError,
+    Locks, LocksBuilder, LostReason, Owner, Progress, Recover, RecoverError, Recovery, Released,
+    RunError, Shared, Tree,
+};
 pub use error::{Error, ErrorKind, Operation};
 pub use intent::{Intent, IntentError, Registered};
 pub use key::{KeyError, LockKey, LockPath};
