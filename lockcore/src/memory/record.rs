@@ -98,8 +98,8 @@ impl Record {
             .is_ok_and(|at| self.holders[at].mode == mode)
     }
 
-    /// Who is in the way: what the matrix forbids beside the claim, and the shares where their limit is reached. Only
-    /// those matter of whom `counts` says so; nobody else is asked about.
+    /// Who is in the way of a grant that does not stand here yet: what the matrix forbids beside the claim, and the
+    /// shares where their limit is reached. Only those matter of whom `counts` says so; nobody else is asked about.
     pub(super) fn in_the_way(
         &self,
         ask: Ask<'_>,
@@ -116,7 +116,7 @@ impl Record {
             let shares: Vec<&Held> = self
                 .holders
                 .iter()
-                .filter(|held| held.mode == Mode::IS && held.grant != Some(ask.grant))
+                .filter(|held| held.mode == Mode::IS)
                 .filter(&mut counts)
                 .collect();
             if shares.len() >= usize::try_from(limit.get()).unwrap_or(usize::MAX) {

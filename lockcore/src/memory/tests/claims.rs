@@ -334,28 +334,45 @@ async fn a_sweep_takes_what_does_not_count_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_takeover_leaves_nothing_to_sweep() {
+    for store in both() {
+        open(&store, [1]).await;
+        granted(&store, &request(1, 1, &["upsert k", "upsert l"])).await;
+        store.advance(TTL);
+        open(&store, [2]).await;
+        granted(&store, &request(2, 1, &["upsert k", "upsert l"])).await;
+        let swept = store.sweep(Sweep::All, 9).await.unwrap();
+        assert_eq!(swept.removed, 0, "{store:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_sweep_of_all_ends_what_is_due_and_forgets_the_old() {
     for store in both() {
-        open(&store, [1, 2]).await;
+        open(&store, [1, 2, 3]).await;
         let token = granted(&store, &request(2, 1, &["upsert k"])).await;
         renew(&store, 2, renewal(1, "", intent(token))).await;
         granted(&store, &request(1, 1, &["create g"])).await;
         store.advance(TTL);
-        let sweep = async || store.sweep(Sweep::All, 9).await.unwrap().removed;
+        let sweep = async |which| store.sweep(which, 9).await.unwrap().removed;
         let lives = async || {
             let states = store.sessions(None, 9).await.unwrap().items;
             states.iter().map(|state| state.life).collect::<Vec<_>>()
         };
-        assert_eq!(sweep().await, 1, "the holder of g");
-        assert_eq!(lives().await, [Life::Dead, Life::Abandoned]);
+        assert_eq!(sweep(Sweep::All).await, 1, "the holder of g");
+        assert_eq!(lives().await, [Life::Dead, Life::Abandoned, Life::Dead]);
         store.advance(TOMBSTONE_KEPT - Duration::from_millis(1));
-        assert_eq!(sweep().await, 0);
+        assert_eq!(sweep(Sweep::All).await, 0);
         store.advance(Duration::from_millis(1));
-        assert_eq!(sweep().await, 1, "the dead session");
-        assert_eq!(
-            lives().await,
-            [Life::Abandoned],
-            "an intent is never forgotten"
-        );
+        assert_eq!(sweep(Sweep::Session(id(1))).await, 0, "all or none");
+        assert_eq!(sweep(Sweep::All).await, 2, "the dead sessions");
+        assert_eq!(lives().await, [Life::Abandoned], "an intent is kept");
+
+        // Long dead and settled now: remembered from now on.
+        let adopt = store.adopt(id(2), 0, id(9), crate::Adopt::Take);
+        let number = adopt.await.unwrap().unwrap().number;
+        assert!(store.settle(id(2), number).await.unwrap());
+        assert_eq!(sweep(Sweep::All).await, 1, "the holder of k");
+        assert_eq!(lives().await, [Life::Dead]);
     }
 }

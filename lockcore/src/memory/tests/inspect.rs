@@ -133,7 +133,11 @@ async fn an_eviction_leaves_holders_of_ours_and_tells_who_waits() {
     for store in both() {
         open(&store, [1]).await;
         granted(&store, &request(1, 1, &["share k"])).await;
+        granted(&store, &request(1, 2, &["share k"])).await;
         store.plant(&key("k"));
+        let seen = &list(&store, Filter::Key(key("k"))).await[0];
+        release(&store, &request(1, 2, &["share k"])).await;
+        assert!(!store.evict(seen).await.unwrap(), "no longer as seen");
         let changed = store.watch(&claims(&["share k"])).await.unwrap();
         let seen = &list(&store, Filter::Key(key("k"))).await[0];
         assert_eq!(
