@@ -98,8 +98,8 @@ impl Record {
             .is_ok_and(|at| self.holders[at].mode == mode)
     }
 
-    /// Who is in the way: what the matrix forbids beside the claim, and the shares where their limit is reached. Only
-    /// those matter of whom `counts` says so; nobody else is asked about.
+    /// Who is in the way of a grant that does not stand here yet: what the matrix forbids beside the claim, and the
+    /// shares where their limit is reached. Only those matter of whom `counts` says so; nobody else is asked about.
     pub(super) fn in_the_way(
         &self,
         ask: Ask<'_>,
@@ -116,7 +116,7 @@ impl Record {
             let shares: Vec<&Held> = self
                 .holders
                 .iter()
-                .filter(|held| held.mode == Mode::IS && held.grant != Some(ask.grant))
+                .filter(|held| held.mode == Mode::IS)
                 .filter(&mut counts)
                 .collect();
             if shares.len() >= usize::try_from(limit.get()).unwrap_or(usize::MAX) {
@@ -126,12 +126,12 @@ impl Record {
         found
     }
 
-    /// Enters the grant, once nobody was found in the way.
-    pub(super) fn enter(&mut self, ask: Ask<'_>, now: Duration, version: u64) {
+    /// Enters the grant, once nobody was found in the way. `false` if it stood there before.
+    pub(super) fn enter(&mut self, ask: Ask<'_>, now: Duration, version: u64) -> bool {
         self.version = version;
         let mode = mode(ask.claim, ask.place);
         if self.stands(ask.grant, mode) {
-            return;
+            return false;
         }
         // What the matrix forbids and is here all the same was found not to count.
         self.holders.retain(|held| ask.beside(held));
@@ -141,6 +141,7 @@ impl Record {
             mode,
             since: now,
         });
+        true
     }
 
     pub(super) fn put(&mut self, held: Held) {

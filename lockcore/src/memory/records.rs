@@ -16,6 +16,15 @@ use crate::{
 
 /// The records that claims need, in path order, each with the claim that needs it most.
 type Needed<'a> = BTreeMap<LockKey, (&'a Claim, Place)>;
+
+/// A record that was written.
+struct Written<'a> {
+    key: &'a LockKey,
+    number: u64,
+    /// The grant did not stand there before.
+    new: bool,
+}
+
 /// Who was in the way, by record.
 type Met = BTreeMap<LockKey, Vec<Held>>;
 
@@ -26,7 +35,7 @@ impl MemoryBackend {
         // Ends: each round but the last has learnt of somebody who will never count again.
         loop {
             let met = match self.write_all(request, &needed, &free).await {
-                Ok(number) => return Ok(self.checked(request, &needed, number).await),
+                Ok(written) => return Ok(self.checked(request, written).await),
                 Err(met) => met,
             };
             let grants: BTreeSet<Grant> = met
@@ -58,48 +67,47 @@ impl MemoryBackend {
     }
 
     /// Writes every record. If some refuse, the others are given back.
-    async fn write_all(
+    async fn write_all<'a>(
         &self,
         request: &Acquire,
-        needed: &Needed<'_>,
+        needed: &'a Needed<'_>,
         free: &BTreeSet<Grant>,
-    ) -> Result<u64, Met> {
-        let mut number = 0;
+    ) -> Result<Vec<Written<'a>>, Met> {
         let mut written = Vec::new();
         let mut met = Met::new();
         for (key, (claim, place)) in needed {
             self.pause().await;
             let ask = ask(request, claim, *place);
             match self.update(|state| state.write(key, ask, free)) {
-                Ok(last) => {
-                    number = last;
-                    written.push(key);
-                }
+                Ok((number, new)) => written.push(Written { key, number, new }),
                 Err(in_the_way) => {
                     met.insert(key.clone(), in_the_way);
                 }
             }
         }
         if met.is_empty() {
-            return Ok(number);
+            return Ok(written);
         }
-        self.give_back(request.grant, written.into_iter()).await;
+        let keys = written.iter().map(|written| written.key);
+        self.give_back(request.grant, keys).await;
         Err(met)
     }
 
     /// A step of several claims, or a joined one, is granted only if its session outlived the last write.
-    async fn checked(&self, request: &Acquire, needed: &Needed<'_>, number: u64) -> Acquired {
+    async fn checked(&self, request: &Acquire, written: Vec<Written<'_>>) -> Acquired {
         if request.claims.len() == 1 && !request.joined {
-            return Acquired::Acquired(token(number));
+            let last = written.last().expect("a claim needs a record");
+            return Acquired::Acquired(token(last.number));
         }
         self.pause().await;
-        match self.update(|state| state.check(request.grant)) {
-            Some(number) => Acquired::Acquired(token(number)),
-            None => {
-                self.give_back(request.grant, needed.keys()).await;
-                Acquired::Void
-            }
+        if let Some(number) = self.update(|state| state.check(request.grant)) {
+            return Acquired::Acquired(token(number));
         }
+        // What stood before stays: the session may be abandoned, and this a late copy of what its intent is about.
+        let new = written.iter().filter(|written| written.new);
+        self.give_back(request.grant, new.map(|written| written.key))
+            .await;
+        Acquired::Void
     }
 
     /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too.
@@ -137,13 +145,13 @@ impl MemoryBackend {
 }
 
 impl State {
-    /// One record's write, or who is in its way.
+    /// One record's write, with its number and whether the grant is new there; or who is in its way.
     fn write(
         &mut self,
         key: &LockKey,
         ask: Ask<'_>,
         free: &BTreeSet<Grant>,
-    ) -> Result<u64, Vec<Held>> {
+    ) -> Result<(u64, bool), Vec<Held>> {
         if let Some(record) = self.records.get(key)
             && !record.stands(ask.grant, mode(ask.claim, ask.place))
         {
@@ -154,8 +162,8 @@ impl State {
         }
         let (number, now) = (self.number(), self.clock.now());
         let record = self.records.entry(key.clone()).or_default();
-        record.enter(ask, now, number);
-        Ok(number)
+        let new = record.enter(ask, now, number);
+        Ok((number, new))
     }
 
     /// A write of the session's record that changes nothing, made only if the session lives and the number is not
