@@ -19,10 +19,6 @@ impl Clock {
 
     /// Milliseconds since boot.
     #[cfg(target_os = "linux")]
-    #[expect(
-        clippy::unused_self,
-        reason = "a time means something beside its boot only"
-    )]
     pub(crate) fn now_ms(&self) -> i64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
@@ -42,10 +38,6 @@ fn boot() -> io::Result<Box<str>> {
 }
 
 #[cfg(not(target_os = "linux"))]
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "it is read from the system on Linux"
-)]
 fn boot() -> io::Result<Box<str>> {
     Ok("wall clock".into())
 }
