@@ -7,6 +7,7 @@ mod client;
 mod error;
 mod intent;
 mod key;
+mod memory;
 mod mode;
 mod prepare;
 mod ranges;
@@ -23,6 +24,7 @@ pub use client::{
 pub use error::{Error, ErrorKind, Operation};
 pub use intent::{Intent, IntentError, Registered};
 pub use key::{KeyError, LockKey, LockPath};
+pub use memory::MemoryBackend;
 pub use mode::Mode;
 pub use prepare::{PrepareError, prepare};
 pub use ranges::{Ranges, RangesError};

@@ -262,7 +262,7 @@ impl<S> Acquisition<S> {
                 Err(error) => Err(RunError::Release(error)),
             },
             Err(error) => {
-                drop(guard);
+                guard.after_failure().await;
                 Err(RunError::Work(error))
             }
         }
