@@ -49,8 +49,8 @@ pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
 /// # async fn main() {
 /// let backend = lockkeeper::backend("memory:").await.unwrap();
 /// assert_eq!(backend.info().name, "memory");
-/// let error = lockkeeper::backend("locks.db").await.unwrap_err();
-/// assert!(matches!(error, ConnectError::MissingScheme));
+/// let error = lockkeeper::backend("locks.db").await.err();
+/// assert!(matches!(error, Some(ConnectError::MissingScheme)));
 /// # }
 /// ```
 pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
