@@ -1,0 +1,11 @@
+//! The `lockkeeper` command, run as its users run it, on SQLite files.
+
+mod harness;
+mod input;
+mod lost;
+mod operate;
+mod recovery;
+mod run;
+mod signals;
+#[cfg(target_os = "linux")]
+mod terminal;
