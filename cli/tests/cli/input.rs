@@ -25,18 +25,45 @@ fn usage() {
         (&[][..], "requires a subcommand"),
         (&["lock"], "unrecognized subcommand"),
         (&["run", "--global", "a"], "COMMAND"),
-        (&["run", "--global", "a", "true"], "unexpected argument 'true'"),
+        (
+            &["run", "--global", "a", "true"],
+            "unexpected argument 'true'",
+        ),
         (&["run", "--", "true"], "nothing to lock"),
-        (&["run", "--global", "a", "--nowait", "--", "true"], "--nowait"),
-        (&["run", "--global", "a", "--wait", "1s", "--no-wait", "--", "true"], "--no-wait"),
-        (&["run", "--global", "a", "--global", "b", "--", "true"], "--global"),
+        (
+            &["run", "--global", "a", "--nowait", "--", "true"],
+            "--nowait",
+        ),
+        (
+            &[
+                "run",
+                "--global",
+                "a",
+                "--wait",
+                "1s",
+                "--no-wait",
+                "--",
+                "true",
+            ],
+            "--no-wait",
+        ),
+        (
+            &["run", "--global", "a", "--global", "b", "--", "true"],
+            "--global",
+        ),
         (&["inspect"], "KEY"),
         (&["break", "a"], "--reason"),
         (&["break", "a", "--reason", " "], "reason"),
         (&["break", "a", "--reason", "two\nlines"], "reason"),
         (&["discard", "00000000000000000000000000000001"], "--reason"),
-        (&["discard", "1", "--reason", "x"], "32 lower-case hexadecimal digits"),
-        (&["recover", "x", "--", "true"], "32 lower-case hexadecimal digits"),
+        (
+            &["discard", "1", "--reason", "x"],
+            "32 lower-case hexadecimal digits",
+        ),
+        (
+            &["recover", "x", "--", "true"],
+            "32 lower-case hexadecimal digits",
+        ),
         (&["recover"], "COMMAND"),
         (&["ls", "a"], "unexpected argument 'a'"),
     ] {
@@ -61,7 +88,11 @@ fn one_scheme_at_a_time() {
             if at == behind || together {
                 continue;
             }
-            refused(&place, &place.runs(&[*one, *other].concat(), "true"), "of one kind");
+            refused(
+                &place,
+                &place.runs(&[*one, *other].concat(), "true"),
+                "of one kind",
+            );
         }
     }
     for other in ["--global", "--document"] {
@@ -116,8 +147,14 @@ fn keys_at_the_limits_are_taken() {
 fn files_of_ids() {
     let place = Place::new();
     let bad = [
-        (&b"a\nb\n\nd\n"[..], "line 3: \"\": a key has at least one byte"),
-        (b"a\r\nb\r\n", "line 1: \"a\\r\": a key has no control characters"),
+        (
+            &b"a\nb\n\nd\n"[..],
+            "line 3: \"\": a key has at least one byte",
+        ),
+        (
+            b"a\r\nb\r\n",
+            "line 1: \"a\\r\": a key has no control characters",
+        ),
         (b"a\nb\n/c\n", "line 3: \"/c\": a key that begins with '/'"),
         (b"a\n\xff\xfe\nc\n", "line 2: an id is not UTF-8"),
         (b"", "at least one key"),
@@ -154,7 +191,14 @@ fn more_ids_than_one_acquisition_takes() {
 fn arguments_that_are_not_utf8() {
     let place = Place::new();
     let bad = OsStr::from_bytes(b"\xff");
-    for option in ["--global", "--document", "--write", "--share", "--intent", "--recover"] {
+    for option in [
+        "--global",
+        "--document",
+        "--write",
+        "--share",
+        "--intent",
+        "--recover",
+    ] {
         let args = ["run", option].map(OsStr::new);
         let command = ["--", "true"].map(OsStr::new);
         let ended = ends(&mut place.lockkeeper([&args[..], &[bad], &command].concat()));
@@ -174,7 +218,7 @@ fn options() {
         (&["--ttl", "86401s"], "from 1s to 24h"),
         (&["--ttl", "0"], "from 1s to 24h"),
         (&["--ttl", "soon"], "--ttl"),
-        (&["--ttl", "-1s"], "--ttl"),
+        (&["--ttl=-1s"], "--ttl"),
         (&["--wait", "5"], "--wait"),
         (&["--wait", "1 fortnight"], "--wait"),
         (&["--recover", ""], "--recover"),
@@ -188,7 +232,10 @@ fn options() {
         refused(&place, &ended, "a limit is a number from 1");
     }
     for fine in ["1s", "24h"] {
-        assert_eq!(place.runs(&["--global", "a", "--ttl", fine], "true").status, 0);
+        assert_eq!(
+            place.runs(&["--global", "a", "--ttl", fine], "true").status,
+            0
+        );
     }
 }
 
@@ -211,7 +258,10 @@ fn intents() {
         refused(&place, &ended, says);
     }
     let largest = place.file("largest", format!("\"{}\"", "x".repeat(65_534)));
-    let ended = place.runs(&["--global", "a", "--intent", &format!("@{largest}")], "true");
+    let ended = place.runs(
+        &["--global", "a", "--intent", &format!("@{largest}")],
+        "true",
+    );
     assert_eq!(ended.status, 0, "{ended:?}");
 }
 
@@ -234,12 +284,16 @@ fn urls() {
         ("sqlite://host/locks.db", "no host"),
         ("sqlite:locks.db?mode=ro", "no option \"mode\""),
         ("sqlite:locks.db?synchronous=off", "synchronous"),
-        ("sqlite:/nonexistent/locks.db", "nonexistent"),
+        ("sqlite:/nonexistent/locks.db", "directory is not there"),
     ] {
         let ended = place.ends(&["--url", url, "ls"]);
         refused(&place, &ended, says);
         assert!(!ended.stderr.contains("secret"), "{ended:?}");
-        let ended = ends(place.lockkeeper(["run", "--global", "a", "--", "true"]).env("LOCKKEEPER_URL", url));
+        let ended = ends(
+            place
+                .lockkeeper(["run", "--global", "a", "--", "true"])
+                .env("LOCKKEEPER_URL", url),
+        );
         refused(&place, &ended, says);
     }
 }
@@ -260,7 +314,13 @@ fn files_that_are_no_store() {
     let database = rusqlite::Connection::open(&other).unwrap();
     database.execute("CREATE TABLE t (a)", ()).unwrap();
     drop(database);
-    for file in [&text, directory.to_str().unwrap(), &newer, &other, "/proc/version"] {
+    for file in [
+        &text,
+        directory.to_str().unwrap(),
+        &newer,
+        &other,
+        "/proc/version",
+    ] {
         let ended = place.ends(&["--url", &format!("sqlite:{file}"), "ls"]);
         refused(&place, &ended, "");
     }

@@ -30,7 +30,11 @@ fn a_lock_that_is_broken() {
     let next = place.runs(&["--global", "a", "--no-wait"], "true");
     assert_eq!(next.status, 0, "{next:?}");
     let ended = running.ends();
-    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    assert!(
+        since.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        since.elapsed()
+    );
     assert_eq!(ended.status, 76, "{ended:?}");
     assert!(ended.stderr.contains("revoked or died"), "{ended:?}");
     assert!(!runs(place.read("pid").trim()));
@@ -68,7 +72,10 @@ fn a_command_that_does_not_end_is_killed_at_the_deadline() {
     // lock was nobody else's until then.
     assert!(killed < Duration::from_secs(2), "{killed:?}");
     // A quarter of the TTL, less what the timers of a busy machine are late.
-    assert!(killed - warned > Duration::from_millis(250), "{warned:?}, {killed:?}");
+    assert!(
+        killed - warned > Duration::from_millis(250),
+        "{warned:?}, {killed:?}"
+    );
     let ended = running.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
     assert!(ended.stderr.contains("killed"), "{ended:?}");
@@ -94,7 +101,10 @@ fn a_lockkeeper_that_slept_too_long() {
     let next = place.runs(&["--global", "a", "--wait", "10s"], "true");
     assert_eq!(next.status, 0, "{next:?}");
     let pid = place.read("pid");
-    assert!(runs(pid.trim()), "nobody was there to end it: only a token that is checked helps");
+    assert!(
+        runs(pid.trim()),
+        "nobody was there to end it: only a token that is checked helps"
+    );
     running.signal(Signal::CONT);
     let ended = running.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
@@ -126,5 +136,9 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
     assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 77);
     let ended = holder.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
-    assert_eq!(place.sessions()[0].1, "abandoned", "its change is not known to be finished");
+    assert_eq!(
+        place.sessions()[0].1,
+        "abandoned",
+        "its change is not known to be finished"
+    );
 }

@@ -8,7 +8,10 @@ use serde_json::Value;
 use crate::harness::{Place, Running};
 
 fn json(output: &str) -> Vec<Value> {
-    output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
@@ -36,8 +39,16 @@ fn listings() {
     assert_eq!(values[2]["key"], "pool");
     assert_eq!(values[2]["more"], false);
     let holder = &values[2]["holders"][0];
-    assert_eq!((&holder["mode"], &holder["state"]), (&"IS".into(), &"living".into()));
-    assert!(holder["grant"].as_str().unwrap().starts_with(holder["session"].as_str().unwrap()));
+    assert_eq!(
+        (&holder["mode"], &holder["state"]),
+        (&"IS".into(), &"living".into())
+    );
+    assert!(
+        holder["grant"]
+            .as_str()
+            .unwrap()
+            .starts_with(holder["session"].as_str().unwrap())
+    );
     assert!(holder["owner"].is_string() && holder["since"].is_string());
     assert_eq!((one.ends().status, two.ends().status), (0, 0));
 }
@@ -67,11 +78,17 @@ fn sessions_are_listed() {
     let label = format!(" {} sh", holder.pid());
     let listed = place.ends(&["sessions"]).stdout;
     assert_eq!(listed.lines().count(), 1, "{listed}");
-    assert!(listed.contains("\tliving\t-\t") && listed.trim().ends_with(&label), "{listed}");
+    assert!(
+        listed.contains("\tliving\t-\t") && listed.trim().ends_with(&label),
+        "{listed}"
+    );
     let all = json(&place.ends(&["sessions", "--all", "--json"]).stdout);
     assert_eq!(all.len(), 2);
     assert!(all.iter().any(|session| session["state"] == "dead"));
-    assert!(all.iter().any(|session| session["label"].as_str().unwrap().ends_with(&label)));
+    assert!(
+        all.iter()
+            .any(|session| session["label"].as_str().unwrap().ends_with(&label))
+    );
     assert_eq!(holder.ends().status, 0);
 }
 
@@ -82,9 +99,15 @@ fn a_reader_that_goes_away_is_no_panic() {
     let mut holder = place.holds(&["--documents-from", &place.file("ids", ids)]);
     let script = format!("{} ls | head -n 1", env!("CARGO_BIN_EXE_lockkeeper"));
     let mut command = std::process::Command::new("sh");
-    command.args(["-c", &script]).env("LOCKKEEPER_URL", place.url()).stdin(Stdio::null());
+    command
+        .args(["-c", &script])
+        .env("LOCKKEEPER_URL", place.url())
+        .stdin(Stdio::null());
     let ended = Running::new(&mut command).ends();
-    assert_eq!((ended.stdout.lines().count(), ended.stderr.as_str()), (1, ""));
+    assert_eq!(
+        (ended.stdout.lines().count(), ended.stderr.as_str()),
+        (1, "")
+    );
     assert_eq!(holder.ends().status, 0);
 }
 
@@ -98,8 +121,14 @@ fn breaking_says_what_else_goes() {
     assert_eq!(ended.status, 0, "{ended:?}");
     let lines: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{ended:?}");
-    assert!(lines[0].contains("also holds \"a\", \"c\"") && lines[0].contains(&session), "{ended:?}");
-    assert!(lines[1].contains("revoked") && lines[1].contains("stuck since Monday"), "{ended:?}");
+    assert!(
+        lines[0].contains("also holds \"a\", \"c\"") && lines[0].contains(&session),
+        "{ended:?}"
+    );
+    assert!(
+        lines[1].contains("revoked") && lines[1].contains("stuck since Monday"),
+        "{ended:?}"
+    );
     assert_eq!(place.held().len(), 1, "only the other holder's is left");
     assert_eq!(other.ends().status, 0);
     drop(holder.ends());
@@ -114,8 +143,15 @@ fn all_holders_of_a_key_are_broken() {
     let mut holders: Vec<Running> = (0..20).map(|_| place.holds(&["--share", "s"])).collect();
     let ended = place.ends(&["break", "s", "--reason", "test"]);
     assert_eq!(ended.status, 0, "{ended:?}");
-    assert_eq!(ended.stderr.matches("revoked session").count(), 20, "{ended:?}");
-    assert_eq!(place.runs(&["--global", "s", "--no-wait"], "true").status, 0);
+    assert_eq!(
+        ended.stderr.matches("revoked session").count(),
+        20,
+        "{ended:?}"
+    );
+    assert_eq!(
+        place.runs(&["--global", "s", "--no-wait"], "true").status,
+        0
+    );
     for holder in &mut holders {
         drop(holder.ends());
     }
@@ -140,18 +176,30 @@ fn a_foreign_record_is_evicted() {
     let place = Place::new();
     let mut holder = place.holds(&["--global", "a"]);
     let store = Connection::open(place.path("locks.db")).unwrap();
-    store.execute("UPDATE holders SET want = 'later'", ()).unwrap();
+    store
+        .execute("UPDATE holders SET want = 'later'", ())
+        .unwrap();
     drop(store);
     assert_eq!(holder.ends().status, 0);
     let ended = place.runs(&["--global", "a", "--no-wait"], "true");
     assert_eq!(ended.status, 75, "{ended:?}");
-    assert!(place.held()[0].contains("\tforeign\t"), "{:?}", place.held());
+    assert!(
+        place.held()[0].contains("\tforeign\t"),
+        "{:?}",
+        place.held()
+    );
     let values = json(&place.ends(&["inspect", "a", "--json"]).stdout);
     assert_eq!(values[0]["holders"][0]["session"], Value::Null);
     let ended = place.ends(&["break", "a", "--reason", "test"]);
     assert_eq!(ended.status, 0, "{ended:?}");
-    assert!(ended.stderr.contains("evicted a foreign record"), "{ended:?}");
-    assert_eq!(place.runs(&["--global", "a", "--no-wait"], "true").status, 0);
+    assert!(
+        ended.stderr.contains("evicted a foreign record"),
+        "{ended:?}"
+    );
+    assert_eq!(
+        place.runs(&["--global", "a", "--no-wait"], "true").status,
+        0
+    );
 }
 
 #[test]
@@ -162,11 +210,18 @@ fn a_sweep_removes_what_holds_nothing() {
     assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
     let records = || {
         let store = Connection::open(place.path("locks.db")).unwrap();
-        store.query_row("SELECT count(*) FROM holders", (), |row| row.get::<_, i64>(0)).unwrap()
+        store
+            .query_row("SELECT count(*) FROM holders", (), |row| {
+                row.get::<_, i64>(0)
+            })
+            .unwrap()
     };
     assert_eq!(records(), 3);
     let ended = place.ends(&["sweep"]);
-    assert_eq!((ended.status, ended.stderr.as_str()), (0, "lockkeeper: 2 records removed\n"));
+    assert_eq!(
+        (ended.status, ended.stderr.as_str()),
+        (0, "lockkeeper: 2 records removed\n")
+    );
     assert_eq!(records(), 1);
     assert_eq!(other.ends().status, 0);
     drop(holder.ends());
@@ -182,6 +237,15 @@ fn a_store_that_does_not_answer() {
     let ended = place.ends(&["--url", &url, "sweep"]);
     assert_eq!(ended.status, 69, "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
-    let ended = place.ends(&["--url", &url, "run", "--global", "a", "--no-wait", "--", "true"]);
+    let ended = place.ends(&[
+        "--url",
+        &url,
+        "run",
+        "--global",
+        "a",
+        "--no-wait",
+        "--",
+        "true",
+    ]);
     assert_eq!(ended.status, 69, "{ended:?}");
 }

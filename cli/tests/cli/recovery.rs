@@ -7,13 +7,24 @@ use serde_json::Value;
 
 use crate::harness::{Place, Running, until};
 
-const INTENT: [&str; 4] = ["--global", "a", "--intent", "{\"rename\": [\"/a\", \"/b\"]}"];
+const INTENT: [&str; 4] = [
+    "--global",
+    "a",
+    "--intent",
+    "{\"rename\": [\"/a\", \"/b\"]}",
+];
 
 /// Leaves an intent by a command that fails, and says whose.
 fn leave(place: &Place, claims: &[&str]) -> String {
-    let ended = place.runs(&[claims, &["--no-wait"]].concat(), "echo $LOCKKEEPER_SESSION; exit 3");
+    let ended = place.runs(
+        &[claims, &["--no-wait"]].concat(),
+        "echo $LOCKKEEPER_SESSION; exit 3",
+    );
     assert_eq!(ended.status, 3, "{ended:?}");
-    assert!(ended.stderr.contains("left to the next holder"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("left to the next holder"),
+        "{ended:?}"
+    );
     ended.stdout.trim().to_owned()
 }
 
@@ -21,7 +32,10 @@ fn leave(place: &Place, claims: &[&str]) -> String {
 fn a_command_that_succeeds_leaves_no_intent() {
     let place = Place::new();
     assert_eq!(place.runs(&INTENT, "true").status, 0);
-    assert_eq!(place.runs(&["--global", "a", "--no-wait"], "true").status, 0);
+    assert_eq!(
+        place.runs(&["--global", "a", "--no-wait"], "true").status,
+        0
+    );
     assert_eq!(place.sessions(), []);
 }
 
@@ -29,7 +43,10 @@ fn a_command_that_succeeds_leaves_no_intent() {
 fn a_command_that_fails_leaves_its_intent() {
     let place = Place::new();
     let session = leave(&place, &INTENT);
-    assert_eq!(place.sessions(), [(session.clone(), "abandoned".to_owned())]);
+    assert_eq!(
+        place.sessions(),
+        [(session.clone(), "abandoned".to_owned())]
+    );
     for wait in [&["--no-wait"][..], &["--wait", "10s"], &[]] {
         let ended = place.runs(&[&["--global", "a"], wait].concat(), "true");
         assert_eq!(ended.status, 77, "{ended:?}");
@@ -37,7 +54,10 @@ fn a_command_that_fails_leaves_its_intent() {
         assert!(ended.stderr.contains(&session), "{ended:?}");
         assert!(ended.stderr.contains("lockkeeper recover"), "{ended:?}");
     }
-    assert_eq!(place.runs(&["--global", "b", "--no-wait"], "true").status, 0);
+    assert_eq!(
+        place.runs(&["--global", "b", "--no-wait"], "true").status,
+        0
+    );
 }
 
 #[test]
@@ -82,7 +102,10 @@ fn recovery_comes_first() {
 #[test]
 fn nothing_to_recover_is_not_recovered() {
     let place = Place::new();
-    let ended = place.runs(&["--global", "a", "--recover", "echo recovered"], "echo ran");
+    let ended = place.runs(
+        &["--global", "a", "--recover", "echo recovered"],
+        "echo ran",
+    );
     assert_eq!((ended.status, ended.stdout.as_str()), (0, "ran\n"));
 }
 
@@ -90,14 +113,26 @@ fn nothing_to_recover_is_not_recovered() {
 fn a_recovery_that_fails_leaves_the_work() {
     let place = Place::new();
     let session = leave(&place, &INTENT);
-    for recover in ["exit 1", "cat > /dev/null; exit 1", "kill -9 $$", "no-such-command"] {
+    for recover in [
+        "exit 1",
+        "cat > /dev/null; exit 1",
+        "kill -9 $$",
+        "no-such-command",
+    ] {
         let ended = place.runs(&["--global", "a", "--recover", recover], "echo ran");
         assert_eq!((ended.status, ended.stdout.as_str()), (77, ""), "{ended:?}");
         assert!(ended.stderr.contains("stays abandoned"), "{ended:?}");
-        assert_eq!(place.sessions(), [(session.clone(), "abandoned".to_owned())]);
+        assert_eq!(
+            place.sessions(),
+            [(session.clone(), "abandoned".to_owned())]
+        );
     }
     let ended = place.runs(&["--global", "a", "--recover", "true"], "echo ran");
-    assert_eq!((ended.status, ended.stdout.as_str()), (0, "ran\n"), "{ended:?}");
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (0, "ran\n"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -108,7 +143,11 @@ fn several_intents_in_the_way() {
     }
     let recover = format!("cat >> {}/lines", place.path("").display());
     let ended = place.runs(&["--write", "/a", "--recover", &recover], "echo ran");
-    assert_eq!((ended.status, ended.stdout.as_str()), (0, "ran\n"), "{ended:?}");
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (0, "ran\n"),
+        "{ended:?}"
+    );
     let mut intents: Vec<String> = place
         .read("lines")
         .lines()
@@ -129,9 +168,15 @@ fn after_kill_9_the_next_holder_finishes_the_work() {
     let busy = place.runs(&["--global", "a", "--no-wait", "--recover", "true"], "true");
     assert_eq!(busy.status, 75, "it may still live: {busy:?}");
     let recover = "sed 's/.*intent\":/intent: /'";
-    let ended = place.runs(&["--global", "a", "--wait", "20s", "--recover", recover], "echo ran");
+    let ended = place.runs(
+        &["--global", "a", "--wait", "20s", "--recover", recover],
+        "echo ran",
+    );
     assert_eq!(ended.status, 0, "{ended:?}");
-    assert_eq!(ended.stdout, "intent: {\"rename\": [\"/a\", \"/b\"]}}\nran\n");
+    assert_eq!(
+        ended.stdout,
+        "intent: {\"rename\": [\"/a\", \"/b\"]}}\nran\n"
+    );
 }
 
 #[test]
@@ -139,7 +184,17 @@ fn after_kill_9_of_who_recovers_the_next_one_does() {
     let place = Place::new();
     leave(&place, &INTENT);
     let recover = "cat > /dev/null; echo recovering; while :; do sleep 0.02; done";
-    let args = ["run", "--global", "a", "--ttl", "1s", "--recover", recover, "--", "true"];
+    let args = [
+        "run",
+        "--global",
+        "a",
+        "--ttl",
+        "1s",
+        "--recover",
+        recover,
+        "--",
+        "true",
+    ];
     let mut first = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
     assert_eq!(first.line(), "recovering");
     let ended = place.runs(&["--global", "a", "--no-wait", "--recover", "true"], "true");
@@ -148,9 +203,20 @@ fn after_kill_9_of_who_recovers_the_next_one_does() {
     assert_eq!(ended.status, 75, "somebody recovers it: {ended:?}");
     first.signal(Signal::KILL);
     assert_eq!(first.ends().status, -9);
-    let claims = ["--global", "a", "--wait", "20s", "--recover", "echo recovered"];
+    let claims = [
+        "--global",
+        "a",
+        "--wait",
+        "20s",
+        "--recover",
+        "echo recovered",
+    ];
     let ended = place.runs(&claims, "echo ran");
-    assert_eq!((ended.status, ended.stdout.as_str()), (0, "recovered\nran\n"), "{ended:?}");
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (0, "recovered\nran\n"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -158,7 +224,16 @@ fn a_signal_ends_the_recovery() {
     let place = Place::new();
     leave(&place, &INTENT);
     let recover = "echo recovering; while :; do sleep 0.02; done";
-    let args = ["run", "--global", "a", "--recover", recover, "--", "echo", "ran"];
+    let args = [
+        "run",
+        "--global",
+        "a",
+        "--recover",
+        recover,
+        "--",
+        "echo",
+        "ran",
+    ];
     let mut running = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
     assert_eq!(running.line(), "recovering");
     running.signal(Signal::TERM);
@@ -170,19 +245,30 @@ fn a_signal_ends_the_recovery() {
 #[test]
 fn an_operator_recovers() {
     let place = Place::new();
-    assert_eq!(place.ends(&["recover", "--", "false"]).status, 0, "nothing is abandoned");
+    assert_eq!(
+        place.ends(&["recover", "--", "false"]).status,
+        0,
+        "nothing is abandoned"
+    );
     let first = leave(&place, &["--document", "1", "--intent", "1"]);
     let second = leave(&place, &["--document", "2", "--intent", "2"]);
     let third = leave(&place, &["--document", "3", "--intent", "3"]);
     let ended = place.ends(&["recover", &second, "--", "cat"]);
     assert_eq!(ended.status, 0, "{ended:?}");
     let line: Value = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!((&line["session"], &line["intent"]), (&Value::from(second.clone()), &Value::from(2)));
+    assert_eq!(
+        (&line["session"], &line["intent"]),
+        (&Value::from(second.clone()), &Value::from(2))
+    );
     let ended = place.ends(&["recover", &second, "--", "cat"]);
     assert_eq!((ended.status, ended.stdout.as_str()), (64, ""), "{ended:?}");
     let ended = place.ends(&["recover", "--", "sh", "-c", "exit 5"]);
     assert_eq!(ended.status, 5, "{ended:?}");
-    let mut left: Vec<String> = place.sessions().into_iter().map(|(session, _)| session).collect();
+    let mut left: Vec<String> = place
+        .sessions()
+        .into_iter()
+        .map(|(session, _)| session)
+        .collect();
     left.sort();
     let mut both = [first, third];
     both.sort();
@@ -190,7 +276,10 @@ fn an_operator_recovers() {
     let ended = place.ends(&["recover", "--", "cat"]);
     assert_eq!(ended.stdout.lines().count(), 2, "{ended:?}");
     assert_eq!(place.sessions(), []);
-    assert_eq!(place.ends(&["recover", "--", "no-such-command"]).status, 127);
+    assert_eq!(
+        place.ends(&["recover", "--", "no-such-command"]).status,
+        127
+    );
 }
 
 #[test]
@@ -199,8 +288,14 @@ fn discarded_work_is_gone() {
     let session = leave(&place, &INTENT);
     let ended = place.ends(&["discard", &session, "--reason", "done by hand"]);
     assert_eq!(ended.status, 0, "{ended:?}");
-    assert!(ended.stderr.contains(&session) && ended.stderr.contains("done by hand"), "{ended:?}");
-    assert_eq!(place.runs(&["--global", "a", "--no-wait"], "true").status, 0);
+    assert!(
+        ended.stderr.contains(&session) && ended.stderr.contains("done by hand"),
+        "{ended:?}"
+    );
+    assert_eq!(
+        place.runs(&["--global", "a", "--no-wait"], "true").status,
+        0
+    );
     let ended = place.ends(&["discard", &session, "--reason", "again"]);
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(ended.stderr.contains("has left nothing"), "{ended:?}");
@@ -244,13 +339,28 @@ fn many_processes_one_recovery() {
     let place = Place::new();
     leave(&place, &INTENT);
     let recover = format!("echo x >> {}/recoveries", place.path("").display());
-    let args = ["run", "--global", "a", "--wait", "60s", "--recover", &recover, "--", "echo", "ran"];
+    let args = [
+        "run",
+        "--global",
+        "a",
+        "--wait",
+        "60s",
+        "--recover",
+        &recover,
+        "--",
+        "echo",
+        "ran",
+    ];
     let mut all: Vec<Running> = (0..6)
         .map(|_| Running::new(place.lockkeeper(args).stdin(Stdio::null())))
         .collect();
     for running in &mut all {
         let ended = running.ends();
-        assert_eq!((ended.status, ended.stdout.as_str()), (0, "ran\n"), "{ended:?}");
+        assert_eq!(
+            (ended.status, ended.stdout.as_str()),
+            (0, "ran\n"),
+            "{ended:?}"
+        );
     }
     assert_eq!(place.read("recoveries"), "x\n");
     until("all sessions are closed", || place.sessions().is_empty());

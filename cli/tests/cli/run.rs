@@ -9,13 +9,23 @@ use crate::harness::{Place, Running, ends};
 #[test]
 fn help_and_version() {
     let place = Place::new();
-    for args in [&["--help"][..], &["--version"], &["-h"], &["run", "--help"], &["recover", "--help"]] {
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["-h"],
+        &["run", "--help"],
+        &["recover", "--help"],
+    ] {
         let ended = place.ends(args);
         assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{args:?}");
         assert!(!ended.stdout.is_empty(), "{args:?}");
     }
     let secret = "redis://me:secret@h";
-    let help = ends(place.lockkeeper(["run", "--help"]).env("LOCKKEEPER_URL", secret));
+    let help = ends(
+        place
+            .lockkeeper(["run", "--help"])
+            .env("LOCKKEEPER_URL", secret),
+    );
     assert!(!help.stdout.contains("secret"));
 }
 
@@ -82,7 +92,17 @@ fn the_environment() {
 fn the_url_is_good_from_elsewhere() {
     let place = Place::new();
     let script = format!("cd /; {} inspect a", env!("CARGO_BIN_EXE_lockkeeper"));
-    let args = ["--url", "sqlite:relative.db", "run", "--global", "a", "--", "sh", "-c", &script];
+    let args = [
+        "--url",
+        "sqlite:relative.db",
+        "run",
+        "--global",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
     let ended = place.ends(&args);
     assert!(ended.stdout.starts_with("X\t"), "{ended:?}");
     assert!(place.path("relative.db").exists());
@@ -94,8 +114,20 @@ fn without_a_url() {
     let home = place.path("home");
     std::fs::create_dir(&home).unwrap();
     let run = |state: Option<&str>, home: Option<&str>| {
-        let mut command = place.lockkeeper(["run", "--global", "a", "--", "sh", "-c", "echo $LOCKKEEPER_URL"]);
-        for (name, value) in [("XDG_STATE_HOME", state), ("HOME", home), ("LOCKKEEPER_URL", None)] {
+        let mut command = place.lockkeeper([
+            "run",
+            "--global",
+            "a",
+            "--",
+            "sh",
+            "-c",
+            "echo $LOCKKEEPER_URL",
+        ]);
+        for (name, value) in [
+            ("XDG_STATE_HOME", state),
+            ("HOME", home),
+            ("LOCKKEEPER_URL", None),
+        ] {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -106,7 +138,10 @@ fn without_a_url() {
     let home = home.to_str().unwrap();
     let state = format!("{home}/elsewhere");
     let file = format!("{state}/lockkeeper/locks.db");
-    assert_eq!(run(Some(&state), Some(home)).stdout, format!("sqlite:{file}\n"));
+    assert_eq!(
+        run(Some(&state), Some(home)).stdout,
+        format!("sqlite:{file}\n")
+    );
     let mode = |path: &str| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&file), 0o600);
     assert_eq!(mode(&format!("{state}/lockkeeper")), 0o700);
@@ -136,7 +171,15 @@ fn standard_input_is_the_commands() {
     let ended = Running::new(place.lockkeeper(args).stdin(input())).ends();
     assert_eq!(ended.stdout, "hello\n");
     // Unless the ids came from there.
-    let args = ["run", "--documents-from", "-", "--", "sh", "-c", "wc -c; readlink /proc/$$/fd/0"];
+    let args = [
+        "run",
+        "--documents-from",
+        "-",
+        "--",
+        "sh",
+        "-c",
+        "wc -c; readlink /proc/$$/fd/0",
+    ];
     let ended = Running::new(place.lockkeeper(args).stdin(input())).ends();
     assert_eq!(ended.stdout, "0\n/dev/null\n");
 }
@@ -153,7 +196,10 @@ fn busy_says_who_holds_it() {
     assert!(ended.stderr.contains("\"a\" is held by "), "{ended:?}");
     assert!(ended.stderr.contains(&label), "{ended:?}");
     assert_eq!(holder.ends().status, 0);
-    assert_eq!(place.runs(&["--global", "a", "--no-wait"], "true").status, 0);
+    assert_eq!(
+        place.runs(&["--global", "a", "--no-wait"], "true").status,
+        0
+    );
 }
 
 #[test]
@@ -166,9 +212,20 @@ fn a_wait_that_is_over() {
     assert!(since.elapsed() >= Duration::from_millis(300));
     let lines: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{ended:?}");
-    assert!(lines[0].starts_with("lockkeeper: waiting: \"a\" is held by "), "{ended:?}");
-    assert!(lines[1].starts_with("lockkeeper: \"a\" is held by "), "{ended:?}");
-    assert_eq!(place.runs(&["--global", "a", "--wait", "0s"], "true").status, 75);
+    assert!(
+        lines[0].starts_with("lockkeeper: waiting: \"a\" is held by "),
+        "{ended:?}"
+    );
+    assert!(
+        lines[1].starts_with("lockkeeper: \"a\" is held by "),
+        "{ended:?}"
+    );
+    assert_eq!(
+        place
+            .runs(&["--global", "a", "--wait", "0s"], "true")
+            .status,
+        75
+    );
     assert_eq!(holder.ends().status, 0);
 }
 
@@ -181,7 +238,11 @@ fn a_wait_that_is_rewarded() {
     assert!(waiter.error_line().contains("waiting: \"a\" is held by "));
     assert_eq!(holder.ends().status, 0);
     let ended = waiter.ends();
-    assert_eq!((ended.status, ended.stdout.as_str()), (0, "got it\n"), "{ended:?}");
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (0, "got it\n"),
+        "{ended:?}"
+    );
     assert_eq!(ended.stderr.lines().count(), 1, "said once: {ended:?}");
 }
 
@@ -189,12 +250,27 @@ fn a_wait_that_is_rewarded() {
 fn documents() {
     let place = Place::new();
     let file = place.file("ids", "c\nd\nno end of line");
-    let mut holder = place.holds(&["--document", "a", "--document", "b", "--documents-from", &file]);
+    let mut holder = place.holds(&[
+        "--document",
+        "a",
+        "--document",
+        "b",
+        "--documents-from",
+        &file,
+    ]);
     for id in ["a", "b", "c", "d", "no end of line"] {
-        let ended = place.runs(&["--document", "free", "--document", id, "--no-wait"], "true");
+        let ended = place.runs(
+            &["--document", "free", "--document", id, "--no-wait"],
+            "true",
+        );
         assert_eq!(ended.status, 75, "{id}");
     }
-    assert_eq!(place.runs(&["--document", "free", "--no-wait"], "true").status, 0);
+    assert_eq!(
+        place
+            .runs(&["--document", "free", "--no-wait"], "true")
+            .status,
+        0
+    );
     assert_eq!(place.held().len(), 5);
     assert_eq!(holder.ends().status, 0);
     assert_eq!(place.held(), [""; 0]);
@@ -203,7 +279,9 @@ fn documents() {
 #[test]
 fn hundreds_of_thousands_of_documents() {
     let place = Place::new();
-    let ids: String = (0..200_000).map(|n| format!("usr/share/doc/{n}\n")).collect();
+    let ids: String = (0..200_000)
+        .map(|n| format!("usr/share/doc/{n}\n"))
+        .collect();
     let file = place.file("ids", ids);
     let mut holder = place.holds(&["--documents-from", &file]);
     let last = ["--document", "usr/share/doc/199999", "--no-wait"];
@@ -242,7 +320,10 @@ fn shares() {
     let mut second = place.holds(&share);
     assert_eq!(place.runs(&share, "true").status, 75);
     assert_eq!(place.runs(&["--share", "s", "--no-wait"], "true").status, 0);
-    assert_eq!(place.runs(&["--global", "s", "--no-wait"], "true").status, 75);
+    assert_eq!(
+        place.runs(&["--global", "s", "--no-wait"], "true").status,
+        75
+    );
     assert_eq!(first.ends().status, 0);
     assert_eq!(place.runs(&share, "true").status, 0);
     assert_eq!(second.ends().status, 0);
@@ -266,7 +347,10 @@ fn what_the_command_leaves_behind_is_not_waited_for() {
     let ended = place.runs(&["--global", "a"], script);
     assert_eq!(ended.status, 0, "{ended:?}");
     let pid = ended.stdout.trim();
-    assert!(crate::harness::runs(pid), "it is not ended with the command");
+    assert!(
+        crate::harness::runs(pid),
+        "it is not ended with the command"
+    );
     let kill = std::process::Command::new("kill").arg(pid).status();
     assert!(kill.unwrap().success());
 }

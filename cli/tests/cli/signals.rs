@@ -26,7 +26,12 @@ fn the_command_gets_what_lockkeeper_gets() {
         let mut running = place.starts(&["--global", "a"], &script);
         running.signal(signal);
         let ended = running.ends();
-        assert_eq!((ended.status, ended.stdout), (7, format!("got {name}\n")), "{}", ended.stderr);
+        assert_eq!(
+            (ended.status, ended.stdout),
+            (7, format!("got {name}\n")),
+            "{}",
+            ended.stderr
+        );
     }
     assert_eq!(place.held(), [""; 0]);
 }
@@ -55,7 +60,16 @@ fn the_whole_group_gets_it() {
 #[test]
 fn an_ignored_hangup_stays_ignored() {
     let place = Place::new();
-    let args = ["lockkeeper", "run", "--global", "a", "--", "sh", "-c", "echo held; cat; echo end"];
+    let args = [
+        "lockkeeper",
+        "run",
+        "--global",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "echo held; cat; echo end",
+    ];
     let mut command = std::process::Command::new("nohup");
     command
         .args([env!("CARGO_BIN_EXE_lockkeeper")].iter().chain(&args[1..]))
@@ -66,7 +80,10 @@ fn an_ignored_hangup_stays_ignored() {
     running.signal(Signal::HUP);
     running.write("still here\n");
     let ended = running.ends();
-    assert_eq!((ended.status, ended.stdout.as_str()), (0, "still here\nend\n"));
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (0, "still here\nend\n")
+    );
 }
 
 #[test]
@@ -78,7 +95,11 @@ fn a_waiter_that_is_ended_leaves_nothing() {
     assert!(waiter.error_line().contains("waiting"));
     waiter.signal(Signal::INT);
     let ended = waiter.ends();
-    assert_eq!((ended.status, ended.stdout.as_str()), (130, ""), "{ended:?}");
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (130, ""),
+        "{ended:?}"
+    );
     assert_eq!(place.held().len(), 1);
     assert_eq!(place.sessions().len(), 1, "the waiter's session is closed");
     assert_eq!(holder.ends().status, 0);
@@ -101,7 +122,11 @@ fn a_stop_and_a_continuation_reach_the_command() {
     until("the command goes on", || state(pid.trim()) != 'T');
     running.write("on\n");
     let ended = running.ends();
-    assert_eq!((ended.status, ended.stdout.as_str()), (0, "on\n"), "{ended:?}");
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (0, "on\n"),
+        "{ended:?}"
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -120,5 +145,9 @@ fn the_command_dies_with_lockkeeper() {
     let since = Instant::now();
     let ended = place.runs(&["--global", "a", "--wait", "10s"], "true");
     assert_eq!(ended.status, 0, "{ended:?}");
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    assert!(
+        since.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        since.elapsed()
+    );
 }

@@ -89,7 +89,8 @@ impl Drop for Session {
 #[test]
 fn a_command_reads_from_the_terminal_and_gives_it_back() {
     let place = Place::new();
-    let script = "$LK run --global a -- sh -c 'read x; echo \"got <$x>\"'; read y; echo \"then <$y>\"";
+    let script =
+        "$LK run --global a -- sh -c 'read x; echo \"got <$x>\"'; read y; echo \"then <$y>\"";
     let mut session = Session::start(&place, script);
     session.types("one\n");
     session.shows("got <one>");
@@ -118,7 +119,7 @@ fn a_shell_stops_and_continues_the_command() {
     let mut session = Session::start(&place, script);
     session.shows("ready");
     session.types("\x1a");
-    session.shows("stopped <148>");
+    session.shows("stopped <147>");
     session.types("two\n");
     // The terminal's echo, and the command's.
     session.shows("two");
