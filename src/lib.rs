@@ -3,5 +3,7 @@
 mod connect;
 mod url;
 
+/// For [`Recover`] and for backends.
+pub use async_trait::async_trait;
 pub use connect::{ConnectError, backend, connect};
 pub use lockcore::*;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use lockkeeper::{LockKey, SessionId, limits};
 
+const EXIT_STATUS: &str = "Exit status: the command's own (128 + n after signal n); 64 bad usage or input, \
+69 store unavailable, 75 busy or the wait is over, 76 lock lost, 77 abandoned work in the way, 126 the command cannot \
+be run, 127 there is no such command.";
+
 /// Runs commands under locks, and shows and mends the locks of a store.
 #[derive(Parser)]
 #[command(name = "lockkeeper", version, disable_help_subcommand = true)]
-#[command(
-    after_help = "Exit status: the command's own (128 + n after signal n); 64 bad usage or input, \
-69 store unavailable, 75 busy, 76 lock lost, 77 abandoned work in the way, 126 the command cannot be run, \
-127 there is no such command."
-)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct Cli {
     /// The store: sqlite:PATH. Without it, a file in $XDG_STATE_HOME/lockkeeper or ~/.local/state/lockkeeper.
     #[arg(
@@ -34,16 +34,32 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Action {
     /// Runs a command while it holds locks.
+    ///
+    /// Claims are of one kind: --global, --document with --documents-from, --write with --read, or --share.
+    ///
+    /// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
+    /// LOCKKEEPER_SESSION and LOCKKEEPER_URL (without a password) in its environment. It is ended when the lock is
+    /// lost: TERM when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is
+    /// released when the command ends; what it leaves running in the background is not protected. While a shell has
+    /// stopped it, the lock is not renewed.
     Run(Box<RunArgs>),
     /// Lists what is held.
+    ///
+    /// One line for each holder, with tabs: key, mode, since, session, state, label.
     Ls(LsArgs),
     /// Shows who holds a key.
+    ///
+    /// One line for each holder, with tabs: mode, since, session, state, label.
     Inspect(InspectArgs),
     /// Lists the sessions of holders.
+    ///
+    /// One line for each session, with tabs: session, state, adopter, label.
     Sessions(SessionsArgs),
     /// Frees a key: revokes the sessions of its holders, with all their locks, and evicts a foreign record.
     Break(BreakArgs),
     /// Hands what dead holders left unfinished to a command, and settles it if that ends with 0.
+    ///
+    /// The command reads JSON lines as that of run --recover does, and its exit status is that of lockkeeper.
     Recover(RecoverArgs),
     /// Throws away what a dead holder left unfinished; its locks go free.
     Discard(DiscardArgs),
@@ -51,13 +67,8 @@ pub(crate) enum Action {
     Sweep,
 }
 
-/// Claims are of one kind: --global, --document with --documents-from, --write with --read, or --share.
-///
-/// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
-/// LOCKKEEPER_SESSION and LOCKKEEPER_URL in its environment. It is ended when the lock is lost: TERM when a quarter of
-/// the TTL is left without an acknowledged renewal, KILL at the end. The lock is released when the command ends; what
-/// it leaves running in the background is not protected.
 #[derive(Args)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct RunArgs {
     /// Locks a name, exclusively.
     #[arg(long, value_name = "NAME", help_heading = "Claims")]
@@ -103,7 +114,6 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// One line for each holder, with tabs: key, mode, since, session, state, label.
 #[derive(Args)]
 pub(crate) struct LsArgs {
     /// Only keys that begin with this text.
@@ -124,7 +134,6 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 }
 
-/// One line for each session, with tabs: session, state, adopter, label.
 #[derive(Args)]
 pub(crate) struct SessionsArgs {
     /// The dead ones that are still remembered as well.
@@ -145,7 +154,6 @@ pub(crate) struct BreakArgs {
     pub(crate) reason: String,
 }
 
-/// The command reads JSON lines as that of run --recover does, and its exit status is that of lockkeeper.
 #[derive(Args)]
 pub(crate) struct RecoverArgs {
     /// The session whose work is to be finished; without it, every abandoned one.

@@ -113,14 +113,16 @@ impl Job {
     }
 }
 
-/// The command, by way of a stage of this program that binds its life to ours.
-#[cfg(target_os = "linux")]
+/// The command, by way of a stage of this program that binds its life to ours, where that can be.
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(unused_variables, reason = "for the stage")
+)]
 fn prepared(command: &[OsString], foreground: bool) -> Command {
-    stage::command(command, foreground)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn prepared(command: &[OsString], _: bool) -> Command {
+    #[cfg(target_os = "linux")]
+    if let Some(stage) = stage::command(command, foreground) {
+        return stage;
+    }
     let mut prepared = Command::new(&command[0]);
     prepared.args(&command[1..]);
     prepared
@@ -134,7 +136,9 @@ pub(crate) fn find(command: &OsStr) -> Result<(), Failure> {
         }
         access(path, Access::EXEC_OK).map_err(io::Error::from)
     };
-    let found = if command.as_encoded_bytes().contains(&b'/') {
+    let found = if command.is_empty() {
+        Err(io::ErrorKind::NotFound.into())
+    } else if command.as_encoded_bytes().contains(&b'/') {
         executable(Path::new(command))
     } else {
         let Some(path) = env::var_os("PATH") else {

@@ -230,7 +230,7 @@ impl Asked {
             Some(intent) => acquisition.intent_bytes(intent.clone()),
             None => acquisition,
         };
-        let result = if self.args.no_wait {
+        let result = if self.args.no_wait || limit.is_some_and(|limit| limit.is_zero()) {
             match acquisition.try_acquire().await {
                 Ok(Attempt::Acquired(guard)) => Ok(guard),
                 Ok(Attempt::Busy(busy)) => Err(AcquireError::Busy(busy)),

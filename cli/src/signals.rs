@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::failure::{Failure, status};
+use crate::terminal;
 
 /// What is passed on, and what tells that the command has changed.
 const LISTENED: [Signal; 10] = [
@@ -66,7 +67,7 @@ impl Signals {
                 Signal::CHILD | Signal::WINCH | Signal::CONT => {}
                 Signal::TSTP => {
                     // While nothing runs yet there is only this process to stop.
-                    let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP);
+                    terminal::stand_still();
                 }
                 number => return number,
             }

@@ -43,7 +43,7 @@ impl Terminal {
 }
 
 /// Stops this process as the command was stopped, and returns when it is continued; at once where no shell could
-/// continue it, because its parent is of another session.
+/// continue it, because its parent is of another session: `false`.
 pub(crate) fn stand_still() -> bool {
     let session = |pid| getsid(pid).ok();
     let parent = getppid().and_then(|parent| session(Some(parent)));

@@ -4,6 +4,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,16 +19,20 @@ const FOREGROUND: &str = "fg";
 /// How long a command for the terminal's foreground waits to be put there.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The stage for a command.
-pub(super) fn command(command: &[OsString], foreground: bool) -> Command {
-    let mut stage = Command::new("/proc/self/exe");
+/// The stage for a command; `None` where `/proc` is not there to name this program, however it was started.
+pub(super) fn command(command: &[OsString], foreground: bool) -> Option<Command> {
+    let program = Path::new("/proc/self/exe");
+    if !program.exists() {
+        return None;
+    }
+    let mut stage = Command::new(program);
     stage
         .arg0("lockkeeper")
         .arg(STAGE)
         .arg(Pid::as_raw(Some(getpid())).to_string())
         .arg(if foreground { FOREGROUND } else { "bg" })
         .args(command);
-    stage
+    Some(stage)
 }
 
 /// Becomes the command, if this process was started as the stage; returns only if that fails.

@@ -218,7 +218,7 @@ fn options() {
         (&["--ttl", "86401s"], "from 1s to 24h"),
         (&["--ttl", "0"], "from 1s to 24h"),
         (&["--ttl", "soon"], "--ttl"),
-        (&["--ttl", "-1s"], "--ttl"),
+        (&["--ttl=-1s"], "--ttl"),
         (&["--wait", "5"], "--wait"),
         (&["--wait", "1 fortnight"], "--wait"),
         (&["--recover", ""], "--recover"),
@@ -284,7 +284,7 @@ fn urls() {
         ("sqlite://host/locks.db", "no host"),
         ("sqlite:locks.db?mode=ro", "no option \"mode\""),
         ("sqlite:locks.db?synchronous=off", "synchronous"),
-        ("sqlite:/nonexistent/locks.db", "nonexistent"),
+        ("sqlite:/nonexistent/locks.db", "directory is not there"),
     ] {
         let ended = place.ends(&["--url", url, "ls"]);
         refused(&place, &ended, says);

@@ -119,7 +119,7 @@ fn a_shell_stops_and_continues_the_command() {
     let mut session = Session::start(&place, script);
     session.shows("ready");
     session.types("\x1a");
-    session.shows("stopped <148>");
+    session.shows("stopped <147>");
     session.types("two\n");
     // The terminal's echo, and the command's.
     session.shows("two");
