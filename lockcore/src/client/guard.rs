@@ -136,6 +136,8 @@ impl Held {
             };
         if !held {
             self.gone.store(true, Ordering::Release);
+            // The session's death is the likely reason, and its other guards should know.
+            let _ = self.renew().await;
         }
         Ok(held && self.is_valid())
     }
