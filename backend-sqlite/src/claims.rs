@@ -38,9 +38,9 @@ impl ClaimStore for SqliteBackend {
         self.call(Operation::Release, move |worker| {
             let awaited = worker
                 .file
-                .write(false, |transaction| release(transaction, grant, keys))?;
+                .write(false, |transaction| release(transaction, grant, &keys))?;
             turns.leave(awaited);
-            worker.watchers.released(grant);
+            worker.watchers.released(grant, &keys);
             Ok(())
         })
         .await
@@ -153,11 +153,7 @@ fn await_others(
 }
 
 /// Removes the holders of the grant; says which of them another process waits for.
-fn release(
-    transaction: &Transaction<'_>,
-    grant: Grant,
-    keys: Vec<LockKey>,
-) -> Outcome<Vec<LockKey>> {
+fn release(transaction: &Transaction<'_>, grant: Grant, keys: &[LockKey]) -> Outcome<Vec<LockKey>> {
     let session = grant.session.get().to_be_bytes();
     let n = grant.n.cast_signed();
     let mut awaited = Vec::new();
@@ -165,7 +161,7 @@ fn release(
         let values = params![key.as_str(), session, n];
         let marked = transaction.first(sql::HOLDER_DROP, values, |row| row.get(0))?;
         if marked == Some(true) {
-            awaited.push(key);
+            awaited.push(key.clone());
         }
     }
     Ok(awaited)
