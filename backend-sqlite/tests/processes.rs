@@ -282,9 +282,9 @@ async fn waiting() -> Result<(), Failed> {
         total += String::from_utf8(output.stdout)?.trim().parse::<i64>()?;
     }
     println!("eight waiters used {total} µs of processor time in 2 s");
-    // An unoptimised build: 8 waiters for 2 s may use a tenth of a processor in all.
+    // Five hundredths of a processor each; who looks without a pause uses all of it.
     assert!(
-        total <= 200_000,
+        total <= 800_000,
         "waiting used {total} µs of processor time in 2 s"
     );
     Ok(())
