@@ -159,10 +159,11 @@ fn release(transaction: &Transaction<'_>, grant: Grant, keys: &[LockKey]) -> Out
     let mut awaited = Vec::new();
     for key in keys {
         let values = params![key.as_str(), session, n];
-        let marked = transaction.first(sql::HOLDER_DROP, values, |row| row.get(0))?;
+        let marked = transaction.first(sql::HOLDER_IS_AWAITED, values, |row| row.get(0))?;
         if marked == Some(true) {
             awaited.push(key.clone());
         }
+        transaction.execute(sql::HOLDER_DROP, values)?;
     }
     Ok(awaited)
 }
@@ -186,7 +187,7 @@ fn confirm(transaction: &Transaction<'_>, grant: Grant, claims: &[Claim]) -> Out
 fn drop_row(transaction: &Transaction<'_>, entry: &Entry) -> Outcome<()> {
     let place = &entry.place;
     let values = params![place.key, place.session, place.n];
-    transaction.first(sql::HOLDER_DROP, values, |_| Ok(()))?;
+    transaction.execute(sql::HOLDER_DROP, values)?;
     Ok(())
 }
 

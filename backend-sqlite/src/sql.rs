@@ -1,4 +1,7 @@
 //! Every statement, each from its own file in `server/`.
+//!
+//! None has a RETURNING clause: SQLite makes a table of its own for what one returns, which costs more than the rest of
+//! a small transaction.
 
 macro_rules! statements {
     ($($name:ident = $file:literal;)*) => {
@@ -36,6 +39,7 @@ statements! {
     HOLDERS_OF_SESSION = "holders_of_session";
     HOLDER_PUT = "holder_put";
     HOLDER_DROP = "holder_drop";
+    HOLDER_IS_AWAITED = "holder_is_awaited";
     HOLDER_EVICT = "holder_evict";
     HOLDER_AWAIT = "holder_await";
     HOLDER_ROW = "holder_row";
@@ -43,7 +47,8 @@ statements! {
     FIRST_KEY = "first_key";
     NEXT_KEY = "next_key";
     KEYS_OF_SESSION = "keys_of_session";
-    TOKEN_DRAW = "token_draw";
+    TOKEN_LOAD = "token_load";
+    TOKEN_STORE = "token_store";
 }
 
 /// What the floor of the benchmarks needs.

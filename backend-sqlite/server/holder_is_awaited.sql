@@ -1,0 +1,3 @@
+SELECT awaited
+FROM holders
+WHERE key = ?1 AND session = ?2 AND n = ?3
