@@ -8,7 +8,7 @@ use lockcore::{
     Acquire, Acquired, Busy, Claim, ClaimStore, Grant, Life, LockKey, Operation, Refused, Result,
     SessionId, Sweep, Swept,
 };
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use crate::SqliteBackend;
 use crate::clock::unix_us;
@@ -159,11 +159,15 @@ fn release(transaction: &Transaction<'_>, grant: Grant, keys: &[LockKey]) -> Out
     let mut awaited = Vec::new();
     for key in keys {
         let values = params![key.as_str(), session, n];
-        let marked = transaction.first(sql::HOLDER_IS_AWAITED, values, |row| row.get(0))?;
-        if marked == Some(true) {
-            awaited.push(key.clone());
+        let read = |row: &Row<'_>| Ok((Entry::read(row)?, row.get::<_, bool>(6)?));
+        let Some((entry, marked)) = transaction.first(sql::HOLDER_ROW, values, read)? else {
+            continue;
+        };
+        // A row that cannot be understood is not ours to drop, whatever session it names.
+        if entry.known.is_some() {
+            drop_row(transaction, &entry)?;
+            awaited.extend(marked.then(|| key.clone()));
         }
-        transaction.execute(sql::HOLDER_DROP, values)?;
     }
     Ok(awaited)
 }
@@ -281,7 +285,7 @@ fn ids(
     values: impl rusqlite::Params,
 ) -> Outcome<Vec<SessionId>> {
     let mut ids = Vec::new();
-    let read = |row: &rusqlite::Row<'_>| Ok(session_id(row.get_ref(0)?));
+    let read = |row: &Row<'_>| Ok(session_id(row.get_ref(0)?));
     transaction.each(statement, values, read, |id| {
         ids.extend(id);
         Ok(true)

@@ -1,7 +1,7 @@
 //! Every statement, each from its own file in `server/`.
 //!
-//! None has a RETURNING clause: SQLite makes a table of its own for what one returns, which costs more than the rest of
-//! a small transaction.
+//! None that runs for every key has a RETURNING clause or a list after IN: SQLite makes a table of its own for these,
+//! which costs more than the rest of a small transaction.
 
 macro_rules! statements {
     ($($name:ident = $file:literal;)*) => {
@@ -39,8 +39,6 @@ statements! {
     HOLDERS_OF_SESSION = "holders_of_session";
     HOLDER_PUT = "holder_put";
     HOLDER_DROP = "holder_drop";
-    HOLDER_IS_AWAITED = "holder_is_awaited";
-    HOLDER_EVICT = "holder_evict";
     HOLDER_AWAIT = "holder_await";
     HOLDER_ROW = "holder_row";
     NEXT_SESSION_OF_HOLDERS = "next_session_of_holders";

@@ -1,3 +1,0 @@
-SELECT awaited
-FROM holders
-WHERE key = ?1 AND session = ?2 AND n = ?3
