@@ -1,0 +1,3 @@
+SELECT last
+FROM token
+WHERE one = 1

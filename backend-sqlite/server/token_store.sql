@@ -1,0 +1,3 @@
+UPDATE token
+SET last = ?1
+WHERE one = 1
