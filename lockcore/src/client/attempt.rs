@@ -418,6 +418,7 @@ impl Taking<'_> {
             claims: Arc::clone(&self.plan.claims),
             grants: self.grants,
             in_doubt: self.in_doubt,
+            with_intent: self.plan.intent.is_some(),
             by_close: self.by_close,
             done: Some(done),
         };

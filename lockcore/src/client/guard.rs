@@ -331,6 +331,7 @@ impl Guard {
             claims: Arc::clone(&self.held.claims),
             grants: self.held.grants.clone(),
             in_doubt: self.in_doubt,
+            with_intent: self.at_drop == AtDrop::LeaveIntent,
             by_close: self.held.by_close,
             done,
         }));
