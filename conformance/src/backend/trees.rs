@@ -156,7 +156,7 @@ async fn keys_with_a_common_beginning_are_no_relatives(scene: Scene) -> Verdict 
         "/a-b",
         "/a.",
         "/a0",
-        "/ab",
+        "/aa",
         "/ab/c",
         "/a b",
         "/A",
