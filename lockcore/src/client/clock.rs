@@ -12,8 +12,13 @@ pub(crate) fn now() -> Instant {
 
 /// Resolves at `until`; at once if that has passed.
 pub(crate) async fn sleep_until(until: Instant) {
-    // After a suspension the timer is late by as much; who must not be late looks at `now` as well.
-    tokio::time::sleep(until.saturating_duration_since(now())).await;
+    tokio::time::sleep_until(timer(until)).await;
+}
+
+/// When a timer has to fire for that instant. After a suspension it is late by as much; who must not be late looks at
+/// `now` as well.
+pub(crate) fn timer(at: Instant) -> Instant {
+    Instant::now() + at.saturating_duration_since(now())
 }
 
 #[cfg(target_os = "linux")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::client::clock::now;
-use crate::client::keeper::{Order, Release};
+use crate::client::keeper::{Order, Release, release_each};
 use crate::client::locks::Core;
 use crate::client::owner::Owner;
 use crate::client::session::{Handle, WeakHandle};
@@ -271,6 +271,9 @@ impl Guard {
         if !was_held && self.at_drop == AtDrop::LeaveIntent {
             return Ok(Released::NotHeld); // Dropping it leaves the intent, which has its locks.
         }
+        if was_held && self.at_drop == AtDrop::Release && !self.held.by_close && !self.in_doubt {
+            return self.release_here().await;
+        }
         let (done, released) = oneshot::channel();
         let core = Arc::clone(&self.held.core);
         self.give_back(Some(done));
@@ -279,6 +282,31 @@ impl Guard {
             Ok(answer) => answer,
             Err(_) => Err(keeper_gone(&core, Operation::Release)),
         }
+    }
+
+    /// The common case, without the way to the keeper and back. If it is cancelled or fails, dropping the guard hands
+    /// it to the keeper after all.
+    async fn release_here(mut self) -> Result<Released> {
+        let Held {
+            core,
+            claims,
+            grants,
+            ..
+        } = &*self.held;
+        let session = &self.handle.session;
+        release_each(core, session, claims, grants).await?;
+        for (n, _) in grants {
+            session.numbers().end(*n);
+        }
+        core.given_back(claims);
+        let valid = self.held.is_valid();
+        self.held.gone.store(true, Ordering::Release);
+        self.at_drop = AtDrop::Nothing;
+        Ok(if valid {
+            Released::Released
+        } else {
+            Released::NotHeld
+        })
     }
 
     /// The work failed: an intent is left behind, anything else is given back, which is waited for.

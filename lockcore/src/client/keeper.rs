@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::client::clock::{now, sleep_until};
+use crate::client::clock::{self, now};
 use crate::client::guard::Released;
 use crate::client::locks::{Alive, Core};
 use crate::client::retry::{may_pass, until_answered};
@@ -168,18 +168,27 @@ pub(crate) fn keep(core: &Arc<Core>, id: SessionId, sent: Instant) -> Handle {
 impl Keeper {
     async fn run(mut self) {
         let mut handles = true;
+        let mut timer_at = self.next;
+        let mut timer = std::pin::pin!(tokio::time::sleep_until(clock::timer(timer_at)));
         while handles || self.has_work() {
-            if self.session.is_valid() {
-                self.renew_if_it_is_time();
+            let now = now();
+            if self.session.deadline.is_ahead(now) {
+                self.renew_if_it_is_time(now);
             } else {
                 self.lost();
             }
-            let wake = match self.session.deadline.get() {
-                // While a renewal hangs, only its answer and the deadline matter.
-                Some(deadline) if self.renewal.is_some() => Some(deadline),
-                Some(deadline) => Some(deadline.min(self.next)),
-                None => None,
-            };
+            let deadline = self.session.deadline.get();
+            // While a renewal hangs, only its answer and the deadline matter.
+            let wake = deadline.map(|deadline| match self.renewal {
+                Some(_) => deadline,
+                None => deadline.min(self.next),
+            });
+            if let Some(wake) = wake
+                && wake != timer_at
+            {
+                timer_at = wake;
+                timer.as_mut().reset(clock::timer(wake));
+            }
             tokio::select! {
                 biased;
                 answer = answered(&mut self.renewal) => self.renewed(answer),
@@ -188,7 +197,7 @@ impl Keeper {
                     Some(order) => self.order(order),
                     None => handles = false,
                 },
-                () = sleep_until(wake.unwrap_or_else(now)), if wake.is_some() => {}
+                () = &mut timer, if wake.is_some() => timer_at = now,
             }
         }
         self.close().await;
@@ -248,8 +257,8 @@ impl Keeper {
     }
 
     /// Renewals go out every third of the TTL, and at once when somebody waits for one.
-    fn renew_if_it_is_time(&mut self) {
-        if self.renewal.is_some() || now() < self.next {
+    fn renew_if_it_is_time(&mut self, now: Instant) {
+        if self.renewal.is_some() || now < self.next {
             return;
         }
         self.seq += 1;
@@ -259,7 +268,7 @@ impl Keeper {
             intent: self.intent.clone(),
         };
         let (backend, id) = (Arc::clone(&self.core.backend), self.session.id);
-        let sent = now();
+        let sent = now;
         self.renewal = Some(InFlight {
             answer: Box::pin(async move { backend.renew(id, &renewal).await }),
             sent,
@@ -362,7 +371,8 @@ impl Keeper {
             }));
         } else {
             self.work.push(Box::pin(async move {
-                let released = release_all(&core, &session, &release).await;
+                let released =
+                    release_each(&core, &session, &release.claims, &release.grants).await;
                 Done::Released(release, released)
             }));
         }
@@ -374,8 +384,7 @@ impl Keeper {
                 if answer.is_err() && !release.in_doubt {
                     self.doubt(&release);
                 }
-                self.core.contention.released(&release.claims);
-                self.core.queues.hint(&release.claims);
+                self.core.given_back(&release.claims);
                 let valid = self.session.is_valid();
                 let answer = if valid {
                     answer.map(|()| Released::Released)
@@ -387,7 +396,7 @@ impl Keeper {
             Done::Closed(release, answer) => {
                 let valid = self.session.is_valid();
                 self.session.die();
-                self.core.queues.hint(&release.claims);
+                self.core.given_back(&release.claims);
                 release.answer(if valid {
                     answer.map(|()| Released::Released)
                 } else {
@@ -506,18 +515,19 @@ async fn answered(renewal: &mut Option<InFlight>) -> (InFlight, Result<Renewed>)
 }
 
 /// Sends the release of every grant, the last first, until each is acknowledged.
-async fn release_all(core: &Core, session: &Session, release: &Release) -> Result<()> {
-    for (n, range) in release.grants.iter().rev() {
+pub(crate) async fn release_each(
+    core: &Core,
+    session: &Session,
+    claims: &[Claim],
+    grants: &[(u64, Range<usize>)],
+) -> Result<()> {
+    for (n, range) in grants.iter().rev() {
         let grant = Grant {
             session: session.id,
             n: *n,
         };
-        until_answered(
-            core,
-            || !session.is_dead(),
-            || core.backend.release(grant, &release.claims[range.clone()]),
-        )
-        .await?;
+        let send = || core.backend.release(grant, &claims[range.clone()]);
+        until_answered(core, || !session.is_dead(), send).await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use futures_core::Stream;
 use futures_util::StreamExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::client::acquisition::{Acquisition, Documents, Global, Keys, Shared, Tree};
@@ -22,7 +22,9 @@ use crate::client::pool::Pool;
 use crate::client::recovery::{Recovery, adopt};
 use crate::client::wait::Queues;
 use crate::client::{clock, task};
-use crate::{End, FencingToken, Info, Life, LockBackend, Result, SessionId, SessionState, Want};
+use crate::{
+    Claim, End, FencingToken, Info, Life, LockBackend, Result, SessionId, SessionState, Want,
+};
 
 /// The locks of one namespace, as one process has them. Cloning is cheap; all clones are one client with one shared
 /// session.
@@ -70,7 +72,8 @@ pub(crate) struct Core {
     pub(crate) attempts: AtomicUsize,
     pub(crate) waiters: AtomicUsize,
     unsettled: AtomicUsize,
-    alive: watch::Sender<usize>,
+    alive: AtomicUsize,
+    none_alive: Notify,
     shut_down: AtomicBool,
 }
 
@@ -94,7 +97,8 @@ impl Locks {
             attempts: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
             unsettled: AtomicUsize::new(0),
-            alive: watch::Sender::new(0),
+            alive: AtomicUsize::new(0),
+            none_alive: Notify::new(),
             shut_down: AtomicBool::new(false),
         };
         Self {
@@ -243,8 +247,15 @@ impl Locks {
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.core.shut_down.store(true, Ordering::Release);
         self.pool.let_go();
-        let mut alive = self.core.alive.subscribe();
-        let all_gone = alive.wait_for(|alive| *alive == 0);
+        let all_gone = async {
+            loop {
+                let none_alive = self.core.none_alive.notified();
+                if self.core.alive.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                none_alive.await;
+            }
+        };
         tokio::time::timeout(limit, all_gone).await.is_ok()
     }
 }
@@ -315,6 +326,12 @@ impl Core {
             .contains(&session)
     }
 
+    /// Claims of this client were released: its own waiters look again at once, and its next attempt lets others look.
+    pub(crate) fn given_back(&self, claims: &[Claim]) {
+        self.contention.released(claims);
+        self.queues.hint(claims);
+    }
+
     /// Until when a failing store is borne with.
     pub(crate) fn patience(&self) -> Instant {
         clock::now() + self.config.patience
@@ -326,14 +343,16 @@ pub(crate) struct Alive(Arc<Core>);
 
 impl Alive {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
-        core.alive.send_modify(|alive| *alive += 1);
+        core.alive.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(core))
     }
 }
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        self.0.alive.send_modify(|alive| *alive -= 1);
+        if self.0.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.none_alive.notify_waiters();
+        }
     }
 }
 

@@ -47,8 +47,7 @@ impl Queues {
         for key in claims.iter().map(Claim::key) {
             keys.get(key).into_iter().for_each(wake);
             if key.is_path() {
-                let ancestors = key.ancestors().filter_map(|text| LockKey::parse(text).ok());
-                ancestors
+                key.ancestor_keys()
                     .filter_map(|above| keys.get(&above))
                     .for_each(wake);
                 let behind = keys.range((Bound::Excluded(key), Bound::Unbounded));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::record::{Ask, Listed, Place, Record, ancestors, mode};
+use super::record::{Ask, Listed, Place, Record, mode};
 use super::{State, token};
 use crate::limits::MAX_LISTED;
 use crate::{Acquire, Acquired, Busy, Claim, Grant, LockKey, Refused};
@@ -58,7 +58,7 @@ impl State {
             }
             listed.more
         };
-        for above in ancestors(key) {
+        for above in key.ancestor_keys() {
             if let Some(record) = self.records.get(&above) {
                 look(ask.at(Place::Above), &above, record);
             }

@@ -89,7 +89,7 @@ struct State {
 }
 
 impl MemoryBackend {
-    /// An empty store of the atomic form: any step in one action, ancestors implicit, 1,000 keys per step.
+    /// An empty store of the atomic form: any step in one action implicit, 1,000 keys per step.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Self::of(Form::Atomic, 1_000)

@@ -76,12 +76,6 @@ pub(super) fn mode(claim: &Claim, place: Place) -> Mode {
     }
 }
 
-/// The ancestors of a key as keys, shortest first.
-pub(super) fn ancestors(key: &LockKey) -> impl Iterator<Item = LockKey> {
-    key.ancestors()
-        .map(|above| LockKey::parse(above).expect("what is above a path is a path"))
-}
-
 /// Who holds one key.
 #[derive(Debug, Default)]
 pub(super) struct Record {

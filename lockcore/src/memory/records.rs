@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::record::{Ask, Held, Listed, Place, ancestors, mode};
+use super::record::{Ask, Held, Listed, Place, mode};
 use super::{MemoryBackend, State, token};
 use crate::limits::MAX_LISTED;
 use crate::session::Life;
@@ -93,9 +93,10 @@ impl MemoryBackend {
         Err(met)
     }
 
-    /// A step of several claims, or a joined one, is granted only if its session outlived the last write.
+    /// A step of several records, or a joined one, is granted only if its session outlived the last write: else its
+    /// token could be greater than that of whoever took the first record meanwhile.
     async fn checked(&self, request: &Acquire, written: Vec<Written<'_>>) -> Acquired {
-        if request.claims.len() == 1 && !request.joined {
+        if written.len() == 1 && !request.joined {
             let last = written.last().expect("a claim needs a record");
             return Acquired::Acquired(token(last.number));
         }
@@ -189,7 +190,7 @@ fn ask<'a>(request: &Acquire, claim: &'a Claim, place: Place) -> Ask<'a> {
 fn needed(claims: &[Claim]) -> Needed<'_> {
     let mut needed = Needed::new();
     for claim in claims {
-        let above = ancestors(claim.key()).map(|key| (key, Place::Above));
+        let above = claim.key().ancestor_keys().map(|key| (key, Place::Above));
         for (key, place) in above.chain([(claim.key().clone(), Place::Key)]) {
             let most = needed.entry(key).or_insert((claim, place));
             // IS and IX is IX, X is all; S and IX never meet in prepared claims.
@@ -210,7 +211,7 @@ fn busy(request: &Acquire, met: &Met, states: &BTreeMap<SessionId, SessionState>
     };
     let refusal = |claim: &Claim| -> Option<Refused> {
         let mut listed = Listed::default();
-        let above = ancestors(claim.key()).map(|key| (key, Place::Above));
+        let above = claim.key().ancestor_keys().map(|key| (key, Place::Above));
         for (key, place) in above.chain([(claim.key().clone(), Place::Key)]) {
             let ask = ask(request, claim, place);
             for held in met.get(&key).into_iter().flatten() {

@@ -43,6 +43,21 @@ async fn a_session_that_ends_between_two_writes_is_granted_nothing() {
     .await;
 }
 
+/// Its token would be greater than that of whoever took its first record.
+#[tokio::test(start_paused = true)]
+async fn a_lone_path_whose_session_ends_between_its_records_is_granted_nothing() {
+    let store = MemoryBackend::records();
+    open(&store, [1, 2]).await;
+    let revoked = async {
+        tokio::task::yield_now().await;
+        end(&store, 1, End::Revoke).await;
+        granted(&store, &request(2, 1, &["write /a"])).await;
+    };
+    let late = request(1, 1, &["write /a/b/c"]);
+    let (answer, ()) = join(ask(&store, &late), revoked).await;
+    assert_eq!(answer, Acquired::Void);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_own_death_is_met_is_void() {
     for store in both() {
