@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::LocalBoxFuture;
 
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong};
@@ -102,7 +102,7 @@ pub enum Layer {
     Processes,
 }
 
-type Run = dyn Fn(Scene) -> BoxFuture<'static, Verdict> + Send + Sync;
+type Run = dyn Fn(Scene) -> LocalBoxFuture<'static, Verdict> + Send + Sync;
 
 /// One thing that every store keeps, and how to see that it does.
 #[derive(Clone)]
@@ -123,7 +123,7 @@ impl Case {
         group: &'static str,
         law: Law,
         name: impl Into<Cow<'static, str>>,
-        run: impl Fn(Scene) -> BoxFuture<'static, Verdict> + Send + Sync + 'static,
+        run: impl Fn(Scene) -> LocalBoxFuture<'static, Verdict> + Send + Sync + 'static,
     ) -> Self {
         Self {
             layer,
@@ -161,7 +161,8 @@ impl Case {
     /// Runs the case in a fresh space; what it chooses by chance follows from the seed.
     ///
     /// It ends within a minute and a few of the store's shortest TTLs by tokio's clock; a backend that blocks its
-    /// thread can be stopped from outside only, as [`check`](crate::check) does.
+    /// thread can be stopped from outside only, as [`check`](crate::check) does. The future stays on its thread: it is run by
+    /// `block_on`.
     ///
     /// # Errors
     ///

@@ -32,8 +32,12 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Gives the session a short name, unless it has one.
     pub(crate) fn name(&self, session: SessionId) {
         let mut lines = self.lines();
+        if lines.names.iter().any(|(id, _)| *id == session.to_string()) {
+            return;
+        }
         let name = format!("s{}", lines.names.len() + 1);
         lines.names.push((session.to_string(), name));
     }
@@ -65,6 +69,11 @@ impl Journal {
             drop(lines);
             self.note(format!("… {} = {answer}", entry.what));
         }
+    }
+
+    /// How many lines were ever written.
+    pub(crate) fn written(&self) -> usize {
+        self.lines().written
     }
 
     pub(crate) fn shown(&self) -> Vec<String> {

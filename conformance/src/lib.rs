@@ -4,12 +4,14 @@ mod actor;
 mod backend;
 mod case;
 mod child;
+mod client;
 mod journal;
 mod model;
 mod recorded;
 mod run;
 mod scene;
 mod verdict;
+mod wire;
 mod world;
 
 pub use case::{Case, Failure, Law, Layer};
@@ -19,5 +21,5 @@ pub use world::{BoxError, Space, World};
 /// Every case, in the order in which they build on each other.
 #[must_use]
 pub fn cases() -> Vec<Case> {
-    backend::cases()
+    [backend::cases(), client::cases()].concat()
 }

@@ -71,6 +71,7 @@ fn claims(claims: &[Claim]) -> String {
 #[async_trait]
 impl SessionStore for Recorded {
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        self.journal.name(session);
         self.call(
             format!("open {session} ttl {ttl:?}"),
             self.backend.open(session, label, ttl),
