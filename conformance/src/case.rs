@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
+use crate::journal::Journal;
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong};
 use crate::world::Space;
@@ -172,8 +173,17 @@ impl Case {
     ///
     /// Dropping the future ends the case; the space is not to be used again.
     pub async fn run(&self, space: Arc<dyn Space>, seed: u64) -> Result<(), Failure> {
-        let scene = Scene::new(space, seed);
-        let journal = scene.journal().clone();
+        self.run_noting(space, seed, Journal::default()).await
+    }
+
+    /// As [`run`](Self::run), with a journal that the caller can read meanwhile.
+    pub(crate) async fn run_noting(
+        &self,
+        space: Arc<dyn Space>,
+        seed: u64,
+        journal: Journal,
+    ) -> Result<(), Failure> {
+        let scene = Scene::new(space, seed, journal.clone());
         let limit = LIMIT + scene.longest_wait().await;
         let case = AssertUnwindSafe((self.run)(scene)).catch_unwind();
         let what = match tokio::time::timeout(limit, case).await {

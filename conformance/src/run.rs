@@ -9,13 +9,16 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
 
 use crate::case::{Case, Failure, Layer};
+use crate::journal::Journal;
 use crate::world::World;
 
 /// The environment variable with the seed of a run; without it, every run has a new one.
 pub(crate) const SEED: &str = "LOCKCORE_CONFORMANCE_SEED";
 
-/// Longest real time of a case: more than any that [`Case::run`] allows itself on a store with a short TTL.
+/// Longest real time of a case: more than any that [`Case::run`] allows itself on a store with a short TTL, and far
+/// more than it takes where time is paused.
 const WATCHDOG: Duration = Duration::from_secs(300);
+const WATCHDOG_PAUSED: Duration = Duration::from_secs(60);
 
 /// Most cases mostly sleep or wait for the store, so more of them run at a time than there are processors.
 const TRIALS_AT_A_TIME: usize = 16;
@@ -78,26 +81,32 @@ fn run_seed() -> u64 {
 /// The store does not pass the case, or no space could be made.
 pub fn check(case: &Case, world: &Arc<dyn World>, seed: u64) -> Result<(), Failure> {
     let (sender, receiver) = mpsc::channel();
+    let journal = Journal::default();
     let run = {
-        let (case, world) = (case.clone(), world.clone());
+        let (case, world, journal) = (case.clone(), world.clone(), journal.clone());
         move || {
             // Whoever waits no longer has said why.
-            let _ = sender.send(run_here(&case, &*world, seed));
+            let _ = sender.send(run_here(&case, &*world, seed, journal));
         }
+    };
+    let limit = if world.paused() {
+        WATCHDOG_PAUSED
+    } else {
+        WATCHDOG
     };
     let thread = std::thread::Builder::new()
         .name(case.to_string())
         .spawn(run);
-    let failed = |what: String| case.failure(what, seed, Vec::new());
+    let failed = |what: String| case.failure(what, seed, journal.shown());
     let thread = thread.map_err(|error| failed(format!("no thread for the case: {error}")))?;
-    match receiver.recv_timeout(WATCHDOG) {
+    match receiver.recv_timeout(limit) {
         Ok(result) => {
             // It has sent its last word, so this takes no time.
             let _ = thread.join();
             result
         }
         Err(mpsc::RecvTimeoutError::Timeout) => Err(failed(format!(
-            "blocks its thread: not done within {WATCHDOG:?} of real time"
+            "never lets its thread go: not done within {limit:?} of real time"
         ))),
         Err(mpsc::RecvTimeoutError::Disconnected) => {
             Err(failed("the case's runtime panicked".to_owned()))
@@ -105,8 +114,8 @@ pub fn check(case: &Case, world: &Arc<dyn World>, seed: u64) -> Result<(), Failu
     }
 }
 
-fn run_here(case: &Case, world: &dyn World, seed: u64) -> Result<(), Failure> {
-    let failed = |what: String| case.failure(what, seed, Vec::new());
+fn run_here(case: &Case, world: &dyn World, seed: u64, journal: Journal) -> Result<(), Failure> {
+    let failed = |what: String| case.failure(what, seed, journal.shown());
     let runtime = Builder::new_current_thread()
         .enable_all()
         .start_paused(world.paused())
@@ -117,7 +126,7 @@ fn run_here(case: &Case, world: &dyn World, seed: u64) -> Result<(), Failure> {
             .fresh()
             .await
             .map_err(|error| failed(format!("no space for the case: {error}")))?;
-        case.run(space, seed).await
+        case.run_noting(space, seed, journal.clone()).await
     });
     runtime.shutdown_background();
     result

@@ -34,10 +34,10 @@ struct Inner {
 }
 
 impl Scene {
-    pub(crate) fn new(space: Arc<dyn Space>, seed: u64) -> Self {
+    pub(crate) fn new(space: Arc<dyn Space>, seed: u64, journal: Journal) -> Self {
         Self(Arc::new(Inner {
             space,
-            journal: Journal::default(),
+            journal,
             chance: Mutex::new(StdRng::seed_from_u64(seed)),
             seed,
             connections: AtomicUsize::new(0),
