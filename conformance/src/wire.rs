@@ -77,7 +77,7 @@ impl Wire {
             Fault::Refuses => Err(self.error(ErrorKind::Unavailable, operation)),
             Fault::LosesAnswers => {
                 let answer = call().await;
-                if self.calls.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+                if self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
                     return Err(self.error(ErrorKind::Indeterminate, operation));
                 }
                 answer
