@@ -16,6 +16,8 @@ pub(crate) struct Journal(Arc<Mutex<Lines>>);
 struct Lines {
     kept: VecDeque<String>,
     written: usize,
+    /// Nobody waits for the case any more.
+    stopped: bool,
     /// Short names of sessions, so that a person can read the lines.
     names: Vec<(String, String)>,
 }
@@ -69,6 +71,15 @@ impl Journal {
             drop(lines);
             self.note(format!("… {} = {answer}", entry.what));
         }
+    }
+
+    /// Nobody waits for the case any more: its requests are not sent, so that it does not go on for ever.
+    pub(crate) fn stop(&self) {
+        self.lines().stopped = true;
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.lines().stopped
     }
 
     /// How many lines were ever written.

@@ -37,6 +37,9 @@ impl Recorded {
         what: String,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        if self.journal.is_stopped() {
+            std::future::pending::<()>().await;
+        }
         let entry = self
             .journal
             .request(shorten(format!("{}: {what}", self.name)));

@@ -105,9 +105,12 @@ pub fn check(case: &Case, world: &Arc<dyn World>, seed: u64) -> Result<(), Failu
             let _ = thread.join();
             result
         }
-        Err(mpsc::RecvTimeoutError::Timeout) => Err(failed(format!(
-            "never lets its thread go: not done within {limit:?} of real time"
-        ))),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            journal.stop();
+            Err(failed(format!(
+                "never lets its thread go: not done within {limit:?} of real time"
+            )))
+        }
         Err(mpsc::RecvTimeoutError::Disconnected) => {
             Err(failed("the case's runtime panicked".to_owned()))
         }

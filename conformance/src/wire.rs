@@ -31,6 +31,7 @@ pub(crate) struct Wire {
     fault: Mutex<Fault>,
     calls: AtomicUsize,
     renewals: AtomicUsize,
+    acquisitions: AtomicUsize,
 }
 
 impl Wire {
@@ -40,6 +41,7 @@ impl Wire {
             fault: Mutex::new(Fault::None),
             calls: AtomicUsize::new(0),
             renewals: AtomicUsize::new(0),
+            acquisitions: AtomicUsize::new(0),
         })
     }
 
@@ -56,6 +58,11 @@ impl Wire {
         self.renewals.load(Ordering::Relaxed)
     }
 
+    /// Requests to acquire that were sent.
+    pub(crate) fn acquisitions(&self) -> usize {
+        self.acquisitions.load(Ordering::Relaxed)
+    }
+
     fn error(&self, kind: ErrorKind, operation: Operation) -> Error {
         Error::new(kind, self.info().name, operation, "as the case wants it")
     }
@@ -70,7 +77,7 @@ impl Wire {
             Fault::Refuses => Err(self.error(ErrorKind::Unavailable, operation)),
             Fault::LosesAnswers => {
                 let answer = call().await;
-                if self.calls.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+                if self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
                     return Err(self.error(ErrorKind::Indeterminate, operation));
                 }
                 answer
@@ -127,6 +134,7 @@ impl SessionStore for Wire {
 #[async_trait]
 impl ClaimStore for Wire {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.acquisitions.fetch_add(1, Ordering::Relaxed);
         self.call(Operation::Acquire, || self.backend.acquire(request))
             .await
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lockcore::{End, Filter, Grant, Life, Mode, OwnerId, SessionId, SessionState, Want};
+use lockcore::{End, Filter, Grant, Life, Mode, SessionId, SessionState, Want};
 
 use crate::actor::{Actor, SHARE};
 use crate::backend::recovery::with_intent;
@@ -88,29 +88,18 @@ async fn a_record_says_who_holds_it_and_how(scene: Scene) -> Verdict {
             return Err(Wrong(format!("{key} is held and not listed")));
         };
         ensure!(!record.more, "there is one holder and no more: {record:?}");
-        let holders: Vec<(&str, Option<Grant>, Option<OwnerId>, Mode, &str, Life)> = record
-            .holders
-            .iter()
-            .map(|h| {
-                (
-                    h.key.as_str(),
-                    h.grant,
-                    h.owner,
-                    h.mode,
-                    h.label.as_str(),
-                    h.life,
-                )
-            })
-            .collect();
-        let expected = (
-            key,
-            Some(held.grant),
-            Some(held.owner),
-            mode,
-            a.label().as_str(),
-            Life::Living,
+        ensure_eq!(record.holders.len(), 1, "holders of {key}");
+        let holder = &record.holders[0];
+        ensure_eq!(
+            (holder.grant, holder.owner, holder.key.as_str()),
+            (Some(held.grant), Some(held.owner), key),
+            "who holds what"
         );
-        ensure_eq!(holders, [expected], "the holders of {key}");
+        ensure_eq!(
+            (holder.mode, holder.life, holder.label.as_str()),
+            (mode, Life::Living, a.label().as_str()),
+            "how {key} is held, and by what session"
+        );
     }
     Ok(())
 }

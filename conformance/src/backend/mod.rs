@@ -4,6 +4,7 @@ mod adoption;
 mod expiry;
 mod garbage;
 mod keys;
+mod late;
 mod listing;
 mod matrix;
 mod races;
@@ -13,6 +14,7 @@ mod refusals;
 mod releases;
 mod requests;
 mod sessions;
+mod settling;
 mod shares;
 mod steps;
 mod sweeps;
@@ -32,10 +34,12 @@ pub(crate) fn cases() -> Vec<Case> {
         shares::cases(),
         refusals::cases(),
         sessions::cases(),
+        late::cases(),
         expiry::cases(),
         tokens::cases(),
         recovery::cases(),
         adoption::cases(),
+        settling::cases(),
         garbage::cases(),
         keys::cases(),
         listing::cases(),

@@ -261,7 +261,7 @@ async fn a_refused_acquisition_leaves_no_intent(scene: Scene) -> Verdict {
     let taken = granted(b.documents(["d3"])).await?;
     for _ in 0..3 {
         refused(with_intent(a.documents(["d1", "d2", "d3"]))?).await?;
-        let wait = Duration::from_millis(100);
+        let wait = Duration::from_secs(1);
         let late = with_intent(a.documents(["d1", "d2", "d3"]))?
             .wait(wait)
             .acquire()

@@ -113,7 +113,7 @@ async fn a_refused_run_never_begins(scene: Scene) -> Verdict {
     let guard = granted(a.global("g")).await?;
     let run = b
         .global("g")
-        .wait(Duration::from_millis(100))
+        .wait(Duration::from_secs(1))
         .run(|_| async { Err::<(), _>(Wrong("the work began".to_owned())) });
     let refused = run.await;
     ensure!(
@@ -151,12 +151,12 @@ async fn attempts_under_way_are_bounded(scene: Scene) -> Verdict {
 }
 
 async fn waiters_under_way_are_bounded(scene: Scene) -> Verdict {
-    let bounded = Locks::builder(scene.connect().await?)
-        .max_waiters(2)
-        .build()?;
-    let guard = granted(bounded.global("g")).await?;
-    let limit = Duration::from_millis(300);
-    let waits = (0..4).map(|_| bounded.global("g").wait(limit).acquire());
+    let (a, backend) = (locks(&scene).await?, scene.connect().await?);
+    let bounded = Locks::builder(backend).max_waiters(2).build()?;
+    release(acquired(bounded.global("first")).await?).await?;
+    let guard = granted(a.documents(["k0", "k1", "k2", "k3"])).await?;
+    let limit = Duration::from_secs(1);
+    let waits = (0..4).map(|n| bounded.global(format!("k{n}")).wait(limit).acquire());
     let mut seen = [0, 0];
     for wait in futures_util::future::join_all(waits).await {
         match wait {
@@ -166,7 +166,19 @@ async fn waiters_under_way_are_bounded(scene: Scene) -> Verdict {
         }
     }
     ensure_eq!(seen, [2, 2], "how many waited, and how many were too many");
-    release(guard).await
+    release(guard).await?;
+    // Those that have gone make room, as soon as they have given up what they asked for.
+    soon("there is room", async {
+        loop {
+            match bounded.global("k0").wait(limit).acquire().await {
+                Err(AcquireError::Input(InputError::TooMany { .. })) => {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                answer => return release(answer?).await,
+            }
+        }
+    })
+    .await?
 }
 
 async fn a_shutdown_gives_everything_back(scene: Scene) -> Verdict {

@@ -107,7 +107,7 @@ async fn tasks_on_few_keys(scene: Scene) -> Verdict {
         let guard = acquired(locks.global(format!("k{key}"))).await?;
         counters.count(&scene, &[key]).await;
         // Some are given back by dropping them.
-        if n % 2 == 0 {
+        if n.is_multiple_of(2) {
             drop(guard);
             Ok(())
         } else {
@@ -180,7 +180,7 @@ async fn readers_and_writers_of_a_tree(scene: Scene) -> Verdict {
         AtomicUsize::new(0),
     );
     let turn = async |locks: &Locks, n: usize| {
-        let writes = n % 3 == 0;
+        let writes = n.is_multiple_of(3);
         let (tree, mine) = if writes {
             (locks.tree().write("/t/m"), &writers)
         } else {

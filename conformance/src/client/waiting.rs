@@ -3,13 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::{join, try_join_all};
+use futures_util::future::{join, join_all, try_join_all};
 use futures_util::poll;
 use lockcore::{AcquireError, Acquisition, Guard, Want};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, refused, release, soon};
+use crate::client::{SOON, acquired, granted, locks, refused, release, soon, wired};
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
@@ -25,6 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_share_waits_for_room,
             documents_wait_for_one_after_the_other,
             the_wait_ends_at_its_limit,
+            waiters_do_not_ask_again_and_again,
             local_waiters_go_in_order,
             waiters_of_several_processes_all_have_their_turn,
             crossing_sets_do_not_block_each_other,
@@ -34,7 +35,9 @@ pub(super) fn cases() -> Vec<Case> {
             a_cancelled_waiter_for_documents_leaves_nothing,
             an_acquisition_cancelled_at_any_moment_leaves_nothing,
             a_cancelled_waiter_does_not_hold_up_the_next;
-        UnknownIsSettled:
+        RefusalIsAValue:
+            every_waiter_whose_wait_is_over_is_told_who_holds_it;
+        AllowedIsGranted:
             a_waiter_keeps_what_it_was_granted;
     }
 }
@@ -152,7 +155,8 @@ async fn documents_wait_for_one_after_the_other(scene: Scene) -> Verdict {
 async fn the_wait_ends_at_its_limit(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let guard = granted(a.global("g")).await?;
-    for limit in [50, 700].map(Duration::from_millis) {
+    release(granted(b.global("h")).await?).await?;
+    for limit in [700, 1_200].map(Duration::from_millis) {
         for locks in [&a, &b] {
             let since = Instant::now();
             let late = locks.global("g").wait(limit).acquire().await;
@@ -172,6 +176,50 @@ async fn the_wait_ends_at_its_limit(scene: Scene) -> Verdict {
     release(guard).await?;
     scene.free("g").await?;
     Ok(())
+}
+
+async fn every_waiter_whose_wait_is_over_is_told_who_holds_it(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let guard = granted(a.global("g")).await?;
+    let limit = Duration::from_secs(1);
+    // Waiters of one process stand in one queue; whoever is not first there is refused all the same.
+    let waits = [&a, &a, &b, &b, &b].map(|locks| locks.global("g").wait(limit).acquire());
+    for late in join_all(waits).await {
+        match late {
+            Err(AcquireError::Busy(busy)) => {
+                let session = busy.first().holders[0].grant.map(|grant| grant.session);
+                ensure_eq!(session, Some(guard.session()), "who is in the way");
+            }
+            other => return Err(Wrong(format!("the wait is over: {other:?}"))),
+        }
+    }
+    release(guard).await
+}
+
+async fn waiters_do_not_ask_again_and_again(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.tree().write("/t")).await?;
+    let (b, to_b, _) = wired(&scene).await?;
+    let (c, to_c, _) = wired(&scene).await?;
+    let limit = Duration::from_secs(2);
+    // Where ancestors are records, each of these takes some and gives them back, in the sight of the other.
+    let late = join(
+        b.tree().read("/t/m/x").wait(limit).acquire(),
+        c.tree().write("/t/m/y").wait(limit).acquire(),
+    );
+    let (for_b, for_c) = late.await;
+    ensure!(
+        for_b.is_err() && for_c.is_err(),
+        "both waits are over: {for_b:?}, {for_c:?}"
+    );
+    for wire in [to_b, to_c] {
+        let asked = wire.acquisitions();
+        ensure!(
+            asked <= 250,
+            "asked {asked} times within {limit:?}, while nothing was released"
+        );
+    }
+    release(guard).await
 }
 
 async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
