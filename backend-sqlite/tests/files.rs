@@ -1,4 +1,5 @@
 //! The file: whose it is, what it may be, and what happens when it changes under the backend.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod support;
 

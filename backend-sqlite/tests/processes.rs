@@ -1,6 +1,7 @@
 //! Several processes on one file: killed while they write, without the right to write, and taking turns.
 //!
 //! The children are this program again, told by an environment variable what to do.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod support;
 
