@@ -54,7 +54,7 @@ impl SqliteBackend {
     pub async fn connect(config: SqliteConfig) -> Result<Arc<Self>, Error> {
         let mut info = Info::new(NAME, CLOCK);
         info.keys_per_step = KEYS_PER_STEP;
-        info.push = false;
+        info.poll = Some(crate::wakeups::LOOK_EVERY);
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.survives = Survives {
             crash: true,
@@ -82,6 +82,16 @@ impl SqliteBackend {
     pub async fn bare_transaction(&self) -> Result<(), Error> {
         self.call(Operation::Inspect, |worker| worker.file.bare())
             .await
+    }
+
+    /// The way to the thread and back, with nothing done there: the part of every operation that is not the file's.
+    ///
+    /// # Errors
+    ///
+    /// As every operation.
+    #[doc(hidden)]
+    pub async fn bare_hop(&self) -> Result<(), Error> {
+        self.call(Operation::Inspect, |_| Ok(())).await
     }
 
     pub(crate) async fn call<T: Send + 'static>(

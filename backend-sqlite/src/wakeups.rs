@@ -16,7 +16,7 @@ use crate::sql;
 use crate::transaction::{Met, Standing, Transaction};
 
 /// Time from one look to the next, and what is added at random so that processes do not look in step.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LOOK_JITTER_US: u64 = 1_000;
 /// So many obstacles of one watch are followed; of more, every change is taken for a hint.
 const FOLLOWED: usize = 64;

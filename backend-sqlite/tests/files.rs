@@ -101,7 +101,8 @@ async fn many_may_make_the_file_at_once() {
 async fn what_it_is_like() {
     let space = Space::new();
     let info = space.connect().await.info();
-    assert_eq!((info.name, info.atomic, info.push), ("sqlite", true, false));
+    assert_eq!((info.name, info.atomic), ("sqlite", true));
+    assert!(info.poll.is_some(), "nobody is told of anything");
     assert!(info.survives.crash && info.survives.failover && !info.survives.power_loss);
     let full = SqliteConfig::new(&space.path).synchronous(Synchronous::Full);
     let info = SqliteBackend::connect(full).await.unwrap().info();

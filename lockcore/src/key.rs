@@ -100,6 +100,11 @@ impl LockKey {
             .map(move |(at, _)| &text[..at])
     }
 
+    /// The [ancestors](Self::ancestors) as keys.
+    pub(crate) fn ancestor_keys(&self) -> impl Iterator<Item = LockKey> {
+        self.ancestors().map(|above| LockKey(above.into())) // What is above a path is a path.
+    }
+
     /// Whether this path stands strictly above the other.
     #[must_use]
     pub fn is_above(&self, other: &LockKey) -> bool {

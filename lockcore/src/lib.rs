@@ -3,9 +3,11 @@
 pub mod limits;
 
 mod claim;
+mod client;
 mod error;
 mod intent;
 mod key;
+mod memory;
 mod mode;
 mod prepare;
 mod ranges;
@@ -13,10 +15,18 @@ mod session;
 mod store;
 mod token;
 
+/// What an implementation of one of the traits is marked with.
+pub use async_trait::async_trait;
 pub use claim::{Claim, Want};
+pub use client::{
+    Abandoned, AcquireError, Acquisition, Attempt, Documents, Global, Guard, Held, InputError,
+    Locks, LocksBuilder, LostReason, Owner, Progress, Recover, RecoverError, Recovery, Released,
+    RunError, Shared, Tree,
+};
 pub use error::{Error, ErrorKind, Operation};
 pub use intent::{Intent, IntentError, Registered};
 pub use key::{KeyError, LockKey, LockPath};
+pub use memory::MemoryBackend;
 pub use mode::Mode;
 pub use prepare::{PrepareError, prepare};
 pub use ranges::{Ranges, RangesError};

@@ -57,8 +57,11 @@ pub fn prepare(mut claims: Vec<Claim>) -> Result<Vec<Claim>, PrepareError> {
         let written_below = write_behind
             .as_ref()
             .is_some_and(|write| claim.key().is_above(write));
-        if claim.want() == Want::Read && written_below {
-            *claim = Claim::write(claim.key().as_path().expect("a read claim has a path"));
+        if claim.want() == Want::Read
+            && written_below
+            && let Some(path) = claim.key().as_path()
+        {
+            *claim = Claim::write(path);
         }
         if claim.want() == Want::Write {
             write_behind = Some(claim.key().clone());

@@ -25,8 +25,8 @@ pub struct Info {
     pub keys_per_step: usize,
     /// A step is taken in one atomic action.
     pub atomic: bool,
-    /// Watches are pushed by the store. Without, whoever waits looks at the store again and again.
-    pub push: bool,
+    /// How often somebody who waits looks at the store, where the store does not push wake-ups.
+    pub poll: Option<Duration>,
     /// Shortest TTL of a session.
     pub min_ttl: Duration,
     /// Longest TTL of a session.
@@ -45,7 +45,7 @@ impl Info {
             clock,
             keys_per_step: 1_000,
             atomic: true,
-            push: true,
+            poll: None,
             min_ttl: crate::limits::MIN_TTL,
             max_ttl: crate::limits::MAX_TTL,
             survives: Survives {

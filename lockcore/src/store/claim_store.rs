@@ -149,8 +149,10 @@ pub trait ClaimStore: Send + Sync {
     /// Asks for one step, all or nothing.
     ///
     /// The backend judges the holders that it meets: in the same transaction where it has one, else by asking
-    /// [`end`](crate::SessionStore::end) about their sessions and asking once more with what it learnt. A step of
-    /// several claims, or a joined one, is granted only if the session lived after the last claim was written.
+    /// [`end`](crate::SessionStore::end) about their sessions and asking once more with what it learnt. A step
+    /// that is written as several records (several claims, or one path where ancestors are records), or a joined one,
+    /// is granted only if the session lived after the last of them was written. If it did not, only what this call
+    /// wrote is given back: what stood before may belong to an abandoned session.
     ///
     /// # Errors
     ///

@@ -15,8 +15,8 @@ pub type Changed = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// # Laws
 ///
 /// A release or a death that is acknowledged after [`watch`](Self::watch) has returned, and that frees one of the
-/// claims, resolves what it returned, unless the way to the store breaks. A store without push looks for itself, every
-/// few milliseconds or seconds as [`Info::push`](crate::Info::push) tells.
+/// claims, resolves what it returned, unless the way to the store breaks. Without
+/// push the watch looks at the store itself, as often as [`Info::poll`](crate::Info::poll) tells.
 #[async_trait]
 pub trait Wakeups: Send + Sync {
     /// Returns when the watch stands; what it returns resolves when one of the claims may have become free. Dropping

@@ -1,0 +1,73 @@
+//! Rounds that take turns, and what is printed of them.
+
+use std::time::Duration;
+
+use lockcore_sqlite::{SqliteBackend, SqliteConfig};
+
+/// Median, least and greatest.
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    least: f64,
+    greatest: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self {
+            median: values[values.len() / 2],
+            least: values[0],
+            greatest: values[values.len() - 1],
+        }
+    }
+}
+
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:.2} ({:.2} to {:.2})",
+            self.median, self.least, self.greatest
+        )
+    }
+}
+
+/// The ratios of two series, round by round.
+pub(crate) fn ratios(of: &[f64], to: &[f64]) -> Spread {
+    Spread::of(of.iter().zip(to).map(|(of, to)| of / to).collect())
+}
+
+/// Microseconds.
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// A runtime on one thread.
+pub(crate) fn one_thread() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// The memory of this process that is resident, in MiB.
+#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
+pub(crate) fn resident_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = kib.and_then(|rest| {
+        rest.trim()
+            .trim_end_matches(" kB")
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    kib.unwrap_or(0) as f64 / 1024.0
+}
+
+/// A backend on a database file.
+pub(crate) async fn sqlite(file: &std::path::Path) -> std::sync::Arc<SqliteBackend> {
+    SqliteBackend::connect(SqliteConfig::new(file))
+        .await
+        .expect("the file can be used")
+}

@@ -1,0 +1,478 @@
+//! [`Acquisition`]: what to acquire, and how.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::client::attempt::{LastBusy, Observer, Plan};
+use crate::client::clock::{now, sleep_until};
+use crate::client::error::{AcquireError, InputError, RunError};
+use crate::client::guard::{Guard, Held, Released};
+use crate::client::locks::{Alive, Core, Locks};
+use crate::client::owner::Owner;
+use crate::client::task;
+use crate::limits::{MAX_KEYS, MAX_KEYS_BYTES};
+use crate::{
+    Busy, Claim, Error, ErrorKind, Intent, IntentError, KeyError, LockKey, LockPath, Operation,
+    PrepareError, Want, prepare,
+};
+
+/// Claims above which they are sorted on a thread where that delays nobody.
+const SORTED_HERE: usize = 10_000;
+
+/// The scheme of [`Locks::global`].
+#[derive(Debug)]
+pub enum Global {}
+/// The scheme of [`Locks::documents`].
+#[derive(Debug)]
+pub enum Documents {}
+/// The scheme of [`Locks::share`].
+#[derive(Debug)]
+pub enum Shared {}
+/// The scheme of [`Locks::tree`].
+#[derive(Debug)]
+pub enum Tree {}
+
+/// The answer to [`try_acquire`](Acquisition::try_acquire).
+#[derive(Debug)]
+#[must_use = "a guard that is dropped gives the lock back at once"]
+pub enum Attempt {
+    /// Everything is held.
+    Acquired(Guard),
+    /// Somebody is in the way; nothing is held.
+    Busy(Busy),
+}
+
+/// What [`observe`](Acquisition::observe) tells.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Progress<'a> {
+    /// So many of the claims are granted, after duplicates were merged.
+    Granted {
+        /// Claims granted.
+        claims: usize,
+        /// Claims in all.
+        of: usize,
+    },
+    /// The acquisition waits because of this refusal; told after each look at the store.
+    Waiting(&'a Busy),
+}
+
+/// Something to acquire. Made by [`Locks`]; nothing happens until [`acquire`](Self::acquire),
+/// [`try_acquire`](Self::try_acquire) or [`run`](Self::run). Bad input is kept and comes out of those, before
+/// anything is sent.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use lockcore::{AcquireError, InputError, Locks, MemoryBackend};
+///
+/// let locks = Locks::builder(MemoryBackend::new()).build()?;
+/// let guard = locks.tree().read("/clinton").write("/bush").acquire().await?;
+/// let late = locks.tree().write("/clinton/projects").wait(Duration::from_secs(5)).acquire().await;
+/// assert!(matches!(late, Err(AcquireError::Busy(_))));
+/// let bad = locks.documents(["fine", "/a/path"]).acquire().await;
+/// assert!(matches!(bad, Err(AcquireError::Input(InputError::Key { .. }))));
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is acquired until `acquire`, `try_acquire` or `run`"]
+pub struct Acquisition<S> {
+    locks: Locks,
+    keys: Keys,
+    wait: Option<Duration>,
+    owner: Option<Owner>,
+    intent: Option<Intent>,
+    observer: Option<Observer>,
+    scheme: PhantomData<fn() -> S>,
+}
+
+impl Acquisition<Shared> {
+    /// At most so many shares, this one included: a semaphore. It binds who asks and is not stored, so all callers of
+    /// a semaphore use one limit. 0 is an input error.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.keys.limit(limit);
+        self
+    }
+}
+
+impl Acquisition<Tree> {
+    /// A path to change, with everything below it.
+    pub fn write(mut self, path: impl AsRef<str>) -> Self {
+        self.keys.add_path(path.as_ref(), Claim::write);
+        self
+    }
+
+    /// A path to read, with everything below it.
+    pub fn read(mut self, path: impl AsRef<str>) -> Self {
+        self.keys.add_path(path.as_ref(), Claim::read);
+        self
+    }
+}
+
+impl<S> Acquisition<S> {
+    pub(crate) fn new(locks: &Locks, keys: Keys) -> Self {
+        Self {
+            locks: locks.clone(),
+            keys,
+            wait: None,
+            owner: None,
+            intent: None,
+            observer: None,
+            scheme: PhantomData,
+        }
+    }
+
+    /// How long [`acquire`](Self::acquire) waits at most; without, for ever.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = Some(limit);
+        self
+    }
+
+    /// Who acquires, so that its own document and tree locks are no obstacle. Excludes an intent.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// What is going to be changed, as JSON, kept in the store until the guard is released: whoever finds the locks of
+    /// a dead process gets it, and finishes or undoes the change. Not for secrets.
+    ///
+    /// # Errors
+    ///
+    /// A value that JSON cannot say, and one of more than 64 KiB.
+    pub fn intent(self, value: &impl Serialize) -> Result<Self, IntentError> {
+        Ok(self.intent_bytes(Intent::json(value)?))
+    }
+
+    /// As [`intent`](Self::intent), with any bytes.
+    pub fn intent_bytes(mut self, intent: Intent) -> Self {
+        self.intent = Some(intent);
+        self
+    }
+
+    /// Is told how far the acquisition is, on the acquisition's own task: it must not block.
+    pub fn observe(mut self, observer: impl Fn(Progress<'_>) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Tries once, and does not wait for anybody.
+    ///
+    /// # Errors
+    ///
+    /// Bad input, abandoned work in the way, a session that was lost meanwhile, or a failure of the store.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives back whatever the attempt wins.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    pub async fn try_acquire(self) -> Result<Attempt, AcquireError> {
+        match self.start(false).await {
+            Ok(guard) => Ok(Attempt::Acquired(guard)),
+            Err(AcquireError::Busy(busy)) => Ok(Attempt::Busy(busy)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until everything is held; without [`wait`](Self::wait), for ever.
+    ///
+    /// What was granted is kept while the rest is waited for. All acquisitions take their keys in one global order, so
+    /// that they cannot block each other for ever; a program that acquires while it holds something must keep to an
+    /// order by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire); a wait that is over, and one that could only end by the owner itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait and gives back whatever was granted. The place in the queue of local waiters
+    /// is lost.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    pub async fn acquire(self) -> Result<Guard, AcquireError> {
+        self.start(true).await
+    }
+
+    /// Acquires, runs the work, stops it when the lock is lost, and releases.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was acquired; the lock was lost; the work failed (an intent is left behind then); the release is not
+    /// known to have happened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work where it is, and the guard: an intent is left behind.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use lockcore::{Locks, MemoryBackend};
+    /// # let locks = Locks::builder(MemoryBackend::new()).build()?;
+    /// let token = locks.global("reindex").run(|held| async move { Ok::<_, std::io::Error>(held.token()) }).await?;
+    /// assert!(token.get() > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F, Fut, T, E>(self, work: F) -> Result<T, RunError<E>>
+    where
+        F: FnOnce(Arc<Held>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let guard = self.acquire().await?;
+        let held = guard.held();
+        let result = {
+            let work = work(guard.held());
+            tokio::select! {
+                biased;
+                _ = held.lost() => return Err(RunError::Lost),
+                result = work => result,
+            }
+        };
+        match result {
+            Ok(value) => match guard.release().await {
+                Ok(Released::Released) => Ok(value),
+                Ok(Released::NotHeld) => Err(RunError::Lost),
+                Err(error) => Err(RunError::Release(error)),
+            },
+            Err(error) => {
+                guard.after_failure().await;
+                Err(RunError::Work(error))
+            }
+        }
+    }
+
+    /// Checks the input, and puts the attempt on its way.
+    async fn start(self, waits: bool) -> Result<Guard, AcquireError> {
+        let until = self.wait.filter(|_| waits).map(|limit| now() + limit);
+        let core = Arc::clone(&self.locks.core);
+        core.check_open()?;
+        core.check_unsettled()?;
+        if let Some(owner) = &self.owner {
+            if self.intent.is_some() {
+                return Err(InputError::OwnerWithIntent.into());
+            }
+            if !owner.belongs_to(&core) {
+                return Err(InputError::ForeignOwner.into());
+            }
+        }
+        let claims = self.keys.prepare().await?;
+        let alive = Alive::new(&core);
+        let under_way = UnderWay::new(&core, waits)?;
+        let last_busy = LastBusy::default();
+        let plan = Plan {
+            locks: self.locks,
+            claims: claims.into(),
+            owner: self.owner,
+            intent: self.intent,
+            wait: waits.then_some(until),
+            observer: self.observer,
+            last_busy: last_busy.clone(),
+        };
+        let (caller, answer) = oneshot::channel();
+        task::spawn(async move {
+            let _counted = (alive, under_way);
+            plan.run(caller).await;
+        });
+        let over = async {
+            match until {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = answer => match answer {
+                Ok(answer) => answer.map(super::guard::Undelivered::deliver),
+                // The task ends without an answer only when its wait is over before any refusal, or with its runtime.
+                Err(_) => Err(no_answer(&core, &last_busy)),
+            },
+            // A request may still be under way; what it wins is given back.
+            () = over => Err(no_answer(&core, &last_busy)),
+        }
+    }
+}
+
+/// The answer to a caller whose wait is over while the attempt has none.
+fn no_answer(core: &Core, last_busy: &LastBusy) -> AcquireError {
+    match last_busy.get() {
+        Some(busy) => AcquireError::Busy(busy),
+        None => AcquireError::Store(Error::new(
+            ErrorKind::Indeterminate,
+            core.info.name,
+            Operation::Acquire,
+            "the store did not answer before the wait was over; what it may still grant is given back",
+        )),
+    }
+}
+
+impl<S> fmt::Debug for Acquisition<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquisition")
+            .field("wait", &self.wait)
+            .field("intent", &self.intent)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The claims as they were given, or the first thing that was wrong with them.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    claims: Vec<Claim>,
+    bytes: usize,
+    error: Option<InputError>,
+}
+
+impl Keys {
+    pub(crate) fn flat<I>(want: Want, texts: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        let mut keys = Self::default();
+        for text in texts {
+            if !keys.add_flat(want, text) {
+                break;
+            }
+        }
+        keys
+    }
+
+    /// Whether to go on.
+    pub(crate) fn add_flat(&mut self, want: Want, text: impl AsRef<str>) -> bool {
+        let text = text.as_ref();
+        self.add(
+            text,
+            LockKey::flat(text)
+                .map(|key| Claim::new(key, want).expect("a flat claim of a flat key")),
+        )
+    }
+
+    fn add_path(&mut self, text: &str, claim: fn(LockPath) -> Claim) {
+        self.add(text, LockPath::parse(text).map(claim));
+    }
+
+    fn add(&mut self, text: &str, claim: Result<Claim, KeyError>) -> bool {
+        if self.error.is_some() {
+            return false;
+        }
+        self.bytes += text.len();
+        if self.claims.len() >= MAX_KEYS {
+            self.error = Some(
+                PrepareError::TooMany {
+                    claims: self.claims.len() + 1,
+                }
+                .into(),
+            );
+        } else if self.bytes > MAX_KEYS_BYTES {
+            self.error = Some(PrepareError::TooLarge { bytes: self.bytes }.into());
+        } else {
+            match claim {
+                Ok(claim) => self.claims.push(claim),
+                Err(source) => {
+                    let text = text.chars().take(80).collect();
+                    self.error = Some(InputError::Key { text, source });
+                }
+            }
+        }
+        self.error.is_none()
+    }
+
+    fn limit(&mut self, limit: u32) {
+        let limit = NonZeroU32::new(limit);
+        if limit.is_none() {
+            self.error.get_or_insert(InputError::ZeroLimit);
+        }
+        for claim in &mut self.claims {
+            let limited = Claim::new(claim.key().clone(), Want::Share { limit });
+            *claim = limited.expect("a share of a flat key");
+        }
+    }
+
+    async fn prepare(self) -> Result<Vec<Claim>, AcquireError> {
+        if let Some(error) = self.error {
+            return Err(error.into());
+        }
+        let claims = self.claims;
+        let prepared = if claims.len() > SORTED_HERE {
+            let sorting = tokio::task::spawn_blocking(move || prepare(claims));
+            sorting.await.map_err(|_| AcquireError::Lost)?
+        } else {
+            prepare(claims)
+        };
+        Ok(prepared.map_err(InputError::from)?)
+    }
+}
+
+/// Counts attempts and waiters that are under way.
+struct UnderWay {
+    core: Arc<Core>,
+    waits: bool,
+}
+
+impl UnderWay {
+    fn new(core: &Arc<Core>, waits: bool) -> Result<Self, InputError> {
+        let this = Self {
+            core: Arc::clone(core),
+            waits,
+        };
+        let (limit, what) = match waits {
+            true => (core.config.max_waiters, "acquisitions that may wait"),
+            false => (core.config.max_attempts, "attempts"),
+        };
+        // If it is too many, dropping `this` counts it off again.
+        if this.count().fetch_add(1, Ordering::AcqRel) >= limit {
+            return Err(InputError::TooMany { what, limit });
+        }
+        Ok(this)
+    }
+
+    fn count(&self) -> &AtomicUsize {
+        if self.waits {
+            &self.core.waiters
+        } else {
+            &self.core.attempts
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.count().fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+const _: fn() = || {
+    fn sends<T: Send>(_: &T) {}
+    fn all(acquisition: Acquisition<Tree>, until: Instant) {
+        sends(&until);
+        sends(&acquisition.acquire());
+    }
+    let _ = all;
+};

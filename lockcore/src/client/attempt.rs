@@ -1,0 +1,463 @@
+//! One acquisition, on a task of its own from the first byte.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::client::acquisition::Progress;
+use crate::client::clock::{now, sleep_until};
+use crate::client::error::{Abandoned, AcquireError};
+use crate::client::guard::{Guard, Undelivered};
+use crate::client::keeper::{Order, Release};
+use crate::client::locks::{Core, Locks};
+use crate::client::owner::Owner;
+use crate::client::pool;
+use crate::client::recovery;
+use crate::client::session::Handle;
+use crate::client::step::{Asker, Step};
+use crate::client::wait::{Refusal, Waiting};
+use crate::prepare::step_len;
+use crate::{Busy, Claim, FencingToken, Intent, Life, OwnerId, Registered, Want};
+
+/// Steps above which an acquisition has a session of its own, so that giving up or releasing it is one write.
+const STEPS_IN_SHARED_SESSION: usize = 10;
+
+pub(crate) type Observer = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
+
+/// The caller, who may go away.
+pub(crate) type Caller = oneshot::Sender<Result<Undelivered, AcquireError>>;
+
+/// The last refusal, for a caller whose wait ends while the acquisition is under way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastBusy(Arc<Mutex<Option<Refusal>>>);
+
+impl LastBusy {
+    fn is(&self, refusal: Refusal) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+    }
+
+    pub(crate) fn get(&self) -> Option<Busy> {
+        let refusal = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
+        let busy = refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Some(busy)
+    }
+}
+
+pub(crate) struct Plan {
+    pub(crate) locks: Locks,
+    pub(crate) claims: Arc<[Claim]>,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) intent: Option<Intent>,
+    /// `None`: a single try. `Some(None)`: wait for ever.
+    pub(crate) wait: Option<Option<Instant>>,
+    pub(crate) observer: Option<Observer>,
+    pub(crate) last_busy: LastBusy,
+}
+
+/// Why an attempt holds nothing.
+enum Stop {
+    /// The session was found dead before anything was granted: another session may do.
+    NotBegun,
+    Failed(AcquireError),
+    /// Nobody waits for the answer.
+    Cancelled,
+}
+
+impl From<AcquireError> for Stop {
+    fn from(error: AcquireError) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+impl From<crate::Error> for Stop {
+    fn from(error: crate::Error) -> Self {
+        Stop::Failed(error.into())
+    }
+}
+
+impl Plan {
+    pub(crate) async fn run(self, mut caller: Caller) {
+        let mut first = true;
+        let result = loop {
+            match self.once(&mut caller).await {
+                // A session that an operator has revoked, say, is replaced once.
+                Err(Stop::NotBegun) if first && self.owner.is_none() => first = false,
+                Err(Stop::NotBegun) => break Err(AcquireError::Lost),
+                Err(Stop::Failed(error)) => break Err(error),
+                Err(Stop::Cancelled) => return,
+                Ok(guard) => break Ok(Undelivered::new(guard)),
+            }
+        };
+        // A guard that nobody waits for any more is dropped here, and so given back.
+        drop(caller.send(result));
+    }
+
+    async fn once(&self, caller: &mut Caller) -> Result<Guard, Stop> {
+        let core = &self.locks.core;
+        let many = many_steps(&self.claims, core.info.keys_per_step);
+        let (handle, owner) = match &self.owner {
+            Some(owner) => owner.bind().await?,
+            None => {
+                let own = self.intent.is_some() || many;
+                let handle = if own {
+                    pool::open(core).await?
+                } else {
+                    self.locks.pool.shared(core).await?
+                };
+                let owner = handle.session.owner();
+                (handle, owner)
+            }
+        };
+        let mut taking = Taking {
+            plan: self,
+            core,
+            owner,
+            by_close: many && self.owner.is_none(),
+            grants: Vec::new(),
+            token: None,
+            in_doubt: false,
+            handle,
+        };
+        match taking.take(caller).await {
+            Ok(token) => Ok(taking.into_guard(token)),
+            Err(stop) => {
+                taking.undo().await;
+                Err(stop)
+            }
+        }
+    }
+}
+
+/// Whether the claims take more than ten steps.
+fn many_steps(claims: &[Claim], keys_per_step: usize) -> bool {
+    let mut at = 0;
+    for _ in 0..STEPS_IN_SHARED_SESSION {
+        at += step_len(&claims[at..], keys_per_step);
+        if at == claims.len() {
+            return false;
+        }
+    }
+    true
+}
+
+/// An acquisition under way in one session.
+struct Taking<'a> {
+    plan: &'a Plan,
+    core: &'a Arc<Core>,
+    handle: Handle,
+    owner: OwnerId,
+    by_close: bool,
+    /// The steps granted so far.
+    grants: Vec<(u64, Range<usize>)>,
+    /// The greatest of their tokens.
+    token: Option<FencingToken>,
+    in_doubt: bool,
+}
+
+impl Taking<'_> {
+    /// Takes every claim, one step after the other, and registers the intent.
+    async fn take(&mut self, caller: &mut Caller) -> Result<FencingToken, Stop> {
+        let claims = &self.plan.claims;
+        let mut at = 0;
+        let mut next_len = None;
+        let mut asked_again = false;
+        let mut waiting = self.queue_first(&claims[0]);
+        let token = loop {
+            if let Some(waiting) = &mut waiting {
+                self.stoppable(caller, waiting.until_worth_asking()).await?;
+            } else if self.plan.wait.is_some()
+                && let Some(pause) = self.core.contention.pause(claims[at].key())
+            {
+                self.stoppable(caller, tokio::time::sleep(pause)).await?;
+            }
+            let len = next_len
+                .take()
+                .unwrap_or_else(|| step_len(&claims[at..], self.core.info.keys_per_step));
+            match self.ask(at..at + len, caller).await {
+                Step::Granted { n, token, in_doubt } => {
+                    waiting = None;
+                    self.grants.push((n, at..at + len));
+                    self.in_doubt |= in_doubt;
+                    self.token = self.token.max(Some(token));
+                    at += len;
+                    self.observe(&Progress::Granted {
+                        claims: at,
+                        of: claims.len(),
+                    });
+                    if at == claims.len() {
+                        break self.token.unwrap_or(token);
+                    }
+                }
+                Step::Void => {
+                    self.handle.session.die();
+                    let begun = !self.grants.is_empty() || waiting.is_some();
+                    return Err(if begun {
+                        AcquireError::Lost.into()
+                    } else {
+                        Stop::NotBegun
+                    });
+                }
+                Step::Failed(error) => return Err(error.into()),
+                Step::Busy(busy) => {
+                    let first = position(&claims[at..at + len], &busy);
+                    if self.recovered(&busy).await? {
+                        next_len = Some(len);
+                        continue;
+                    }
+                    self.met(&busy);
+                    if self.plan.wait.is_none() {
+                        let split = !self.core.info.atomic && first > 0;
+                        if !split || asked_again {
+                            return Err(AcquireError::Busy(busy).into());
+                        }
+                        // Two requests can split a set of keys between them; one of them gets it after a pause.
+                        asked_again = true;
+                        next_len = Some(len);
+                        tokio::time::sleep(self.core.chance(Duration::from_millis(20))).await;
+                    } else if first > 0 {
+                        next_len = Some(first);
+                    } else {
+                        if would_wait_for_itself(&busy, self.owner) {
+                            return Err(AcquireError::WouldDeadlock(busy).into());
+                        }
+                        self.observe(&Progress::Waiting(&busy));
+                        let again = waiting.take().filter(|waiting| waiting.is_for(&claims[at]));
+                        let now_waiting = match again {
+                            Some(waiting) => {
+                                waiting.refused_again(busy);
+                                waiting
+                            }
+                            None => Waiting::refused(self.core, &claims[at], busy),
+                        };
+                        self.plan.last_busy.is(now_waiting.refusal());
+                        waiting = Some(now_waiting);
+                        next_len = Some(1);
+                    }
+                }
+            }
+            self.check(caller)?;
+        };
+        if let Some(intent) = &self.plan.intent {
+            self.register(Registered {
+                token,
+                intent: intent.clone(),
+            })
+            .await?;
+        }
+        // Handed out only if the deadline is still ahead after the last answer.
+        if !self.handle.session.is_valid() {
+            return Err(AcquireError::Lost.into());
+        }
+        Ok(token)
+    }
+
+    /// An exclusive claim of somebody who cannot hold the key already stands in line behind the local waiters.
+    fn queue_first(&self, claim: &Claim) -> Option<Waiting> {
+        let in_line = self.plan.wait.is_some()
+            && self.plan.claims.len() == 1
+            && self.plan.owner.is_none()
+            && matches!(claim.want(), Want::Create | Want::Upsert | Want::Write);
+        let waiting = if in_line {
+            Waiting::in_line(self.core, claim)
+        } else {
+            None
+        };
+        if let Some(waiting) = &waiting {
+            self.plan.last_busy.is(waiting.refusal());
+        }
+        waiting
+    }
+
+    async fn ask(&self, range: Range<usize>, caller: &Caller) -> Step {
+        let joined = !self.grants.is_empty() || range.end < self.plan.claims.len();
+        let asker = Asker {
+            core: self.core,
+            handle: &self.handle,
+            owner: self.owner,
+            claims: &self.plan.claims,
+            waits: self.plan.wait.is_some(),
+        };
+        asker
+            .ask(range, joined, || !caller.is_closed() && !self.is_over())
+            .await
+    }
+
+    /// Registers the intent, when all claims are granted.
+    async fn register(&self, registered: Registered) -> Result<(), Stop> {
+        let (done, put) = oneshot::channel();
+        self.handle.order(Order::Put(registered, done));
+        if put.await == Ok(true) {
+            Ok(())
+        } else {
+            Err(AcquireError::Lost.into())
+        }
+    }
+
+    /// Whether the caller's wait is over.
+    fn is_over(&self) -> bool {
+        self.plan.wait.flatten().is_some_and(|until| now() >= until)
+    }
+
+    fn check(&self, caller: &Caller) -> Result<(), Stop> {
+        if caller.is_closed() {
+            return Err(Stop::Cancelled);
+        }
+        if !self.handle.is_usable() {
+            return Err(AcquireError::Lost.into());
+        }
+        if self.is_over() {
+            Err(self.wait_over())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn wait_over(&self) -> Stop {
+        match self.plan.last_busy.get() {
+            Some(busy) => AcquireError::Busy(busy).into(),
+            // The caller has its own answer for a wait that ended before any refusal.
+            None => Stop::Cancelled,
+        }
+    }
+
+    /// Waits, unless there is a reason to stop.
+    async fn stoppable(
+        &self,
+        caller: &mut Caller,
+        wait: impl Future<Output = ()>,
+    ) -> Result<(), Stop> {
+        let over = async {
+            match self.plan.wait.flatten() {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = caller.closed() => Err(Stop::Cancelled),
+            _ = self.handle.session.lost() => Err(AcquireError::Lost.into()),
+            () = over => Err(self.wait_over()),
+            () = wait => Ok(()),
+        }
+    }
+
+    /// Whether what dead sessions left in the way was finished or undone by the handler.
+    async fn recovered(&self, busy: &Busy) -> Result<bool, Stop> {
+        let mut left: Vec<_> = busy
+            .refused()
+            .iter()
+            .flat_map(|refused| &refused.holders)
+            .collect();
+        left.retain(|holder| holder.life == Life::Abandoned);
+        let mut sessions: Vec<_> = left
+            .iter()
+            .filter_map(|holder| Some(holder.grant?.session))
+            .collect();
+        sessions.sort_unstable();
+        sessions.dedup();
+        if sessions.is_empty() {
+            return Ok(false);
+        }
+        let sessions = recovery::adoptable(self.core, &sessions).await?;
+        if sessions.is_empty() {
+            return Ok(false); // Somebody is at it.
+        }
+        let refuse = |sessions, recovery| {
+            Stop::Failed(AcquireError::Abandoned(Abandoned {
+                sessions,
+                busy: busy.clone(),
+                recovery,
+            }))
+        };
+        let Some(handler) = &self.core.config.recovery else {
+            return Err(refuse(sessions, None));
+        };
+        let shared = self.plan.locks.pool.shared(self.core).await?;
+        match recovery::recover(self.core, &shared, &**handler, sessions).await? {
+            Ok(()) => Ok(true),
+            Err((sessions, error)) => Err(refuse(sessions, Some(error))),
+        }
+    }
+
+    /// Notes that another process is on the key, where that makes a difference.
+    fn met(&self, busy: &Busy) {
+        let first = busy.first();
+        let foreign = first.holders.iter().filter_map(|holder| holder.grant);
+        if self.core.info.poll.is_some()
+            && foreign
+                .into_iter()
+                .any(|grant| !self.core.is_ours(grant.session))
+        {
+            self.core.contention.met(first.claim.key());
+        }
+    }
+
+    fn observe(&self, progress: &Progress<'_>) {
+        if let Some(observer) = &self.plan.observer {
+            observer(progress.clone());
+        }
+    }
+
+    /// Gives back what was granted, and waits until that is acknowledged or is known to happen by itself.
+    async fn undo(self) {
+        if self.grants.is_empty() {
+            return;
+        }
+        let (done, released) = oneshot::channel();
+        let release = Release {
+            claims: Arc::clone(&self.plan.claims),
+            grants: self.grants,
+            in_doubt: self.in_doubt,
+            with_intent: self.plan.intent.is_some(),
+            by_close: self.by_close,
+            done: Some(done),
+        };
+        self.handle.order(Order::Release(release));
+        // A release of unknown outcome is the keeper's; here only the wait for it ends.
+        drop(released.await);
+    }
+
+    fn into_guard(self, token: FencingToken) -> Guard {
+        Guard::new(
+            self.core,
+            self.handle,
+            self.owner,
+            token,
+            Arc::clone(&self.plan.claims),
+            self.grants,
+            self.in_doubt,
+            self.by_close,
+            self.plan.intent.is_some(),
+        )
+    }
+}
+
+/// Where in the step the first refused claim stands.
+fn position(claims: &[Claim], busy: &Busy) -> usize {
+    let key = busy.first().claim.key();
+    claims
+        .iter()
+        .position(|claim| claim.key() == key)
+        .unwrap_or(0)
+}
+
+/// Whether every holder in the way of the first refused claim is the owner itself.
+fn would_wait_for_itself(busy: &Busy, owner: OwnerId) -> bool {
+    let first = busy.first();
+    !first.more
+        && !first.holders.is_empty()
+        && first
+            .holders
+            .iter()
+            .all(|holder| holder.owner == Some(owner))
+}

@@ -1,0 +1,188 @@
+//! [`LocksBuilder`]: the options of a client.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Locks;
+use crate::client::error::InputError;
+use crate::client::recovery::Recover;
+use crate::limits::{DEFAULT_TTL, MAX_TTL, MIN_MARGIN, MIN_TTL};
+use crate::{Label, LockBackend};
+
+/// What every part of a client may ask.
+pub(crate) struct Config {
+    pub(crate) ttl: Duration,
+    pub(crate) label: Label,
+    pub(crate) recovery: Option<Arc<dyn Recover>>,
+    pub(crate) max_attempts: usize,
+    pub(crate) max_waiters: usize,
+    pub(crate) max_unsettled: usize,
+    pub(crate) patience: Duration,
+}
+
+impl Config {
+    /// From before a renewal is sent to the deadline that its answer gives: the TTL less the margin, which covers a
+    /// client's clock that runs up to 1 % slow.
+    pub(crate) fn validity(&self) -> Duration {
+        self.ttl - (self.ttl / 100).max(MIN_MARGIN)
+    }
+}
+
+/// Builds [`Locks`].
+///
+/// | option | default |
+/// |---|---|
+/// | [`ttl`](Self::ttl) | 30 s |
+/// | [`label`](Self::label) | host, process id and program |
+/// | [`recovery`](Self::recovery) | none: abandoned work is an outcome of its own |
+/// | [`patience`](Self::patience) | 10 s |
+/// | [`max_attempts`](Self::max_attempts) | 10,000 |
+/// | [`max_waiters`](Self::max_waiters) | 100,000 |
+/// | [`max_unsettled`](Self::max_unsettled) | 1,000 |
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lockcore::{InputError, Locks, MemoryBackend};
+///
+/// let locks = Locks::builder(MemoryBackend::new()).ttl(Duration::from_secs(10)).build()?;
+/// assert_eq!(locks.info().name, "memory");
+/// let refused = Locks::builder(MemoryBackend::new()).ttl(Duration::from_millis(10)).build();
+/// assert!(matches!(refused, Err(InputError::Ttl { .. })));
+/// # Ok::<(), InputError>(())
+/// ```
+#[must_use = "a builder does nothing until `build`"]
+pub struct LocksBuilder {
+    backend: Arc<dyn LockBackend>,
+    label: Option<Label>,
+    config: Config,
+    seed: Option<u64>,
+}
+
+impl LocksBuilder {
+    pub(crate) fn new(backend: Arc<dyn LockBackend>) -> Self {
+        let config = Config {
+            ttl: DEFAULT_TTL,
+            label: Label::parse("").expect("an empty label is a label"),
+            recovery: None,
+            max_attempts: 10_000,
+            max_waiters: 100_000,
+            max_unsettled: 1_000,
+            patience: Duration::from_secs(10),
+        };
+        Self {
+            backend,
+            label: None,
+            config,
+            seed: None,
+        }
+    }
+
+    /// How long the locks of this process outlive it: from 1 s to 24 h; a store may need more. It is renewed every
+    /// third of it.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.config.ttl = ttl;
+        self
+    }
+
+    /// What people read about this process where it is in their way.
+    pub fn label(mut self, label: Label) -> Self {
+        self.label = Some(label);
+        self
+    }
+
+    /// What finishes or undoes the change of a holder that died, before a guard is handed out.
+    pub fn recovery(mut self, handler: impl Recover + 'static) -> Self {
+        self.config.recovery = Some(Arc::new(handler));
+        self
+    }
+
+    /// For how long a request whose outcome is unknown is sent again before the acquisition fails, and for how long a
+    /// waiting acquisition bears with a store that is unavailable.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.config.patience = patience;
+        self
+    }
+
+    /// Most calls of `try_acquire` under way at once.
+    pub fn max_attempts(mut self, limit: usize) -> Self {
+        self.config.max_attempts = limit;
+        self
+    }
+
+    /// Most calls of `acquire` and `run` under way at once.
+    pub fn max_waiters(mut self, limit: usize) -> Self {
+        self.config.max_waiters = limit;
+        self
+    }
+
+    /// Most requests of unknown outcome that are remembered, each for a minute. With more, nothing is acquired.
+    pub fn max_unsettled(mut self, limit: usize) -> Self {
+        self.config.max_unsettled = limit;
+        self
+    }
+
+    /// Chance from a seed: session ids and pauses are then the same in every run. For simulations only: two clients
+    /// of one seed and one store use each other's session ids.
+    #[doc(hidden)]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The client. No I/O: a session is opened by the first acquisition that needs it.
+    ///
+    /// # Errors
+    ///
+    /// A TTL that the library or the store does not take.
+    pub fn build(mut self) -> Result<Locks, InputError> {
+        let info = self.backend.info();
+        let (min, max) = (info.min_ttl.max(MIN_TTL), info.max_ttl.min(MAX_TTL));
+        let ttl = self.config.ttl;
+        if ttl < min || ttl > max {
+            return Err(InputError::Ttl { ttl, min, max });
+        }
+        self.config.label = self.label.unwrap_or_else(default_label);
+        Ok(Locks::new(self.backend, info, self.config, self.seed))
+    }
+}
+
+/// Host, process id and program, as far as they can be known.
+fn default_label() -> Label {
+    let program = std::env::current_exe().ok();
+    let program = program
+        .as_deref()
+        .and_then(|path| path.file_name())
+        .unwrap_or_default()
+        .to_string_lossy();
+    let mut text = format!("{}:{} {program}", host(), std::process::id());
+    text.retain(|c| !c.is_control());
+    while text.len() > crate::limits::MAX_LABEL_BYTES {
+        text.pop();
+    }
+    Label::parse(text).expect("short, and without control characters")
+}
+
+#[cfg(target_os = "linux")]
+fn host() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn host() -> String {
+    std::env::var("HOSTNAME").unwrap_or_default()
+}
+
+impl fmt::Debug for LocksBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocksBuilder")
+            .field("backend", &self.backend.info().name)
+            .finish_non_exhaustive()
+    }
+}

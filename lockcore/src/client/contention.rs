@@ -1,0 +1,109 @@
+//! Fairness between processes where the store does not push wake-ups: who has just released a contended key pauses
+//! before it asks again, so that those who look every few milliseconds see it free.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::client::clock::now;
+use crate::{Claim, LockKey};
+
+/// For how long a key counts as contended after another process was met on it.
+const CONTENDED: Duration = Duration::from_secs(1);
+/// Keys remembered at most.
+const KEYS: usize = 1_024;
+
+#[derive(Debug)]
+pub(crate) struct Contention {
+    /// How often others look; without, nobody pauses.
+    poll: Option<Duration>,
+    keys: Mutex<HashMap<LockKey, Met>>,
+}
+
+#[derive(Debug)]
+struct Met {
+    at: Instant,
+    released: Option<Instant>,
+}
+
+impl Contention {
+    pub(crate) fn new(poll: Option<Duration>) -> Self {
+        Self {
+            poll,
+            keys: Mutex::default(),
+        }
+    }
+
+    fn keys(&self) -> std::sync::MutexGuard<'_, HashMap<LockKey, Met>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another process holds the key.
+    pub(crate) fn met(&self, key: &LockKey) {
+        if self.poll.is_none() {
+            return;
+        }
+        let (at, mut keys) = (now(), self.keys());
+        if keys.len() >= KEYS {
+            keys.retain(|_, met| at < met.at + CONTENDED);
+        }
+        if let Some(met) = keys.get_mut(key) {
+            met.at = at;
+        } else if keys.len() < KEYS {
+            keys.insert(key.clone(), Met { at, released: None });
+        }
+    }
+
+    /// This process has released the claims.
+    pub(crate) fn released(&self, claims: &[Claim]) {
+        let mut keys = self.keys();
+        if keys.is_empty() {
+            return;
+        }
+        for claim in claims {
+            if let Some(met) = keys.get_mut(claim.key()) {
+                met.released = Some(now());
+            }
+        }
+    }
+
+    /// How long to wait before the key is asked for, so that others have had a look at it since it was released.
+    pub(crate) fn pause(&self, key: &LockKey) -> Option<Duration> {
+        let poll = self.poll?;
+        let now = now();
+        let keys = self.keys();
+        let met = keys.get(key).filter(|met| now < met.at + CONTENDED)?;
+        (met.released? + poll)
+            .checked_duration_since(now)
+            .filter(|pause| !pause.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_released_a_contended_key_pauses_for_one_look_of_the_others() {
+        let poll = Duration::from_millis(3);
+        let contention = Contention::new(Some(poll));
+        let key = LockKey::parse("k").unwrap();
+        let claims = [Claim::new(key.clone(), crate::Want::Create).unwrap()];
+        contention.released(&claims);
+        assert_eq!(contention.pause(&key), None, "nobody was met");
+        contention.met(&key);
+        assert_eq!(contention.pause(&key), None, "not released");
+        contention.released(&claims);
+        assert_eq!(contention.pause(&key), Some(poll));
+        tokio::time::advance(Duration::from_millis(2)).await;
+        assert_eq!(contention.pause(&key), Some(Duration::from_millis(1)));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(contention.pause(&key), None);
+        contention.released(&claims);
+        tokio::time::advance(CONTENDED).await;
+        contention.released(&claims);
+        assert_eq!(contention.pause(&key), None, "nobody was met for a while");
+    }
+}

@@ -1,0 +1,386 @@
+//! [`Guard`] and [`Held`]: what a program has while it holds.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::client::keeper::{Order, Release, release_each};
+use crate::client::locks::Core;
+use crate::client::owner::Owner;
+use crate::client::session::{Handle, WeakHandle};
+use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
+
+/// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it
+/// inside [`run`](crate::Acquisition::run). It keeps nothing held by itself.
+pub struct Held {
+    core: Arc<Core>,
+    session: WeakHandle,
+    owner: OwnerId,
+    token: FencingToken,
+    claims: Arc<[Claim]>,
+    grants: Vec<(u64, Range<usize>)>,
+    by_close: bool,
+    /// Given back, or a confirmation said that it is not held any more.
+    gone: AtomicBool,
+}
+
+/// Why something is not held any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The store said that the session is dead, or the session was closed.
+    Dead,
+    /// The deadline passed without an acknowledged renewal: the store could not be reached, or this process was
+    /// paused. Others may hold the locks from now on.
+    Deadline,
+}
+
+/// What a release found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "it may not have been held any more"]
+pub enum Released {
+    /// It was held until now.
+    Released,
+    /// It was no longer held: the session was lost, or a confirmation had said so. An intent is left behind.
+    NotHeld,
+}
+
+impl Held {
+    /// The fencing token: the greatest of its grants', fixed when it was handed out.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The session that holds it.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.session.session.id
+    }
+
+    /// Its owner, to re-enter its document and tree locks in the same session, as long as the guard lives.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::of_guard(&self.core, &self.session, self.owner)
+    }
+
+    /// What is held: one claim for each key, in path order.
+    #[must_use]
+    pub fn claims(&self) -> &[Claim] {
+        &self.claims
+    }
+
+    /// Whether it is certainly still held, without asking the store: the deadline is ahead. From the moment it says
+    /// `false` it does so for good.
+    ///
+    /// A process that is paused after this and before its write cannot know; only a resource that checks the
+    /// [token](Self::token) is safe from that.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        !self.gone.load(Ordering::Acquire) && self.session.session.is_valid()
+    }
+
+    /// Until when it is valid if no further renewal is acknowledged; now, if it is not valid any more. Counted from
+    /// before the last acknowledged renewal was sent: the TTL less a margin of 1 %, at least 250 ms.
+    #[must_use]
+    pub fn deadline(&self) -> std::time::Instant {
+        (tokio::time::Instant::now() + self.remaining()).into_std()
+    }
+
+    /// The time until the [deadline](Self::deadline).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.gone.load(Ordering::Acquire) {
+            Duration::ZERO
+        } else {
+            self.session.session.remaining()
+        }
+    }
+
+    /// Resolves when the session is lost, at the deadline at the latest, even if the store hangs. It does not resolve
+    /// by a release.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping it.
+    pub async fn lost(&self) -> LostReason {
+        self.session.session.lost().await
+    }
+
+    /// Asks the store whether it is still held: a guarded write, not a read. After `false` it is not
+    /// [valid](Self::is_valid) any more. Something large enough to have a session of its own is confirmed by its
+    /// session alone.
+    ///
+    /// # Errors
+    ///
+    /// The store failed: it may be held or not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    pub async fn confirm(&self) -> Result<bool> {
+        let held = self.is_valid()
+            && if self.by_close {
+                self.renew().await?
+            } else {
+                self.confirm_each().await?
+            };
+        if !held {
+            self.gone.store(true, Ordering::Release);
+            // The session's death is the likely reason, and its other guards should know.
+            let _ = self.renew().await;
+        }
+        Ok(held && self.is_valid())
+    }
+
+    async fn confirm_each(&self) -> Result<bool> {
+        for (n, range) in &self.grants {
+            let grant = Grant {
+                session: self.session(),
+                n: *n,
+            };
+            if !self
+                .core
+                .backend
+                .confirm(grant, &self.claims[range.clone()])
+                .await?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn renew(&self) -> Result<bool> {
+        let Some(handle) = self.session.upgrade() else {
+            return Ok(false);
+        };
+        let (done, renewed) = oneshot::channel();
+        handle.order(Order::Renew(done));
+        renewed
+            .await
+            .map_err(|_| keeper_gone(&self.core, Operation::Confirm))
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("owner", &self.owner)
+            .field("token", &self.token)
+            .field("claims", &self.claims.len())
+            .field("valid", &self.is_valid())
+            .finish()
+    }
+}
+
+/// The keeper's task is gone, with its runtime.
+fn keeper_gone(core: &Core, operation: Operation) -> Error {
+    let what = "the runtime in which the session was opened is gone: its locks end when it is due";
+    Error::new(ErrorKind::Indeterminate, core.info.name, operation, what)
+}
+
+/// Something held. Dropping it gives it back in the background; [`release`](Self::release) says what became of it.
+///
+/// With an intent, **only `release` says that the change is finished**: a guard that is dropped, by a panic too,
+/// closes its session and leaves the intent for whoever comes next.
+///
+/// Dropping never blocks, spawns or panics, on any thread, with a runtime or without.
+#[must_use = "dropping a guard gives the lock back at once"]
+pub struct Guard {
+    held: Arc<Held>,
+    /// Keeps the session.
+    handle: Handle,
+    in_doubt: bool,
+    at_drop: AtDrop,
+}
+
+/// What dropping a guard does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AtDrop {
+    Release,
+    LeaveIntent,
+    /// Its release is on its way.
+    Nothing,
+}
+
+impl Guard {
+    #[expect(clippy::too_many_arguments, reason = "one caller, which has all of it")]
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        handle: Handle,
+        owner: OwnerId,
+        token: FencingToken,
+        claims: Arc<[Claim]>,
+        grants: Vec<(u64, Range<usize>)>,
+        in_doubt: bool,
+        by_close: bool,
+        intent: bool,
+    ) -> Self {
+        let session = handle.downgrade();
+        let gone = AtomicBool::new(false);
+        let held = Held {
+            core: Arc::clone(core),
+            session,
+            owner,
+            token,
+            claims,
+            grants,
+            by_close,
+            gone,
+        };
+        let at_drop = if intent {
+            AtDrop::LeaveIntent
+        } else {
+            AtDrop::Release
+        };
+        Self {
+            held: Arc::new(held),
+            handle,
+            in_doubt,
+            at_drop,
+        }
+    }
+
+    /// What is held, to be shared with the work that is done meanwhile.
+    #[must_use]
+    pub fn held(&self) -> Arc<Held> {
+        Arc::clone(&self.held)
+    }
+
+    /// Gives it back, and says what became of it. An intent is removed first, and the locks go when that is
+    /// acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// The store failed for longer than the client's patience: it is released, or will be when the session is closed
+    /// or due.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is given back all the same; only the answer is lost. An intent is removed all the same.
+    pub async fn release(self) -> Result<Released> {
+        let was_held = self.held.is_valid();
+        if !was_held && self.at_drop == AtDrop::LeaveIntent {
+            return Ok(Released::NotHeld); // Dropping it leaves the intent, which has its locks.
+        }
+        if was_held && self.at_drop == AtDrop::Release && !self.held.by_close && !self.in_doubt {
+            return self.release_here().await;
+        }
+        let (done, released) = oneshot::channel();
+        let core = Arc::clone(&self.held.core);
+        self.give_back(Some(done));
+        match released.await {
+            Ok(Ok(Released::Released)) if !was_held => Ok(Released::NotHeld),
+            Ok(answer) => answer,
+            Err(_) => Err(keeper_gone(&core, Operation::Release)),
+        }
+    }
+
+    /// The common case, without the way to the keeper and back. If it is cancelled or fails, dropping the guard hands
+    /// it to the keeper after all.
+    async fn release_here(mut self) -> Result<Released> {
+        let Held {
+            core,
+            claims,
+            grants,
+            ..
+        } = &*self.held;
+        let session = &self.handle.session;
+        release_each(core, session, claims, grants).await?;
+        for (n, _) in grants {
+            session.numbers().end(*n);
+        }
+        core.given_back(claims);
+        let valid = self.held.is_valid();
+        self.held.gone.store(true, Ordering::Release);
+        self.at_drop = AtDrop::Nothing;
+        Ok(if valid {
+            Released::Released
+        } else {
+            Released::NotHeld
+        })
+    }
+
+    /// The work failed: an intent is left behind, anything else is given back, which is waited for.
+    pub(crate) async fn after_failure(self) {
+        if self.at_drop == AtDrop::Release {
+            // What became of the lock matters less than why the work failed.
+            drop(self.release().await);
+        }
+    }
+
+    /// Gives it back with its intent.
+    fn give_back(mut self, done: Option<oneshot::Sender<Result<Released>>>) {
+        self.order_release(done);
+        self.at_drop = AtDrop::Nothing;
+    }
+
+    fn order_release(&self, done: Option<oneshot::Sender<Result<Released>>>) {
+        self.held.gone.store(true, Ordering::Release);
+        self.handle.order(Order::Release(Release {
+            claims: Arc::clone(&self.held.claims),
+            grants: self.held.grants.clone(),
+            in_doubt: self.in_doubt,
+            with_intent: self.at_drop == AtDrop::LeaveIntent,
+            by_close: self.held.by_close,
+            done,
+        }));
+    }
+}
+
+impl Deref for Guard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        match self.at_drop {
+            AtDrop::Release => self.order_release(None),
+            AtDrop::LeaveIntent => {
+                self.held.gone.store(true, Ordering::Release);
+                self.handle.order(Order::Abandon);
+            }
+            AtDrop::Nothing => {}
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("held", &self.held)
+            .field("at_drop", &self.at_drop)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A guard on its way to its caller. If it does not arrive its change never began, so its intent goes as well.
+#[derive(Debug)]
+pub(crate) struct Undelivered(Option<Guard>);
+
+impl Undelivered {
+    pub(crate) fn new(guard: Guard) -> Self {
+        Self(Some(guard))
+    }
+
+    pub(crate) fn deliver(mut self) -> Guard {
+        self.0.take().expect("delivered once")
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take() {
+            guard.give_back(None);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! [`Owner`]: who may re-enter.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use crate::OwnerId;
+use crate::client::Locks;
+use crate::client::error::AcquireError;
+use crate::client::locks::Core;
+use crate::client::session::{Handle, WeakHandle};
+
+/// Given to several acquisitions, it lets their document and tree locks be taken beside each other: holders of one
+/// owner never conflict for a re-entrant claim. Each guard is still released by itself.
+///
+/// An owner belongs to one session: the first acquisition that is given it binds it to the session of that time, and
+/// all others stay there. When that session is lost, acquisitions with the owner fail as
+/// [`Lost`](AcquireError::Lost), for good: make a new one.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use lockcore::{Locks, MemoryBackend};
+///
+/// let locks = Locks::builder(MemoryBackend::new()).build()?;
+/// let owner = locks.owner();
+/// let tree = locks.tree().write("/clinton").owner(&owner).acquire().await?;
+/// let below = locks.tree().write("/clinton/projects").owner(&owner).acquire().await?;
+/// tree.release().await?;
+/// assert!(below.is_valid());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Owner(Arc<Inner>);
+
+struct Inner {
+    core: Arc<Core>,
+    binding: Binding,
+}
+
+enum Binding {
+    /// Made by the program; it keeps its session.
+    Program(Locks, OnceCell<(Handle, OwnerId)>),
+    /// That of a guard; the guard keeps the session.
+    Guard(WeakHandle, OwnerId),
+}
+
+impl Owner {
+    pub(crate) fn unbound(locks: &Locks) -> Self {
+        let binding = Binding::Program(locks.clone(), OnceCell::new());
+        Self(Arc::new(Inner {
+            core: Arc::clone(&locks.core),
+            binding,
+        }))
+    }
+
+    pub(crate) fn of_guard(core: &Arc<Core>, session: &WeakHandle, owner: OwnerId) -> Self {
+        let binding = Binding::Guard(session.clone(), owner);
+        Self(Arc::new(Inner {
+            core: Arc::clone(core),
+            binding,
+        }))
+    }
+
+    pub(crate) fn belongs_to(&self, core: &Arc<Core>) -> bool {
+        Arc::ptr_eq(&self.0.core, core)
+    }
+
+    /// The session that the owner is bound to, bound now if it is not, and its name there.
+    pub(crate) async fn bind(&self) -> Result<(Handle, OwnerId), AcquireError> {
+        let (handle, owner) = match &self.0.binding {
+            Binding::Program(locks, cell) => {
+                let bind = || async {
+                    let handle = locks.pool.shared(&locks.core).await?;
+                    let owner = handle.session.owner();
+                    Ok::<_, crate::Error>((handle, owner))
+                };
+                cell.get_or_try_init(bind).await?.clone()
+            }
+            Binding::Guard(handle, owner) => (handle.upgrade().ok_or(AcquireError::Lost)?, *owner),
+        };
+        if handle.is_usable() {
+            Ok((handle, owner))
+        } else {
+            Err(AcquireError::Lost)
+        }
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = match &self.0.binding {
+            Binding::Program(_, cell) => cell.get().map(|(_, owner)| *owner),
+            Binding::Guard(_, owner) => Some(*owner),
+        };
+        f.debug_tuple("Owner").field(&id).finish()
+    }
+}

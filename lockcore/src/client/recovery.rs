@@ -1,0 +1,261 @@
+//! Finishing or undoing the change of a holder that died: [`Recover`] and [`Recovery`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+
+use crate::client::error::AcquireError;
+use crate::client::guard::LostReason;
+use crate::client::keeper::Order;
+use crate::client::locks::Core;
+use crate::client::retry::until_answered;
+use crate::client::session::Handle;
+use crate::client::step::went_back;
+use crate::{Adopt, Adoption, End, FencingToken, Intent, Life, Result, SessionId, SessionState};
+
+/// Why a [recovery handler](Recover) did not finish a change.
+pub type RecoverError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A recovery handler: finishes or undoes the change of a holder that died, before its locks are handed on.
+#[async_trait]
+pub trait Recover: Send + Sync {
+    /// Rolls the change that [`Recovery::intent`] describes forward or back. After `Ok` the change is settled and its
+    /// locks are free; after an error the adoption is given up, and the acquisition that met it fails as
+    /// [`Abandoned`](crate::AcquireError::Abandoned).
+    ///
+    /// It may run more than once for one change (at least once, never two at a time), and must use
+    /// [`Recovery::token`] for its writes, as the holder's own may still be on their way. It is stopped if this
+    /// process's session is lost.
+    ///
+    /// # Errors
+    ///
+    /// Whatever kept it from finishing.
+    async fn recover(&self, recovery: &Recovery) -> std::result::Result<(), RecoverError>;
+}
+
+/// A dead holder's change that this process has adopted. Dropping it gives the adoption up in the background.
+#[must_use = "dropping it gives the adoption up"]
+pub struct Recovery {
+    core: Arc<Core>,
+    handle: Handle,
+    state: SessionState,
+    adoption: Adoption,
+    ended: bool,
+}
+
+impl Recovery {
+    /// The session that was adopted, as it was before.
+    #[must_use]
+    pub fn session(&self) -> &SessionState {
+        &self.state
+    }
+
+    /// What its holder was about to do.
+    #[must_use]
+    pub fn intent(&self) -> &Intent {
+        &self.adoption.left.intent
+    }
+
+    /// The token of the holder that died.
+    #[must_use]
+    pub fn old_token(&self) -> FencingToken {
+        self.adoption.left.token
+    }
+
+    /// The token for the writes of the recovery, greater than any before.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.adoption.token
+    }
+
+    /// Whether the adoption is certainly this process's, as [`Held::is_valid`](crate::Held::is_valid).
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.handle.session.is_valid()
+    }
+
+    /// The time until it is not valid any more, if no further renewal is acknowledged.
+    #[must_use]
+    pub fn remaining(&self) -> std::time::Duration {
+        self.handle.session.remaining()
+    }
+
+    /// Resolves when this process's session is lost: somebody else may adopt then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping it.
+    pub async fn lost(&self) -> LostReason {
+        self.handle.session.lost().await
+    }
+
+    /// Says that the change is finished or undone: the locks are free. `false` if the adoption was not this process's
+    /// any more, or an operator has discarded the intent.
+    ///
+    /// # Errors
+    ///
+    /// The store failed for longer than the client's patience; the adoption is given up if it is still there.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is settled or not; if not, the adoption is given up.
+    pub async fn settle(mut self) -> Result<bool> {
+        let (backend, session, number) = (
+            Arc::clone(&self.core.backend),
+            self.state.session,
+            self.adoption.number,
+        );
+        let settled =
+            until_answered(&self.core, || true, || backend.settle(session, number)).await?;
+        self.ended = true;
+        Ok(settled)
+    }
+
+    /// Gives the adoption up, so that somebody else can adopt.
+    ///
+    /// # Errors
+    ///
+    /// The store failed and this process's session is not valid any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is given up all the same.
+    pub async fn give_up(mut self) -> Result<()> {
+        let (done, given_up) = oneshot::channel();
+        self.order_give_up(Some(done));
+        self.ended = true;
+        // Without a keeper the session dies when it is due, and the adoption with it.
+        given_up.await.unwrap_or(Ok(()))
+    }
+
+    fn order_give_up(&self, done: Option<oneshot::Sender<Result<()>>>) {
+        let (session, seen) = (self.state.session, self.adoption.number - 1);
+        self.handle.order(Order::GiveUp {
+            session,
+            seen,
+            done,
+        });
+    }
+}
+
+impl Drop for Recovery {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.order_give_up(None);
+        }
+    }
+}
+
+impl fmt::Debug for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recovery")
+            .field("session", &self.state)
+            .field("token", &self.adoption.token)
+            .field("left", &self.adoption.left)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Those of the sessions that are abandoned and have no living adopter.
+pub(crate) async fn adoptable(core: &Core, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
+    without_adopter(core, core.backend.end(sessions, End::IfDue).await?).await
+}
+
+async fn without_adopter(core: &Core, mut states: Vec<SessionState>) -> Result<Vec<SessionState>> {
+    states.retain(|state| state.life == Life::Abandoned);
+    let adopters: Vec<SessionId> = states.iter().filter_map(|state| state.adopter).collect();
+    if adopters.is_empty() {
+        return Ok(states);
+    }
+    let adopters = core.backend.end(&adopters, End::IfDue).await?;
+    let living = |id| {
+        adopters
+            .iter()
+            .any(|adopter| adopter.session == id && adopter.life == Life::Living)
+    };
+    states.retain(|state| !state.adopter.is_some_and(living));
+    Ok(states)
+}
+
+/// Adopts those of the sessions that can be.
+pub(crate) async fn adopt(
+    core: &Arc<Core>,
+    handle: &Handle,
+    states: Vec<SessionState>,
+) -> std::result::Result<Vec<Recovery>, AcquireError> {
+    let mut adopted = Vec::new();
+    for state in without_adopter(core, states).await? {
+        let floor = core.floor();
+        let take = || {
+            core.backend.adopt(
+                state.session,
+                state.adoption,
+                handle.session.id,
+                Adopt::Take,
+            )
+        };
+        let adoption = match until_answered(core, || handle.session.is_valid(), take).await {
+            Ok(None) => continue, // Somebody else was first.
+            Ok(Some(adoption)) => adoption,
+            Err(error) => {
+                if !error.is_certainly_without_effect() {
+                    let (session, seen) = (state.session, state.adoption);
+                    handle.order(Order::GiveUp {
+                        session,
+                        seen,
+                        done: None,
+                    });
+                }
+                return Err(error.into());
+            }
+        };
+        let token = adoption.token;
+        let recovery = Recovery {
+            core: Arc::clone(core),
+            handle: handle.clone(),
+            state,
+            adoption,
+            ended: false,
+        };
+        if !core.rose(token, floor) {
+            return Err(went_back(core, token, floor).into());
+        }
+        if !recovery.is_valid() {
+            return Err(AcquireError::Lost);
+        }
+        adopted.push(recovery);
+    }
+    Ok(adopted)
+}
+
+/// Adopts the sessions, one after the other, has the handler finish or undo each, and settles it. The handler's
+/// failure comes with the session it failed on.
+pub(crate) async fn recover(
+    core: &Arc<Core>,
+    handle: &Handle,
+    handler: &dyn crate::Recover,
+    states: Vec<SessionState>,
+) -> std::result::Result<std::result::Result<(), (Vec<SessionState>, RecoverError)>, AcquireError> {
+    for state in states {
+        for recovery in adopt(core, handle, vec![state]).await? {
+            let result = tokio::select! {
+                biased;
+                _ = recovery.lost() => return Err(AcquireError::Lost),
+                result = handler.recover(&recovery) => result,
+            };
+            match result {
+                Ok(()) => {
+                    recovery.settle().await?;
+                }
+                Err(error) => {
+                    let state = recovery.session().clone();
+                    recovery.give_up().await?;
+                    return Ok(Err((vec![state], error)));
+                }
+            }
+        }
+    }
+    Ok(Ok(()))
+}

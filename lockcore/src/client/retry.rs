@@ -1,0 +1,43 @@
+//! Sending a request again that may be sent again.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::client::clock::now;
+use crate::client::locks::Core;
+use crate::{Error, ErrorKind, Result};
+
+/// Whether the same request may succeed later.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Unavailable | ErrorKind::Indeterminate
+    )
+}
+
+/// Sends a request that may be repeated until it is answered, for at most the client's patience, and only while
+/// `go_on` says so.
+pub(crate) async fn until_answered<'a, T>(
+    core: &Core,
+    go_on: impl Fn() -> bool,
+    mut send: impl FnMut() -> BoxFuture<'a, Result<T>>,
+) -> Result<T> {
+    let patience = now() + core.config.patience;
+    let mut failures = 0;
+    loop {
+        match send().await {
+            Err(error) if may_pass(&error) && now() < patience && go_on() => {
+                failures += 1;
+                pause(core, failures).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// The pause after so many failures of one request.
+pub(crate) async fn pause(core: &Core, failures: u32) {
+    tokio::time::sleep(core.backoff(failures, Duration::from_millis(20), Duration::from_secs(1)))
+        .await;
+}

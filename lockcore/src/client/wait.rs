@@ -1,0 +1,193 @@
+//! Waiting: local waiters in order, one of them looking at the store, woken by a watch, by this process's own
+//! releases, and by a bounded poll.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::client::locks::Core;
+use crate::{Busy, Changed, Claim, LockKey};
+
+/// The fallback poll's first and longest pause.
+const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// For each key, those of this process who wait for it, in order. Only the first of each looks at the store.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    waiting: AtomicUsize,
+    keys: Mutex<BTreeMap<LockKey, Queue>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    places: VecDeque<Arc<Notify>>,
+    refusal: Refusal,
+}
+
+/// The last refusal of the first in a queue, for all who wait in it.
+pub(crate) type Refusal = Arc<Mutex<Busy>>;
+
+impl Queues {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<LockKey, Queue>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process has released the claims: who waits for one of them, for a path above or for a path below, looks
+    /// again.
+    pub(crate) fn hint(&self, claims: &[Claim]) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let keys = self.keys();
+        let wake = |queue: &Queue| {
+            if let Some(first) = queue.places.front() {
+                first.notify_one();
+            }
+        };
+        for key in claims.iter().map(Claim::key) {
+            keys.get(key).into_iter().for_each(wake);
+            if key.is_path() {
+                key.ancestor_keys()
+                    .filter_map(|above| keys.get(&above))
+                    .for_each(wake);
+                let behind = keys.range((Bound::Excluded(key), Bound::Unbounded));
+                behind
+                    .take_while(|(below, _)| key.is_above(below))
+                    .for_each(|(_, queue)| wake(queue));
+            }
+        }
+    }
+}
+
+/// A place in the queue of a key. Dropping it leaves the queue, and lets the next one look.
+struct Place {
+    core: Arc<Core>,
+    key: LockKey,
+    wake: Arc<Notify>,
+}
+
+impl Place {
+    fn is_first(&self) -> bool {
+        let keys = self.core.queues.keys();
+        let first = keys.get(&self.key).and_then(|queue| queue.places.front());
+        first.is_some_and(|first| Arc::ptr_eq(first, &self.wake))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut keys = self.core.queues.keys();
+        self.core.queues.waiting.fetch_sub(1, Ordering::AcqRel);
+        if let Some(queue) = keys.get_mut(&self.key) {
+            queue.places.retain(|wake| !Arc::ptr_eq(wake, &self.wake));
+            match queue.places.front() {
+                // Whoever is first now may have become so just now; one look too many does no harm.
+                Some(first) => first.notify_one(),
+                None => drop(keys.remove(&self.key)),
+            }
+        }
+    }
+}
+
+/// One acquisition waiting for one claim.
+pub(crate) struct Waiting {
+    claim: Claim,
+    place: Place,
+    refusal: Refusal,
+    watch: Option<Changed>,
+    /// The store was asked since the watch stands.
+    looked: bool,
+    polls: u32,
+}
+
+impl Waiting {
+    /// Waits after a refusal, behind those who wait already.
+    pub(crate) fn refused(core: &Arc<Core>, claim: &Claim, busy: Busy) -> Self {
+        let mut keys = core.queues.keys();
+        let queue = keys.entry(claim.key().clone()).or_insert_with(|| Queue {
+            places: VecDeque::new(),
+            refusal: Arc::new(Mutex::new(busy)),
+        });
+        Self::join(core, claim, queue)
+    }
+
+    /// Waits without having asked, if others of this process wait for the key already.
+    pub(crate) fn in_line(core: &Arc<Core>, claim: &Claim) -> Option<Self> {
+        if core.queues.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut keys = core.queues.keys();
+        keys.get_mut(claim.key())
+            .map(|queue| Self::join(core, claim, queue))
+    }
+
+    fn join(core: &Arc<Core>, claim: &Claim, queue: &mut Queue) -> Self {
+        let wake = Arc::new(Notify::new());
+        queue.places.push_back(Arc::clone(&wake));
+        core.queues.waiting.fetch_add(1, Ordering::AcqRel);
+        let place = Place {
+            core: Arc::clone(core),
+            key: claim.key().clone(),
+            wake,
+        };
+        let refusal = Arc::clone(&queue.refusal);
+        Self {
+            claim: claim.clone(),
+            place,
+            refusal,
+            watch: None,
+            looked: false,
+            polls: 0,
+        }
+    }
+
+    pub(crate) fn is_for(&self, claim: &Claim) -> bool {
+        self.claim == *claim
+    }
+
+    /// The first in the queue was refused again.
+    pub(crate) fn refused_again(&self, busy: Busy) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = busy;
+    }
+
+    pub(crate) fn refusal(&self) -> Refusal {
+        Arc::clone(&self.refusal)
+    }
+
+    /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
+    /// is not missed.
+    pub(crate) async fn until_worth_asking(&mut self) {
+        while !self.place.is_first() {
+            self.place.wake.notified().await;
+        }
+        let core = Arc::clone(&self.place.core);
+        if self.looked {
+            self.polls += 1;
+            let poll = core.backoff(self.polls, POLL.0, POLL.1);
+            tokio::select! {
+                biased;
+                () = self.place.wake.notified() => self.polls = 0,
+                () = changed(&mut self.watch) => self.polls = 0,
+                () = tokio::time::sleep(poll) => {}
+            }
+        }
+        // Without a watch the poll remains.
+        self.watch = core
+            .backend
+            .watch(std::slice::from_ref(&self.claim))
+            .await
+            .ok();
+        self.looked = true;
+    }
+}
+
+async fn changed(watch: &mut Option<Changed>) {
+    match watch {
+        Some(changed) => changed.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,378 @@
+//! Acquiring, releasing, confirming, sweeping.
+
+use super::*;
+use crate::limits::{MAX_LISTED, TOMBSTONE_KEPT};
+use crate::{Inspect, Sweep, Swept};
+
+/// The first claim is held by session 1; says who is in the way of the second one, asked by session 2.
+async fn in_the_way(store: &MemoryBackend, held: &str, asked: &str) -> Vec<String> {
+    open(store, [1, 2]).await;
+    granted(store, &request(1, 1, &[held])).await;
+    match ask(store, &request(2, 1, &[asked])).await {
+        Acquired::Acquired(_) => Vec::new(),
+        Acquired::Busy(busy) => shown(&busy.first().holders),
+        Acquired::Void => panic!("the session lives"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_matrix() {
+    let free: &[&str] = &[];
+    for (held, asked, holders) in [
+        ("create k", "create k", &["k X 1/1 living"] as &[&str]),
+        ("create k", "share k", &["k X 1/1 living"]),
+        ("upsert k", "upsert k", &["k X 1/1 living"]),
+        ("share k", "upsert k", &["k IS 1/1 living"]),
+        ("share k", "share k", free),
+        ("share k", "share:2 k", free),
+        ("share k", "share:1 k", &["k IS 1/1 living"]),
+        ("create k", "create l", free),
+        ("create a/b", "create a", free),
+        ("write /a", "write /a", &["/a X 1/1 living"]),
+        ("read /a", "read /a", free),
+        ("read /a", "write /a", &["/a S 1/1 living"]),
+        ("write /a", "read /a/b/c", &["/a X 1/1 living"]),
+        ("read /a", "read /a/b/c", free),
+        ("read /a", "write /a/b/c", &["/a S 1/1 living"]),
+        ("write /a/b/c", "read /a", &["/a IX 1/1 living"]),
+        ("write /a/b/c", "write /a/b", &["/a/b IX 1/1 living"]),
+        ("read /a/b/c", "read /a", free),
+        ("read /a/b/c", "write /a", &["/a IS 1/1 living"]),
+        ("write /a/b", "write /a/c", free),
+        ("write /a/b", "write /a!", free),
+        ("write /a!", "write /a", free),
+    ] {
+        for store in both() {
+            let found = in_the_way(&store, held, asked).await;
+            assert_eq!(found, holders, "{asked} beside {held}, {store:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_reenters_where_the_claim_does() {
+    for (held, asked, enters) in [
+        ("upsert k", "upsert k", true),
+        ("share k", "upsert k", true),
+        ("create k", "upsert k", true),
+        ("upsert k", "create k", false),
+        ("upsert k", "share k", false),
+        ("share k", "share:1 k", false),
+        ("write /a", "write /a/b", true),
+        ("write /a/b", "read /a", true),
+        ("read /a", "write /a", true),
+    ] {
+        for store in both() {
+            open(&store, [1, 2]).await;
+            let (first, second) = (request(1, 1, &[held]), request(1, 2, &[asked]));
+            granted(&store, &owned(first.clone())).await;
+            let answer = ask(&store, &owned(second.clone())).await;
+            assert_eq!(
+                matches!(answer, Acquired::Acquired(_)),
+                enters,
+                "{asked} beside {held}, {store:?}"
+            );
+            // Each is released by itself: what is left is still in the way.
+            release(&store, &first).await;
+            let key = second.claims[0].key().as_str();
+            let whole = if key.starts_with('/') {
+                format!("write {key}")
+            } else {
+                format!("create {key}")
+            };
+            let answer = ask(&store, &request(2, 1, &[&whole])).await;
+            assert_eq!(matches!(answer, Acquired::Busy(_)), enters);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_sent_again_is_one_holder() {
+    for store in both() {
+        open(&store, [1, 2]).await;
+        for texts in [
+            &["create g"] as &[&str],
+            &["share:1 s"],
+            &["upsert d", "upsert e"],
+            &["read /a", "write /b/c"],
+        ] {
+            let request = request(1, 1, texts);
+            let first = granted(&store, &request).await;
+            assert!(granted(&store, &request).await >= first);
+            for claim in &request.claims {
+                let filter = crate::Filter::Key(claim.key().clone());
+                let record = &store.records(&filter, None, 9).await.unwrap().items[0];
+                assert_eq!(record.holders.len(), 1, "{record:?}");
+            }
+            release(&store, &request).await;
+            release(&store, &request).await;
+        }
+        let all = crate::Filter::Prefix(String::new());
+        let left = store.records(&all, None, 9).await.unwrap().items;
+        assert_eq!(left, [], "{store:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_sent_again_is_granted_whatever_came_beside_it() {
+    for store in both() {
+        open(&store, [1, 2]).await;
+        granted(&store, &request(1, 1, &["share:1 s"])).await;
+        granted(&store, &request(2, 1, &["share s"])).await;
+        granted(&store, &request(1, 1, &["share:1 s"])).await;
+
+        granted(&store, &owned(request(1, 2, &["share k"]))).await;
+        granted(&store, &owned(request(1, 3, &["upsert k"]))).await;
+        granted(&store, &owned(request(1, 2, &["share k"]))).await;
+        let refusal = busy(&store, &request(2, 2, &["create k"])).await;
+        assert_eq!(
+            shown(&refusal.first().holders),
+            ["k IS 1/2 living", "k X 1/3 living"]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_release_frees_nobody_else() {
+    for store in both() {
+        open(&store, [1, 2]).await;
+        let first = request(1, 1, &["write /a/b"]);
+        granted(&store, &first).await;
+        release(&store, &first).await;
+        granted(&store, &request(2, 1, &["write /a/b"])).await;
+        release(&store, &first).await;
+        busy(&store, &request(1, 2, &["write /a/b"])).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_is_granted_whole_or_refused_whole() {
+    for store in both() {
+        open(&store, [1, 2, 3]).await;
+        granted(&store, &request(1, 1, &["upsert b", "upsert d"])).await;
+        let refusal = busy(
+            &store,
+            &request(2, 1, &["upsert a", "upsert b", "upsert c", "upsert d"]),
+        )
+        .await;
+        let refused: Vec<&str> = refusal
+            .refused()
+            .iter()
+            .map(|refused| refused.claim.key().as_str())
+            .collect();
+        assert_eq!((refused, refusal.more), (vec!["b", "d"], false));
+        granted(&store, &request(3, 1, &["upsert a", "upsert c"])).await;
+
+        // Of two paths with one ancestor only one is refused, by what is held there.
+        granted(&store, &request(1, 2, &["read /x"])).await;
+        let refusal = busy(&store, &request(2, 2, &["read /x/a", "write /x/b"])).await;
+        assert_eq!(refusal.first().claim, claim("write /x/b"));
+        assert_eq!(shown(&refusal.first().holders), ["/x S 1/2 living"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_bounded() {
+    for store in both() {
+        let count = MAX_LISTED + 1;
+        open(&store, [1, 2]).await;
+        for n in 1..=count {
+            let texts: Vec<String> = vec![format!("upsert {n}"), format!("read /a/{n}")];
+            let n = u64::try_from(n).unwrap();
+            granted(&store, &request(1, n, &[&texts[0]])).await;
+            granted(&store, &request(1, 100 + n, &[&texts[1]])).await;
+        }
+        let texts: Vec<String> = (1..=count).map(|n| format!("upsert {n}")).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let refusal = busy(&store, &request(2, 1, &texts)).await;
+        assert_eq!((refusal.refused().len(), refusal.more), (MAX_LISTED, true));
+        let refusal = busy(&store, &request(2, 2, &texts[1..])).await;
+        assert_eq!((refusal.refused().len(), refusal.more), (MAX_LISTED, false));
+
+        let refusal = busy(&store, &request(2, 3, &["write /a"])).await;
+        let first = refusal.first();
+        assert_eq!((first.holders.len(), first.more), (MAX_LISTED, true));
+        release(&store, &request(1, 101, &["read /a/1"])).await;
+        let refusal = busy(&store, &request(2, 4, &["write /a"])).await;
+        let first = refusal.first();
+        assert_eq!((first.holders.len(), first.more), (MAX_LISTED, false));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn expiry_frees_and_tokens_rise() {
+    for store in both() {
+        open(&store, [1]).await;
+        let texts = ["write /a/b", "write /c"];
+        let first = granted(&store, &request(1, 1, &texts)).await;
+        store.advance(TTL / 2);
+        open(&store, [2]).await;
+        store.advance(TTL / 2 - Duration::from_millis(1));
+        busy(&store, &request(2, 1, &texts)).await;
+        store.advance(Duration::from_millis(1));
+        let second = granted(&store, &request(2, 2, &texts)).await;
+        assert!(second > first);
+        assert_eq!(
+            renew(&store, 1, renewal(1, "", IntentChange::Keep)).await,
+            Renewed::Dead
+        );
+        release(&store, &request(2, 2, &texts)).await;
+        assert!(granted(&store, &request(2, 3, &texts)).await > second);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_shares_count_for_nothing() {
+    for store in both() {
+        open(&store, [1]).await;
+        granted(&store, &request(1, 1, &["share k"])).await;
+        store.advance(TTL);
+        open(&store, [2, 3]).await;
+        granted(&store, &request(2, 1, &["share:1 k"])).await;
+        let refusal = busy(&store, &request(3, 1, &["create k"])).await;
+        assert_eq!(shown(&refusal.first().holders), ["k IS 2/1 living"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_that_are_over_hold_nothing_and_are_not_granted() {
+    for store in both() {
+        open(&store, [1, 2]).await;
+        granted(&store, &request(1, 1, &["write /a"])).await;
+        renew(&store, 1, renewal(1, "1-1", IntentChange::Keep)).await;
+        granted(&store, &request(2, 1, &["write /a/b"])).await;
+        assert_eq!(
+            ask(&store, &request(1, 1, &["write /x", "write /y"])).await,
+            Acquired::Void
+        );
+        granted(&store, &request(2, 2, &["write /x", "write /y"])).await;
+        // Its own holder from before it was over is met by nobody.
+        granted(&store, &request(1, 2, &["write /z"])).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_session_is_granted_no_step_that_is_checked() {
+    for store in both() {
+        open(&store, [1]).await;
+        end(&store, 1, End::Revoke).await;
+        for session in [1, 7] {
+            let several = request(session, 1, &["upsert a", "upsert b"]);
+            assert_eq!(ask(&store, &several).await, Acquired::Void);
+            let mut joined = request(session, 2, &["upsert a"]);
+            joined.joined = true;
+            assert_eq!(ask(&store, &joined).await, Acquired::Void);
+        }
+        let all = crate::Filter::Prefix(String::new());
+        assert_eq!(store.records(&all, None, 9).await.unwrap().items, []);
+        assert!(
+            store.sweep(Sweep::All, 9).await.unwrap().removed == 0,
+            "nothing was left behind"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_claim_of_a_dead_session_is_in_nobodys_way() {
+    for store in both() {
+        open(&store, [2]).await;
+        let late = ask(&store, &request(1, 1, &["create k"])).await;
+        assert_eq!(
+            late == Acquired::Void,
+            store.form == super::super::Form::Atomic
+        );
+        granted(&store, &request(2, 1, &["create k"])).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn confirm_is_for_what_is_held_by_a_living_session() {
+    for store in both() {
+        open(&store, [1, 2]).await;
+        let held = request(1, 1, &["write /a/b", "read /c"]);
+        granted(&store, &held).await;
+        let confirm = async |grant, texts: &[&str]| {
+            let claims = claims(texts);
+            store.confirm(grant, &claims).await.unwrap()
+        };
+        assert!(confirm(held.grant, &["write /a/b", "read /c"]).await);
+        assert!(!confirm(held.grant, &["write /a/b", "read /d"]).await);
+        assert!(!confirm(held.grant, &["write /c"]).await);
+        assert!(!confirm(grant(1, 2), &["read /c"]).await);
+        assert!(!confirm(grant(2, 1), &["read /c"]).await);
+        renew(&store, 1, renewal(1, "1-1", IntentChange::Keep)).await;
+        assert!(!confirm(held.grant, &["read /c"]).await, "over");
+        let held = request(2, 1, &["upsert k"]);
+        granted(&store, &held).await;
+        assert!(confirm(held.grant, &["upsert k"]).await);
+        end(&store, 2, End::Revoke).await;
+        assert!(!confirm(held.grant, &["upsert k"]).await, "dead");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_takes_what_does_not_count_and_nothing_else() {
+    for store in both() {
+        open(&store, [1, 2, 3]).await;
+        for n in 1..=3 {
+            granted(&store, &request(1, n, &["share s"])).await;
+        }
+        granted(&store, &request(2, 1, &["share s"])).await;
+        let token = granted(&store, &request(3, 1, &["upsert k"])).await;
+        renew(&store, 3, renewal(1, "", intent(token))).await;
+        let swept = |removed, more| Swept { removed, more };
+        let sweep = async |which, limit| store.sweep(which, limit).await.unwrap();
+        assert_eq!(sweep(Sweep::All, 9).await, swept(0, false));
+        end(&store, 1, End::Close).await;
+        end(&store, 3, End::Close).await;
+        assert_eq!(sweep(Sweep::Session(id(2)), 9).await, swept(0, false));
+        assert_eq!(sweep(Sweep::Session(id(1)), 2).await, swept(2, true));
+        assert_eq!(sweep(Sweep::Session(id(1)), 2).await, swept(1, false));
+        busy(&store, &request(2, 9, &["create s"])).await;
+        busy(&store, &request(2, 10, &["create k"])).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_leaves_nothing_to_sweep() {
+    for store in both() {
+        open(&store, [1]).await;
+        granted(&store, &request(1, 1, &["upsert k", "upsert l"])).await;
+        store.advance(TTL);
+        open(&store, [2]).await;
+        granted(&store, &request(2, 1, &["upsert k", "upsert l"])).await;
+        let swept = store.sweep(Sweep::All, 9).await.unwrap();
+        assert_eq!(swept.removed, 0, "{store:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sweep_of_all_ends_what_is_due_and_forgets_the_old() {
+    for store in both() {
+        open(&store, [1, 2, 3]).await;
+        let token = granted(&store, &request(2, 1, &["upsert k"])).await;
+        renew(&store, 2, renewal(1, "", intent(token))).await;
+        granted(&store, &request(1, 1, &["create g"])).await;
+        store.advance(TTL);
+        let sweep = async |which| store.sweep(which, 9).await.unwrap().removed;
+        let lives = async || {
+            let states = store.sessions(None, 9).await.unwrap().items;
+            states.iter().map(|state| state.life).collect::<Vec<_>>()
+        };
+        assert_eq!(sweep(Sweep::All).await, 1, "the holder of g");
+        assert_eq!(lives().await, [Life::Dead, Life::Abandoned, Life::Dead]);
+        store.advance(TOMBSTONE_KEPT - Duration::from_millis(1));
+        assert_eq!(sweep(Sweep::All).await, 0);
+        store.advance(Duration::from_millis(1));
+        assert_eq!(sweep(Sweep::Session(id(1))).await, 0, "all or none");
+        assert_eq!(sweep(Sweep::All).await, 2, "the dead sessions");
+        assert_eq!(lives().await, [Life::Abandoned], "an intent is kept");
+
+        // Long dead and settled now: remembered from now on.
+        let adopt = store.adopt(id(2), 0, id(9), crate::Adopt::Take);
+        let number = adopt.await.unwrap().unwrap().number;
+        assert!(store.settle(id(2), number).await.unwrap());
+        assert_eq!(sweep(Sweep::All).await, 1, "the holder of k");
+        assert_eq!(lives().await, [Life::Dead]);
+    }
+}
