@@ -39,6 +39,9 @@ async fn the_matrix() {
         ("read /a/b", "write /a", false),
         ("read /a/b", "write /a/c", true),
         ("write /a/b", "write /a0", true),
+        ("write /a!", "write /a", true),
+        ("write /a0", "read /a", true),
+        ("write /ab/c", "write /a", true),
         ("write /a/b", "write /a/b0", true),
     ] {
         check(held, asked, granted).await;
@@ -348,6 +351,7 @@ async fn confirm_wants_every_claim_and_a_living_session() {
     assert!(confirm(1, &["upsert a", "upsert b"]).await);
     assert!(!confirm(1, &["upsert a", "upsert c"]).await);
     assert!(!confirm(2, &["upsert a"]).await);
+    assert!(!confirm(1, &["share a"]).await, "it is held in another way");
     release(&backend, session, 1, &["upsert b"]).await;
     assert!(!confirm(1, &["upsert a", "upsert b"]).await);
     assert!(confirm(1, &["upsert a"]).await);
