@@ -1,3 +1,3 @@
-SELECT last
-FROM token
-WHERE one = 1
+SELECT m
+FROM holders
+WHERE key = '' AND session = x'' AND n = 0

@@ -1,3 +1,3 @@
-UPDATE token
-SET last = ?1
-WHERE one = 1
+UPDATE holders
+SET m = ?1
+WHERE key = '' AND session = x'' AND n = 0

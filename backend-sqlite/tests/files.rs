@@ -1,4 +1,5 @@
 //! The file: whose it is, what it may be, and what happens when it changes under the backend.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod support;
 
@@ -7,7 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lockcore::{
-    Acquired, ErrorKind, Filter, Inspect, IntentChange, LockBackend, LockKey, Mode, Renewed,
+    Acquired, ClaimStore, End, ErrorKind, Filter, Inspect, IntentChange, LockBackend, LockKey,
+    Mode, Renewed, SessionStore, Sweep,
 };
 use lockcore_sqlite::{SqliteBackend, SqliteConfig, Synchronous};
 use support::*;
@@ -208,9 +210,7 @@ async fn a_locked_file_is_waited_for_and_then_unavailable() {
     conn.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = Instant::now();
     let request = request(one, 1, &["upsert k"]);
-    let error = lockcore::ClaimStore::acquire(&*backend, &request)
-        .await
-        .unwrap_err();
+    let error = backend.acquire(&request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(began.elapsed() >= Duration::from_millis(300));
     // Looking needs no lock.
@@ -228,7 +228,7 @@ async fn what_was_begun_is_finished_when_nobody_waits_for_it() {
     let conn = rusqlite::Connection::open(&space.path).unwrap();
     conn.execute_batch("BEGIN IMMEDIATE").unwrap();
     {
-        let acquire = lockcore::ClaimStore::acquire(&*backend, &request);
+        let acquire = backend.acquire(&request);
         let mut acquire = std::pin::pin!(acquire);
         let polled = std::future::poll_fn(|cx| {
             std::task::Poll::Ready(std::future::Future::poll(acquire.as_mut(), cx).is_ready())
@@ -277,8 +277,27 @@ async fn garbage_is_held_and_not_changed() {
     }
     granted(&backend, one, 10, &["read /a/c"]).await;
     assert_eq!(
-        space.count("SELECT count(*) FROM holders WHERE length(session) < 16 AND awaited = 0"),
+        space.count(
+            "SELECT count(*) FROM holders WHERE key <> '' AND length(session) < 16 AND awaited = 0"
+        ),
         2
+    );
+}
+
+#[tokio::test]
+async fn garbage_under_a_grant_of_ours_is_garbage() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let one = open(&backend, 1).await;
+    granted(&backend, one, 1, &["upsert k"]).await;
+    space.sql("UPDATE holders SET want = 'mystery' WHERE key = 'k'");
+    refused(&backend, one, 1, &["upsert k"]).await;
+    release(&backend, one, 1, &["upsert k"]).await;
+    backend.end(&[one], End::Close).await.unwrap();
+    backend.sweep(Sweep::All, 9).await.unwrap();
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE want = 'mystery'"),
+        1
     );
 }
 
@@ -304,5 +323,8 @@ async fn garbage_goes_by_evict_if_it_is_as_it_was_seen() {
     let record = seen().await;
     assert_eq!(record.holders.len(), 1, "holders of ours stay");
     assert!(!backend.evict(&record).await.unwrap());
-    assert_eq!(space.count("SELECT count(*) FROM holders"), 2);
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE key <> ''"),
+        2
+    );
 }

@@ -1,4 +1,5 @@
 //! `Inspect` and `Wakeups` on a file.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod support;
 
@@ -113,6 +114,13 @@ async fn wakes_within(changed: Changed, limit: Duration) -> bool {
     tokio::time::timeout(limit, changed).await.is_ok()
 }
 
+/// A watch that has stood for some looks, so that only what comes now can wake it.
+async fn standing_watch(backend: &SqliteBackend, asked: &str) -> Changed {
+    let changed = backend.watch(&claims(&[asked])).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    changed
+}
+
 const SOON: Duration = Duration::from_secs(2);
 const A_WHILE: Duration = Duration::from_millis(60);
 
@@ -129,22 +137,22 @@ async fn a_watch_wakes_on_what_frees_a_claim_here_and_elsewhere() {
         let (one, two) = (open(by, number).await, open(by, number + 1).await);
         granted(by, one, 1, &["upsert k", "write /a/b"]).await;
         for (n, asked) in [(2, "create k"), (3, "write /a"), (4, "read /a/b/c")] {
-            let watch = here.watch(&claims(&[asked])).await.unwrap();
+            let watch = standing_watch(&here, asked).await;
             release(by, one, n - 1, &["upsert k", "write /a/b"]).await;
             assert!(wakes_within(watch, SOON).await, "{asked} after a release");
             granted(by, one, n, &["upsert k", "write /a/b"]).await;
         }
-        let watch = here.watch(&claims(&["share k"])).await.unwrap();
+        let watch = standing_watch(&here, "share k").await;
         renew(by, one, 1, "4-4", IntentChange::Keep).await;
         assert!(wakes_within(watch, SOON).await, "after it was over");
         granted(by, one, 5, &["upsert k"]).await;
-        let watch = here.watch(&claims(&["share k"])).await.unwrap();
+        let watch = standing_watch(&here, "share k").await;
         by.end(&[one], End::Close).await.unwrap();
         assert!(wakes_within(watch, SOON).await, "after a death");
         granted(by, two, 1, &["upsert k"]).await;
         renew(by, two, 1, "", intent("x")).await;
         by.end(&[two], End::Close).await.unwrap();
-        let watch = here.watch(&claims(&["share k"])).await.unwrap();
+        let watch = standing_watch(&here, "share k").await;
         by.end(&[two], End::Discard).await.unwrap();
         assert!(wakes_within(watch, SOON).await, "after it was discarded");
     }

@@ -1,9 +1,11 @@
 //! Several processes on one file: killed while they write, without the right to write, and taking turns.
 //!
 //! The children are this program again, told by an environment variable what to do.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -11,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockcore::{
-    Acquired, ClaimStore, End, ErrorKind, Filter, Inspect, IntentChange, SessionStore, Sweep,
-    Wakeups,
+    Acquired, ClaimStore, End, ErrorKind, Filter, Inspect, IntentChange, Renewed, SessionStore,
+    Sweep, Wakeups,
 };
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 use support::*;
@@ -33,6 +35,12 @@ fn main() -> ExitCode {
         ),
         trial("a_file_that_may_only_be_read_is_refused", || {
             run(read_only())
+        }),
+        trial("a_file_that_was_removed_is_left_by_every_process", || {
+            run(left_by_all(|space| std::fs::remove_file(&space.path)))
+        }),
+        trial("a_file_that_was_replaced_is_left_by_every_process", || {
+            run(left_by_all(replace))
         }),
         trial("processes_take_turns_and_exclude_each_other", || {
             run(turns())
@@ -55,15 +63,20 @@ fn spawn(role: &str, path: &Path) -> Child {
 }
 
 fn spawn_as(role: &str, path: &Path, user: Option<u32>) -> Child {
+    let mut command = command(role, path);
+    if let Some(user) = user {
+        command.uid(user).gid(user).current_dir("/");
+    }
+    command.spawn().unwrap()
+}
+
+fn command(role: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .env(ROLE, role)
         .env(FILE, path)
         .stdout(Stdio::piped());
-    if let Some(user) = user {
-        command.uid(user).gid(user).current_dir("/");
-    }
-    command.spawn().unwrap()
+    command
 }
 
 async fn child(role: &str, path: &Path) -> ExitCode {
@@ -72,6 +85,7 @@ async fn child(role: &str, path: &Path) -> ExitCode {
     match role {
         "write" => write_for_ever(path, number).await,
         "connect" => connect(path).await,
+        "stay" => stay(path, number).await,
         "count" => count(path, number).await,
         "wait" => wait(path, number).await,
         other => panic!("no role {other}"),
@@ -145,7 +159,7 @@ async fn killed() -> Result<(), Failed> {
             .await?
     );
     while here.sweep(Sweep::All, 1_000).await?.more {}
-    let left = "SELECT count(*) FROM holders WHERE session <> x'00000000000000000000000000000001'";
+    let left = "SELECT count(*) FROM holders WHERE key <> '' AND session <> x'00000000000000000000000000000001'";
     assert_eq!(space.count(left), 0);
     let broken = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'";
     assert_eq!(space.count(broken), 0);
@@ -196,6 +210,53 @@ async fn read_only() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Holds a key of the old file until it is told to go on, then finds itself dead and takes one of the new file.
+async fn stay(path: &Path, number: u128) -> ExitCode {
+    let backend = backend(path).await;
+    let session = open(&backend, number).await;
+    granted(&backend, session, 1, &["upsert old"]).await;
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let renewed = renew(&backend, session, 1, "", IntentChange::Keep).await;
+    assert_eq!(renewed, Renewed::Dead);
+    let session = open(&backend, number + 1).await;
+    refused(&backend, session, 1, &["upsert new"]).await;
+    granted(&backend, session, 2, &["upsert old"]).await;
+    ExitCode::SUCCESS
+}
+
+/// Puts an empty file of locks in the place of the one in use.
+fn replace(space: &Space) -> std::io::Result<()> {
+    let new = space.path.with_file_name("new.db");
+    std::fs::write(&new, "")?;
+    std::fs::rename(&new, &space.path)
+}
+
+/// The log and its index of the old file are still in use by another process when the new one is begun.
+async fn left_by_all(change: fn(&Space) -> std::io::Result<()>) -> Result<(), Failed> {
+    let space = Space::new();
+    let here = space.connect().await;
+    let one = open(&here, 1).await;
+    let mut command = command("stay 10", &space.path);
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    told.read_line(&mut String::new())?;
+    granted(&here, one, 1, &["upsert new"]).await;
+    change(&space)?;
+    assert_eq!(
+        renew(&here, one, 1, "", IntentChange::Keep).await,
+        Renewed::Dead
+    );
+    let two = open(&here, 2).await;
+    granted(&here, two, 1, &["upsert new"]).await;
+    child.stdin.take().expect("it is piped").write_all(b"\n")?;
+    assert!(child.wait()?.success(), "the child has failed");
+    refused(&here, two, 2, &["upsert old"]).await;
+    let broken = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'";
+    assert_eq!(space.count(broken), 0);
+    Ok(())
+}
+
 /// Adds one to a number in a plain file, under the lock, until the time is up; prints how often and the longest wait.
 async fn count(path: &Path, number: u128) -> ExitCode {
     let backend = backend(path).await;
@@ -212,6 +273,8 @@ async fn count(path: &Path, number: u128) -> ExitCode {
         }
         longest = longest.max(asked.elapsed());
         let value: u64 = std::fs::read_to_string(&counter).unwrap().parse().unwrap();
+        // Far longer than the lock is free between two turns of one process.
+        tokio::time::sleep(Duration::from_millis(2)).await;
         std::fs::write(&counter, (value + 1).to_string()).unwrap();
         release(&backend, session, n, &["create counter"]).await;
         done += 1;

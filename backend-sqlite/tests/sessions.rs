@@ -1,4 +1,5 @@
 //! `SessionStore` on a file.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod support;
 

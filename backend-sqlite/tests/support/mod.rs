@@ -1,8 +1,9 @@
 //! What the tests share: a fresh file, sessions with rising numbers, claims from short texts.
 #![allow(
+    clippy::unwrap_used,
     dead_code,
     unreachable_pub,
-    reason = "each test program uses a part of it"
+    reason = "it is part of tests, and each test program uses a part of it"
 )]
 
 use std::num::NonZeroU32;
