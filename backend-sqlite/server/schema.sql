@@ -31,7 +31,6 @@ CREATE TABLE holders (
     m        INTEGER NOT NULL,           -- with the session: the owner
     want     TEXT    NOT NULL,           -- create, upsert, share, write or read
     since_ms INTEGER NOT NULL,           -- since 1970, for people
-    awaited  INTEGER NOT NULL DEFAULT 0, -- another process was refused because of it
     PRIMARY KEY (key, session, n)
 ) STRICT, WITHOUT ROWID;
 

@@ -8,7 +8,6 @@ use lockcore::{Error, Info, LockBackend, Operation, Survives};
 use crate::config::SqliteConfig;
 use crate::error::{NAME, Outcome};
 use crate::thread::{Thread, Worker};
-use crate::turns::Turns;
 
 /// So many keys are taken or released in about ten milliseconds, during which other processes wait.
 const KEYS_PER_STEP: usize = 2_000;
@@ -35,7 +34,6 @@ const KEYS_PER_STEP: usize = 2_000;
 /// ```
 pub struct SqliteBackend {
     thread: Thread,
-    pub(crate) turns: Turns,
     info: Info,
 }
 
@@ -63,7 +61,6 @@ impl SqliteBackend {
         };
         let backend = Self {
             thread: Thread::start(config).await?,
-            turns: Turns::default(),
             info,
         };
         backend

@@ -1,7 +1,5 @@
 //! `ClaimStore`: one transaction for each operation.
 
-use std::collections::HashSet;
-
 use async_trait::async_trait;
 use lockcore::limits::{MAX_LISTED, TOMBSTONE_KEPT};
 use lockcore::{
@@ -26,7 +24,6 @@ const SWEPT_AT_ONCE: usize = 2_000;
 #[async_trait]
 impl ClaimStore for SqliteBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        self.turns.wait(&request.claims).await;
         let request = request.clone();
         self.call(Operation::Acquire, move |worker| acquire(worker, &request))
             .await
@@ -34,12 +31,10 @@ impl ClaimStore for SqliteBackend {
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
         let keys: Vec<LockKey> = claims.iter().map(|claim| claim.key().clone()).collect();
-        let turns = self.turns.clone();
         self.call(Operation::Release, move |worker| {
-            let awaited = worker
+            worker
                 .file
                 .write(false, |transaction| release(transaction, grant, &keys))?;
-            turns.leave(awaited);
             worker.watchers.released(grant, &keys);
             Ok(())
         })
@@ -68,7 +63,6 @@ impl ClaimStore for SqliteBackend {
 }
 
 fn acquire(worker: &mut Worker, request: &Acquire) -> Outcome<Acquired> {
-    let opened_here = &worker.opened_here;
     worker.file.write(false, |transaction| {
         if !may_acquire(transaction, request.grant)? {
             return Ok(Acquired::Void);
@@ -88,9 +82,6 @@ fn acquire(worker: &mut Worker, request: &Acquire) -> Outcome<Acquired> {
             if refused.len() == MAX_LISTED {
                 more = true;
                 break;
-            }
-            if refused.is_empty() {
-                await_others(transaction, opened_here, &found)?;
             }
             refused.push(refusal(transaction, claim, &found)?);
         }
@@ -133,43 +124,19 @@ fn refusal(transaction: &Transaction<'_>, claim: &Claim, found: &Found) -> Outco
     })
 }
 
-/// Leaves a mark on the holders of other processes, so that they make a pause before they take the key again.
-fn await_others(
-    transaction: &Transaction<'_>,
-    opened_here: &HashSet<SessionId>,
-    found: &Found,
-) -> Outcome<()> {
-    for obstacle in &found.obstacles {
-        let Some(known) = obstacle.entry.known else {
-            continue;
-        };
-        if !opened_here.contains(&known.grant.session) {
-            let place = &obstacle.entry.place;
-            let values = params![place.key, place.session, place.n];
-            transaction.execute(sql::HOLDER_AWAIT, values)?;
+/// Removes the holders of the grant.
+fn release(transaction: &Transaction<'_>, grant: Grant, keys: &[LockKey]) -> Outcome<()> {
+    let session = grant.session.get().to_be_bytes();
+    let n = grant.n.cast_signed();
+    for key in keys {
+        let values = params![key.as_str(), session, n];
+        let entry = transaction.first(sql::HOLDER_ROW, values, Entry::read)?;
+        // A row that cannot be understood is not ours to drop, whatever session it names.
+        if let Some(entry) = entry.filter(|entry| entry.known.is_some()) {
+            drop_row(transaction, &entry)?;
         }
     }
     Ok(())
-}
-
-/// Removes the holders of the grant; says which of them another process waits for.
-fn release(transaction: &Transaction<'_>, grant: Grant, keys: &[LockKey]) -> Outcome<Vec<LockKey>> {
-    let session = grant.session.get().to_be_bytes();
-    let n = grant.n.cast_signed();
-    let mut awaited = Vec::new();
-    for key in keys {
-        let values = params![key.as_str(), session, n];
-        let read = |row: &Row<'_>| Ok((Entry::read(row)?, row.get::<_, bool>(6)?));
-        let Some((entry, marked)) = transaction.first(sql::HOLDER_ROW, values, read)? else {
-            continue;
-        };
-        // A row that cannot be understood is not ours to drop, whatever session it names.
-        if entry.known.is_some() {
-            drop_row(transaction, &entry)?;
-            awaited.extend(marked.then(|| key.clone()));
-        }
-    }
-    Ok(awaited)
 }
 
 fn confirm(transaction: &Transaction<'_>, grant: Grant, claims: &[Claim]) -> Outcome<bool> {

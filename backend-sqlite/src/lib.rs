@@ -25,8 +25,7 @@
 //! - A transaction waits for other processes up to the timeout ([`SqliteConfig::timeout`]) and then fails without
 //!   effect, as [`Unavailable`](lockcore::ErrorKind::Unavailable).
 //! - Nobody is told of a release in another process: while somebody waits, the writer thread looks every two to three
-//!   milliseconds, without taking the write lock. A process that has released what another one waits for leaves it
-//!   alone for five.
+//!   milliseconds, without taking the write lock.
 //! - A file that is removed or replaced takes its sessions with it: the next operation of each process goes to the new
 //!   one, and renewals there are answered `Dead`. Remove the log and the index with it; a file put in their place while
 //!   they are still there is damaged by SQLite.
@@ -79,7 +78,6 @@ mod sessions;
 mod sql;
 mod thread;
 mod transaction;
-mod turns;
 mod wakeups;
 
 pub use backend::SqliteBackend;

@@ -1,6 +1,5 @@
 //! `SessionStore`: one transaction for each operation.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,9 +23,6 @@ impl SessionStore for SqliteBackend {
             let opened = worker
                 .file
                 .write(false, |transaction| open(transaction, session, label, ttl))?;
-            if opened == Opened::Opened {
-                worker.opened_here.insert(session);
-            }
             Ok(opened)
         })
         .await
@@ -53,7 +49,6 @@ impl SessionStore for SqliteBackend {
                 let states = sessions.iter().map(|id| end(transaction, *id, how));
                 states.collect::<Outcome<Vec<_>>>()
             })?;
-            forget_dead(&mut worker.opened_here, &states);
             Ok(states)
         })
         .await
@@ -265,12 +260,6 @@ fn settle(transaction: &Transaction<'_>, id: SessionId, adoption: u64) -> Outcom
 
 pub(crate) fn unreadable() -> Failure {
     Failure::corrupt("the session's record cannot be understood")
-}
-
-fn forget_dead(opened_here: &mut HashSet<SessionId>, states: &[SessionState]) {
-    for state in states.iter().filter(|state| state.life == Life::Dead) {
-        opened_here.remove(&state.session);
-    }
 }
 
 #[cfg(test)]

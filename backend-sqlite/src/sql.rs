@@ -39,7 +39,6 @@ statements! {
     HOLDERS_OF_SESSION = "holders_of_session";
     HOLDER_PUT = "holder_put";
     HOLDER_DROP = "holder_drop";
-    HOLDER_AWAIT = "holder_await";
     HOLDER_ROW = "holder_row";
     NEXT_SESSION_OF_HOLDERS = "next_session_of_holders";
     FIRST_KEY = "first_key";

@@ -1,10 +1,9 @@
 //! The one writer thread of a backend. Whoever asks may go away: what was begun is finished.
 
-use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use lockcore::{Error, ErrorKind, Operation, Result, SessionId};
+use lockcore::{Error, ErrorKind, Operation, Result};
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
@@ -18,8 +17,6 @@ type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 pub(crate) struct Worker {
     pub(crate) file: File,
     pub(crate) watchers: Watchers,
-    /// Sessions of this process that may live.
-    pub(crate) opened_here: HashSet<SessionId>,
 }
 
 /// The way to the thread, which ends when this is dropped and all is done that was asked before.
@@ -42,7 +39,6 @@ impl Thread {
                     let mut worker = Worker {
                         file,
                         watchers: Watchers::default(),
-                        opened_here: HashSet::new(),
                     };
                     run(&mut worker, &asked);
                 }
