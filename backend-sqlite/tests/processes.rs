@@ -257,33 +257,34 @@ async fn left_by_all(change: fn(&Space) -> std::io::Result<()>) -> Result<(), Fa
     Ok(())
 }
 
-/// Adds one to a number in a plain file, under the lock, until the time is up; prints how often and the longest wait.
+/// Adds one to a number in a plain file, under the lock, until the time is up. Prints how often, and how often another
+/// process had it before.
 async fn count(path: &Path, number: u128) -> ExitCode {
     let backend = backend(path).await;
     let counter = path.with_file_name("counter");
     let session = open(&backend, number).await;
-    let (mut done, mut longest) = (0_u64, Duration::ZERO);
+    let (mut done, mut handed_over) = (0_u64, 0_u64);
     let began = Instant::now();
-    let mut asked = Instant::now();
     for n in 1.. {
         if let Acquired::Busy(_) = acquire(&backend, session, n, &["create counter"]).await {
             let changed = backend.watch(&claims(&["create counter"])).await.unwrap();
             let _ = tokio::time::timeout(Duration::from_millis(500), changed).await;
             continue;
         }
-        longest = longest.max(asked.elapsed());
-        let value: u64 = std::fs::read_to_string(&counter).unwrap().parse().unwrap();
+        let text = std::fs::read_to_string(&counter).unwrap();
+        let (value, before) = text.split_once(' ').unwrap();
         // Far longer than the lock is free between two turns of one process.
         tokio::time::sleep(Duration::from_millis(2)).await;
-        std::fs::write(&counter, (value + 1).to_string()).unwrap();
-        release(&backend, session, n, &["create counter"]).await;
+        let value: u64 = value.parse().unwrap();
+        std::fs::write(&counter, format!("{} {number}", value + 1)).unwrap();
         done += 1;
-        asked = Instant::now();
+        handed_over += u64::from(before != number.to_string());
+        release(&backend, session, n, &["create counter"]).await;
         if began.elapsed() > Duration::from_secs(2) {
             break;
         }
     }
-    println!("{done} {}", longest.as_millis());
+    println!("{done} {handed_over}");
     ExitCode::SUCCESS
 }
 
@@ -291,7 +292,7 @@ async fn turns() -> Result<(), Failed> {
     let space = Space::new();
     space.connect().await;
     let counter = space.path.with_file_name("counter");
-    std::fs::write(&counter, "0")?;
+    std::fs::write(&counter, "0 nobody")?;
     let children: Vec<Child> = (1..=4)
         .map(|number| spawn(&format!("count {number}"), &space.path))
         .collect();
@@ -300,12 +301,19 @@ async fn turns() -> Result<(), Failed> {
         let output = child.wait_with_output()?;
         assert!(output.status.success());
         let line = String::from_utf8(output.stdout)?;
-        let (done, longest) = line.trim().split_once(' ').expect("two numbers");
-        all.push((done.parse::<u64>()?, longest.parse::<u64>()?));
+        let (done, handed_over) = line.trim().split_once(' ').expect("two numbers");
+        all.push((done.parse::<u64>()?, handed_over.parse::<u64>()?));
     }
     let total: u64 = all.iter().map(|(done, _)| done).sum();
-    let value: u64 = std::fs::read_to_string(&counter)?.parse()?;
+    let text = std::fs::read_to_string(&counter)?;
+    let value: u64 = text.split(' ').next().expect("a number").parse()?;
     assert_eq!(value, total, "every addition was made alone: {all:?}");
+    let handed_over: u64 = all.iter().map(|(_, handed_over)| handed_over).sum();
+    println!("(turns, turns after another process): {all:?}");
+    assert!(
+        handed_over * 2 >= total,
+        "a process that releases takes the key back: {all:?}"
+    );
     let least = all.iter().map(|(done, _)| *done).min().unwrap_or(0);
     assert!(least * 4 * 5 >= total, "somebody starves: {all:?}");
     Ok(())
