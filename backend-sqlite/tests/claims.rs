@@ -223,6 +223,15 @@ async fn holders_are_listed_where_they_stand_in_the_way() {
         (holders[0].key.as_str(), holders[0].mode),
         ("/a/b/c", Mode::X)
     );
+    granted(&backend, one, 3, &["read /q"]).await;
+    let below = ["write /q/1", "read /q/2", "write /q/3"];
+    let busy = refused(&backend, two, 4, &below).await;
+    let keys: Vec<&str> = busy
+        .refused()
+        .iter()
+        .map(|refused| refused.claim.key().as_str())
+        .collect();
+    assert_eq!(keys, ["/q/1", "/q/3"], "one holder refuses several claims");
     granted(&backend, one, 2, &["read /r/x"]).await;
     let busy = refused(&backend, two, 3, &["write /r"]).await;
     assert_eq!(busy.first().holders[0].mode, Mode::IS);

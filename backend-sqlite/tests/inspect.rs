@@ -202,7 +202,9 @@ async fn a_watch_wakes_when_the_file_is_removed() {
     let backend = space.connect().await;
     let one = open(&backend, 1).await;
     granted(&backend, one, 1, &["upsert k"]).await;
-    let watch = backend.watch(&claims(&["upsert k"])).await.unwrap();
+    let watch = standing_watch(&backend, "upsert k").await;
     std::fs::remove_file(&space.path).unwrap();
+    // Another operation comes upon the new file before the next look does.
+    assert!(backend.sessions(None, 1).await.unwrap().items.is_empty());
     assert!(wakes_within(watch, SOON).await);
 }
