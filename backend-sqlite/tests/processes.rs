@@ -281,7 +281,7 @@ async fn turns() -> Result<(), Failed> {
     let space = Space::new();
     space.connect().await;
     let counter = space.path.with_file_name("counter");
-    std::fs::write(&counter, "0 nobody")?;
+    std::fs::write(&counter, "0")?;
     let children: Vec<Child> = (1..=4)
         .map(|number| spawn(&format!("count {number}"), &space.path))
         .collect();
