@@ -3,6 +3,11 @@
 //!
 //! The sessions' TTL is an hour, so that nothing here is freed by expiry.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;

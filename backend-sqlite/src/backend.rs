@@ -10,8 +10,8 @@ use crate::error::{NAME, Outcome};
 use crate::thread::{Thread, Worker};
 use crate::turns::Turns;
 
-/// So many keys are taken in a few milliseconds, during which other processes wait.
-const KEYS_PER_STEP: usize = 5_000;
+/// So many keys are taken or released in about ten milliseconds, during which other processes wait.
+const KEYS_PER_STEP: usize = 2_000;
 
 /// Locks in an SQLite file, for the processes of one machine.
 ///

@@ -8,7 +8,7 @@ use lockcore::{
     Acquire, Acquired, Busy, Claim, ClaimStore, Grant, Life, LockKey, Operation, Refused, Result,
     SessionId, Sweep, Swept,
 };
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use crate::SqliteBackend;
 use crate::clock::unix_us;
@@ -38,9 +38,9 @@ impl ClaimStore for SqliteBackend {
         self.call(Operation::Release, move |worker| {
             let awaited = worker
                 .file
-                .write(false, |transaction| release(transaction, grant, keys))?;
+                .write(false, |transaction| release(transaction, grant, &keys))?;
             turns.leave(awaited);
-            worker.watchers.released(grant);
+            worker.watchers.released(grant, &keys);
             Ok(())
         })
         .await
@@ -153,19 +153,20 @@ fn await_others(
 }
 
 /// Removes the holders of the grant; says which of them another process waits for.
-fn release(
-    transaction: &Transaction<'_>,
-    grant: Grant,
-    keys: Vec<LockKey>,
-) -> Outcome<Vec<LockKey>> {
+fn release(transaction: &Transaction<'_>, grant: Grant, keys: &[LockKey]) -> Outcome<Vec<LockKey>> {
     let session = grant.session.get().to_be_bytes();
     let n = grant.n.cast_signed();
     let mut awaited = Vec::new();
     for key in keys {
         let values = params![key.as_str(), session, n];
-        let marked = transaction.first(sql::HOLDER_DROP, values, |row| row.get(0))?;
-        if marked == Some(true) {
-            awaited.push(key);
+        let read = |row: &Row<'_>| Ok((Entry::read(row)?, row.get::<_, bool>(6)?));
+        let Some((entry, marked)) = transaction.first(sql::HOLDER_ROW, values, read)? else {
+            continue;
+        };
+        // A row that cannot be understood is not ours to drop, whatever session it names.
+        if entry.known.is_some() {
+            drop_row(transaction, &entry)?;
+            awaited.extend(marked.then(|| key.clone()));
         }
     }
     Ok(awaited)
@@ -190,7 +191,7 @@ fn confirm(transaction: &Transaction<'_>, grant: Grant, claims: &[Claim]) -> Out
 fn drop_row(transaction: &Transaction<'_>, entry: &Entry) -> Outcome<()> {
     let place = &entry.place;
     let values = params![place.key, place.session, place.n];
-    transaction.first(sql::HOLDER_DROP, values, |_| Ok(()))?;
+    transaction.execute(sql::HOLDER_DROP, values)?;
     Ok(())
 }
 
@@ -284,7 +285,7 @@ fn ids(
     values: impl rusqlite::Params,
 ) -> Outcome<Vec<SessionId>> {
     let mut ids = Vec::new();
-    let read = |row: &rusqlite::Row<'_>| Ok(session_id(row.get_ref(0)?));
+    let read = |row: &Row<'_>| Ok(session_id(row.get_ref(0)?));
     transaction.each(statement, values, read, |id| {
         ids.extend(id);
         Ok(true)

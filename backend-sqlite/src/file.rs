@@ -123,6 +123,14 @@ impl File {
         execute(&open.conn, sql::COMMIT).map_err(at_commit)
     }
 
+    /// What `PRAGMA synchronous` was for the last transaction.
+    #[cfg(test)]
+    pub(crate) fn synchronous(&mut self) -> i64 {
+        let conn = &self.open.as_ref().unwrap().conn;
+        conn.pragma_query_value(None, "synchronous", |row| row.get(0))
+            .unwrap()
+    }
+
     /// Milliseconds since boot.
     pub(crate) fn now_ms(&self) -> i64 {
         self.clock.now_ms()

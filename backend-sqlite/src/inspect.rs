@@ -248,7 +248,7 @@ fn evict(transaction: &Transaction<'_>, key: &LockKey, seen: &str) -> Outcome<bo
     }
     for place in foreign {
         let values = params![place.key, place.session, place.n];
-        transaction.execute(sql::HOLDER_EVICT, values)?;
+        transaction.execute(sql::HOLDER_DROP, values)?;
     }
     transaction.frees();
     Ok(true)

@@ -14,8 +14,10 @@ use crate::sql;
 
 /// All statements stay prepared.
 const STATEMENTS_KEPT: usize = 64;
-/// The log is cut back to this many bytes after it was written into the database.
-const LOG_KEPT_BYTES: i64 = 8 * 1024 * 1024;
+/// The log is written into the database when it has so many pages (8 MiB), and cut back to that if a large transaction
+/// made it longer.
+const LOG_PAGES: i64 = 2_000;
+const LOG_KEPT_BYTES: i64 = LOG_PAGES * 4_096;
 
 /// A file, whatever it is called.
 type Inode = (u64, u64);
@@ -91,6 +93,7 @@ pub(crate) fn open(
         ));
     }
     conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     conn.pragma_update(None, "journal_size_limit", LOG_KEPT_BYTES)?;
     if new {
         let transaction = conn.transaction()?;

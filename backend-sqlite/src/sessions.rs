@@ -272,3 +272,68 @@ fn forget_dead(opened_here: &mut HashSet<SessionId>, states: &[SessionState]) {
         opened_here.remove(&state.session);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lockcore::{FencingToken, Intent, Registered};
+
+    use super::*;
+    use crate::{SqliteConfig, Synchronous};
+
+    const NORMAL: i64 = 1;
+    const FULL: i64 = 2;
+
+    async fn last(backend: &SqliteBackend) -> i64 {
+        let ask = backend.call(Operation::Inspect, |worker| Ok(worker.file.synchronous()));
+        ask.await.unwrap()
+    }
+
+    /// What the commits of each operation waited for.
+    async fn commits(synchronous: Synchronous) -> Vec<i64> {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path().join("locks.db")).synchronous(synchronous);
+        let backend = SqliteBackend::connect(config).await.unwrap();
+        let (one, two) = (SessionId::new(1), SessionId::new(2));
+        let put = IntentChange::Put(Registered {
+            token: FencingToken::new(1).unwrap(),
+            intent: Intent::new("x").unwrap(),
+        });
+        let mut seen = Vec::new();
+        for id in [one, two] {
+            let label = Label::parse("").unwrap();
+            backend
+                .open(id, &label, Duration::from_secs(30))
+                .await
+                .unwrap();
+        }
+        seen.push(last(&backend).await);
+        let changes = [IntentChange::Keep, put.clone(), IntentChange::Drop, put];
+        for (seq, intent) in (1..).zip(changes) {
+            let over = Ranges::EMPTY;
+            let renewal = Renewal { seq, over, intent };
+            for id in [one, two] {
+                backend.renew(id, &renewal).await.unwrap();
+            }
+            seen.push(last(&backend).await);
+        }
+        backend.end(&[one, two], End::Close).await.unwrap();
+        seen.push(last(&backend).await);
+        backend.end(&[two], End::Discard).await.unwrap();
+        seen.push(last(&backend).await);
+        backend.adopt(one, 0, two, Adopt::Take).await.unwrap();
+        seen.push(last(&backend).await);
+        assert!(backend.settle(one, 1).await.unwrap());
+        seen.push(last(&backend).await);
+        seen
+    }
+
+    #[tokio::test]
+    async fn what_is_said_about_an_intent_waits_for_the_disk() {
+        assert_eq!(
+            commits(Synchronous::Normal).await,
+            // open, keep, put, drop, put, close, discard, adopt, settle
+            [NORMAL, NORMAL, FULL, FULL, FULL, NORMAL, FULL, NORMAL, FULL]
+        );
+        assert_eq!(commits(Synchronous::Full).await, [FULL; 9]);
+    }
+}

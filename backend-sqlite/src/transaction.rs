@@ -195,8 +195,12 @@ impl<'a> Transaction<'a> {
 
     /// A token greater than every one before.
     pub(crate) fn draw_token(&self) -> Outcome<FencingToken> {
-        let last = self.first(sql::TOKEN_DRAW, [unix_us()], |row| row.get::<_, i64>(0))?;
-        last.and_then(|last| u64::try_from(last).ok())
+        let last = self.first(sql::TOKEN_LOAD, [], |row| row.get::<_, i64>(0))?;
+        let next = last.and_then(|last| Some(last.checked_add(1)?.max(unix_us())));
+        if let Some(next) = next {
+            self.execute(sql::TOKEN_STORE, [next])?;
+        }
+        next.and_then(|last| u64::try_from(last).ok())
             .and_then(FencingToken::new)
             .ok_or_else(|| Failure::corrupt("the counter of the tokens is gone or broken"))
     }

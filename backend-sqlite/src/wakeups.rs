@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lockcore::{Changed, Claim, Grant, Operation, Result, Wakeups};
+use lockcore::{Changed, Claim, Grant, LockKey, Operation, Result, Wakeups};
 use rusqlite::params;
 use tokio::sync::oneshot;
 
@@ -83,13 +83,16 @@ impl Watchers {
         woken
     }
 
-    /// Wakes those in whose way the grant was, which was released here.
-    pub(crate) fn released(&mut self, grant: Grant) {
+    /// Wakes those in whose way the grant was on these keys, which were released here.
+    pub(crate) fn released(&mut self, grant: Grant, keys: &[LockKey]) {
         let session = grant.session.get().to_be_bytes();
         let n = grant.n.cast_signed();
         self.wake(|seen| {
-            let of_grant = |place: &Place| place.n == n && place.session == session;
-            seen.places.iter().any(of_grant)
+            seen.places.iter().any(|place| {
+                place.n == n
+                    && place.session == session
+                    && keys.iter().any(|key| key.as_str() == place.key)
+            })
         });
     }
 

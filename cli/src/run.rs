@@ -22,7 +22,7 @@ use crate::supervise::supervise;
 use crate::terminal::Terminal;
 use crate::{intent, recover};
 
-/// How long the end waits for the store to take everything back; after that the TTL does it.
+/// How long the end waits for the store; after that the TTL frees what is held.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the command under its locks, and says its exit status.
@@ -53,12 +53,12 @@ pub(crate) async fn run(url: Option<&str>, mut args: RunArgs) -> Result<u8, Fail
     done
 }
 
-/// Ends the client: whatever is still given back in the background is waited for.
+/// Ends the client: what is still given back or removed in the background is waited for, but not for ever.
 pub(crate) async fn close(locks: &Locks) {
     if !locks.shutdown(PATIENCE).await {
-        say(
-            "the store does not answer: locks that were not given back go free when the TTL is over",
-        );
+        say(&format!(
+            "not tidied up after {PATIENCE:?}: what is still held goes free when the TTL is over, lockkeeper sweep removes the rest"
+        ));
     }
 }
 

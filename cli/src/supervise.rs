@@ -32,7 +32,7 @@ impl Lease for Held {
 
 impl Lease for Vec<Recovery> {
     fn remaining(&self) -> Option<Duration> {
-        None
+        self.iter().map(Recovery::remaining).min()
     }
 
     async fn lost(&self) -> LostReason {

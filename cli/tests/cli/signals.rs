@@ -50,8 +50,8 @@ fn a_command_that_does_nothing_about_a_signal() {
 #[test]
 fn the_whole_group_gets_it() {
     let place = Place::new();
-    let script = "sh -c \"trap 'echo inner; exit' TERM; echo held; while :; do sleep 0.02; done\" & \
-                  trap 'wait; echo outer; exit' TERM; wait";
+    let script = "trap 'wait; echo outer; exit' TERM; \
+                  sh -c \"trap 'echo inner; exit' TERM; echo held; while :; do sleep 0.02; done\" & wait";
     let mut running = place.starts(&["--global", "a"], script);
     running.signal(Signal::TERM);
     assert_eq!(running.ends().stdout, "inner\nouter\n");
@@ -108,7 +108,10 @@ fn a_waiter_that_is_ended_leaves_nothing() {
 #[test]
 fn a_stop_and_a_continuation_reach_the_command() {
     let place = Place::new();
-    let mut running = place.starts(&["--global", "a"], "echo $$ > $1/pid; echo held; cat");
+    let mut running = place.starts(
+        &["--global", "a"],
+        "echo $$ > $1/pid; echo held; while read x; do echo $x; done",
+    );
     let pid = place.read("pid");
     let state = |pid: &str| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

@@ -37,7 +37,7 @@ const RELEASES_AT_ONCE: usize = 256;
 /// What the keeper is asked for.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// These grants are over. An intent goes first; the claims follow when that is acknowledged.
+    /// These grants are over.
     Release(Release),
     /// Register the intent. `true` when a living session has it.
     Put(Registered, oneshot::Sender<bool>),
@@ -60,6 +60,8 @@ pub(crate) struct Release {
     pub(crate) grants: Vec<(u64, Range<usize>)>,
     /// A copy of one of the acquiring requests may still be under way.
     pub(crate) in_doubt: bool,
+    /// The session's intent is about these grants: it goes first, and the claims follow when that is acknowledged.
+    pub(crate) with_intent: bool,
     /// The grants are all that the session has, and many: it is closed instead, with one write.
     pub(crate) by_close: bool,
     pub(crate) done: Option<oneshot::Sender<Result<Released>>>,
@@ -212,7 +214,7 @@ impl Keeper {
 
     fn order(&mut self, order: Order) {
         match order {
-            Order::Release(release) if self.may_have_intent => {
+            Order::Release(release) if release.with_intent && self.may_have_intent => {
                 self.set_intent(IntentChange::Drop);
                 self.after_intent.push(release);
             }
@@ -474,6 +476,18 @@ impl Keeper {
 
     /// Nobody has a handle any more.
     async fn close(&mut self) {
+        if !self.session.is_dead() && self.intent == IntentChange::Drop {
+            // The session was lost before the removal was acknowledged. It may still live in the store: a change that
+            // is finished, or that never began, is not handed on if that can be helped.
+            let (core, id) = (&self.core, self.session.id);
+            let over = self.session.numbers().over();
+            let renewal = Renewal {
+                seq: self.seq + 1,
+                over,
+                intent: IntentChange::Drop,
+            };
+            let _ = until_answered(core, || true, || core.backend.renew(id, &renewal)).await;
+        }
         if !self.session.is_dead() {
             // If it fails the session dies when it is due.
             let _ = close(&self.core, &self.session).await;

@@ -23,6 +23,8 @@ mod retry;
 mod session;
 mod step;
 mod task;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub use acquisition::{Acquisition, Attempt, Documents, Global, Progress, Shared, Tree};

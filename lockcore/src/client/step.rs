@@ -106,6 +106,7 @@ impl Asker<'_> {
             claims: Arc::clone(self.claims),
             grants: vec![(n, range)],
             in_doubt,
+            with_intent: false,
             by_close: false,
             done: None,
         }));

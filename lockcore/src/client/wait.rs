@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::client::locks::Core;
-use crate::{Changed, Claim, LockKey};
+use crate::{Busy, Changed, Claim, LockKey};
 
 /// The fallback poll's first and longest pause.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -19,17 +19,21 @@ const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_se
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: AtomicUsize,
-    keys: Mutex<BTreeMap<LockKey, VecDeque<Arc<Notify>>>>,
+    keys: Mutex<BTreeMap<LockKey, Queue>>,
 }
 
-impl Queues {
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<LockKey, VecDeque<Arc<Notify>>>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+#[derive(Debug)]
+struct Queue {
+    places: VecDeque<Arc<Notify>>,
+    refusal: Refusal,
+}
 
-    /// Whether anybody of this process waits for the key.
-    pub(crate) fn is_waited_for(&self, key: &LockKey) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0 && self.keys().contains_key(key)
+/// The last refusal of the first in a queue, for all who wait in it.
+pub(crate) type Refusal = Arc<Mutex<Busy>>;
+
+impl Queues {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<LockKey, Queue>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This process has released the claims: who waits for one of them, for a path above or for a path below, looks
@@ -39,8 +43,8 @@ impl Queues {
             return;
         }
         let keys = self.keys();
-        let wake = |queue: &VecDeque<Arc<Notify>>| {
-            if let Some(first) = queue.front() {
+        let wake = |queue: &Queue| {
+            if let Some(first) = queue.places.front() {
                 first.notify_one();
             }
         };
@@ -67,26 +71,10 @@ struct Place {
 }
 
 impl Place {
-    fn take(core: &Arc<Core>, key: &LockKey) -> Self {
-        let wake = Arc::new(Notify::new());
-        let mut keys = core.queues.keys();
-        keys.entry(key.clone())
-            .or_default()
-            .push_back(Arc::clone(&wake));
-        core.queues.waiting.fetch_add(1, Ordering::AcqRel);
-        drop(keys);
-        Self {
-            core: Arc::clone(core),
-            key: key.clone(),
-            wake,
-        }
-    }
-
     fn is_first(&self) -> bool {
         let keys = self.core.queues.keys();
-        keys.get(&self.key)
-            .and_then(VecDeque::front)
-            .is_some_and(|first| Arc::ptr_eq(first, &self.wake))
+        let first = keys.get(&self.key).and_then(|queue| queue.places.front());
+        first.is_some_and(|first| Arc::ptr_eq(first, &self.wake))
     }
 }
 
@@ -95,8 +83,8 @@ impl Drop for Place {
         let mut keys = self.core.queues.keys();
         self.core.queues.waiting.fetch_sub(1, Ordering::AcqRel);
         if let Some(queue) = keys.get_mut(&self.key) {
-            queue.retain(|wake| !Arc::ptr_eq(wake, &self.wake));
-            match queue.front() {
+            queue.places.retain(|wake| !Arc::ptr_eq(wake, &self.wake));
+            match queue.places.front() {
                 // Whoever is first now may have become so just now; one look too many does no harm.
                 Some(first) => first.notify_one(),
                 None => drop(keys.remove(&self.key)),
@@ -109,6 +97,7 @@ impl Drop for Place {
 pub(crate) struct Waiting {
     claim: Claim,
     place: Place,
+    refusal: Refusal,
     watch: Option<Changed>,
     /// The store was asked since the watch stands.
     looked: bool,
@@ -116,11 +105,40 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(core: &Arc<Core>, claim: &Claim) -> Self {
-        let place = Place::take(core, claim.key());
+    /// Waits after a refusal, behind those who wait already.
+    pub(crate) fn refused(core: &Arc<Core>, claim: &Claim, busy: Busy) -> Self {
+        let mut keys = core.queues.keys();
+        let queue = keys.entry(claim.key().clone()).or_insert_with(|| Queue {
+            places: VecDeque::new(),
+            refusal: Arc::new(Mutex::new(busy)),
+        });
+        Self::join(core, claim, queue)
+    }
+
+    /// Waits without having asked, if others of this process wait for the key already.
+    pub(crate) fn in_line(core: &Arc<Core>, claim: &Claim) -> Option<Self> {
+        if core.queues.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut keys = core.queues.keys();
+        keys.get_mut(claim.key())
+            .map(|queue| Self::join(core, claim, queue))
+    }
+
+    fn join(core: &Arc<Core>, claim: &Claim, queue: &mut Queue) -> Self {
+        let wake = Arc::new(Notify::new());
+        queue.places.push_back(Arc::clone(&wake));
+        core.queues.waiting.fetch_add(1, Ordering::AcqRel);
+        let place = Place {
+            core: Arc::clone(core),
+            key: claim.key().clone(),
+            wake,
+        };
+        let refusal = Arc::clone(&queue.refusal);
         Self {
             claim: claim.clone(),
             place,
+            refusal,
             watch: None,
             looked: false,
             polls: 0,
@@ -129,6 +147,15 @@ impl Waiting {
 
     pub(crate) fn is_for(&self, claim: &Claim) -> bool {
         self.claim == *claim
+    }
+
+    /// The first in the queue was refused again.
+    pub(crate) fn refused_again(&self, busy: Busy) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = busy;
+    }
+
+    pub(crate) fn refusal(&self) -> Refusal {
+        Arc::clone(&self.refusal)
     }
 
     /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
