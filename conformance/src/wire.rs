@@ -24,11 +24,18 @@ pub(crate) enum Fault {
     LosesAnswers,
     /// They arrive twice; the second answer counts.
     Doubles,
+    /// Those that acquire are kept until [`Wire::deliver`], and their senders know nothing.
+    Postpones,
+    /// They arrive, and those that acquire once more at [`Wire::deliver`].
+    Repeats,
+    /// They arrive, and renewals are answered so much later.
+    AnswersLate(Duration),
 }
 
 pub(crate) struct Wire {
     backend: Arc<dyn LockBackend>,
     fault: Mutex<Fault>,
+    kept: Mutex<Vec<Acquire>>,
     calls: AtomicUsize,
     renewals: AtomicUsize,
     acquisitions: AtomicUsize,
@@ -39,6 +46,7 @@ impl Wire {
         Arc::new(Self {
             backend,
             fault: Mutex::new(Fault::None),
+            kept: Mutex::default(),
             calls: AtomicUsize::new(0),
             renewals: AtomicUsize::new(0),
             acquisitions: AtomicUsize::new(0),
@@ -47,6 +55,20 @@ impl Wire {
 
     pub(crate) fn set(&self, fault: Fault) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// Delivers what was kept; how many requests that were.
+    pub(crate) async fn deliver(&self) -> Result<usize> {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        for request in &kept {
+            self.backend.acquire(request).await?;
+        }
+        Ok(kept.len())
+    }
+
+    fn keep(&self, request: &Acquire) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(request.clone());
     }
 
     fn fault(&self) -> Fault {
@@ -72,7 +94,7 @@ impl Wire {
         F: Future<Output = Result<T>>,
     {
         match self.fault() {
-            Fault::None => call().await,
+            Fault::None | Fault::Postpones | Fault::Repeats | Fault::AnswersLate(_) => call().await,
             Fault::Hangs => std::future::pending().await,
             Fault::Refuses => Err(self.error(ErrorKind::Unavailable, operation)),
             Fault::LosesAnswers => {
@@ -103,8 +125,14 @@ impl SessionStore for Wire {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         self.renewals.fetch_add(1, Ordering::Relaxed);
-        self.call(Operation::Renew, || self.backend.renew(session, renewal))
-            .await
+        let fault = self.fault();
+        let renewed = self
+            .call(Operation::Renew, || self.backend.renew(session, renewal))
+            .await;
+        if let Fault::AnswersLate(by) = fault {
+            tokio::time::sleep(by).await;
+        }
+        renewed
     }
 
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
@@ -135,6 +163,12 @@ impl SessionStore for Wire {
 impl ClaimStore for Wire {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         self.acquisitions.fetch_add(1, Ordering::Relaxed);
+        if matches!(self.fault(), Fault::Postpones | Fault::Repeats) {
+            self.keep(request);
+        }
+        if self.fault() == Fault::Postpones {
+            return Err(self.error(ErrorKind::Indeterminate, Operation::Acquire));
+        }
         self.call(Operation::Acquire, || self.backend.acquire(request))
             .await
     }

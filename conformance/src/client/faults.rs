@@ -6,7 +6,7 @@ use lockcore::{AcquireError, Attempt, ErrorKind, Locks, Released};
 use tokio::time::Instant;
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, refused, release, soon};
+use crate::client::{SOON, acquired, granted, locks, refused, release, soon, wired};
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 use crate::wire::{Fault, Wire};
@@ -20,6 +20,8 @@ pub(super) fn cases() -> Vec<Case> {
             lost_answers_of_a_refused_attempt_leave_nothing,
             lost_answers_of_a_cancelled_acquisition_leave_nothing,
             doubled_requests_are_one_grant,
+            a_request_that_arrives_after_its_release_holds_nothing,
+            a_copy_that_the_store_makes_later_is_healed,
             a_store_that_cannot_be_reached_is_not_busy,
             a_wait_ends_though_the_store_hangs,
             what_was_asked_before_the_store_hung_is_given_back;
@@ -145,6 +147,58 @@ async fn doubled_requests_are_one_grant(scene: Scene) -> Verdict {
     release(one).await?;
     release(two).await?;
     nothing_left(&scene, a, &wire, &KEYS).await
+}
+
+async fn a_request_that_arrives_after_its_release_holds_nothing(scene: Scene) -> Verdict {
+    let (a, wire) = disturbed(&scene).await?;
+    let b = locks(&scene).await?;
+    let held = acquired(a.global("held meanwhile")).await?;
+    for cancelled in [false, true] {
+        wire.set(Fault::Postpones);
+        if cancelled {
+            let acquisition = a.documents(["d1", "d2"]).acquire();
+            let late = tokio::time::timeout(Duration::from_millis(200), acquisition).await;
+            ensure!(late.is_err(), "nobody answers: {late:?}");
+        } else {
+            let failed = a.documents(["d1", "d2"]).try_acquire().await;
+            ensure!(
+                matches!(&failed, Err(AcquireError::Store(_))),
+                "an outcome that stays unknown is an error: {failed:?}"
+            );
+        }
+        // Its release was sent by now, and only now the request itself arrives.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        wire.set(Fault::None);
+        let delivered = wire.deliver().await?;
+        ensure!(delivered > 0, "something was under way (the case's own)");
+        release(acquired(b.documents(["d1", "d2"])).await?).await?;
+    }
+    ensure!(held.confirm().await?, "the other lock is held");
+    release(held).await?;
+    nothing_left(&scene, a, &wire, &["d1", "d2"]).await
+}
+
+async fn a_copy_that_the_store_makes_later_is_healed(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let b = locks(&scene).await?;
+    // The session lives on, and is renewed.
+    let held = acquired(a.global("held meanwhile")).await?;
+    for _ in 0..2 {
+        wire.set(Fault::Repeats);
+        release(acquired(a.tree().write("/t/m")).await?).await?;
+        release(acquired(a.documents(["d1", "d2"])).await?).await?;
+        wire.set(Fault::None);
+        ensure!(
+            wire.deliver().await? >= 2,
+            "both came again (the case's own)"
+        );
+        // The next renewal says that they are over.
+        release(b.tree().write("/t").wait(ttl + SOON).acquire().await?).await?;
+        release(b.documents(["d2"]).wait(ttl + SOON).acquire().await?).await?;
+    }
+    ensure!(held.confirm().await?, "the other lock is held");
+    release(held).await?;
+    nothing_left(&scene, a, &wire, &["d1", "d2", "/t"]).await
 }
 
 async fn a_store_that_cannot_be_reached_is_not_busy(scene: Scene) -> Verdict {

@@ -22,6 +22,8 @@ pub(super) fn cases() -> Vec<Case> {
             a_guard_whose_renewals_hang_ends_before_anybody_else_begins,
             a_guard_whose_renewals_are_refused_ends_before_anybody_else_begins,
             a_lost_guard_never_comes_back,
+            an_answer_after_the_deadline_revives_nothing,
+            an_unseen_answer_after_the_deadline_revives_nothing,
             a_short_failure_loses_nothing,
             a_revoked_guard_is_lost,
             a_revoked_guard_is_not_confirmed,
@@ -153,6 +155,36 @@ async fn a_lost_guard_never_comes_back(scene: Scene) -> Verdict {
     ensure!(!guard.confirm().await?, "what was lost is confirmed");
     let released = soon("the release", guard.release()).await??;
     ensure_eq!(released, Released::NotHeld, "the release of what was lost");
+    Ok(())
+}
+
+async fn an_answer_after_the_deadline_revives_nothing(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    // Sent after a third of the TTL and answered after all of it: it came too late, though it would be good for more.
+    wire.set(Fault::AnswersLate(ttl * 2 / 3));
+    let deadline = guard.remaining();
+    sleep(deadline).await;
+    for _ in 0..8 {
+        ensure!(
+            !guard.is_valid(),
+            "valid after its deadline, by an answer that came too late"
+        );
+        sleep(ttl / 12).await;
+    }
+    Ok(())
+}
+
+async fn an_unseen_answer_after_the_deadline_revives_nothing(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    wire.set(Fault::AnswersLate(ttl * 2 / 3));
+    // Nobody looks at it while its deadline passes; the answer comes, and only then somebody does.
+    sleep(ttl + ttl / 12).await;
+    ensure!(
+        !guard.is_valid(),
+        "valid after its deadline, by an answer that came too late"
+    );
     Ok(())
 }
 
