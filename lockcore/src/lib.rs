@@ -15,6 +15,11 @@ mod session;
 mod store;
 mod token;
 
+/// For simulations: clients that pause, die, and break their rules.
+#[cfg(lockcore_sim)]
+#[doc(hidden)]
+pub use client::sim;
+
 pub use claim::{Claim, Want};
 pub use client::{
     Abandoned, AcquireError, Acquisition, Attempt, Documents, Global, Guard, Held, InputError,

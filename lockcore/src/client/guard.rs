@@ -13,6 +13,7 @@ use crate::client::keeper::{Order, Release, release_each};
 use crate::client::locks::Core;
 use crate::client::owner::Owner;
 use crate::client::session::{Handle, WeakHandle};
+use crate::client::sim::{Rule, broken, spent};
 use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
 
 /// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it
@@ -297,6 +298,7 @@ impl Guard {
         release_each(core, session, claims, grants).await?;
         for (n, _) in grants {
             session.numbers().end(*n);
+            spent(Rule::GrantOverAfterRelease, session, *n);
         }
         core.given_back(claims);
         let valid = self.held.is_valid();
@@ -347,6 +349,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         match self.at_drop {
             AtDrop::Release => self.order_release(None),
+            AtDrop::LeaveIntent if broken(Rule::DropLeavesIntent) => self.order_release(None),
             AtDrop::LeaveIntent => {
                 self.held.gone.store(true, Ordering::Release);
                 self.handle.order(Order::Abandon);

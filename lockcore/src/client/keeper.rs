@@ -18,9 +18,11 @@ use crate::client::guard::Released;
 use crate::client::locks::{Alive, Core};
 use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
+use crate::client::sim::{Rule, broken, spent};
 use crate::client::{deadline::Deadline, task};
 use crate::{
-    Adopt, Claim, End, Grant, IntentChange, Registered, Renewal, Renewed, Result, SessionId, Sweep,
+    Adopt, Claim, End, Grant, IntentChange, Ranges, Registered, Renewal, Renewed, Result,
+    SessionId, Sweep,
 };
 
 /// For how long a release is sent again beside each renewal, after a request that ended with a copy unanswered.
@@ -214,7 +216,11 @@ impl Keeper {
         match order {
             Order::Release(release) if self.may_have_intent => {
                 self.set_intent(IntentChange::Drop);
-                self.after_intent.push(release);
+                if broken(Rule::IntentFirstOut) {
+                    self.release(release);
+                } else {
+                    self.after_intent.push(release);
+                }
             }
             Order::Release(release) => self.release(release),
             Order::Put(registered, done) => {
@@ -239,6 +245,9 @@ impl Keeper {
                 seen,
                 done,
             } => {
+                if broken(Rule::GiveUpAdoption) {
+                    return; // Whoever waits is told that the keeper is gone.
+                }
                 self.work.push(Box::pin(give_up(
                     Arc::clone(&self.core),
                     Arc::clone(&self.session),
@@ -264,7 +273,10 @@ impl Keeper {
         self.seq += 1;
         let renewal = Renewal {
             seq: self.seq,
-            over: self.session.numbers().over(),
+            over: match broken(Rule::RenewalsCarryOver) {
+                true => Ranges::EMPTY,
+                false => self.session.numbers().over(),
+            },
             intent: self.intent.clone(),
         };
         let (backend, id) = (Arc::clone(&self.core.backend), self.session.id);
@@ -280,7 +292,10 @@ impl Keeper {
         self.sweep_if_it_is_time(sent);
     }
 
-    fn renewed(&mut self, (renewal, answer): (InFlight, Result<Renewed>)) {
+    fn renewed(&mut self, (mut renewal, answer): (InFlight, Result<Renewed>)) {
+        if broken(Rule::DeadlineFromSend) {
+            renewal.sent = now();
+        }
         match answer {
             // An answer after the deadline extends nothing, and the loop goes on as lost.
             Ok(Renewed::Living)
@@ -293,7 +308,7 @@ impl Keeper {
                 for confirm in renewal.confirms {
                     let _ = confirm.send(true);
                 }
-                if renewal.intent == self.intent_version {
+                if renewal.intent == self.intent_version || broken(Rule::AnswerOfWhatWasSent) {
                     self.intent_acknowledged();
                 }
                 return;
@@ -340,7 +355,11 @@ impl Keeper {
         }
         // Nothing is released: the intent may be registered, and it always has its locks.
         for release in std::mem::take(&mut self.after_intent) {
-            release.answer(Ok(Released::NotHeld));
+            if broken(Rule::LostReleasesNothing) {
+                self.release(release);
+            } else {
+                release.answer(Ok(Released::NotHeld));
+            }
         }
     }
 
@@ -350,6 +369,9 @@ impl Keeper {
             for (n, _) in &release.grants {
                 numbers.end(*n);
             }
+        }
+        for (n, _) in &release.grants {
+            spent(Rule::GrantOverAfterRelease, &self.session, *n);
         }
         if release.in_doubt {
             self.doubt(&release);

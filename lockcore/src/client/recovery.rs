@@ -12,6 +12,7 @@ use crate::client::keeper::Order;
 use crate::client::locks::Core;
 use crate::client::retry::until_answered;
 use crate::client::session::Handle;
+use crate::client::sim::{Rule, broken};
 use crate::client::step::went_back;
 use crate::{Adopt, Adoption, End, FencingToken, Intent, Life, Result, SessionId, SessionState};
 
@@ -159,6 +160,9 @@ pub(crate) async fn adoptable(core: &Core, sessions: &[SessionId]) -> Result<Vec
 
 async fn without_adopter(core: &Core, mut states: Vec<SessionState>) -> Result<Vec<SessionState>> {
     states.retain(|state| state.life == Life::Abandoned);
+    if broken(Rule::FormerAdopterDead) {
+        return Ok(states);
+    }
     let adopters: Vec<SessionId> = states.iter().filter_map(|state| state.adopter).collect();
     if adopters.is_empty() {
         return Ok(states);
