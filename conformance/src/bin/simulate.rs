@@ -117,8 +117,10 @@ usage: simulate --seeds FROM..TO [--threads N]   run seeds, and check each
                 let mut sum = Sum::default();
                 for seed in range.filter(|seed| seed % threads == thread) {
                     let run = run(seed);
-                    if !run.report.violations.is_empty() && sum.failed.len() < 5 {
-                        show(&run);
+                    match run.report.violations.first() {
+                        Some(_) if sum.failed.is_empty() => show(&run),
+                        Some(first) if sum.failed.len() < 100 => println!("seed {seed}: {first}"),
+                        _ => {}
                     }
                     sum.add(&run);
                 }

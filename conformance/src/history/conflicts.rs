@@ -199,7 +199,7 @@ impl OnKey<'_> {
         let mut ends: Vec<Pos> = Vec::new();
         for (belief, cast) in shares {
             let beside = ends.len() - ends.partition_point(|end| *end <= belief.start);
-            if let Some(limit) = cast.limit
+            if let (Some(limit), Who::Guard(_)) = (cast.limit, belief.who)
                 && beside >= usize::try_from(limit).unwrap_or(usize::MAX)
             {
                 let what = format!(

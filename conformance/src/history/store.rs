@@ -294,6 +294,10 @@ impl Store<'_> {
         }
     }
 
+    fn has_intent(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(Session::abandoned)
+    }
+
     /// Whether the session was due at some instant since it was renewed.
     fn was_due(&self, id: SessionId, at: Pos) -> bool {
         self.sessions.get(&id).is_none_or(|session| {
@@ -326,7 +330,8 @@ impl Store<'_> {
                 if other == grant {
                     continue;
                 }
-                shares += u32::from(held.share && holder.granted.number <= begun);
+                let due = self.was_due(other.session, at) && !self.has_intent(other.session);
+                shares += u32::from(held.share && holder.granted.number <= begun && !due);
                 let reenters = cast.reenters && holder.owner == owner;
                 if cast.mode.beside(held.mode) || reenters {
                     continue;
@@ -422,7 +427,8 @@ impl Store<'_> {
             };
             let (_, earliest) = self.clock.between(begun_at, at.at);
             let due = session.until <= earliest && session.since < begun_at;
-            if session.free_before(begun) || (due && session.dead.is_none()) {
+            let free = due && session.dead.is_none() && session.intent.is_none();
+            if session.free_before(begun) || free {
                 let what = format!("{grant} is in the way, and its session is dead or due");
                 self.found(Law::ExpiryFrees, at, what);
             }

@@ -90,10 +90,10 @@ impl Client {
             .clone()
     }
 
-    /// The owner's session was lost.
-    pub(super) fn forget_owner(&self, number: u64) {
+    /// The owner's session was lost; or, without a number, nobody needs the owner any more.
+    pub(super) fn forget_owner(&self, number: Option<u64>) {
         let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        if owner.as_ref().is_some_and(|(known, _)| *known == number) {
+        if number.is_none_or(|number| owner.as_ref().is_some_and(|(known, _)| *known == number)) {
             *owner = None;
         }
     }

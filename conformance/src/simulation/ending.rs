@@ -44,6 +44,7 @@ pub(super) async fn end(world: &Arc<World>) {
     probe(world, &prober).await;
     for client in world.clients() {
         if !client.gate.is_gone() {
+            client.forget_owner(None);
             let done = client.locks.shutdown(BOUND).await;
             world.record(client.process, What::ShutDown { done });
         }

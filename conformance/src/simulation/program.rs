@@ -201,7 +201,7 @@ pub(super) async fn ask(world: &World, client: &Client, request: Request) -> Opt
         }
         Err(outcome) => {
             if outcome == Outcome::Lost {
-                client.forget_owner(owner);
+                client.forget_owner(Some(owner));
             }
             world.record(client.process, What::Refused { attempt, outcome });
             None

@@ -128,11 +128,12 @@ async fn change(
     let Some(read) = read else {
         return;
     };
-    sleep(up_to(rng, Duration::from_millis(20))).await;
-    if !look(world, client, got) && !reckless {
+    let thinks = if rng.random_bool(0.2) { 300 } else { 20 };
+    sleep(up_to(rng, Duration::from_millis(thinks))).await;
+    if !reckless && !look(world, client, got) {
         return;
     }
-    let slow = if rng.random_bool(0.1) { 1_000 } else { 20 };
+    let slow = if rng.random_bool(0.1) { 3_000 } else { 20 };
     let delay = up_to(rng, Duration::from_millis(slow));
     let (answer, answered) = oneshot::channel();
     let (world, process) = (Arc::clone(world), client.process);
