@@ -42,7 +42,9 @@ usage: simulate --seeds FROM..TO [--threads N]   run seeds, and check each
                 .map(|(range, threads)| seeds(range, threads)),
             ["--seed", seed, rest @ ..] => seed.parse().ok().and_then(|seed| one(seed, rest)),
             ["--broken"] => Some(broken(&Rule::ALL, 0)),
-            ["--broken", "--first", first] => first.parse().ok().map(|first| broken(&Rule::ALL, first)),
+            ["--broken", "--first", first] => {
+                first.parse().ok().map(|first| broken(&Rule::ALL, first))
+            }
             ["--broken", rule] => rule_named(rule).map(|rule| broken(&[rule], 0)),
             ["--broken", rule, "--first", first] => rule_named(rule)
                 .zip(first.parse().ok())

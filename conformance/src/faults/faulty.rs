@@ -312,8 +312,7 @@ impl Wakeups for Faulty {
     /// A watch that was set up over a way that is cut meanwhile says nothing any more.
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         let claims = claims.to_vec();
-        let changed =
-            call!(self, Watch, (claims = claims), store => store.watch(&claims))?;
+        let changed = call!(self, Watch, (claims = claims), store => store.watch(&claims))?;
         let link = self.link.clone();
         Ok(Box::pin(async move {
             changed.await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockcore::{
     Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Filter, Grant, Info,
-    Inspect, IntentChange, Label, Life, LockBackend, Opened, Page, Record, Renewal, Renewed, Result,
-    SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+    Inspect, IntentChange, Label, Life, LockBackend, Opened, Page, Record, Renewal, Renewed,
+    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
 };
 
 use crate::history::{Answer, Change, Recorder, Stored, What};

@@ -151,7 +151,9 @@ impl Recoveries {
         let mut ends: BTreeMap<SessionId, (Pos, u64)> = BTreeMap::new();
         for guard in &guards.guards {
             if guard.end > guard.start {
-                let end = ends.entry(guard.session).or_insert((guard.end, guard.attempt));
+                let end = ends
+                    .entry(guard.session)
+                    .or_insert((guard.end, guard.attempt));
                 *end = (*end).max((guard.end, guard.attempt));
             }
         }

@@ -19,11 +19,7 @@ struct Resource {
 }
 
 /// Stale writes refused by resources that check tokens, and writes lost by those that check nothing.
-pub(super) fn check(
-    history: &History,
-    guards: &Guards,
-    findings: &mut Findings,
-) -> (usize, usize) {
+pub(super) fn check(history: &History, guards: &Guards, findings: &mut Findings) -> (usize, usize) {
     let mut resources: BTreeMap<(bool, &LockKey), Resource> = BTreeMap::new();
     let (mut stale, mut losses) = (0, 0);
     for (number, event) in history.events.iter().enumerate() {
@@ -56,7 +52,9 @@ pub(super) fn check(
                     findings.add(Violation::new(
                         Law::FencedLosesNothing,
                         at,
-                        format!("{resource} refused the guard of attempt {attempt}, which is valid"),
+                        format!(
+                            "{resource} refused the guard of attempt {attempt}, which is valid"
+                        ),
                     ));
                 }
             }

@@ -13,12 +13,7 @@ use super::guards::Guards;
 use super::index::{Cast, Keys, Pos, join};
 use super::{History, Law};
 
-pub(super) fn check(
-    history: &History,
-    guards: &Guards,
-    keys: &mut Keys,
-    findings: &mut Findings,
-) {
+pub(super) fn check(history: &History, guards: &Guards, keys: &mut Keys, findings: &mut Findings) {
     let mut store = Store {
         guards,
         keys,
@@ -229,12 +224,19 @@ impl Store<'_> {
                 }
             }
             Answer::Living if session.dead.is_some() => {
-                self.found(Law::DeadStaysDead, at, format!("{id} was dead, and was renewed"));
+                self.found(
+                    Law::DeadStaysDead,
+                    at,
+                    format!("{id} was dead, and was renewed"),
+                );
             }
             Answer::Living => {
                 let shrank = session.over.as_slice().iter().any(|(from, to)| {
                     // Ranges do not touch, so one that is still over is inside one of the others.
-                    !over.as_slice().iter().any(|(first, last)| first <= from && to <= last)
+                    !over
+                        .as_slice()
+                        .iter()
+                        .any(|(first, last)| first <= from && to <= last)
                 });
                 let stale = seq <= session.seq;
                 session.seq = seq;
@@ -260,13 +262,7 @@ impl Store<'_> {
         }
     }
 
-    fn ended(
-        &mut self,
-        at: Pos,
-        id: SessionId,
-        (if_due, discard): (bool, bool),
-        answer: Answer,
-    ) {
+    fn ended(&mut self, at: Pos, id: SessionId, (if_due, discard): (bool, bool), answer: Answer) {
         let due = self.was_due(id, at);
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -352,7 +348,9 @@ impl Store<'_> {
                 && shares >= limit
             {
                 let key = self.keys.key(cast.key);
-                let what = format!("{key}: {grant} was granted beside {shares} shares, at most {limit} asked for");
+                let what = format!(
+                    "{key}: {grant} was granted beside {shares} shares, at most {limit} asked for"
+                );
                 self.found(Law::SharedAreASet, at, what);
             }
         }
@@ -432,7 +430,10 @@ impl Store<'_> {
                 let what = format!("{grant} is in the way, and its session is dead or due");
                 self.found(Law::ExpiryFrees, at, what);
             }
-            let same = self.holders.get(grant).is_some_and(|holder| holder.owner == owner);
+            let same = self
+                .holders
+                .get(grant)
+                .is_some_and(|holder| holder.owner == owner);
             if reenters && same {
                 let what = format!("{grant} is in the way of its own owner {owner}");
                 self.found(Law::OwnersReenter, at, what);
@@ -509,7 +510,10 @@ impl Store<'_> {
         };
         let former = session.adopter.filter(|former| *former != adopter);
         let living = former.is_some_and(|former| {
-            let alive = self.sessions.get(&former).is_some_and(|former| former.dead.is_none());
+            let alive = self
+                .sessions
+                .get(&former)
+                .is_some_and(|former| former.dead.is_none());
             alive && !self.was_due(former, at)
         });
         let wrong = if number != seen + 1 || (session.adoption != seen && !mine) {
@@ -524,7 +528,11 @@ impl Store<'_> {
             None
         };
         if let Some(wrong) = wrong {
-            self.found(Law::OneAdopter, at, format!("{id} was adopted by {adopter} {wrong}"));
+            self.found(
+                Law::OneAdopter,
+                at,
+                format!("{id} was adopted by {adopter} {wrong}"),
+            );
         }
         let session = self.sessions.get_mut(&id).expect("it was there");
         session.dead.get_or_insert(at);

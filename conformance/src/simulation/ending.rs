@@ -33,7 +33,11 @@ pub(super) async fn end(world: &Arc<World>) {
         return stuck(world);
     }
     // Late copies arrive, and are void at the next renewal; dead sessions are due.
-    while world.clients().iter().any(|client| client.link.under_way() > 0) {
+    while world
+        .clients()
+        .iter()
+        .any(|client| client.link.under_way() > 0)
+    {
         sleep(LOOK).await;
     }
     let slack = Duration::from_secs(1);

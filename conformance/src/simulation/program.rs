@@ -173,7 +173,9 @@ pub(super) async fn ask(world: &World, client: &Client, request: Request) -> Opt
         },
     );
     let answer = match request.cancel {
-        None => sent(client, attempt, &request).await.map_err(|error| outcome(&error)),
+        None => sent(client, attempt, &request)
+            .await
+            .map_err(|error| outcome(&error)),
         Some(limit) => match timeout(limit, sent(client, attempt, &request)).await {
             Ok(answer) => answer.map_err(|error| outcome(&error)),
             Err(_) => Err(Outcome::Cancelled),

@@ -120,7 +120,8 @@ impl Handler {
 #[async_trait]
 impl Recover for Handler {
     async fn recover(&self, recovery: &Recovery) -> Result<(), RecoverError> {
-        let (times, each, fate) = plan(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
+        let (times, each, fate) =
+            plan(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
         let adopted = Adopted::new(&self.world, self.process, recovery);
         adopted.work(recovery, times, each).await;
         match fate {

@@ -16,7 +16,12 @@ struct Counter {
 }
 
 impl Resources {
-    fn counter(&mut self, key: &LockKey, fenced: bool, token: FencingToken) -> Option<&mut Counter> {
+    fn counter(
+        &mut self,
+        key: &LockKey,
+        fenced: bool,
+        token: FencingToken,
+    ) -> Option<&mut Counter> {
         let counter = self.counters.entry((key.clone(), fenced)).or_default();
         if fenced && token.get() < counter.greatest {
             return None;
@@ -28,7 +33,8 @@ impl Resources {
     /// The value; `None` if the token is stale. Where tokens are checked, a read counts like a write: whoever reads
     /// shuts out those before him.
     pub(super) fn read(&mut self, key: &LockKey, fenced: bool, token: FencingToken) -> Option<u64> {
-        self.counter(key, fenced, token).map(|counter| counter.value)
+        self.counter(key, fenced, token)
+            .map(|counter| counter.value)
     }
 
     /// Writes a value. Whether it was taken.

@@ -405,6 +405,7 @@ impl Taking<'_> {
         let release = Release {
             claims: Arc::clone(&self.plan.claims),
             grants: self.grants,
+            with_intent: self.plan.intent.is_some(),
             in_doubt: self.in_doubt,
             by_close: self.by_close,
             done: Some(done),

@@ -330,6 +330,7 @@ impl Guard {
         self.handle.order(Order::Release(Release {
             claims: Arc::clone(&self.held.claims),
             grants: self.held.grants.clone(),
+            with_intent: self.at_drop == AtDrop::LeaveIntent,
             in_doubt: self.in_doubt,
             by_close: self.held.by_close,
             done,

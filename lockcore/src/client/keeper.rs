@@ -39,7 +39,8 @@ const RELEASES_AT_ONCE: usize = 256;
 /// What the keeper is asked for.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// These grants are over. An intent goes first; the claims follow when that is acknowledged.
+    /// These grants are over. If they are what the intent is about, it goes first; the claims follow when that is
+    /// acknowledged.
     Release(Release),
     /// Register the intent. `true` when a living session has it.
     Put(Registered, oneshot::Sender<bool>),
@@ -60,6 +61,9 @@ pub(crate) enum Order {
 pub(crate) struct Release {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) grants: Vec<(u64, Range<usize>)>,
+    /// The grants are what the session's intent is about, and the change is finished or never began. Others of the
+    /// session leave the intent alone.
+    pub(crate) with_intent: bool,
     /// A copy of one of the acquiring requests may still be under way.
     pub(crate) in_doubt: bool,
     /// The grants are all that the session has, and many: it is closed instead, with one write.
@@ -214,7 +218,7 @@ impl Keeper {
 
     fn order(&mut self, order: Order) {
         match order {
-            Order::Release(release) if self.may_have_intent => {
+            Order::Release(release) if release.with_intent && self.may_have_intent => {
                 self.set_intent(IntentChange::Drop);
                 if broken(Rule::IntentFirstOut) {
                     self.release(release);

@@ -111,6 +111,7 @@ impl Asker<'_> {
         self.handle.order(Order::Release(Release {
             claims: Arc::clone(self.claims),
             grants: vec![(n, range)],
+            with_intent: false,
             in_doubt,
             by_close: false,
             done: None,
