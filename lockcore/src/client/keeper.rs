@@ -91,7 +91,8 @@ struct Doubt {
 /// What came of something that the keeper had under way.
 enum Done {
     Released(Release, Result<()>),
-    Closed(Release, Result<()>),
+    /// The session was closed, and was valid until then.
+    Closed(Release, bool, Result<()>),
     Abandoned,
     /// Something whose outcome changes nothing here.
     Other,
@@ -234,6 +235,10 @@ impl Keeper {
             }
             Order::Abandon => {
                 let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
+                if !broken(Rule::CloseAfterLastBelief) {
+                    // Guards that were taken beside the dropped one believe nothing from now on.
+                    session.die();
+                }
                 self.work.push(Box::pin(async move {
                     // If it fails the session dies when it is due: nobody renews it any more.
                     let _ = close(&core, &session).await;
@@ -391,9 +396,14 @@ impl Keeper {
         let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
         if release.by_close && session.numbers().none_live() {
             self.unswept = true;
+            let deadline = session.deadline.get();
+            if !broken(Rule::CloseAfterLastBelief) {
+                session.die();
+            }
             self.work.push(Box::pin(async move {
                 let closed = close(&core, &session).await;
-                Done::Closed(release, closed)
+                let valid = deadline.is_some_and(|deadline| now() < deadline);
+                Done::Closed(release, valid, closed)
             }));
         } else {
             self.work.push(Box::pin(async move {
@@ -419,8 +429,7 @@ impl Keeper {
                 };
                 release.answer(answer);
             }
-            Done::Closed(release, answer) => {
-                let valid = self.session.is_valid();
+            Done::Closed(release, valid, answer) => {
                 self.session.die();
                 self.core.given_back(&release.claims);
                 release.answer(if valid {
@@ -560,15 +569,8 @@ pub(crate) async fn release_each(
 
 /// Ends the session by its owner; an intent that is registered stays.
 async fn close(core: &Core, session: &Session) -> Result<()> {
-    until_answered(
-        core,
-        || !session.is_dead(),
-        || {
-            core.backend
-                .end(std::slice::from_ref(&session.id), End::Close)
-        },
-    )
-    .await?;
+    let ids = std::slice::from_ref(&session.id);
+    until_answered(core, || true, || core.backend.end(ids, End::Close)).await?;
     Ok(())
 }
 
