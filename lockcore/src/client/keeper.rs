@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::client::clock::{self, now};
 use crate::client::guard::Released;
 use crate::client::locks::{Alive, Core};
+use crate::client::recovery::Adopting;
 use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
 use crate::client::sim::{Rule, broken, spent};
@@ -50,7 +51,7 @@ pub(crate) enum Order {
     Renew(oneshot::Sender<bool>),
     /// The adoption `seen + 1` of the session must not be ours.
     GiveUp {
-        session: SessionId,
+        adopting: Adopting,
         seen: u64,
         done: Option<oneshot::Sender<Result<()>>>,
     },
@@ -250,7 +251,7 @@ impl Keeper {
                 self.next = now();
             }
             Order::GiveUp {
-                session,
+                adopting,
                 seen,
                 done,
             } => {
@@ -260,7 +261,7 @@ impl Keeper {
                 self.work.push(Box::pin(give_up(
                     Arc::clone(&self.core),
                     Arc::clone(&self.session),
-                    session,
+                    adopting,
                     seen,
                     done,
                 )));
@@ -579,18 +580,22 @@ async fn close(core: &Core, session: &Session) -> Result<()> {
 async fn give_up(
     core: Arc<Core>,
     me: Arc<Session>,
-    session: SessionId,
+    adopting: Adopting,
     seen: u64,
     done: Option<oneshot::Sender<Result<()>>>,
 ) -> Done {
     let answer = loop {
-        let send = || core.backend.adopt(session, seen, me.id, Adopt::GiveUp);
+        let send = || {
+            core.backend
+                .adopt(adopting.session, seen, me.id, Adopt::GiveUp)
+        };
         match until_answered(&core, || me.is_valid(), send).await {
             Ok(_) => break Ok(()),
             Err(error) if !may_pass(&error) || !me.is_valid() => break Err(error),
             Err(_) => {}
         }
     };
+    drop(adopting);
     if let Some(done) = done {
         let _ = done.send(answer);
     }
