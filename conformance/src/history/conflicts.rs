@@ -187,18 +187,21 @@ impl OnKey<'_> {
         }
     }
 
-    /// A share with a limit finds fewer shares than that: those with smaller tokens that end after it was handed out
-    /// were there when it was granted.
+    /// A share with a limit finds fewer shares than that: what was handed out before it was asked for, and ends after
+    /// it was handed out, was there when it was granted.
     fn limits(&mut self, entries: &[Entry<'_>]) {
         if entries.iter().all(|(_, cast)| cast.limit.is_none()) {
             return;
         }
-        let shares = entries
-            .iter()
-            .filter(|(belief, cast)| cast.share && belief.end > belief.start);
-        let mut ends: Vec<Pos> = Vec::new();
-        for (belief, cast) in shares {
-            let beside = ends.len() - ends.partition_point(|end| *end <= belief.start);
+        // By their ends; those that have ended are passed over at once, and few are alive at a time.
+        let mut shares: Vec<(Pos, Pos)> = Vec::new();
+        for (belief, cast) in entries {
+            if !cast.share || belief.end <= belief.start {
+                continue;
+            }
+            let ended = shares.partition_point(|(end, _)| *end <= belief.start);
+            let alive = shares[ended..].iter();
+            let beside = alive.filter(|(_, start)| *start < belief.asked.at).count();
             if let (Some(limit), Who::Guard(_)) = (cast.limit, belief.who)
                 && beside >= usize::try_from(limit).unwrap_or(usize::MAX)
             {
@@ -209,8 +212,8 @@ impl OnKey<'_> {
                 );
                 self.found(Law::SharedAreASet, belief.start, &what);
             }
-            let place = ends.partition_point(|end| *end <= belief.end);
-            ends.insert(place, belief.end);
+            let place = shares.partition_point(|(end, _)| *end <= belief.end);
+            shares.insert(place, (belief.end, belief.start));
         }
     }
 

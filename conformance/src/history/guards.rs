@@ -128,10 +128,23 @@ impl Guards {
             }
             What::Looked { attempt, left } => self.looked(at, *attempt, *left, findings),
             What::GivingBack { attempt, how } => {
-                if let Some(guard) = self.guard(*attempt) {
-                    guard.over(at);
-                    if *how == How::Released {
-                        guard.released = Some(at);
+                let intent = self.asked.get(attempt).is_some_and(|asked| asked.intent);
+                let Some(guard) = self.guard(*attempt) else {
+                    return;
+                };
+                guard.over(at);
+                if *how == How::Released {
+                    guard.released = Some(at);
+                } else if intent {
+                    // Its session is closed, and with it go those that have re-entered it.
+                    let session = guard.session;
+                    let others = self
+                        .guards
+                        .iter_mut()
+                        .filter(|guard| guard.session == session);
+                    for other in others {
+                        other.over(at);
+                        other.not_valid = true;
                     }
                 }
             }

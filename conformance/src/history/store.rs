@@ -318,14 +318,21 @@ impl Store<'_> {
         }
         for cast in &casts {
             self.rises(at, cast.key, token, begun);
+        }
+        if let Some(holder) = self.holders.get(&grant) {
+            // Sent again: the same holder, unless it is asked for something else under the same name.
+            if holder.casts != casts {
+                let what = format!("{grant} was used for two requests");
+                self.found(Law::OneGrantPerRequest, at, what);
+            }
+            return;
+        }
+        for cast in &casts {
             let mut shares = 0;
             for other in self.by_key.get(&cast.key).cloned().unwrap_or_default() {
                 let Some((holder, held)) = self.counting(other, cast.key) else {
                     continue;
                 };
-                if other == grant {
-                    continue;
-                }
                 let due = self.was_due(other.session, at) && !self.has_intent(other.session);
                 shares += u32::from(held.share && holder.granted.number <= begun && !due);
                 let reenters = cast.reenters && holder.owner == owner;
@@ -353,14 +360,6 @@ impl Store<'_> {
                 );
                 self.found(Law::SharedAreASet, at, what);
             }
-        }
-        if let Some(holder) = self.holders.get(&grant) {
-            // Sent again: the same holder, unless it is asked for something else under the same name.
-            if holder.casts != casts {
-                let what = format!("{grant} was used for two requests");
-                self.found(Law::OneGrantPerRequest, at, what);
-            }
-            return;
         }
         for cast in &casts {
             self.by_key.entry(cast.key).or_default().insert(grant);

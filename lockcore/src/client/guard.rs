@@ -352,6 +352,10 @@ impl Drop for Guard {
             AtDrop::Release => self.order_release(None),
             AtDrop::LeaveIntent if broken(Rule::DropLeavesIntent) => self.order_release(None),
             AtDrop::LeaveIntent => {
+                if !broken(Rule::CloseAfterLastBelief) {
+                    // Others of the session, too, believe nothing any more before its close is sent.
+                    self.handle.session.die();
+                }
                 self.held.gone.store(true, Ordering::Release);
                 self.handle.order(Order::Abandon);
             }

@@ -236,10 +236,6 @@ impl Keeper {
             }
             Order::Abandon => {
                 let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
-                if !broken(Rule::CloseAfterLastBelief) {
-                    // Guards that were taken beside the dropped one believe nothing from now on.
-                    session.die();
-                }
                 self.work.push(Box::pin(async move {
                     // If it fails the session dies when it is due: nobody renews it any more.
                     let _ = close(&core, &session).await;
