@@ -184,6 +184,9 @@ impl Keeper {
                 self.renew_if_it_is_time(now);
             } else {
                 self.lost();
+                if !handles && !self.has_work() {
+                    break; // What was left to do is void, and nothing would wake this task any more.
+                }
             }
             let deadline = self.session.deadline.get();
             // While a renewal hangs, only its answer and the deadline matter.
