@@ -102,7 +102,8 @@ impl Guards {
                 left,
                 validity,
             } => {
-                if *left == 0 && !self.paused_since_asked(*attempt) {
+                let broken = self.broken_for(*session, at.at.saturating_sub(*validity));
+                if *left == 0 && !broken && !self.paused_since_asked(*attempt) {
                     findings.add(Violation::new(
                         Law::HandedOutValid,
                         at,
@@ -167,6 +168,12 @@ impl Guards {
         self.by_attempt
             .get(&attempt)
             .map(|at| &mut self.guards[*at])
+    }
+
+    /// Whether something since then may have ended the session before its guards expect it.
+    fn broken_for(&self, session: SessionId, since: u64) -> bool {
+        let stepped = self.steps.last().is_some_and(|step| step.at >= since);
+        stepped || self.revoked.contains_key(&session)
     }
 
     /// A process that was paused between the look at the deadline and its program does not lie.

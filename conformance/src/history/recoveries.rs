@@ -31,8 +31,8 @@ pub(super) struct Recoveries {
     pub(super) adoptions: Vec<Adoption>,
     /// When somebody first said that a session's change is finished, undone or of no interest.
     pub(super) resolved: BTreeMap<SessionId, Pos>,
-    /// When an intent was thrown away under its adopter.
-    discarded: BTreeMap<SessionId, Vec<Pos>>,
+    /// When an intent was to be thrown away, perhaps under its adopter.
+    discarded: BTreeMap<SessionId, Pos>,
 }
 
 impl Recoveries {
@@ -96,7 +96,7 @@ impl Recoveries {
                 }
                 What::Discarding { session } => {
                     this.resolved.entry(*session).or_insert(at);
-                    this.discarded.entry(*session).or_default().push(at);
+                    this.discarded.entry(*session).or_insert(at);
                 }
                 _ => {}
             }
@@ -111,12 +111,9 @@ impl Recoveries {
     /// the clock has ended that.
     fn cut(&mut self, guards: &Guards) {
         for adoption in &mut self.adoptions {
-            let discarded = self.discarded.get(&adoption.session);
-            let after = discarded.map_or(&[][..], |all| {
-                &all[all.partition_point(|at| *at < adoption.start)..]
-            });
+            let discarded = self.discarded.get(&adoption.session).copied();
             let broken = guards.broken_since(adoption.start);
-            for cut in after.first().copied().into_iter().chain(broken) {
+            for cut in discarded.into_iter().chain(broken) {
                 adoption.end = adoption.end.min(cut);
             }
         }
@@ -129,6 +126,7 @@ impl Recoveries {
         for adoption in by_token {
             if let Some(before) = last.get(&adoption.session)
                 && before.end > adoption.start
+                && adoption.end >= adoption.start
             {
                 findings.add(Violation::new(
                     Law::OneAdopter,

@@ -229,7 +229,10 @@ impl Taking<'_> {
                             .unwrap_or_else(PoisonError::into_inner) = Some(busy);
                         waiting = waiting
                             .filter(|waiting: &Waiting| waiting.is_for(&claims[at]))
-                            .or_else(|| Some(Waiting::new(self.core, &claims[at])));
+                            .or_else(|| {
+                                let in_line = self.grants.is_empty() && self.plan.owner.is_none();
+                                Some(Waiting::new(self.core, &claims[at], in_line))
+                            });
                         next_len = Some(1);
                     }
                 }
@@ -253,7 +256,7 @@ impl Taking<'_> {
             && self.plan.owner.is_none()
             && matches!(claim.want(), Want::Create | Want::Upsert | Want::Write)
             && self.core.queues.is_waited_for(claim.key());
-        in_line.then(|| Waiting::new(self.core, claim))
+        in_line.then(|| Waiting::new(self.core, claim, true))
     }
 
     async fn ask(&self, range: Range<usize>, caller: &Caller) -> Step {

@@ -15,15 +15,34 @@ use crate::{Changed, Claim, LockKey};
 /// The fallback poll's first and longest pause.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// For each key, those of this process who wait for it, in order. Only the first of each looks at the store.
+/// For each key, those of this process who wait for it. Of those who stand in line only the first looks at the store;
+/// whoever may hold something that the first one needs stands before the line, and looks for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: AtomicUsize,
-    keys: Mutex<BTreeMap<LockKey, VecDeque<Arc<Notify>>>>,
+    keys: Mutex<BTreeMap<LockKey, Queue>>,
+}
+
+type Queue = VecDeque<Arc<Waiter>>;
+
+#[derive(Debug)]
+struct Waiter {
+    wake: Notify,
+    in_line: bool,
+}
+
+/// Those who look at the store.
+fn looking(queue: &Queue) -> impl Iterator<Item = &Arc<Waiter>> {
+    let before_the_line = queue.iter().take_while(|waiter| !waiter.in_line).count();
+    queue.iter().take(before_the_line.max(1))
+}
+
+fn wake(queue: &Queue) {
+    looking(queue).for_each(|waiter| waiter.wake.notify_one());
 }
 
 impl Queues {
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<LockKey, VecDeque<Arc<Notify>>>> {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<LockKey, Queue>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -39,11 +58,6 @@ impl Queues {
             return;
         }
         let keys = self.keys();
-        let wake = |queue: &VecDeque<Arc<Notify>>| {
-            if let Some(first) = queue.front() {
-                first.notify_one();
-            }
-        };
         for key in claims.iter().map(Claim::key) {
             keys.get(key).into_iter().for_each(wake);
             if key.is_path() {
@@ -63,30 +77,35 @@ impl Queues {
 struct Place {
     core: Arc<Core>,
     key: LockKey,
-    wake: Arc<Notify>,
+    waiter: Arc<Waiter>,
 }
 
 impl Place {
-    fn take(core: &Arc<Core>, key: &LockKey) -> Self {
-        let wake = Arc::new(Notify::new());
+    fn take(core: &Arc<Core>, key: &LockKey, in_line: bool) -> Self {
+        let waiter = Arc::new(Waiter {
+            wake: Notify::new(),
+            in_line,
+        });
         let mut keys = core.queues.keys();
-        keys.entry(key.clone())
-            .or_default()
-            .push_back(Arc::clone(&wake));
+        let queue = keys.entry(key.clone()).or_default();
+        if in_line {
+            queue.push_back(Arc::clone(&waiter));
+        } else {
+            queue.push_front(Arc::clone(&waiter));
+        }
         core.queues.waiting.fetch_add(1, Ordering::AcqRel);
         drop(keys);
         Self {
             core: Arc::clone(core),
             key: key.clone(),
-            wake,
+            waiter,
         }
     }
 
-    fn is_first(&self) -> bool {
+    fn looks(&self) -> bool {
         let keys = self.core.queues.keys();
         keys.get(&self.key)
-            .and_then(VecDeque::front)
-            .is_some_and(|first| Arc::ptr_eq(first, &self.wake))
+            .is_some_and(|queue| looking(queue).any(|waiter| Arc::ptr_eq(waiter, &self.waiter)))
     }
 }
 
@@ -95,11 +114,11 @@ impl Drop for Place {
         let mut keys = self.core.queues.keys();
         self.core.queues.waiting.fetch_sub(1, Ordering::AcqRel);
         if let Some(queue) = keys.get_mut(&self.key) {
-            queue.retain(|wake| !Arc::ptr_eq(wake, &self.wake));
-            match queue.front() {
-                // Whoever is first now may have become so just now; one look too many does no harm.
-                Some(first) => first.notify_one(),
-                None => drop(keys.remove(&self.key)),
+            queue.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+            // Whoever is first now may have become so just now; one look too many does no harm.
+            wake(queue);
+            if queue.is_empty() {
+                keys.remove(&self.key);
             }
         }
     }
@@ -116,8 +135,9 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(core: &Arc<Core>, claim: &Claim) -> Self {
-        let place = Place::take(core, claim.key());
+    /// Only who holds nothing stands in line: somebody in it might wait for what another one behind it holds.
+    pub(crate) fn new(core: &Arc<Core>, claim: &Claim, in_line: bool) -> Self {
+        let place = Place::take(core, claim.key(), in_line);
         Self {
             claim: claim.clone(),
             place,
@@ -134,8 +154,8 @@ impl Waiting {
     /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
     /// is not missed.
     pub(crate) async fn until_worth_asking(&mut self) {
-        while !self.place.is_first() {
-            self.place.wake.notified().await;
+        while !self.place.looks() {
+            self.place.waiter.wake.notified().await;
         }
         let core = Arc::clone(&self.place.core);
         if self.looked {
@@ -143,7 +163,7 @@ impl Waiting {
             let poll = core.backoff(self.polls, POLL.0, POLL.1);
             tokio::select! {
                 biased;
-                () = self.place.wake.notified() => self.polls = 0,
+                () = self.place.waiter.wake.notified() => self.polls = 0,
                 () = changed(&mut self.watch) => self.polls = 0,
                 () = tokio::time::sleep(poll) => {}
             }
