@@ -80,11 +80,15 @@ mod backend;
 mod case;
 mod child;
 mod client;
+pub mod faults;
+pub mod history;
 mod journal;
 mod model;
 mod recorded;
 mod run;
 mod scene;
+#[cfg(lockcore_sim)]
+pub mod simulation;
 mod verdict;
 mod wire;
 mod world;

@@ -15,6 +15,11 @@ mod session;
 mod store;
 mod token;
 
+/// For simulations: clients that pause, die, and break their rules.
+#[cfg(lockcore_sim)]
+#[doc(hidden)]
+pub use client::sim;
+
 /// What an implementation of one of the traits is marked with.
 pub use async_trait::async_trait;
 pub use claim::{Claim, Want};

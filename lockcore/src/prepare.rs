@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::client::sim::{Rule, broken};
 use crate::limits::{MAX_KEYS, MAX_KEYS_BYTES};
 use crate::{Claim, Want};
 
@@ -47,7 +48,11 @@ pub fn prepare(mut claims: Vec<Claim>) -> Result<Vec<Claim>, PrepareError> {
             .then_with(|| strength(right.want()).cmp(&strength(left.want())))
     });
     claims.dedup_by(|later, first| later.key() == first.key());
-    if !claims.iter().any(|claim| claim.want() == Want::Read) {
+    if broken(Rule::PathOrder) {
+        claims.sort_unstable_by(|left, right| left.key().as_str().cmp(right.key().as_str()));
+    }
+    let reads = claims.iter().any(|claim| claim.want() == Want::Read);
+    if !reads || broken(Rule::ReadAboveWriteIsWrite) {
         return Ok(claims);
     }
     // Everything below a path stands directly behind it: from the back, a path has a write at or below it exactly if

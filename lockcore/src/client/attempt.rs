@@ -17,6 +17,7 @@ use crate::client::owner::Owner;
 use crate::client::pool;
 use crate::client::recovery;
 use crate::client::session::Handle;
+use crate::client::sim::{Rule, broken};
 use crate::client::step::{Asker, Step};
 use crate::client::wait::{Refusal, Waiting};
 use crate::prepare::step_len;
@@ -172,6 +173,10 @@ impl Taking<'_> {
         let mut next_len = None;
         let mut asked_again = false;
         let mut waiting = self.queue_first(&claims[0]);
+        if broken(Rule::IntentLastIn) {
+            let none = FencingToken::new(0).expect("0 is below 2^63");
+            self.register(none).await?;
+        }
         let token = loop {
             if let Some(waiting) = &mut waiting {
                 self.stoppable(caller, waiting.until_worth_asking()).await?;
@@ -197,6 +202,12 @@ impl Taking<'_> {
                     if at == claims.len() {
                         break self.token.unwrap_or(token);
                     }
+                }
+                Step::Void if broken(Rule::StepsDieWithSession) && !self.grants.is_empty() => {
+                    self.handle = pool::open(self.core).await?;
+                    self.owner = self.handle.session.owner();
+                    next_len = Some(len);
+                    continue;
                 }
                 Step::Void => {
                     self.handle.session.die();
@@ -237,7 +248,10 @@ impl Taking<'_> {
                                 waiting.refused_again(busy);
                                 waiting
                             }
-                            None => Waiting::refused(self.core, &claims[at], busy),
+                            None => {
+                                let in_line = self.grants.is_empty() && self.plan.owner.is_none();
+                                Waiting::refused(self.core, &claims[at], in_line, busy)
+                            }
                         };
                         self.plan.last_busy.is(now_waiting.refusal());
                         waiting = Some(now_waiting);
@@ -247,15 +261,11 @@ impl Taking<'_> {
             }
             self.check(caller)?;
         };
-        if let Some(intent) = &self.plan.intent {
-            self.register(Registered {
-                token,
-                intent: intent.clone(),
-            })
-            .await?;
+        if !broken(Rule::IntentLastIn) {
+            self.register(token).await?;
         }
         // Handed out only if the deadline is still ahead after the last answer.
-        if !self.handle.session.is_valid() {
+        if !self.handle.session.is_valid() && !broken(Rule::LookBeforeHandingOut) {
             return Err(AcquireError::Lost.into());
         }
         Ok(token)
@@ -292,8 +302,12 @@ impl Taking<'_> {
             .await
     }
 
-    /// Registers the intent, when all claims are granted.
-    async fn register(&self, registered: Registered) -> Result<(), Stop> {
+    /// Registers the intent, if there is one, when all claims are granted.
+    async fn register(&self, token: FencingToken) -> Result<(), Stop> {
+        let Some(intent) = self.plan.intent.clone() else {
+            return Ok(());
+        };
+        let registered = Registered { token, intent };
         let (done, put) = oneshot::channel();
         self.handle.order(Order::Put(registered, done));
         if put.await == Ok(true) {
@@ -410,7 +424,7 @@ impl Taking<'_> {
 
     /// Gives back what was granted, and waits until that is acknowledged or is known to happen by itself.
     async fn undo(self) {
-        if self.grants.is_empty() {
+        if self.grants.is_empty() || broken(Rule::RefusalUndoes) {
             return;
         }
         let (done, released) = oneshot::channel();

@@ -21,7 +21,8 @@ pub(crate) fn timer(at: Instant) -> Instant {
     Instant::now() + at.saturating_duration_since(now())
 }
 
-#[cfg(target_os = "linux")]
+// In a simulation only virtual time passes.
+#[cfg(all(target_os = "linux", not(lockcore_sim)))]
 fn suspended() -> Duration {
     use std::sync::OnceLock;
 
@@ -47,7 +48,7 @@ fn suspended() -> Duration {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), lockcore_sim))]
 fn suspended() -> Duration {
     Duration::ZERO
 }

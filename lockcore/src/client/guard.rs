@@ -12,6 +12,7 @@ use crate::client::keeper::{Order, Release, release_each};
 use crate::client::locks::Core;
 use crate::client::owner::Owner;
 use crate::client::session::{Handle, WeakHandle};
+use crate::client::sim::{Rule, broken, spent};
 use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
 
 /// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it
@@ -294,6 +295,7 @@ impl Guard {
         release_each(core, session, claims, grants).await?;
         for (n, _) in grants {
             session.numbers().end(*n);
+            spent(Rule::GrantOverAfterRelease, session, *n);
         }
         core.given_back(claims);
         let valid = self.held.is_valid();
@@ -325,8 +327,8 @@ impl Guard {
         self.handle.order(Order::Release(Release {
             claims: Arc::clone(&self.held.claims),
             grants: self.held.grants.clone(),
-            in_doubt: self.in_doubt,
             with_intent: self.at_drop == AtDrop::LeaveIntent,
+            in_doubt: self.in_doubt,
             by_close: self.held.by_close,
             done,
         }));
@@ -345,7 +347,12 @@ impl Drop for Guard {
     fn drop(&mut self) {
         match self.at_drop {
             AtDrop::Release => self.order_release(None),
+            AtDrop::LeaveIntent if broken(Rule::DropLeavesIntent) => self.order_release(None),
             AtDrop::LeaveIntent => {
+                if !broken(Rule::CloseAfterLastBelief) {
+                    // Others of the session, too, believe nothing any more before its close is sent.
+                    self.handle.session.die();
+                }
                 self.held.gone.store(true, Ordering::Release);
                 self.handle.order(Order::Abandon);
             }

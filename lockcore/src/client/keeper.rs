@@ -16,11 +16,14 @@ use tokio::time::Instant;
 use crate::client::clock::{self, now};
 use crate::client::guard::Released;
 use crate::client::locks::{Alive, Core};
+use crate::client::recovery::Adopting;
 use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
+use crate::client::sim::{Rule, broken, spent};
 use crate::client::{deadline::Deadline, task};
 use crate::{
-    Adopt, Claim, End, Grant, IntentChange, Registered, Renewal, Renewed, Result, SessionId, Sweep,
+    Adopt, Claim, End, Grant, IntentChange, Ranges, Registered, Renewal, Renewed, Result,
+    SessionId, Sweep,
 };
 
 /// For how long a release is sent again beside each renewal, after a request that ended with a copy unanswered.
@@ -37,7 +40,8 @@ const RELEASES_AT_ONCE: usize = 256;
 /// What the keeper is asked for.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// These grants are over.
+    /// These grants are over. If they are what the intent is about, it goes first; the claims follow when that is
+    /// acknowledged.
     Release(Release),
     /// Register the intent. `true` when a living session has it.
     Put(Registered, oneshot::Sender<bool>),
@@ -47,7 +51,7 @@ pub(crate) enum Order {
     Renew(oneshot::Sender<bool>),
     /// The adoption `seen + 1` of the session must not be ours.
     GiveUp {
-        session: SessionId,
+        adopting: Adopting,
         seen: u64,
         done: Option<oneshot::Sender<Result<()>>>,
     },
@@ -58,10 +62,11 @@ pub(crate) enum Order {
 pub(crate) struct Release {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) grants: Vec<(u64, Range<usize>)>,
+    /// The grants are what the session's intent is about, and the change is finished or never began. Others of the
+    /// session leave the intent alone.
+    pub(crate) with_intent: bool,
     /// A copy of one of the acquiring requests may still be under way.
     pub(crate) in_doubt: bool,
-    /// The session's intent is about these grants: it goes first, and the claims follow when that is acknowledged.
-    pub(crate) with_intent: bool,
     /// The grants are all that the session has, and many: it is closed instead, with one write.
     pub(crate) by_close: bool,
     pub(crate) done: Option<oneshot::Sender<Result<Released>>>,
@@ -87,7 +92,8 @@ struct Doubt {
 /// What came of something that the keeper had under way.
 enum Done {
     Released(Release, Result<()>),
-    Closed(Release, Result<()>),
+    /// The session was closed, and was valid until then.
+    Closed(Release, bool, Result<()>),
     Abandoned,
     /// Something whose outcome changes nothing here.
     Other,
@@ -178,6 +184,9 @@ impl Keeper {
                 self.renew_if_it_is_time(now);
             } else {
                 self.lost();
+                if !handles && !self.has_work() {
+                    break; // What was left to do is void, and nothing would wake this task any more.
+                }
             }
             let deadline = self.session.deadline.get();
             // While a renewal hangs, only its answer and the deadline matter.
@@ -216,7 +225,11 @@ impl Keeper {
         match order {
             Order::Release(release) if release.with_intent && self.may_have_intent => {
                 self.set_intent(IntentChange::Drop);
-                self.after_intent.push(release);
+                if broken(Rule::IntentFirstOut) {
+                    self.release(release);
+                } else {
+                    self.after_intent.push(release);
+                }
             }
             Order::Release(release) => self.release(release),
             Order::Put(registered, done) => {
@@ -237,14 +250,17 @@ impl Keeper {
                 self.next = now();
             }
             Order::GiveUp {
-                session,
+                adopting,
                 seen,
                 done,
             } => {
+                if broken(Rule::GiveUpAdoption) {
+                    return; // Whoever waits is told that the keeper is gone.
+                }
                 self.work.push(Box::pin(give_up(
                     Arc::clone(&self.core),
                     Arc::clone(&self.session),
-                    session,
+                    adopting,
                     seen,
                     done,
                 )));
@@ -266,7 +282,10 @@ impl Keeper {
         self.seq += 1;
         let renewal = Renewal {
             seq: self.seq,
-            over: self.session.numbers().over(),
+            over: match broken(Rule::RenewalsCarryOver) {
+                true => Ranges::EMPTY,
+                false => self.session.numbers().over(),
+            },
             intent: self.intent.clone(),
         };
         let (backend, id) = (Arc::clone(&self.core.backend), self.session.id);
@@ -282,7 +301,10 @@ impl Keeper {
         self.sweep_if_it_is_time(sent);
     }
 
-    fn renewed(&mut self, (renewal, answer): (InFlight, Result<Renewed>)) {
+    fn renewed(&mut self, (mut renewal, answer): (InFlight, Result<Renewed>)) {
+        if broken(Rule::DeadlineFromSend) {
+            renewal.sent = now();
+        }
         match answer {
             // An answer after the deadline extends nothing, and the loop goes on as lost.
             Ok(Renewed::Living)
@@ -295,7 +317,7 @@ impl Keeper {
                 for confirm in renewal.confirms {
                     let _ = confirm.send(true);
                 }
-                if renewal.intent == self.intent_version {
+                if renewal.intent == self.intent_version || broken(Rule::AnswerOfWhatWasSent) {
                     self.intent_acknowledged();
                 }
                 return;
@@ -342,7 +364,11 @@ impl Keeper {
         }
         // Nothing is released: the intent may be registered, and it always has its locks.
         for release in std::mem::take(&mut self.after_intent) {
-            release.answer(Ok(Released::NotHeld));
+            if broken(Rule::LostReleasesNothing) {
+                self.release(release);
+            } else {
+                release.answer(Ok(Released::NotHeld));
+            }
         }
     }
 
@@ -352,6 +378,9 @@ impl Keeper {
             for (n, _) in &release.grants {
                 numbers.end(*n);
             }
+        }
+        for (n, _) in &release.grants {
+            spent(Rule::GrantOverAfterRelease, &self.session, *n);
         }
         if release.in_doubt {
             self.doubt(&release);
@@ -367,9 +396,14 @@ impl Keeper {
         let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
         if release.by_close && session.numbers().none_live() {
             self.unswept = true;
+            let deadline = session.deadline.get();
+            if !broken(Rule::CloseAfterLastBelief) {
+                session.die();
+            }
             self.work.push(Box::pin(async move {
                 let closed = close(&core, &session).await;
-                Done::Closed(release, closed)
+                let valid = deadline.is_some_and(|deadline| now() < deadline);
+                Done::Closed(release, valid, closed)
             }));
         } else {
             self.work.push(Box::pin(async move {
@@ -395,8 +429,7 @@ impl Keeper {
                 };
                 release.answer(answer);
             }
-            Done::Closed(release, answer) => {
-                let valid = self.session.is_valid();
+            Done::Closed(release, valid, answer) => {
                 self.session.die();
                 self.core.given_back(&release.claims);
                 release.answer(if valid {
@@ -548,15 +581,8 @@ pub(crate) async fn release_each(
 
 /// Ends the session by its owner; an intent that is registered stays.
 async fn close(core: &Core, session: &Session) -> Result<()> {
-    until_answered(
-        core,
-        || !session.is_dead(),
-        || {
-            core.backend
-                .end(std::slice::from_ref(&session.id), End::Close)
-        },
-    )
-    .await?;
+    let ids = std::slice::from_ref(&session.id);
+    until_answered(core, || true, || core.backend.end(ids, End::Close)).await?;
     Ok(())
 }
 
@@ -565,18 +591,22 @@ async fn close(core: &Core, session: &Session) -> Result<()> {
 async fn give_up(
     core: Arc<Core>,
     me: Arc<Session>,
-    session: SessionId,
+    adopting: Adopting,
     seen: u64,
     done: Option<oneshot::Sender<Result<()>>>,
 ) -> Done {
     let answer = loop {
-        let send = || core.backend.adopt(session, seen, me.id, Adopt::GiveUp);
+        let send = || {
+            core.backend
+                .adopt(adopting.session, seen, me.id, Adopt::GiveUp)
+        };
         match until_answered(&core, || me.is_valid(), send).await {
             Ok(_) => break Ok(()),
             Err(error) if !may_pass(&error) || !me.is_valid() => break Err(error),
             Err(_) => {}
         }
     };
+    drop(adopting);
     if let Some(done) = done {
         let _ = done.send(answer);
     }

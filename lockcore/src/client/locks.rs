@@ -66,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) contention: Contention,
     /// Sessions of this client.
     pub(crate) sessions: Mutex<HashSet<SessionId>>,
+    /// Abandoned sessions that this client adopts, has adopted, or gives up.
+    pub(crate) adopting: Arc<Mutex<HashSet<SessionId>>>,
     rng: Mutex<StdRng>,
     /// The greatest token acknowledged.
     greatest: AtomicU64,
@@ -92,6 +94,7 @@ impl Locks {
             config,
             queues: Queues::default(),
             sessions: Mutex::default(),
+            adopting: Arc::default(),
             rng: Mutex::new(rng),
             greatest: AtomicU64::new(0),
             attempts: AtomicUsize::new(0),

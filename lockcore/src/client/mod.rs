@@ -21,6 +21,10 @@ mod pool;
 mod recovery;
 mod retry;
 mod session;
+#[cfg(not(lockcore_sim))]
+pub(crate) mod sim;
+#[cfg(lockcore_sim)]
+pub mod sim;
 mod step;
 mod task;
 #[cfg(test)]

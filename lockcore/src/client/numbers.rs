@@ -42,6 +42,13 @@ impl Numbers {
         true
     }
 
+    /// A broken client's number lives again.
+    #[cfg(lockcore_sim)]
+    pub(crate) fn revive(&mut self, number: u64) {
+        self.live.insert(number);
+        self.ranges = self.over().as_slice().len();
+    }
+
     /// How many ranges are over: at most one more than numbers live.
     pub(crate) fn ranges(&self) -> usize {
         self.ranges

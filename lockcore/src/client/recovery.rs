@@ -1,7 +1,8 @@
 //! Finishing or undoing the change of a holder that died: [`Recover`] and [`Recovery`].
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -12,6 +13,7 @@ use crate::client::keeper::Order;
 use crate::client::locks::Core;
 use crate::client::retry::until_answered;
 use crate::client::session::Handle;
+use crate::client::sim::{Rule, broken};
 use crate::client::step::went_back;
 use crate::{Adopt, Adoption, End, FencingToken, Intent, Life, Result, SessionId, SessionState};
 
@@ -42,7 +44,34 @@ pub struct Recovery {
     handle: Handle,
     state: SessionState,
     adoption: Adoption,
-    ended: bool,
+    /// Until the adoption is settled or given up, acknowledged.
+    adopting: Option<Adopting>,
+}
+
+/// One task of this process is at the session; the store takes all of them for one adopter.
+#[derive(Debug)]
+pub(crate) struct Adopting {
+    all: Arc<Mutex<HashSet<SessionId>>>,
+    pub(crate) session: SessionId,
+}
+
+impl Adopting {
+    /// `None` if another task is at it.
+    fn begin(core: &Core, session: SessionId) -> Option<Self> {
+        let all = Arc::clone(&core.adopting);
+        let first = locked(&all).insert(session);
+        first.then(|| Self { all, session })
+    }
+}
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        locked(&self.all).remove(&self.session);
+    }
+}
+
+fn locked(all: &Mutex<HashSet<SessionId>>) -> MutexGuard<'_, HashSet<SessionId>> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recovery {
@@ -109,7 +138,7 @@ impl Recovery {
         );
         let settled =
             until_answered(&self.core, || true, || backend.settle(session, number)).await?;
-        self.ended = true;
+        self.adopting = None;
         Ok(settled)
     }
 
@@ -125,26 +154,26 @@ impl Recovery {
     pub async fn give_up(mut self) -> Result<()> {
         let (done, given_up) = oneshot::channel();
         self.order_give_up(Some(done));
-        self.ended = true;
         // Without a keeper the session dies when it is due, and the adoption with it.
         given_up.await.unwrap_or(Ok(()))
     }
 
-    fn order_give_up(&self, done: Option<oneshot::Sender<Result<()>>>) {
-        let (session, seen) = (self.state.session, self.adoption.number - 1);
-        self.handle.order(Order::GiveUp {
-            session,
-            seen,
-            done,
-        });
+    /// Nothing, once it has ended.
+    fn order_give_up(&mut self, done: Option<oneshot::Sender<Result<()>>>) {
+        if let Some(adopting) = self.adopting.take() {
+            let seen = self.adoption.number - 1;
+            self.handle.order(Order::GiveUp {
+                adopting,
+                seen,
+                done,
+            });
+        }
     }
 }
 
 impl Drop for Recovery {
     fn drop(&mut self) {
-        if !self.ended {
-            self.order_give_up(None);
-        }
+        self.order_give_up(None);
     }
 }
 
@@ -158,13 +187,19 @@ impl fmt::Debug for Recovery {
     }
 }
 
-/// Those of the sessions that are abandoned and have no living adopter.
+/// Those of the sessions that are abandoned and have no living adopter, in this process or another.
 pub(crate) async fn adoptable(core: &Core, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
-    without_adopter(core, core.backend.end(sessions, End::IfDue).await?).await
+    let mut states = without_adopter(core, core.backend.end(sessions, End::IfDue).await?).await?;
+    let adopting = locked(&core.adopting);
+    states.retain(|state| !adopting.contains(&state.session));
+    Ok(states)
 }
 
 async fn without_adopter(core: &Core, mut states: Vec<SessionState>) -> Result<Vec<SessionState>> {
     states.retain(|state| state.life == Life::Abandoned);
+    if broken(Rule::FormerAdopterDead) {
+        return Ok(states);
+    }
     let adopters: Vec<SessionId> = states.iter().filter_map(|state| state.adopter).collect();
     if adopters.is_empty() {
         return Ok(states);
@@ -187,6 +222,9 @@ pub(crate) async fn adopt(
 ) -> std::result::Result<Vec<Recovery>, AcquireError> {
     let mut adopted = Vec::new();
     for state in without_adopter(core, states).await? {
+        let Some(adopting) = Adopting::begin(core, state.session) else {
+            continue;
+        };
         let floor = core.floor();
         let take = || {
             core.backend.adopt(
@@ -201,10 +239,9 @@ pub(crate) async fn adopt(
             Ok(Some(adoption)) => adoption,
             Err(error) => {
                 if !error.is_certainly_without_effect() {
-                    let (session, seen) = (state.session, state.adoption);
                     handle.order(Order::GiveUp {
-                        session,
-                        seen,
+                        adopting,
+                        seen: state.adoption,
                         done: None,
                     });
                 }
@@ -217,7 +254,7 @@ pub(crate) async fn adopt(
             handle: handle.clone(),
             state,
             adoption,
-            ended: false,
+            adopting: Some(adopting),
         };
         if !core.rose(token, floor) {
             return Err(went_back(core, token, floor).into());

@@ -11,6 +11,7 @@ use crate::client::deadline::Deadline;
 use crate::client::guard::LostReason;
 use crate::client::keeper::Order;
 use crate::client::numbers::Numbers;
+use crate::client::sim;
 use crate::{Grant, OwnerId, SessionId};
 
 /// What guards, attempts and the keeper share.
@@ -45,7 +46,7 @@ impl Session {
     pub(crate) fn grant(&self) -> Grant {
         Grant {
             session: self.id,
-            n: self.numbers().begin(),
+            n: sim::reused(self).unwrap_or_else(|| self.numbers().begin()),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::client::keeper::{Order, Release};
 use crate::client::locks::Core;
 use crate::client::retry::{may_pass, pause};
 use crate::client::session::Handle;
+use crate::client::sim::{Rule, broken, spent};
 use crate::{Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Operation, OwnerId};
 
 /// How a step ended. What is not granted holds nothing, or is being given back.
@@ -70,7 +71,10 @@ impl Asker<'_> {
                 }
                 // The number is over: a copy that is granted later holds nothing.
                 Ok(Acquired::Busy(busy)) => {
-                    self.end(grant.n, range, in_doubt);
+                    if !broken(Rule::BusySettlesNothing) {
+                        self.end(grant.n, range, in_doubt);
+                    }
+                    spent(Rule::GrantOverAfterRefusal, &self.handle.session, grant.n);
                     return Step::Busy(busy);
                 }
                 Ok(Acquired::Void) => {
@@ -82,7 +86,9 @@ impl Asker<'_> {
                     let again = may_pass(&error) && (in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());
                     if !again || now() >= patience || !go_on() || !self.handle.is_usable() {
-                        self.end(grant.n, range, in_doubt);
+                        if !broken(Rule::UnknownIsOver) {
+                            self.end(grant.n, range, in_doubt);
+                        }
                         return Step::Failed(error);
                     }
                     failures += 1;
@@ -105,8 +111,8 @@ impl Asker<'_> {
         self.handle.order(Order::Release(Release {
             claims: Arc::clone(self.claims),
             grants: vec![(n, range)],
-            in_doubt,
             with_intent: false,
+            in_doubt,
             by_close: false,
             done: None,
         }));

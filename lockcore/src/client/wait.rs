@@ -15,7 +15,8 @@ use crate::{Busy, Changed, Claim, LockKey};
 /// The fallback poll's first and longest pause.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// For each key, those of this process who wait for it, in order. Only the first of each looks at the store.
+/// For each key, those of this process who wait for it. Of those who stand in line only the first looks at the store;
+/// whoever may hold something that the first one needs stands before the line, and looks for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: AtomicUsize,
@@ -24,12 +25,34 @@ pub(crate) struct Queues {
 
 #[derive(Debug)]
 struct Queue {
-    places: VecDeque<Arc<Notify>>,
+    waiters: VecDeque<Arc<Waiter>>,
     refusal: Refusal,
 }
 
-/// The last refusal of the first in a queue, for all who wait in it.
+/// The last refusal of somebody who looked, for all who wait in the queue.
 pub(crate) type Refusal = Arc<Mutex<Busy>>;
+
+#[derive(Debug)]
+struct Waiter {
+    wake: Notify,
+    in_line: bool,
+}
+
+impl Queue {
+    /// Those who look at the store: whoever stands before the line, and the first in it if nobody does.
+    fn looking(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        let before_the_line = self
+            .waiters
+            .iter()
+            .take_while(|waiter| !waiter.in_line)
+            .count();
+        self.waiters.iter().take(before_the_line.max(1))
+    }
+
+    fn wake(&self) {
+        self.looking().for_each(|waiter| waiter.wake.notify_one());
+    }
+}
 
 impl Queues {
     fn keys(&self) -> MutexGuard<'_, BTreeMap<LockKey, Queue>> {
@@ -43,21 +66,16 @@ impl Queues {
             return;
         }
         let keys = self.keys();
-        let wake = |queue: &Queue| {
-            if let Some(first) = queue.places.front() {
-                first.notify_one();
-            }
-        };
         for key in claims.iter().map(Claim::key) {
-            keys.get(key).into_iter().for_each(wake);
+            keys.get(key).into_iter().for_each(Queue::wake);
             if key.is_path() {
                 key.ancestor_keys()
                     .filter_map(|above| keys.get(&above))
-                    .for_each(wake);
+                    .for_each(Queue::wake);
                 let behind = keys.range((Bound::Excluded(key), Bound::Unbounded));
                 behind
                     .take_while(|(below, _)| key.is_above(below))
-                    .for_each(|(_, queue)| wake(queue));
+                    .for_each(|(_, queue)| queue.wake());
             }
         }
     }
@@ -67,14 +85,18 @@ impl Queues {
 struct Place {
     core: Arc<Core>,
     key: LockKey,
-    wake: Arc<Notify>,
+    waiter: Arc<Waiter>,
 }
 
 impl Place {
-    fn is_first(&self) -> bool {
+    fn looks(&self) -> bool {
         let keys = self.core.queues.keys();
-        let first = keys.get(&self.key).and_then(|queue| queue.places.front());
-        first.is_some_and(|first| Arc::ptr_eq(first, &self.wake))
+        let queue = keys.get(&self.key);
+        queue.is_some_and(|queue| {
+            queue
+                .looking()
+                .any(|waiter| Arc::ptr_eq(waiter, &self.waiter))
+        })
     }
 }
 
@@ -83,11 +105,13 @@ impl Drop for Place {
         let mut keys = self.core.queues.keys();
         self.core.queues.waiting.fetch_sub(1, Ordering::AcqRel);
         if let Some(queue) = keys.get_mut(&self.key) {
-            queue.places.retain(|wake| !Arc::ptr_eq(wake, &self.wake));
-            match queue.places.front() {
-                // Whoever is first now may have become so just now; one look too many does no harm.
-                Some(first) => first.notify_one(),
-                None => drop(keys.remove(&self.key)),
+            queue
+                .waiters
+                .retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+            // Whoever is first now may have become so just now; one look too many does no harm.
+            queue.wake();
+            if queue.waiters.is_empty() {
+                keys.remove(&self.key);
             }
         }
     }
@@ -105,34 +129,42 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Waits after a refusal, behind those who wait already.
-    pub(crate) fn refused(core: &Arc<Core>, claim: &Claim, busy: Busy) -> Self {
+    /// Waits after a refusal. Only who holds nothing stands in line behind others: somebody in it might wait for what
+    /// another one behind it holds.
+    pub(crate) fn refused(core: &Arc<Core>, claim: &Claim, in_line: bool, busy: Busy) -> Self {
         let mut keys = core.queues.keys();
         let queue = keys.entry(claim.key().clone()).or_insert_with(|| Queue {
-            places: VecDeque::new(),
+            waiters: VecDeque::new(),
             refusal: Arc::new(Mutex::new(busy)),
         });
-        Self::join(core, claim, queue)
+        Self::join(core, claim, in_line, queue)
     }
 
-    /// Waits without having asked, if others of this process wait for the key already.
+    /// Waits in line without having asked, if others of this process wait for the key already.
     pub(crate) fn in_line(core: &Arc<Core>, claim: &Claim) -> Option<Self> {
         if core.queues.waiting.load(Ordering::Acquire) == 0 {
             return None;
         }
         let mut keys = core.queues.keys();
         keys.get_mut(claim.key())
-            .map(|queue| Self::join(core, claim, queue))
+            .map(|queue| Self::join(core, claim, true, queue))
     }
 
-    fn join(core: &Arc<Core>, claim: &Claim, queue: &mut Queue) -> Self {
-        let wake = Arc::new(Notify::new());
-        queue.places.push_back(Arc::clone(&wake));
+    fn join(core: &Arc<Core>, claim: &Claim, in_line: bool, queue: &mut Queue) -> Self {
+        let waiter = Arc::new(Waiter {
+            wake: Notify::new(),
+            in_line,
+        });
+        if in_line {
+            queue.waiters.push_back(Arc::clone(&waiter));
+        } else {
+            queue.waiters.push_front(Arc::clone(&waiter));
+        }
         core.queues.waiting.fetch_add(1, Ordering::AcqRel);
         let place = Place {
             core: Arc::clone(core),
             key: claim.key().clone(),
-            wake,
+            waiter,
         };
         let refusal = Arc::clone(&queue.refusal);
         Self {
@@ -145,11 +177,7 @@ impl Waiting {
         }
     }
 
-    pub(crate) fn is_for(&self, claim: &Claim) -> bool {
-        self.claim == *claim
-    }
-
-    /// The first in the queue was refused again.
+    /// Somebody who looks was refused again.
     pub(crate) fn refused_again(&self, busy: Busy) {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = busy;
     }
@@ -158,11 +186,15 @@ impl Waiting {
         Arc::clone(&self.refusal)
     }
 
+    pub(crate) fn is_for(&self, claim: &Claim) -> bool {
+        self.claim == *claim
+    }
+
     /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
     /// is not missed.
     pub(crate) async fn until_worth_asking(&mut self) {
-        while !self.place.is_first() {
-            self.place.wake.notified().await;
+        while !self.place.looks() {
+            self.place.waiter.wake.notified().await;
         }
         let core = Arc::clone(&self.place.core);
         if self.looked {
@@ -170,7 +202,7 @@ impl Waiting {
             let poll = core.backoff(self.polls, POLL.0, POLL.1);
             tokio::select! {
                 biased;
-                () = self.place.wake.notified() => self.polls = 0,
+                () = self.place.waiter.wake.notified() => self.polls = 0,
                 () = changed(&mut self.watch) => self.polls = 0,
                 () = tokio::time::sleep(poll) => {}
             }

@@ -1,0 +1,354 @@
+//! [`Faulty`]: a store as one client sees it over a bad network.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use lockcore::{
+    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
+    Grant, Info, Inspect, Label, LockBackend, Opened, Operation, Page, Record, Renewal, Renewed,
+    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// How bad the network is. Chances are from 0 to 1.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Weather {
+    /// A request or an answer usually takes up to this long.
+    pub delay: Duration,
+    /// The chance that one takes up to ten times as long.
+    pub slow: f64,
+    /// The chance that a request never arrives.
+    pub lost_request: f64,
+    /// The chance that an answer never arrives.
+    pub lost_answer: f64,
+    /// The chance that a request is executed once more, later.
+    pub repeated: f64,
+    /// How much later at most.
+    pub late: Duration,
+    /// The chance that the store cannot be reached, and the client knows.
+    pub unavailable: f64,
+}
+
+impl Weather {
+    /// Nothing goes wrong, and everything takes up to a millisecond.
+    pub const FAIR: Weather = Weather {
+        delay: Duration::from_millis(1),
+        slow: 0.0,
+        lost_request: 0.0,
+        lost_answer: 0.0,
+        repeated: 0.0,
+        late: Duration::ZERO,
+        unavailable: 0.0,
+    };
+}
+
+/// One client's way to the store.
+#[derive(Debug, Clone)]
+pub struct Link(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    rng: Xoshiro256PlusPlus,
+    weather: Weather,
+    cut: bool,
+    under_way: usize,
+}
+
+/// What becomes of one request.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    unavailable: bool,
+    /// When it arrives, if it does, and how many others are let by there.
+    arrives: Option<(Duration, u32)>,
+    /// How long its answer takes, if that arrives.
+    answer: Option<Duration>,
+    /// When it is executed once more.
+    again: Option<Duration>,
+}
+
+impl Link {
+    /// A way whose faults follow from the seed.
+    #[must_use]
+    pub fn new(seed: u64, weather: Weather) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            weather,
+            cut: false,
+            under_way: 0,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it is like this.
+    pub fn set(&self, weather: Weather) {
+        self.state().weather = weather;
+    }
+
+    /// Cuts the way, or mends it. While it is cut, requests and answers are lost.
+    pub fn cut(&self, cut: bool) {
+        self.state().cut = cut;
+    }
+
+    /// Requests that may yet be executed.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.state().under_way
+    }
+
+    fn fate(&self) -> Fate {
+        let state = &mut *self.state();
+        let (rng, weather) = (&mut state.rng, state.weather);
+        let mut delay = |slow| {
+            let longest = weather.delay * if slow { 10 } else { 1 };
+            // Whole milliseconds, so that many arrive at the same time.
+            let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+            Duration::from_millis(rng.random_range(0..=longest))
+        };
+        let (request, answer) = ([delay(false), delay(true)], [delay(false), delay(true)]);
+        let mut chance = |of: f64| rng.random::<f64>() < of;
+        let unavailable = chance(if state.cut { 0.3 } else { weather.unavailable });
+        let arrives = !chance(weather.lost_request) && !state.cut;
+        let answers = !chance(weather.lost_answer);
+        let arrival = request[usize::from(chance(weather.slow))];
+        let answer = answer[usize::from(chance(weather.slow))];
+        let again = chance(weather.repeated) && !state.cut;
+        let late = weather.late.mul_f64(rng.random());
+        Fate {
+            unavailable,
+            arrives: arrives.then_some((arrival, rng.random_range(0..4))),
+            answer: answers.then_some(answer),
+            again: again.then_some(arrival + late),
+        }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.state().cut
+    }
+
+    /// Sends something of its own accord: whatever becomes of the client, it stays under way.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what is under way belongs to no client any more"
+    )]
+    fn send(&self, request: impl Future<Output = ()> + Send + 'static) {
+        let sent = Sent::new(self);
+        drop(tokio::spawn(async move {
+            let _sent = sent;
+            request.await;
+        }));
+    }
+}
+
+/// Counts a request while it may be executed.
+struct Sent(Link);
+
+impl Sent {
+    fn new(link: &Link) -> Self {
+        link.state().under_way += 1;
+        Self(link.clone())
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.0.state().under_way -= 1;
+    }
+}
+
+/// A store behind a [`Link`]. A request goes its way by itself: dropping the call loses only the answer, and a copy may
+/// be executed long after the caller has given up.
+#[derive(Clone)]
+pub struct Faulty {
+    store: Arc<dyn LockBackend>,
+    link: Link,
+    timeout: Duration,
+}
+
+impl std::fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faulty")
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Faulty {
+    /// The store behind the link; a client waits so long for an answer.
+    #[must_use]
+    pub fn new(store: Arc<dyn LockBackend>, link: Link, timeout: Duration) -> Self {
+        Self {
+            store,
+            link,
+            timeout,
+        }
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        execute: impl Fn(Arc<dyn LockBackend>) -> BoxFuture<'static, Result<T>> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let name = self.store.info().name;
+        let fate = self.link.fate();
+        if fate.unavailable {
+            sleep(Duration::from_millis(1)).await;
+            let what = "the simulated network refuses the connection";
+            return Err(Error::new(ErrorKind::Unavailable, name, operation, what));
+        }
+        let (answer, answered) = oneshot::channel();
+        let execute = Arc::new(execute);
+        if let Some((delay, let_by)) = fate.arrives {
+            let (execute, store) = (Arc::clone(&execute), Arc::clone(&self.store));
+            let link = self.link.clone();
+            self.link.send(async move {
+                sleep(delay).await;
+                for _ in 0..let_by {
+                    tokio::task::yield_now().await;
+                }
+                let executed = execute(store).await;
+                if let Some(delay) = fate.answer {
+                    sleep(delay).await;
+                    if !link.is_cut() {
+                        // The caller may be gone.
+                        drop(answer.send(executed));
+                    }
+                }
+            });
+        }
+        if let Some(later) = fate.again {
+            let store = Arc::clone(&self.store);
+            self.link.send(async move {
+                sleep(later).await;
+                drop(execute(store).await);
+            });
+        }
+        let timeout = async {
+            sleep(self.timeout).await;
+            let what = "no answer from the simulated network";
+            Err(Error::new(ErrorKind::Indeterminate, name, operation, what))
+        };
+        tokio::pin!(timeout);
+        tokio::select! {
+            biased;
+            Ok(answer) = answered => answer,
+            error = &mut timeout => error,
+        }
+    }
+}
+
+/// A call with owned arguments, so that it can be executed by itself and more than once.
+macro_rules! call {
+    ($self:ident, $operation:ident, ($($owned:ident = $value:expr),*), $store:ident => $call:expr) => {{
+        $(let $owned = $value;)*
+        $self
+            .call(Operation::$operation, move |$store| {
+                $(let $owned = $owned.clone();)*
+                Box::pin(async move { $call.await })
+            })
+            .await
+    }};
+}
+
+#[async_trait]
+impl SessionStore for Faulty {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        call!(self, Open, (label = label.clone()), store => store.open(session, &label, ttl))
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        call!(self, Renew, (renewal = renewal.clone()), store => store.renew(session, &renewal))
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        call!(self, End, (sessions = sessions.to_vec()), store => store.end(&sessions, how))
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        call!(self, Adopt, (), store => store.adopt(session, seen, adopter, how))
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        call!(self, Settle, (), store => store.settle(session, adoption))
+    }
+}
+
+#[async_trait]
+impl ClaimStore for Faulty {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        call!(self, Acquire, (request = request.clone()), store => store.acquire(&request))
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        call!(self, Release, (claims = claims.to_vec()), store => store.release(grant, &claims))
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        call!(self, Confirm, (claims = claims.to_vec()), store => store.confirm(grant, &claims))
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        call!(self, Sweep, (), store => store.sweep(which, limit))
+    }
+}
+
+#[async_trait]
+impl Wakeups for Faulty {
+    /// A watch that was set up over a way that is cut meanwhile says nothing any more.
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        let claims = claims.to_vec();
+        let changed = call!(self, Watch, (claims = claims), store => store.watch(&claims))?;
+        let link = self.link.clone();
+        Ok(Box::pin(async move {
+            changed.await;
+            if link.is_cut() {
+                std::future::pending().await
+            }
+        }))
+    }
+}
+
+#[async_trait]
+impl Inspect for Faulty {
+    async fn records(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        let after = after.map(str::to_owned);
+        call!(self, Inspect, (filter = filter.clone(), after = after), store => {
+            store.records(&filter, after.as_deref(), limit)
+        })
+    }
+
+    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
+        let after = after.map(str::to_owned);
+        call!(self, Inspect, (after = after), store => store.sessions(after.as_deref(), limit))
+    }
+
+    async fn evict(&self, seen: &Record) -> Result<bool> {
+        call!(self, Inspect, (seen = seen.clone()), store => store.evict(&seen))
+    }
+}
+
+impl LockBackend for Faulty {
+    fn info(&self) -> Info {
+        self.store.info()
+    }
+}

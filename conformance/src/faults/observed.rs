@@ -1,0 +1,202 @@
+//! [`Observed`]: a store that writes down what it executes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::{
+    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Filter, Grant, Info,
+    Inspect, IntentChange, Label, Life, LockBackend, Opened, Page, Record, Renewal, Renewed,
+    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+};
+
+use crate::history::{Answer, Change, Recorder, Stored, What};
+
+/// A store, and the history into which goes what it executes.
+#[derive(Debug)]
+pub struct Observed<B> {
+    store: Arc<B>,
+    recorder: Recorder,
+}
+
+impl<B: LockBackend> Observed<B> {
+    /// Observes a store. Intents are expected to be numbers of attempts, as JSON.
+    #[must_use]
+    pub fn new(store: Arc<B>, recorder: Recorder) -> Self {
+        Self { store, recorder }
+    }
+
+    fn stored(&self, stored: Stored) {
+        self.recorder.record(0, What::Stored(stored));
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> SessionStore for Observed<B> {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        let answer = self.store.open(session, label, ttl).await?;
+        self.stored(Stored::Open {
+            session,
+            ttl: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
+            opened: answer == Opened::Opened,
+        });
+        Ok(answer)
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let answer = self.store.renew(session, renewal).await?;
+        let change = match &renewal.intent {
+            IntentChange::Keep => Change::Keep,
+            IntentChange::Put(put) => {
+                let attempt = serde_json::from_slice(put.intent.as_bytes());
+                Change::Put(attempt.unwrap_or(u64::MAX))
+            }
+            IntentChange::Drop => Change::Drop,
+        };
+        self.stored(Stored::Renew {
+            session,
+            seq: renewal.seq,
+            over: renewal.over.clone(),
+            change,
+            answer: match answer {
+                Renewed::Living => Answer::Living,
+                Renewed::Overtaken => Answer::Overtaken,
+                Renewed::Dead => Answer::Dead,
+            },
+        });
+        Ok(answer)
+    }
+
+    /// One after the other, so that each is written down when it ends.
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        let mut states = Vec::with_capacity(sessions.len());
+        for session in sessions {
+            let ended = self.store.end(std::slice::from_ref(session), how).await?;
+            for state in &ended {
+                self.stored(Stored::End {
+                    session: state.session,
+                    if_due: how == End::IfDue,
+                    discard: how == End::Discard,
+                    answer: match state.life {
+                        Life::Living => Answer::Living,
+                        Life::Abandoned => Answer::Abandoned,
+                        Life::Dead => Answer::Dead,
+                    },
+                });
+            }
+            states.extend(ended);
+        }
+        Ok(states)
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        let answer = self.store.adopt(session, seen, adopter, how).await?;
+        self.stored(Stored::Adopt {
+            session,
+            seen,
+            adopter,
+            give_up: how == Adopt::GiveUp,
+            number: answer.as_ref().map(|adoption| adoption.number),
+        });
+        Ok(answer)
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        let settled = self.store.settle(session, adoption).await?;
+        self.stored(Stored::Settle {
+            session,
+            adoption,
+            settled,
+        });
+        Ok(settled)
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> ClaimStore for Observed<B> {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let begun = (self.recorder.now(), self.recorder.len());
+        let acquired = self.store.acquire(request).await?;
+        let (mut met, mut token) = (Vec::new(), None);
+        let answer = match &acquired {
+            Acquired::Acquired(granted) => {
+                token = Some(granted.get());
+                Answer::Acquired
+            }
+            Acquired::Busy(busy) => {
+                let holders = busy.refused().iter().flat_map(|refused| &refused.holders);
+                met.extend(holders.filter_map(|holder| holder.grant));
+                met.sort_unstable();
+                met.dedup();
+                Answer::Busy
+            }
+            Acquired::Void => Answer::Void,
+        };
+        self.stored(Stored::Acquire {
+            grant: request.grant,
+            owner: request.owner,
+            claims: request.claims.clone(),
+            joined: request.joined,
+            begun,
+            answer,
+            token,
+            met,
+        });
+        Ok(acquired)
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        self.stored(Stored::Release {
+            grant,
+            claims: claims.to_vec(),
+        });
+        self.store.release(grant, claims).await
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        self.store.confirm(grant, claims).await
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        self.store.sweep(which, limit).await
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> Wakeups for Observed<B> {
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        self.store.watch(claims).await
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> Inspect for Observed<B> {
+    async fn records(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        self.store.records(filter, after, limit).await
+    }
+
+    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
+        self.store.sessions(after, limit).await
+    }
+
+    async fn evict(&self, seen: &Record) -> Result<bool> {
+        self.store.evict(seen).await
+    }
+}
+
+impl<B: LockBackend> LockBackend for Observed<B> {
+    fn info(&self) -> Info {
+        self.store.info()
+    }
+}

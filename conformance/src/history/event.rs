@@ -1,0 +1,398 @@
+//! [`Event`] and [`History`].
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead, Write};
+
+use lockcore::{Claim, FencingToken, Grant, LockKey, OwnerId, Ranges, SessionId};
+use serde::{Deserialize, Serialize};
+
+use super::text;
+
+/// Something that happened to, or in, one process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Event {
+    /// Nanoseconds on the clock that all processes of the history share.
+    pub at: u64,
+    /// Whose event it is; a process that was killed never comes back under its number. 0 is the store, and whoever
+    /// stands outside.
+    pub process: u32,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened. Attempts, owners and adoptions have numbers of their own, unique in the history.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum What {
+    /// A program asks for claims. Written before anything is sent.
+    Asked {
+        /// The attempt.
+        attempt: u64,
+        /// Who may re-enter; an attempt's own number, if it has no explicit owner.
+        owner: u64,
+        /// What is asked for, as the program says it.
+        #[serde(with = "text::claims")]
+        claims: Vec<Claim>,
+        /// It has an intent, whose payload is the attempt's number.
+        intent: bool,
+    },
+    /// A guard was handed out.
+    Granted {
+        /// The attempt.
+        attempt: u64,
+        /// Its session.
+        #[serde(with = "text")]
+        session: SessionId,
+        /// Its token.
+        #[serde(with = "text")]
+        token: FencingToken,
+        /// For how long the guard says that it is valid: nanoseconds, 0 if it is not.
+        left: u64,
+        /// For how long a guard is valid from when the last acknowledged renewal was sent, in nanoseconds.
+        validity: u64,
+    },
+    /// Nothing was granted.
+    Refused {
+        /// The attempt.
+        attempt: u64,
+        /// Why.
+        outcome: Outcome,
+    },
+    /// A program looked at its guard.
+    Looked {
+        /// The attempt that got the guard.
+        attempt: u64,
+        /// For how long the guard says that it is still valid: nanoseconds, 0 if it is not.
+        left: u64,
+    },
+    /// A program gives its guard back. Written before that is done.
+    GivingBack {
+        /// The attempt that got the guard.
+        attempt: u64,
+        /// In which way.
+        how: How,
+    },
+    /// An abandoned session was adopted.
+    Adopted {
+        /// The adoption.
+        adoption: u64,
+        /// Who was adopted.
+        #[serde(with = "text")]
+        session: SessionId,
+        /// The attempt that its intent names.
+        attempt: u64,
+        /// The token of the holder that died.
+        #[serde(with = "text")]
+        old_token: FencingToken,
+        /// The adopter's.
+        #[serde(with = "text")]
+        token: FencingToken,
+    },
+    /// The adopter still believes in its adoption.
+    Believed {
+        /// The adoption.
+        adoption: u64,
+    },
+    /// The adopter settles. Written before that is done.
+    Settling {
+        /// The adoption.
+        adoption: u64,
+    },
+    /// The adopter gives up, or has lost its session.
+    GivingUp {
+        /// The adoption.
+        adoption: u64,
+    },
+    /// A resource answered a read under a lock.
+    Read {
+        /// The resource.
+        #[serde(with = "text")]
+        resource: LockKey,
+        /// Whether it checks tokens.
+        fenced: bool,
+        /// Under which guard.
+        attempt: u64,
+        /// The value; `None` if the token was refused.
+        value: Option<u64>,
+    },
+    /// A resource answered a write under a lock, of one more than what was read.
+    Wrote {
+        /// The resource.
+        #[serde(with = "text")]
+        resource: LockKey,
+        /// Whether it checks tokens.
+        fenced: bool,
+        /// Under which guard.
+        attempt: u64,
+        /// The value that was read before.
+        read: u64,
+        /// Whether it was taken.
+        taken: bool,
+    },
+    /// The process is paused.
+    Paused,
+    /// The process goes on.
+    Resumed,
+    /// The process is killed.
+    Killed,
+    /// The store's clock steps. A step forward may end a lease before its guards expect it.
+    Stepped {
+        /// By so many nanoseconds.
+        by: i64,
+    },
+    /// The store's clock goes wrong by so little that the margin of a guard covers it.
+    Drifted {
+        /// By so many nanoseconds.
+        by: i64,
+    },
+    /// An operator revokes a session. Written before that is done.
+    Revoking {
+        /// Which.
+        #[serde(with = "text")]
+        session: SessionId,
+    },
+    /// An operator throws an intent away. Written before that is done.
+    Discarding {
+        /// Whose.
+        #[serde(with = "text")]
+        session: SessionId,
+    },
+    /// Faults are over.
+    Calm,
+    /// Long after, an attempt has no answer.
+    Stuck {
+        /// The attempt.
+        attempt: u64,
+    },
+    /// Long after, a holder counts although no guard is left.
+    Left {
+        /// On which key.
+        #[serde(with = "text")]
+        key: LockKey,
+        /// Under which grant.
+        #[serde(with = "text")]
+        grant: Grant,
+    },
+    /// Long after, a key cannot be had.
+    NotToBeHad {
+        /// Which.
+        #[serde(with = "text")]
+        key: LockKey,
+    },
+    /// A client was shut down.
+    ShutDown {
+        /// Everything was released and closed in time.
+        done: bool,
+    },
+    /// The store executed a request.
+    Stored(Stored),
+}
+
+/// Why nothing was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Somebody is in the way.
+    Busy,
+    /// Abandoned work is in the way.
+    Abandoned,
+    /// The session was lost.
+    Lost,
+    /// Only the owner itself is in the way.
+    WouldDeadlock,
+    /// The store failed.
+    Failed,
+    /// The program did not wait for the answer.
+    Cancelled,
+}
+
+/// How a guard is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum How {
+    /// By its release, which says that the change is finished.
+    Released,
+    /// By dropping it, which leaves an intent.
+    Dropped,
+}
+
+/// A request that the store has executed, in the store's own order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Stored {
+    /// A session was opened, or not.
+    Open {
+        /// Which.
+        #[serde(with = "text")]
+        session: SessionId,
+        /// Its time to live, in nanoseconds.
+        ttl: u64,
+        /// Whether it was opened.
+        opened: bool,
+    },
+    /// A session was renewed, or not.
+    Renew {
+        /// Which.
+        #[serde(with = "text")]
+        session: SessionId,
+        /// The number of the send.
+        seq: u64,
+        /// The numbers that are over.
+        #[serde(with = "text")]
+        over: Ranges,
+        /// What becomes of its intent.
+        change: Change,
+        /// What the store answered: living, overtaken or dead.
+        answer: Answer,
+    },
+    /// A session was ended, or asked about.
+    End {
+        /// Which.
+        #[serde(with = "text")]
+        session: SessionId,
+        /// Only if it was due.
+        if_due: bool,
+        /// Its intent was discarded.
+        discard: bool,
+        /// What the session is now: living, abandoned or dead.
+        answer: Answer,
+    },
+    /// Claims were asked for.
+    Acquire {
+        /// Under which grant.
+        #[serde(with = "text")]
+        grant: Grant,
+        /// By whom.
+        #[serde(with = "text")]
+        owner: OwnerId,
+        /// What.
+        #[serde(with = "text::claims")]
+        claims: Vec<Claim>,
+        /// The guard has other steps.
+        joined: bool,
+        /// When the store began with it, and how many events the history had then.
+        begun: (u64, usize),
+        /// Acquired, busy or void.
+        answer: Answer,
+        /// The token.
+        token: Option<u64>,
+        /// The holders that a refusal names.
+        #[serde(with = "text::list")]
+        met: Vec<Grant>,
+    },
+    /// A grant is released. Written before that is done.
+    Release {
+        /// Which.
+        #[serde(with = "text")]
+        grant: Grant,
+        /// On the keys of these.
+        #[serde(with = "text::claims")]
+        claims: Vec<Claim>,
+    },
+    /// An abandoned session was adopted, or an adoption was given up.
+    Adopt {
+        /// Who is adopted.
+        #[serde(with = "text")]
+        session: SessionId,
+        /// The adoption number that the adopter has seen.
+        seen: u64,
+        /// By whom.
+        #[serde(with = "text")]
+        adopter: SessionId,
+        /// It is given up.
+        give_up: bool,
+        /// The number of the adoption.
+        number: Option<u64>,
+    },
+    /// An adopted session was settled, or not.
+    Settle {
+        /// Which.
+        #[serde(with = "text")]
+        session: SessionId,
+        /// By which adoption.
+        adoption: u64,
+        /// Whether.
+        settled: bool,
+    },
+}
+
+/// What a renewal does to an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// Nothing.
+    Keep,
+    /// Puts the one of this attempt.
+    Put(u64),
+    /// Drops it.
+    Drop,
+}
+
+/// What a store answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Answer {
+    /// The session lives.
+    Living,
+    /// The session is dead and has left an intent.
+    Abandoned,
+    /// The session is dead.
+    Dead,
+    /// A later renewal was there before.
+    Overtaken,
+    /// Everything is held.
+    Acquired,
+    /// Somebody is in the way.
+    Busy,
+    /// The session is dead or the number is over.
+    Void,
+}
+
+/// Events in the order in which they happened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct History {
+    /// The events.
+    pub events: Vec<Event>,
+}
+
+impl History {
+    /// A number that is the same for the same events in the same order.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.events.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Writes one JSON object for each event, each on a line of its own.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the lines from being written.
+    pub fn write_lines(&self, mut to: impl Write) -> io::Result<()> {
+        for event in &self.events {
+            serde_json::to_writer(&mut to, event)?;
+            to.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Adds events that were written as lines, and puts all of them into the order of their time. Of one file, events
+    /// of the same time stay in their order.
+    ///
+    /// # Errors
+    ///
+    /// Lines that cannot be read, or are no events.
+    pub fn read_lines(&mut self, from: impl BufRead) -> io::Result<()> {
+        for line in from.lines() {
+            self.events.push(serde_json::from_str(&line?)?);
+        }
+        self.events.sort_by_key(|event| event.at);
+        Ok(())
+    }
+}

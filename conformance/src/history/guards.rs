@@ -1,0 +1,235 @@
+//! Guards as intervals: from when each was handed out until when it last said that it would be valid.
+
+use std::collections::BTreeMap;
+
+use lockcore::SessionId;
+
+use super::check::{Findings, Violation};
+use super::event::{How, What};
+use super::index::{Cast, Keys, Pos};
+use super::{History, Law};
+
+/// What was asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) at: Pos,
+    pub(super) process: u32,
+    pub(super) owner: u64,
+    pub(super) casts: Vec<Cast>,
+    pub(super) intent: bool,
+}
+
+/// A guard that was handed out.
+#[derive(Debug)]
+pub(super) struct Guard {
+    pub(super) attempt: u64,
+    pub(super) process: u32,
+    pub(super) session: SessionId,
+    pub(super) token: u64,
+    pub(super) start: Pos,
+    /// It said to be valid from the start to here; nothing, if that is not after the start.
+    pub(super) end: Pos,
+    /// When its program said that its change is finished.
+    pub(super) released: Option<Pos>,
+    /// The deadline that it named last, and how long before that the renewal was sent which that counts from.
+    deadline: u64,
+    validity: u64,
+    /// It said that it is not valid, was given back, or its process was killed.
+    over: bool,
+    not_valid: bool,
+}
+
+/// The attempts of a history, and the guards in the order in which they were handed out.
+#[derive(Debug, Default)]
+pub(super) struct Guards {
+    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) guards: Vec<Guard>,
+    pub(super) by_attempt: BTreeMap<u64, usize>,
+    /// When each session was to be revoked.
+    revoked: BTreeMap<SessionId, Pos>,
+    /// Steps of the store's clock forward.
+    steps: Vec<Pos>,
+    resumed: BTreeMap<u32, Pos>,
+    paused: BTreeMap<u32, Pos>,
+}
+
+impl Guards {
+    pub(super) fn of(history: &History, keys: &mut Keys, findings: &mut Findings) -> Self {
+        let mut guards = Self::default();
+        for (number, event) in history.events.iter().enumerate() {
+            let at = Pos {
+                at: event.at,
+                number: number + 1,
+            };
+            guards.event(at, event.process, &event.what, keys, findings);
+        }
+        guards.cut();
+        guards
+    }
+
+    pub(super) fn of_attempt(&self, attempt: u64) -> Option<&Guard> {
+        self.by_attempt.get(&attempt).map(|at| &self.guards[*at])
+    }
+
+    fn event(
+        &mut self,
+        at: Pos,
+        process: u32,
+        what: &What,
+        keys: &mut Keys,
+        findings: &mut Findings,
+    ) {
+        match what {
+            What::Asked {
+                attempt,
+                owner,
+                claims,
+                intent,
+            } => {
+                let asked = Asked {
+                    at,
+                    process,
+                    owner: *owner,
+                    casts: keys.casts(claims),
+                    intent: *intent,
+                };
+                self.asked.insert(*attempt, asked);
+            }
+            What::Granted {
+                attempt,
+                session,
+                token,
+                left,
+                validity,
+            } => {
+                let broken = self.broken_for(*session, at.at.saturating_sub(*validity));
+                if *left == 0 && !broken && !self.paused_since_asked(*attempt) {
+                    findings.add(Violation::new(
+                        Law::HandedOutValid,
+                        at,
+                        format!(
+                            "the guard of attempt {attempt} was not valid when it was handed out"
+                        ),
+                    ));
+                }
+                self.by_attempt.insert(*attempt, self.guards.len());
+                self.guards.push(Guard {
+                    attempt: *attempt,
+                    process,
+                    session: *session,
+                    token: token.get(),
+                    start: at,
+                    end: Pos::instant(at.at + left),
+                    released: None,
+                    deadline: at.at + left,
+                    validity: *validity,
+                    over: *left == 0,
+                    not_valid: *left == 0,
+                });
+            }
+            What::Looked { attempt, left } => self.looked(at, *attempt, *left, findings),
+            What::GivingBack { attempt, how } => {
+                let intent = self.asked.get(attempt).is_some_and(|asked| asked.intent);
+                let Some(guard) = self.guard(*attempt) else {
+                    return;
+                };
+                guard.over(at);
+                if *how == How::Released {
+                    guard.released = Some(at);
+                } else if intent {
+                    // Its session is closed, and with it go those that have re-entered it.
+                    let session = guard.session;
+                    let others = self
+                        .guards
+                        .iter_mut()
+                        .filter(|guard| guard.session == session);
+                    for other in others {
+                        other.over(at);
+                        other.not_valid = true;
+                    }
+                }
+            }
+            What::Killed => {
+                for guard in &mut self.guards {
+                    if guard.process == process {
+                        guard.over(at);
+                    }
+                }
+            }
+            What::Paused => drop(self.paused.insert(process, at)),
+            What::Resumed => drop(self.resumed.insert(process, at)),
+            What::Revoking { session } => drop(self.revoked.entry(*session).or_insert(at)),
+            What::Stepped { by } if *by > 0 => self.steps.push(at),
+            _ => {}
+        }
+    }
+
+    fn guard(&mut self, attempt: u64) -> Option<&mut Guard> {
+        self.by_attempt
+            .get(&attempt)
+            .map(|at| &mut self.guards[*at])
+    }
+
+    /// Whether something since then may have ended the session before its guards expect it.
+    fn broken_for(&self, session: SessionId, since: u64) -> bool {
+        let stepped = self.steps.last().is_some_and(|step| step.at >= since);
+        stepped || self.revoked.contains_key(&session)
+    }
+
+    /// A process that was paused between the look at the deadline and its program does not lie.
+    fn paused_since_asked(&self, attempt: u64) -> bool {
+        let Some(asked) = self.asked.get(&attempt) else {
+            return false;
+        };
+        let after = |at: Option<&Pos>| at.is_some_and(|at| *at > asked.at);
+        after(self.paused.get(&asked.process)) || after(self.resumed.get(&asked.process))
+    }
+
+    fn looked(&mut self, at: Pos, attempt: u64, left: u64, findings: &mut Findings) {
+        let Some(guard) = self.guard(attempt) else {
+            return;
+        };
+        if left == 0 {
+            guard.over(at);
+            guard.not_valid = true;
+        } else if guard.not_valid {
+            findings.add(Violation::new(
+                Law::ValidOnce,
+                at,
+                format!("the guard of attempt {attempt} said that it is not valid, and now is"),
+            ));
+        } else if !guard.over {
+            guard.deadline = guard.deadline.max(at.at + left);
+            guard.end = Pos::instant(guard.deadline);
+        }
+    }
+
+    /// The first revocation or step forward that may have ended a session which believes to live at `start`.
+    pub(super) fn broken_since(&self, start: Pos) -> Option<Pos> {
+        let validity = self.guards.iter().map(|guard| guard.validity).max();
+        let since = start.at.saturating_sub(validity.unwrap_or(start.at));
+        let all = self.steps.iter().chain(self.revoked.values());
+        all.filter(|broken| broken.at >= since).min().copied()
+    }
+
+    /// Whoever revokes a session, or sets the store's clock forward, says so: from then on, and until the next
+    /// renewal is acknowledged, a guard believes what is not so.
+    fn cut(&mut self) {
+        for guard in &mut self.guards {
+            let sent = guard.deadline.saturating_sub(guard.validity);
+            let first = self.steps.partition_point(|step| step.at < sent);
+            let step = self.steps.get(first);
+            let revoked = self.revoked.get(&guard.session);
+            for cut in step.into_iter().chain(revoked) {
+                guard.end = guard.end.min(*cut);
+            }
+        }
+    }
+}
+
+impl Guard {
+    fn over(&mut self, at: Pos) {
+        self.end = self.end.min(at);
+        self.over = true;
+    }
+}

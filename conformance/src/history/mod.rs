@@ -1,0 +1,24 @@
+//! What happened in a run, and whether it kept the laws.
+//!
+//! A [`History`] is a list of [`Event`]s on one clock: from a simulation, or from real processes of one machine that
+//! each write JSON lines. [`check`] looks at it without searching: fencing tokens give the order that a
+//! linearizability checker would have to guess, so that everything is sorting and sweeping, O(n log n).
+
+mod check;
+mod conflicts;
+mod event;
+mod guards;
+mod index;
+mod law;
+mod recorder;
+mod recoveries;
+mod resources;
+mod store;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use check::{Report, Violation, check};
+pub use event::{Answer, Change, Event, History, How, Outcome, Stored, What};
+pub use law::Law;
+pub use recorder::Recorder;

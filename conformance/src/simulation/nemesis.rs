@@ -1,0 +1,149 @@
+//! Everything that goes wrong from outside: pauses, kills, cuts, clocks and operators.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{End, Inspect, Life, SessionStore};
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::IndexedRandom;
+use tokio::time::{Instant, sleep};
+
+use super::client::{Client, NEMESIS, kill};
+use super::plan::up_to;
+use super::world::World;
+use crate::history::What;
+
+/// Does its worst for as long as the plan says.
+pub(super) async fn rage(world: &Arc<World>) {
+    let until = Instant::now() + world.plan.length;
+    let rng = |part| world.plan.chance(NEMESIS + part);
+    tokio::join!(
+        biased;
+        pauses(world, rng(1), until),
+        kills(world, rng(2), until),
+        cuts(world, rng(3), until),
+        drift(world, rng(4), until),
+        steps(world, rng(5), until),
+        operators(world, rng(6), until),
+    );
+    tokio::time::sleep_until(until).await;
+}
+
+/// Sleeps up to so long. Whether there is time left.
+async fn rest(rng: &mut Xoshiro256PlusPlus, longest: Duration, until: Instant) -> bool {
+    sleep(up_to(rng, longest)).await;
+    Instant::now() < until
+}
+
+fn any(world: &World, rng: &mut Xoshiro256PlusPlus) -> Option<(usize, Arc<Client>)> {
+    let slots = world.slots();
+    let slot = rng.random_range(0..slots.len());
+    let client = slots[slot].clone()?;
+    (!client.gate.is_gone()).then_some((slot, client))
+}
+
+async fn pauses(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    let ttl = world.plan.ttl;
+    while world.plan.pauses && rest(&mut rng, ttl * 2, until).await {
+        let Some((_, client)) = any(world, &mut rng) else {
+            continue;
+        };
+        world.record(client.process, What::Paused);
+        client.gate.close();
+        let longest = if rng.random() { ttl * 3 } else { ttl / 2 };
+        sleep(up_to(&mut rng, longest)).await;
+        if !client.gate.is_gone() {
+            world.record(client.process, What::Resumed);
+        }
+        client.gate.open();
+    }
+}
+
+/// Kills a client, and starts another in its place after a while.
+async fn kills(world: &Arc<World>, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    while world.plan.kills && rest(&mut rng, world.plan.ttl * 3, until).await {
+        if let Some((_, client)) = any(world, &mut rng)
+            && rng.random_bool(0.7)
+        {
+            kill(world, client.process, &client.gate);
+        }
+        sleep(up_to(&mut rng, world.plan.ttl)).await;
+        let gone = |client: &Option<Arc<Client>>| {
+            client.as_ref().is_none_or(|client| client.gate.is_gone())
+        };
+        let slot = world.slots().iter().position(gone);
+        if let Some(slot) = slot {
+            Client::start(world, slot);
+        }
+    }
+}
+
+async fn cuts(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    while world.plan.cuts && rest(&mut rng, world.plan.ttl * 2, until).await {
+        let Some((_, client)) = any(world, &mut rng) else {
+            continue;
+        };
+        client.link.cut(true);
+        sleep(up_to(&mut rng, world.plan.ttl * 2)).await;
+        client.link.cut(false);
+    }
+}
+
+/// The store's clock runs up to 2.5 % wrong, in one direction at a time.
+async fn drift(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    const EACH: Duration = Duration::from_millis(400);
+    while world.plan.drift && Instant::now() < until {
+        let (forward, longest) = (rng.random(), Duration::from_millis(10));
+        for _ in 0..rng.random_range(1..20) {
+            sleep(EACH).await;
+            let by = up_to(&mut rng, longest);
+            move_clock(world, by, forward, |by| What::Drifted { by });
+        }
+    }
+}
+
+async fn steps(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    while world.plan.steps && rest(&mut rng, world.plan.ttl * 4, until).await {
+        let by = up_to(&mut rng, world.plan.ttl * 2);
+        move_clock(world, by, rng.random(), |by| What::Stepped { by });
+    }
+}
+
+fn move_clock(world: &World, by: Duration, forward: bool, what: impl Fn(i64) -> What) {
+    let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+    world.record(0, what(if forward { nanos } else { -nanos }));
+    if forward {
+        world.store.advance(by);
+    } else {
+        world.store.retreat(by);
+    }
+}
+
+/// Operators see the store as it is.
+async fn operators(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    while world.plan.operators && rest(&mut rng, world.plan.ttl * 2, until).await {
+        let Ok(sessions) = world.observed.sessions(None, 1_000).await else {
+            continue;
+        };
+        let (life, how) = match rng.random_bool(0.7) {
+            true => (Life::Living, End::Revoke),
+            false => (Life::Abandoned, End::Discard),
+        };
+        let of_that_life: Vec<_> = sessions
+            .items
+            .iter()
+            .filter(|state| state.life == life)
+            .map(|state| state.session)
+            .collect();
+        let Some(session) = of_that_life.choose(&mut rng).copied() else {
+            continue;
+        };
+        let what = match how {
+            End::Revoke => What::Revoking { session },
+            _ => What::Discarding { session },
+        };
+        world.record(0, what);
+        drop(world.observed.end(&[session], how).await);
+    }
+}

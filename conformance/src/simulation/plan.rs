@@ -1,0 +1,121 @@
+//! [`Plan`]: what the seed decides first.
+
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use crate::faults::Weather;
+
+/// The size of a run, and what may go wrong in it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// The store takes any step in one action; or one record at a time.
+    pub atomic: bool,
+    /// Keys of one step.
+    pub keys_per_step: usize,
+    /// Clients at a time.
+    pub clients: usize,
+    /// Programs of each client.
+    pub programs: usize,
+    /// Time to live of a session.
+    pub ttl: Duration,
+    /// How long faults go on.
+    pub length: Duration,
+    /// The network.
+    pub weather: Weather,
+    /// How long a client waits for an answer.
+    pub timeout: Duration,
+    /// For how long a client sends a request of unknown outcome again.
+    pub patience: Duration,
+    /// Clients are paused.
+    pub pauses: bool,
+    /// Clients are killed.
+    pub kills: bool,
+    /// The way of a client to the store is cut.
+    pub cuts: bool,
+    /// The store's clock runs wrong by what the margin covers.
+    pub drift: bool,
+    /// The store's clock steps.
+    pub steps: bool,
+    /// Operators revoke and discard.
+    pub operators: bool,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    ///
+    /// # Panics
+    ///
+    /// Never: every list that is chosen from has something in it.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut rng = chance(seed, 0);
+        let mut often = || rng.random_bool(0.5);
+        let (pauses, kills, cuts, drift) = (often(), often(), often(), often());
+        let (steps, operators) = (rng.random_bool(0.2), rng.random_bool(0.3));
+        let ttl = *[1_000, 2_000, 3_000]
+            .choose(&mut rng)
+            .expect("there are some");
+        let ttl = Duration::from_millis(ttl);
+        let late = ttl * *[0, 1, 3, 10].choose(&mut rng).expect("there are some");
+        let bad = *[0.0, 0.02, 0.1, 0.25]
+            .choose(&mut rng)
+            .expect("there are some");
+        let weather = Weather {
+            delay: Duration::from_millis(*[2, 10, 40].choose(&mut rng).expect("there are some")),
+            slow: rng.random_range(0.0..0.1),
+            lost_request: bad * rng.random::<f64>(),
+            lost_answer: bad * rng.random::<f64>(),
+            repeated: bad * rng.random::<f64>(),
+            late,
+            unavailable: bad * rng.random_range(0.0..0.3),
+        };
+        Self {
+            seed,
+            atomic: rng.random(),
+            keys_per_step: *[1, 1, 2, 3, 100].choose(&mut rng).expect("there are some"),
+            clients: rng.random_range(2..=5),
+            programs: rng.random_range(1..=3),
+            ttl,
+            length: Duration::from_millis(rng.random_range(4_000..12_000)),
+            weather,
+            timeout: Duration::from_millis(rng.random_range(100..500)),
+            patience: Duration::from_millis(rng.random_range(300..3_000)),
+            pauses,
+            kills,
+            cuts,
+            drift,
+            steps,
+            operators,
+        }
+    }
+
+    /// From when a renewal is sent to the deadline that it gives.
+    pub(super) fn validity(&self) -> Duration {
+        self.ttl - (self.ttl / 100).max(lockcore::limits::MIN_MARGIN)
+    }
+
+    /// The chance of one part of the run, independent of that of the others.
+    pub(super) fn chance(&self, part: u64) -> Xoshiro256PlusPlus {
+        chance(self.seed, part)
+    }
+}
+
+fn chance(seed: u64, part: u64) -> Xoshiro256PlusPlus {
+    // Parts are small numbers, and seeds may be neighbours: both are spread.
+    let spread = seed
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(part.wrapping_mul(0xd1b5_4a32_d192_ed03));
+    Xoshiro256PlusPlus::seed_from_u64(spread)
+}
+
+/// A random duration up to this, in whole milliseconds.
+pub(super) fn up_to(rng: &mut impl rand::Rng, longest: Duration) -> Duration {
+    let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(rng.random_range(0..=longest))
+}

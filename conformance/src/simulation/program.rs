@@ -1,0 +1,281 @@
+//! What a program does: it asks for one thing after the other, in every way there is.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lockcore::{
+    AcquireError, Acquisition, Attempt, Claim, Guard, Intent, LockKey, LockPath, Owner, Want,
+};
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::{IndexedRandom, SliceRandom};
+use tokio::time::{sleep, timeout};
+
+use super::client::Client;
+use super::plan::up_to;
+use super::world::{FLAT, PATHS, World};
+use super::{recovery, work};
+use crate::history::{Outcome, What};
+
+pub(super) async fn run(world: &Arc<World>, client: &Client, mut rng: Xoshiro256PlusPlus) {
+    while !world.is_stopped() {
+        sleep(up_to(&mut rng, Duration::from_millis(150))).await;
+        if rng.random_bool(0.06) {
+            recovery::by_hand(world, client, &mut rng, false).await;
+        } else {
+            let request = Request::any(world, client, &mut rng);
+            if let Some(got) = ask(world, client, request).await {
+                work::hold(world, client, &mut rng, got, true).await;
+            }
+        }
+    }
+}
+
+/// A guard, and what it is for.
+pub(super) struct Got {
+    pub(super) attempt: u64,
+    pub(super) owner: u64,
+    pub(super) claims: Vec<Claim>,
+    pub(super) guard: Guard,
+    /// Nobody else works under the same owner.
+    pub(super) alone: bool,
+}
+
+/// Something to ask for.
+pub(super) struct Request {
+    claims: Vec<Claim>,
+    /// An explicit owner, and its number.
+    owner: Option<(u64, Owner)>,
+    intent: bool,
+    wait: Wait,
+    /// When the program loses patience, whatever it was promised.
+    cancel: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    No,
+    For(Duration),
+    ForEver,
+}
+
+impl Request {
+    fn any(world: &World, client: &Client, rng: &mut Xoshiro256PlusPlus) -> Self {
+        let claims = claims(rng);
+        let reenters = claims[0].want().reenters();
+        let owner = (reenters && rng.random_bool(0.2)).then(|| client.owner(world));
+        let intent = owner.is_none() && rng.random_bool(0.3);
+        let wait = match rng.random_range(0..10) {
+            0..=2 => Wait::No,
+            3..=5 => Wait::For(up_to(rng, world.plan.ttl * 2)),
+            _ => Wait::ForEver,
+        };
+        let cancel = rng
+            .random_bool(0.15)
+            .then(|| up_to(rng, Duration::from_millis(500)));
+        Self {
+            claims,
+            owner,
+            intent,
+            wait,
+            cancel,
+        }
+    }
+
+    /// Of a program that already holds something: it does not wait for ever.
+    pub(super) fn inside(rng: &mut Xoshiro256PlusPlus, held: &Got) -> Self {
+        let of_tree = held.claims[0].want().is_path();
+        let claims = if of_tree {
+            tree_claims(rng, 2)
+        } else {
+            flat_claims(rng, Want::Upsert, 2)
+        };
+        let wait = match rng.random() {
+            true => Wait::No,
+            false => Wait::For(up_to(rng, Duration::from_millis(300))),
+        };
+        Self {
+            claims,
+            owner: Some((held.owner, held.guard.owner())),
+            intent: false,
+            wait,
+            cancel: None,
+        }
+    }
+
+    /// Of whoever looks whether a key can be had at all.
+    pub(super) fn probe(claim: Claim, wait: Duration) -> Self {
+        Self {
+            claims: vec![claim],
+            owner: None,
+            intent: false,
+            wait: Wait::For(wait),
+            cancel: None,
+        }
+    }
+}
+
+fn claims(rng: &mut Xoshiro256PlusPlus) -> Vec<Claim> {
+    match rng.random_range(0..10) {
+        0 => flat_claims(rng, Want::Create, 1),
+        1 | 2 => {
+            let limit = NonZeroU32::new(rng.random_range(0..4));
+            flat_claims(rng, Want::Share { limit }, 1)
+        }
+        3..=5 => flat_claims(rng, Want::Upsert, FLAT.len()),
+        _ => tree_claims(rng, 3),
+    }
+}
+
+fn flat_claims(rng: &mut Xoshiro256PlusPlus, want: Want, most: usize) -> Vec<Claim> {
+    let mut keys = FLAT;
+    keys.shuffle(rng);
+    let count = rng.random_range(1..=most);
+    keys[..count]
+        .iter()
+        .map(|key| {
+            let key = LockKey::flat(key).expect("a flat key");
+            Claim::new(key, want).expect("a flat claim")
+        })
+        .collect()
+}
+
+fn tree_claims(rng: &mut Xoshiro256PlusPlus, most: usize) -> Vec<Claim> {
+    let count = rng.random_range(1..=most);
+    (0..count)
+        .map(|_| {
+            let path = PATHS.choose(rng).expect("there are some");
+            let path = LockPath::parse(path).expect("a path");
+            match rng.random_bool(0.6) {
+                true => Claim::write(path),
+                false => Claim::read(path),
+            }
+        })
+        .collect()
+}
+
+/// Asks, and writes down what came of it.
+pub(super) async fn ask(world: &World, client: &Client, request: Request) -> Option<Got> {
+    let attempt = world.number();
+    let owner = request.owner.as_ref().map_or(attempt, |(owner, _)| *owner);
+    let claims = request.claims.clone();
+    let alone = request.owner.is_none();
+    world.record(
+        client.process,
+        What::Asked {
+            attempt,
+            owner,
+            claims: claims.clone(),
+            intent: request.intent,
+        },
+    );
+    let answer = match request.cancel {
+        None => sent(client, attempt, &request)
+            .await
+            .map_err(|error| outcome(&error)),
+        Some(limit) => match timeout(limit, sent(client, attempt, &request)).await {
+            Ok(answer) => answer.map_err(|error| outcome(&error)),
+            Err(_) => Err(Outcome::Cancelled),
+        },
+    };
+    match answer {
+        Ok(guard) => {
+            world.record(
+                client.process,
+                What::Granted {
+                    attempt,
+                    session: guard.session(),
+                    token: guard.token(),
+                    left: nanos(guard.remaining()),
+                    validity: nanos(world.plan.validity()),
+                },
+            );
+            Some(Got {
+                attempt,
+                owner,
+                claims,
+                guard,
+                alone,
+            })
+        }
+        Err(outcome) => {
+            if outcome == Outcome::Lost {
+                client.forget_owner(Some(owner));
+            }
+            world.record(client.process, What::Refused { attempt, outcome });
+            None
+        }
+    }
+}
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn outcome(error: &AcquireError) -> Outcome {
+    match error {
+        AcquireError::Busy(_) => Outcome::Busy,
+        AcquireError::Abandoned(_) => Outcome::Abandoned,
+        AcquireError::Lost => Outcome::Lost,
+        AcquireError::WouldDeadlock(_) => Outcome::WouldDeadlock,
+        _ => Outcome::Failed,
+    }
+}
+
+/// The acquisition by its scheme.
+fn sent<'a>(
+    client: &Client,
+    attempt: u64,
+    request: &'a Request,
+) -> BoxFuture<'a, Result<Guard, AcquireError>> {
+    let (locks, claims) = (&client.locks, &request.claims);
+    let names = || claims.iter().map(|claim| claim.key().as_str());
+    let first = claims[0].key().as_str();
+    match claims[0].want() {
+        Want::Create => finish(locks.global(first), attempt, request).boxed(),
+        Want::Upsert => finish(locks.documents(names()), attempt, request).boxed(),
+        Want::Share { limit } => {
+            let share = locks.share(first);
+            let share = match limit {
+                Some(limit) => share.limit(limit.get()),
+                None => share,
+            };
+            finish(share, attempt, request).boxed()
+        }
+        Want::Write | Want::Read => {
+            let tree = claims.iter().fold(locks.tree(), |tree, claim| {
+                let path = claim.key().as_str();
+                match claim.want() {
+                    Want::Write => tree.write(path),
+                    _ => tree.read(path),
+                }
+            });
+            finish(tree, attempt, request).boxed()
+        }
+    }
+}
+
+async fn finish<S>(
+    mut acquisition: Acquisition<S>,
+    attempt: u64,
+    request: &Request,
+) -> Result<Guard, AcquireError> {
+    if let Some((_, owner)) = &request.owner {
+        acquisition = acquisition.owner(owner);
+    }
+    if request.intent {
+        let intent = Intent::json(&attempt).expect("a number is JSON");
+        acquisition = acquisition.intent_bytes(intent);
+    }
+    match request.wait {
+        Wait::No => match acquisition.try_acquire().await? {
+            Attempt::Acquired(guard) => Ok(guard),
+            Attempt::Busy(busy) => Err(AcquireError::Busy(busy)),
+        },
+        Wait::For(limit) => acquisition.wait(limit).acquire().await,
+        Wait::ForEver => acquisition.acquire().await,
+    }
+}

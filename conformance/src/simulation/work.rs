@@ -1,0 +1,176 @@
+//! What a program does while it holds something.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lockcore::{LockKey, Want};
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::IndexedRandom;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::client::Client;
+use super::plan::up_to;
+use super::program::{Got, Request, ask, nanos};
+use super::world::{PATHS, World, detached};
+use crate::history::{How, What};
+
+/// Works, looks at the guard now and then, and gives it back.
+pub(super) async fn hold(
+    world: &Arc<World>,
+    client: &Client,
+    rng: &mut Xoshiro256PlusPlus,
+    got: Got,
+    may_reenter: bool,
+) {
+    // Some do not look before they write.
+    let reckless = rng.random_bool(0.2);
+    let most = if rng.random_bool(0.1) { 12 } else { 4 };
+    let mut inside = None;
+    for _ in 0..rng.random_range(0..most) {
+        match rng.random_range(0..10) {
+            0 if may_reenter && got.claims[0].want().reenters() && inside.is_none() => {
+                inside = ask(world, client, Request::inside(rng, &got)).await;
+            }
+            1 => {
+                drop(got.guard.confirm().await);
+            }
+            2..=4 => change(world, client, rng, &got, reckless).await,
+            _ => sleep(up_to(rng, Duration::from_millis(200))).await,
+        }
+        let valid = look(world, client, &got);
+        if let Some(inside) = &inside {
+            look(world, client, inside);
+        }
+        if !valid && !reckless {
+            break;
+        }
+    }
+    match inside {
+        None => give_back(world, client, rng, got).await,
+        // The inner one may go first, or last.
+        Some(inside) if rng.random() => {
+            give_back(world, client, rng, inside).await;
+            give_back(world, client, rng, got).await;
+        }
+        Some(inside) => {
+            give_back(world, client, rng, got).await;
+            look(world, client, &inside);
+            rest(world, client, rng, inside).await;
+        }
+    }
+}
+
+/// What is left when the outer one is gone.
+fn rest<'a>(
+    world: &'a Arc<World>,
+    client: &'a Client,
+    rng: &'a mut Xoshiro256PlusPlus,
+    inside: Got,
+) -> BoxFuture<'a, ()> {
+    hold(world, client, rng, inside, false).boxed()
+}
+
+/// What the guard says now.
+fn look(world: &World, client: &Client, got: &Got) -> bool {
+    let (attempt, left) = (got.attempt, nanos(got.guard.remaining()));
+    world.record(client.process, What::Looked { attempt, left });
+    left > 0
+}
+
+async fn give_back(world: &World, client: &Client, rng: &mut Xoshiro256PlusPlus, got: Got) {
+    look(world, client, &got);
+    let attempt = got.attempt;
+    let how = match rng.random_bool(0.7) {
+        true => How::Released,
+        false => How::Dropped,
+    };
+    world.record(client.process, What::GivingBack { attempt, how });
+    match how {
+        How::Dropped => drop(got.guard),
+        How::Released if rng.random_bool(0.2) => {
+            // Nobody waits for the answer.
+            let limit = up_to(rng, Duration::from_millis(50));
+            drop(timeout(limit, got.guard.release()).await);
+        }
+        How::Released => drop(got.guard.release().await),
+    }
+}
+
+/// Reads a resource that the guard protects, and writes one more. The write is under way by itself: it arrives
+/// although the program is paused or killed meanwhile.
+async fn change(
+    world: &Arc<World>,
+    client: &Client,
+    rng: &mut Xoshiro256PlusPlus,
+    got: &Got,
+    reckless: bool,
+) {
+    // What one owner holds twice, two of its programs may change at the same time.
+    let Some(resource) = protected(rng, got).filter(|_| got.alone) else {
+        return;
+    };
+    let (fenced, token, attempt) = (rng.random(), got.guard.token(), got.attempt);
+    sleep(up_to(rng, Duration::from_millis(20))).await;
+    let read = world.resources().read(&resource, fenced, token);
+    world.record(
+        client.process,
+        What::Read {
+            resource: resource.clone(),
+            fenced,
+            attempt,
+            value: read,
+        },
+    );
+    let Some(read) = read else {
+        return;
+    };
+    let thinks = if rng.random_bool(0.2) { 300 } else { 20 };
+    sleep(up_to(rng, Duration::from_millis(thinks))).await;
+    if !reckless && !look(world, client, got) {
+        return;
+    }
+    let slow = if rng.random_bool(0.1) { 3_000 } else { 20 };
+    let delay = up_to(rng, Duration::from_millis(slow));
+    let (answer, answered) = oneshot::channel();
+    let (world, process) = (Arc::clone(world), client.process);
+    detached(async move {
+        sleep(delay).await;
+        let taken = world.resources().write(&resource, fenced, token, read + 1);
+        world.record(
+            process,
+            What::Wrote {
+                resource,
+                fenced,
+                attempt,
+                read,
+                taken,
+            },
+        );
+        // The program may be gone.
+        let _ = answer.send(());
+    });
+    drop(answered.await);
+}
+
+/// Something that the guard holds exclusively.
+fn protected(rng: &mut Xoshiro256PlusPlus, got: &Got) -> Option<LockKey> {
+    let held = got.guard.claims();
+    let exclusive: Vec<_> = held
+        .iter()
+        .filter(|claim| matches!(claim.want(), Want::Create | Want::Upsert | Want::Write))
+        .collect();
+    let claim = exclusive.choose(rng)?;
+    if claim.want() != Want::Write || rng.random() {
+        return Some(claim.key().clone());
+    }
+    let below: Vec<LockKey> = PATHS
+        .iter()
+        .map(|path| LockKey::parse(path).expect("a path"))
+        .filter(|path| path == claim.key() || claim.key().is_above(path))
+        .collect();
+    below.choose(rng).cloned()
+}
