@@ -1,6 +1,7 @@
 //! Many processes on few keys, some of them killed.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -106,8 +107,8 @@ pub(crate) async fn run(task: Task) -> Verdict {
 }
 
 /// Writes a file so that a kill leaves the old one or the new one.
-fn replace(file: &Path, text: &str, seed: u64) -> Verdict {
-    let new = file.with_extension(format!("new-{seed}"));
+fn replace(file: &Path, text: &str, by: impl Display) -> Verdict {
+    let new = file.with_extension(format!("new-{by}"));
     fs::write(&new, text)?;
     fs::rename(&new, file)?;
     Ok(())
@@ -286,19 +287,55 @@ async fn a_release_wakes_a_waiter_of_another_process(scene: Scene) -> Verdict {
     Ok(())
 }
 
-/// What is about to be written: absolute values, so that writing them twice is writing them once.
-fn describe(writes: &[(usize, i64); 2]) -> Vec<u8> {
-    let [(from, left), (to, more)] = writes;
-    format!("{from} {left} {to} {more}").into_bytes()
+/// One transfer; its name tells in each account whether it has been done there.
+struct Transfer {
+    name: String,
+    from: usize,
+    to: usize,
+    amount: i64,
 }
 
-fn described(intent: &[u8]) -> Verdict<[(usize, i64); 2]> {
-    let text = std::str::from_utf8(intent)?;
-    let numbers: Vec<&str> = text.split(' ').collect();
-    let [from, left, to, more] = numbers[..] else {
-        return Err(Wrong(format!("no transfer: {text:?}")));
-    };
-    Ok([(from.parse()?, left.parse()?), (to.parse()?, more.parse()?)])
+impl Transfer {
+    fn intent(&self) -> Verdict<Intent> {
+        let text = format!("{} {} {} {}", self.name, self.from, self.to, self.amount);
+        Ok(Intent::new(text.into_bytes())?)
+    }
+
+    fn parse(intent: &[u8]) -> Verdict<Self> {
+        let text = std::str::from_utf8(intent)?;
+        let [name, from, to, amount] = text.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(Wrong(format!("no transfer: {text:?}")));
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            from: from.parse()?,
+            to: to.parse()?,
+            amount: amount.parse()?,
+        })
+    }
+
+    fn changes(&self) -> [(usize, i64); 2] {
+        [(self.from, -self.amount), (self.to, self.amount)]
+    }
+
+    /// Done once in this account, however often it is asked for while its lock is held.
+    fn apply(&self, dir: &Path, at: usize, change: i64) -> Verdict {
+        let (value, last) = read_account(dir, at)?;
+        if last == self.name {
+            return Ok(());
+        }
+        let text = format!("{} {}", value + change, self.name);
+        replace(&account(dir, at), &text, &self.name)
+    }
+}
+
+/// What is in the account, and the last transfer that changed it.
+fn read_account(dir: &Path, at: usize) -> Verdict<(i64, String)> {
+    let text = fs::read_to_string(account(dir, at))?;
+    let (value, last) = text
+        .split_once(' ')
+        .ok_or_else(|| Wrong(format!("account {text:?}")))?;
+    Ok((value.parse()?, last.to_owned()))
 }
 
 fn account(dir: &Path, at: usize) -> PathBuf {
@@ -306,14 +343,15 @@ fn account(dir: &Path, at: usize) -> PathBuf {
 }
 
 /// Finishes the transfer of a process that was killed.
-struct Finish(PathBuf, u64);
+struct Finish(PathBuf);
 
 #[async_trait]
 impl Recover for Finish {
     async fn recover(&self, recovery: &Recovery) -> Result<(), RecoverError> {
         let finish = || -> Verdict {
-            for (at, value) in described(recovery.intent().as_bytes())? {
-                replace(&account(&self.0, at), &value.to_string(), self.1)?;
+            let transfer = Transfer::parse(recovery.intent().as_bytes())?;
+            for (at, change) in transfer.changes() {
+                transfer.apply(&self.0, at, change)?;
             }
             Ok(())
         };
@@ -325,33 +363,32 @@ async fn transfer(task: Task, ttl: Duration, mut chance: StdRng, turns: usize) -
     let Task {
         backend, dir, seed, ..
     } = task;
+    let recovery = Finish(dir.clone());
     let locks = Locks::builder(backend)
         .ttl(ttl)
-        .recovery(Finish(dir.clone(), seed))
+        .recovery(recovery)
         .build()?;
-    for _ in 0..turns {
+    for turn in 0..turns {
         let from = chance.random_range(0..KEYS);
-        let to = (from + chance.random_range(1..KEYS)) % KEYS;
-        let both = || locks.documents([from, to].map(|at| format!("account {at}")));
-        // What is there is known only under the lock, and an intent is told before it: first look, then do it.
-        let look = take(both).await?;
-        let read = |at| -> Verdict<i64> { Ok(fs::read_to_string(account(&dir, at))?.parse()?) };
-        let amount = chance.random_range(1..10);
-        let writes = [(from, read(from)? - amount), (to, read(to)? + amount)];
-        release(look).await?;
-        let intent = Intent::new(describe(&writes))?;
-        let guard = take(|| both().intent_bytes(intent.clone())).await?;
-        // Somebody else was faster: then this is no longer what to write, and nothing is.
-        if (read(from)?, read(to)?) == (writes[0].1 + amount, writes[1].1 - amount) {
-            for (at, value) in writes {
-                sleep(Duration::from_millis(chance.random_range(0..4))).await;
-                if guard.is_valid() {
-                    replace(&account(&dir, at), &value.to_string(), seed)?;
-                }
+        let transfer = Transfer {
+            name: format!("{seed}-{turn}"),
+            from,
+            to: (from + chance.random_range(1..KEYS)) % KEYS,
+            amount: chance.random_range(1..10),
+        };
+        let intent = transfer.intent()?;
+        let both = [transfer.from, transfer.to].map(|at| format!("account {at}"));
+        let guard = take(|| locks.documents(&both).intent_bytes(intent.clone())).await?;
+        for (at, change) in transfer.changes() {
+            sleep(Duration::from_millis(chance.random_range(0..4))).await;
+            // After a loss the change is left to whoever finds it.
+            if guard.is_valid() {
+                transfer.apply(&dir, at, change)?;
             }
-            fs::write(dir.join(format!("moved-{seed}")), "")?;
         }
-        release(guard).await?;
+        // Whether it was still held is no matter: if not, the change is left, and done once all the same.
+        let _ = guard.release().await?;
+        fs::write(dir.join(format!("moved-{seed}")), "")?;
     }
     ensure!(locks.shutdown(SOON).await, "everything is given back");
     Ok(())
@@ -372,7 +409,7 @@ async fn take<S>(make: impl Fn() -> lockcore::Acquisition<S>) -> Verdict<Guard> 
 async fn transfers_are_finished_for_processes_that_are_killed(scene: Scene) -> Verdict {
     let dir = Shared::new()?;
     for at in 0..KEYS {
-        fs::write(account(dir.path(), at), BALANCE.to_string())?;
+        fs::write(account(dir.path(), at), format!("{BALANCE} none"))?;
     }
     let mut steady = Vec::new();
     for _ in 0..2 {
@@ -391,7 +428,7 @@ async fn transfers_are_finished_for_processes_that_are_killed(scene: Scene) -> V
         process.done().await?;
     }
     // The last change that was left may still be there: this process finishes it.
-    let finish = Finish(dir.path().to_owned(), scene.seed());
+    let finish = Finish(dir.path().to_owned());
     let locks = Locks::builder(scene.connect().await?)
         .recovery(finish)
         .build()?;
@@ -399,7 +436,7 @@ async fn transfers_are_finished_for_processes_that_are_killed(scene: Scene) -> V
     release(take(all).await?).await?;
     let mut sum = 0;
     for at in 0..KEYS {
-        sum += fs::read_to_string(account(dir.path(), at))?.parse::<i64>()?;
+        sum += read_account(dir.path(), at)?.0;
     }
     ensure_eq!(
         sum,
