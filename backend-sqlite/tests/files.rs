@@ -282,6 +282,26 @@ async fn garbage_is_held_and_not_changed() {
     );
 }
 
+/// A statement leaves out what is certainly compatible; a row that only looks like it is not.
+#[tokio::test]
+async fn garbage_that_looks_like_a_share_is_held_against_shares() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    space.sql(
+        "INSERT INTO holders (key, session, n, m, want, since_ms)
+         VALUES ('k', x'09', 1, 1, 'share', 0), ('/a/b', x'', 1, 1, 'read', 0)",
+    );
+    let one = open(&backend, 1).await;
+    for (n, asked) in ["share k", "read /a", "read /a/b", "read /a/b/c"]
+        .iter()
+        .enumerate()
+    {
+        let n = u64::try_from(n).unwrap() + 1;
+        let busy = refused(&backend, one, n, &[asked]).await;
+        assert_eq!(busy.first().holders[0].grant, None, "{asked}");
+    }
+}
+
 #[tokio::test]
 async fn garbage_under_a_grant_of_ours_is_garbage() {
     let space = Space::new();

@@ -34,6 +34,14 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
+    /// Those of a file alone.
+    pub(crate) fn of(lines: String) -> Result<Self, Failure> {
+        let named = Vec::new();
+        let documents = Documents { named, lines };
+        count(&documents)?;
+        Ok(documents)
+    }
+
     pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
         let named = self.named.iter().map(String::as_str);
         // Not `lines`, which would drop a carriage return: an id is taken as it is, or refused.
@@ -132,6 +140,11 @@ fn lines(file: &Path) -> Result<String, Failure> {
     if bytes.len() > most {
         return Err(too_large(bytes.len()));
     }
+    text(&place, bytes)
+}
+
+/// The text of ids that were read from that place.
+pub(crate) fn text(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let before = &error.as_bytes()[..valid];

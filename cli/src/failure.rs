@@ -58,6 +58,10 @@ impl Failure {
         }
     }
 
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
     /// Prints the line, if there is one.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(message) = &self.message {

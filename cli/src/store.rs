@@ -104,7 +104,7 @@ fn absolute(url: String) -> Result<String, Failure> {
 }
 
 /// The URL without the password of `user:password@`, and without options that are named like a secret.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };
