@@ -230,7 +230,8 @@ impl Taking<'_> {
                         waiting = waiting
                             .filter(|waiting: &Waiting| waiting.is_for(&claims[at]))
                             .or_else(|| {
-                                let in_line = self.grants.is_empty() && self.plan.owner.is_none();
+                                let holds = !self.grants.is_empty() || self.plan.owner.is_some();
+                                let in_line = !holds || broken(Rule::HoldersLookThemselves);
                                 Some(Waiting::new(self.core, &claims[at], in_line))
                             });
                         next_len = Some(1);
