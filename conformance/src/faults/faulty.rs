@@ -58,6 +58,8 @@ struct State {
     rng: Xoshiro256PlusPlus,
     weather: Weather,
     cut: bool,
+    /// How much longer every answer takes.
+    lag: Duration,
     under_way: usize,
 }
 
@@ -81,6 +83,7 @@ impl Link {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             weather,
             cut: false,
+            lag: Duration::ZERO,
             under_way: 0,
         })))
     }
@@ -97,6 +100,11 @@ impl Link {
     /// Cuts the way, or mends it. While it is cut, requests and answers are lost.
     pub fn cut(&self, cut: bool) {
         self.state().cut = cut;
+    }
+
+    /// Every answer takes so much longer from now on.
+    pub fn lag(&self, lag: Duration) {
+        self.state().lag = lag;
     }
 
     /// Requests that may yet be executed.
@@ -120,7 +128,7 @@ impl Link {
         let arrives = !chance(weather.lost_request) && !state.cut;
         let answers = !chance(weather.lost_answer);
         let arrival = request[usize::from(chance(weather.slow))];
-        let answer = answer[usize::from(chance(weather.slow))];
+        let answer = answer[usize::from(chance(weather.slow))] + state.lag;
         let again = chance(weather.repeated) && !state.cut;
         let late = weather.late.mul_f64(rng.random());
         Fate {
@@ -311,8 +319,8 @@ impl ClaimStore for Faulty {
 impl Wakeups for Faulty {
     /// A watch that was set up over a way that is cut meanwhile says nothing any more.
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        let claims = claims.to_vec();
-        let changed = call!(self, Watch, (claims = claims), store => store.watch(&claims))?;
+        let changed =
+            call!(self, Watch, (claims = claims.to_vec()), store => store.watch(&claims))?;
         let link = self.link.clone();
         Ok(Box::pin(async move {
             changed.await;
@@ -331,15 +339,13 @@ impl Inspect for Faulty {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<Record>> {
-        let after = after.map(str::to_owned);
-        call!(self, Inspect, (filter = filter.clone(), after = after), store => {
+        call!(self, Inspect, (filter = filter.clone(), after = after.map(str::to_owned)), store => {
             store.records(&filter, after.as_deref(), limit)
         })
     }
 
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
-        let after = after.map(str::to_owned);
-        call!(self, Inspect, (after = after), store => store.sessions(after.as_deref(), limit))
+        call!(self, Inspect, (after = after.map(str::to_owned)), store => store.sessions(after.as_deref(), limit))
     }
 
     async fn evict(&self, seen: &Record) -> Result<bool> {

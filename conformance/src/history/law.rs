@@ -34,6 +34,8 @@ pub enum Law {
     ValidOnce,
     /// A guard is handed out only while it is valid.
     HandedOutValid,
+    /// The deadline of a guard lies before the end of its session's lease.
+    DeadlineWithinLease,
     /// Holders of one owner are not in each other's way.
     OwnersReenter,
     /// Whoever waits for what becomes free gets it: no deadlock.
@@ -63,6 +65,7 @@ impl Law {
             Law::OneAdopter => "one adopter at a time, after the holder's death",
             Law::ValidOnce => "what is not valid is not valid for good",
             Law::HandedOutValid => "a guard is handed out only while it is valid",
+            Law::DeadlineWithinLease => "a guard's deadline lies before the end of its lease",
             Law::OwnersReenter => "holders of one owner are not in each other's way",
             Law::WaitingEnds => "whoever waits for what becomes free gets it",
             Law::FencedLosesNothing => "a resource that checks tokens loses nothing",

@@ -31,6 +31,9 @@ pub(super) fn check(history: &History, guards: &Guards, keys: &mut Keys, finding
         };
         match &event.what {
             What::Stored(stored) => store.stored(at, stored),
+            What::Granted { attempt, left, .. } | What::Looked { attempt, left } => {
+                store.believed(at, *attempt, *left);
+            }
             What::Stepped { by } | What::Drifted { by } => store.clock.step(at.at, *by),
             _ => {}
         }
@@ -181,6 +184,21 @@ impl Store<'_> {
                 adoption,
                 settled,
             } => self.settled(at, *session, *adoption, *settled),
+        }
+    }
+
+    /// By any clock that runs right, a session lasts longer than its guards say.
+    fn believed(&mut self, at: Pos, attempt: u64, left: u64) {
+        let guard = self.guards.of_attempt(attempt);
+        let session = guard.and_then(|guard| self.sessions.get(&guard.session));
+        if let Some(session) = session
+            && left > 0
+            && i128::from(at.at) + i128::from(left) > i128::from(session.since) + session.ttl
+        {
+            let what = format!(
+                "the guard of attempt {attempt} says to be valid for longer than its lease"
+            );
+            self.found(Law::DeadlineWithinLease, at, what);
         }
     }
 

@@ -16,8 +16,17 @@ pub struct Found {
 
 /// Within how many seeds the breach of a rule has to be found.
 #[must_use]
-pub const fn seeds_for(_rule: Rule) -> u64 {
-    1_000
+pub const fn seeds_for(rule: Rule) -> u64 {
+    match rule {
+        // It takes a session that dies at one of a few moments.
+        Rule::Latch
+        | Rule::LookBeforeHandingOut
+        | Rule::LostReleasesNothing
+        | Rule::StepsDieWithSession => 500,
+        // It takes a refusal by somebody who holds nothing a moment later.
+        Rule::HoldersLookThemselves => 20_000,
+        _ => 100,
+    }
 }
 
 /// Runs seeds from the first with clients that break the rule, until one shows it. `None` if none does within the

@@ -27,6 +27,7 @@ pub(super) async fn end(world: &Arc<World>) {
         }
         client.gate.open();
         client.link.cut(false);
+        client.link.lag(Duration::ZERO);
         client.link.set(Weather::FAIR);
     }
     if !everybody_is_done(world).await {

@@ -84,7 +84,13 @@ async fn cuts(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
         let Some((_, client)) = any(world, &mut rng) else {
             continue;
         };
+        if rng.random() {
+            // Answers become slow before none comes any more.
+            client.link.lag(up_to(&mut rng, world.plan.timeout));
+            sleep(up_to(&mut rng, world.plan.ttl * 2)).await;
+        }
         client.link.cut(true);
+        client.link.lag(Duration::ZERO);
         sleep(up_to(&mut rng, world.plan.ttl * 2)).await;
         client.link.cut(false);
     }

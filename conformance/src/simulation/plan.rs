@@ -84,7 +84,7 @@ impl Plan {
             ttl,
             length: Duration::from_millis(rng.random_range(4_000..12_000)),
             weather,
-            timeout: Duration::from_millis(rng.random_range(100..500)),
+            timeout: Duration::from_millis(rng.random_range(100..900)),
             patience: Duration::from_millis(rng.random_range(300..3_000)),
             pauses,
             kills,

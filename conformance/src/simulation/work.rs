@@ -26,11 +26,15 @@ pub(super) async fn hold(
     got: Got,
     may_reenter: bool,
 ) {
-    // Some do not look before they write.
+    // Some do not look before they write, and go on although the guard is lost.
     let reckless = rng.random_bool(0.2);
-    let most = if rng.random_bool(0.1) { 12 } else { 4 };
+    // Some hold it for longer than a session lives without a renewal.
+    let (rounds, nap) = match rng.random_bool(0.15) {
+        true => (rng.random_range(4..20), world.plan.ttl / 3),
+        false => (rng.random_range(0..4), Duration::from_millis(200)),
+    };
     let mut inside = None;
-    for _ in 0..rng.random_range(0..most) {
+    for _ in 0..rounds {
         match rng.random_range(0..10) {
             0 if may_reenter && got.claims[0].want().reenters() && inside.is_none() => {
                 inside = ask(world, client, Request::inside(rng, &got)).await;
@@ -39,7 +43,7 @@ pub(super) async fn hold(
                 drop(got.guard.confirm().await);
             }
             2..=4 => change(world, client, rng, &got, reckless).await,
-            _ => sleep(up_to(rng, Duration::from_millis(200))).await,
+            _ => sleep(up_to(rng, nap)).await,
         }
         let valid = look(world, client, &got);
         if let Some(inside) = &inside {

@@ -210,7 +210,9 @@ impl<S> Acquisition<S> {
     ///
     /// Panics outside a Tokio runtime.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        self.start(true).await
+        // A wait of no time is a try; else it would be over before any answer.
+        let waits = self.wait != Some(Duration::ZERO);
+        self.start(waits).await
     }
 
     /// Acquires, runs the work, stops it when the lock is lost, and releases.

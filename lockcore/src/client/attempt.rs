@@ -249,7 +249,8 @@ impl Taking<'_> {
                                 waiting
                             }
                             None => {
-                                let in_line = self.grants.is_empty() && self.plan.owner.is_none();
+                                let holds = !self.grants.is_empty() || self.plan.owner.is_some();
+                                let in_line = !holds || broken(Rule::HoldersLookThemselves);
                                 Waiting::refused(self.core, &claims[at], in_line, busy)
                             }
                         };

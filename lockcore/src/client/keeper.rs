@@ -223,7 +223,10 @@ impl Keeper {
 
     fn order(&mut self, order: Order) {
         match order {
-            Order::Release(release) if release.with_intent && self.may_have_intent => {
+            Order::Release(release)
+                if self.may_have_intent
+                    && (release.with_intent || broken(Rule::OthersLeaveIntent)) =>
+            {
                 self.set_intent(IntentChange::Drop);
                 if broken(Rule::IntentFirstOut) {
                     self.release(release);

@@ -49,6 +49,8 @@ pub enum Rule {
     IntentFirstOut,
     /// Only a release removes the intent, not the drop of a guard.
     DropLeavesIntent,
+    /// What else of the session is released leaves the intent alone.
+    OthersLeaveIntent,
     /// If the session is lost before the removal of the intent is acknowledged, nothing is released.
     LostReleasesNothing,
     /// Who closes the session of a dropped guard first stops believing in the others of that session.
@@ -59,13 +61,17 @@ pub enum Rule {
     RefusalUndoes,
     /// A session is adopted only when its former adopter was established dead.
     FormerAdopterDead,
+    /// One task of a process at a time adopts a session.
+    OneTaskAdopts,
     /// An adoption that is not wanted or not known is given up.
     GiveUpAdoption,
+    /// Whoever already holds something does not stand in line behind those who wait in the same process.
+    HoldersLookThemselves,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 20] = [
+    pub const ALL: [Rule; 23] = [
         Rule::DeadlineFromSend,
         Rule::Latch,
         Rule::LookBeforeHandingOut,
@@ -80,12 +86,15 @@ impl Rule {
         Rule::IntentLastIn,
         Rule::IntentFirstOut,
         Rule::DropLeavesIntent,
+        Rule::OthersLeaveIntent,
         Rule::LostReleasesNothing,
         Rule::CloseAfterLastBelief,
         Rule::StepsDieWithSession,
         Rule::RefusalUndoes,
         Rule::FormerAdopterDead,
+        Rule::OneTaskAdopts,
         Rule::GiveUpAdoption,
+        Rule::HoldersLookThemselves,
     ];
 }
 

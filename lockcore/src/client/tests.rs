@@ -68,3 +68,13 @@ async fn a_guard_that_is_released_leaves_nothing() {
         assert_eq!(other.abandoned().await.unwrap(), []);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_no_time_is_a_try() {
+    let backend = MemoryBackend::new();
+    let locks = locks(&backend);
+    let now = || locks.global("g").wait(Duration::ZERO).acquire();
+    let guard = now().await.unwrap();
+    assert!(matches!(now().await, Err(crate::AcquireError::Busy(_))));
+    drop(guard);
+}

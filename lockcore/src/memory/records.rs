@@ -88,8 +88,11 @@ impl MemoryBackend {
         if met.is_empty() {
             return Ok(written);
         }
-        let keys = written.iter().map(|written| written.key);
-        self.give_back(request.grant, keys).await;
+        // Nobody is told: whoever waits would wake itself by every refusal of its own.
+        for written in written.iter().rev() {
+            self.pause().await;
+            self.update(|state| state.remove(written.key, |held| held == Some(request.grant)));
+        }
         Err(met)
     }
 
