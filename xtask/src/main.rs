@@ -1,5 +1,6 @@
 //! The developer's commands: `cargo xtask …`.
 
+mod fuzz;
 mod stores;
 mod test;
 
@@ -23,11 +24,20 @@ enum Command {
         #[arg(long, value_name = "STORE", value_parser = stores::find)]
         only: Option<&'static stores::Store>,
     },
+    /// Runs the fuzz targets, one after the other. Needs a nightly toolchain and cargo-fuzz.
+    Fuzz {
+        /// Only this one.
+        target: Option<String>,
+        /// How long each of them runs.
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u32,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Test { only } => test::run(only),
+        Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
