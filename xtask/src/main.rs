@@ -1,5 +1,6 @@
 //! The developer's commands: `cargo xtask …`.
 
+mod fuzz;
 mod simulate;
 mod stores;
 mod test;
@@ -30,11 +31,20 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
+    /// Runs the fuzz targets, one after the other. Needs a nightly toolchain and cargo-fuzz.
+    Fuzz {
+        /// Only this one.
+        target: Option<String>,
+        /// How long each of them runs.
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u32,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Test { only } => test::run(only),
+        Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Simulate { args } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             simulate::run(&args)
