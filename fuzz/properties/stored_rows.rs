@@ -17,6 +17,8 @@ use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+/// The row that has the last token.
+const TOKEN: &str = "key = '' AND session = x'' AND n = 0";
 /// Whoever asks.
 const ASKER: SessionId = SessionId::new(1);
 /// The session whose record is changed.
@@ -92,6 +94,10 @@ impl Row {
         }
     }
 
+    fn is_token(&self) -> bool {
+        self.key.is_empty() && self.session.is_empty() && self.n == 0
+    }
+
     fn is_path(&self) -> bool {
         self.key.starts_with(b"/")
     }
@@ -144,10 +150,10 @@ impl Store {
 
     async fn hold(&self, input: &mut Input<'_>) {
         let label = Label::parse("someone").expect("a label");
-        self.execute("DELETE FROM holders", &[]);
+        self.execute(&format!("DELETE FROM holders WHERE NOT ({TOKEN})"), &[]);
         self.execute("DELETE FROM intents", &[]);
         self.execute("DELETE FROM sessions", &[]);
-        self.execute("UPDATE token SET last = 0", &[]);
+        self.set_token(0);
         for session in [ASKER, CHANGED] {
             let opened = self
                 .backend
@@ -159,9 +165,10 @@ impl Store {
             0 => input.number(),
             _ => 0,
         };
-        self.execute("UPDATE token SET last = ?1", &[&last]);
+        self.set_token(last);
         let rows: Vec<Row> = (0..1 + input.byte() % 4)
             .map(|_| Row::read(input))
+            .filter(|row| !row.is_token())
             .collect();
         for row in &rows {
             self.execute(
@@ -363,6 +370,12 @@ impl Store {
             .filter(|row| !row.understood())
             .map(load)
             .collect()
+    }
+
+    fn set_token(&self, last: i64) {
+        let statement = format!("UPDATE holders SET m = ?1 WHERE {TOKEN}");
+        let changed = self.file.execute(&statement, [last]);
+        assert_eq!(changed, Ok(1), "the row of the token");
     }
 
     fn execute(&self, statement: &str, values: &[&dyn rusqlite::ToSql]) {
