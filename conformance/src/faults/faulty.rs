@@ -319,8 +319,8 @@ impl ClaimStore for Faulty {
 impl Wakeups for Faulty {
     /// A watch that was set up over a way that is cut meanwhile says nothing any more.
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        let claims = claims.to_vec();
-        let changed = call!(self, Watch, (claims = claims), store => store.watch(&claims))?;
+        let changed =
+            call!(self, Watch, (claims = claims.to_vec()), store => store.watch(&claims))?;
         let link = self.link.clone();
         Ok(Box::pin(async move {
             changed.await;
@@ -339,15 +339,13 @@ impl Inspect for Faulty {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<Record>> {
-        let after = after.map(str::to_owned);
-        call!(self, Inspect, (filter = filter.clone(), after = after), store => {
+        call!(self, Inspect, (filter = filter.clone(), after = after.map(str::to_owned)), store => {
             store.records(&filter, after.as_deref(), limit)
         })
     }
 
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
-        let after = after.map(str::to_owned);
-        call!(self, Inspect, (after = after), store => store.sessions(after.as_deref(), limit))
+        call!(self, Inspect, (after = after.map(str::to_owned)), store => store.sessions(after.as_deref(), limit))
     }
 
     async fn evict(&self, seen: &Record) -> Result<bool> {

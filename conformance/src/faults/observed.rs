@@ -160,7 +160,15 @@ impl<B: LockBackend> ClaimStore for Observed<B> {
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
-        self.store.confirm(grant, claims).await
+        let begun = self.recorder.len();
+        let held = self.store.confirm(grant, claims).await?;
+        self.stored(Stored::Confirm {
+            grant,
+            claims: claims.to_vec(),
+            begun,
+            held,
+        });
+        Ok(held)
     }
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
