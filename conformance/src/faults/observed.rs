@@ -156,7 +156,9 @@ impl<B: LockBackend> ClaimStore for Observed<B> {
             grant,
             claims: claims.to_vec(),
         });
-        self.store.release(grant, claims).await
+        self.store.release(grant, claims).await?;
+        self.stored(Stored::Released { grant });
+        Ok(())
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {

@@ -293,6 +293,12 @@ pub enum Stored {
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
     },
+    /// The release of a grant is done.
+    Released {
+        /// Which.
+        #[serde(with = "text")]
+        grant: Grant,
+    },
     /// The store was asked whether a grant still holds.
     Confirm {
         /// Which.

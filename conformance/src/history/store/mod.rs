@@ -28,6 +28,7 @@ pub(super) fn check(history: &History, guards: &Guards, keys: &mut Keys, finding
         sessions: BTreeMap::new(),
         holders: BTreeMap::new(),
         by_key: BTreeMap::new(),
+        releases: BTreeMap::new(),
         tokens: BTreeMap::new(),
     };
     for (number, event) in history.events.iter().enumerate() {
@@ -60,6 +61,8 @@ struct Store<'a> {
     sessions: BTreeMap<SessionId, Session>,
     holders: BTreeMap<Grant, Holder>,
     by_key: BTreeMap<usize, BTreeSet<Grant>>,
+    /// Of each grant, the releases under way and the event where the last one began.
+    releases: BTreeMap<Grant, (usize, usize)>,
     /// The tokens given out on each key, rising, and when.
     tokens: BTreeMap<usize, Vec<(Pos, u64)>>,
 }
@@ -107,6 +110,11 @@ impl Store<'_> {
                 _ => {}
             },
             Stored::Release { grant, claims } => self.released(at, *grant, claims),
+            Stored::Released { grant } => {
+                if let Some((under_way, _)) = self.releases.get_mut(grant) {
+                    *under_way = under_way.saturating_sub(1);
+                }
+            }
             Stored::Confirm {
                 grant,
                 claims,
@@ -144,6 +152,10 @@ impl Store<'_> {
         }
         for cast in &casts {
             self.rises(at, cast.key, token, begun);
+        }
+        let release = self.releases.get(&grant);
+        if release.is_some_and(|(under_way, last)| *under_way > 0 || *last > begun) {
+            return; // A late copy, beside a release of its own: nobody knows what stands.
         }
         if let Some(holder) = self.holders.get(&grant) {
             // Sent again: the same holder, unless it is asked for something else under the same name.
@@ -256,6 +268,9 @@ impl Store<'_> {
     }
 
     fn released(&mut self, at: Pos, grant: Grant, claims: &[Claim]) {
+        let (under_way, last) = self.releases.entry(grant).or_default();
+        *under_way += 1;
+        *last = at.number;
         let Some(holder) = self.holders.get_mut(&grant) else {
             return;
         };

@@ -45,6 +45,24 @@ fn one_incompatible_holder() {
 }
 
 #[test]
+fn a_late_copy_beside_its_release_proves_nothing() {
+    let (one, claims) = (grant((1, 1)), claims(&["create f"]));
+    let mut told = two();
+    told.acquired((1, 1), &["create f"], 1).after(1);
+    told.stored(Stored::Release { grant: one, claims });
+    told.acquired((1, 1), &["create f"], 2);
+    told.stored(Stored::Released { grant: one });
+    told.after(1).acquired((2, 1), &["create f"], 3).is_fine();
+    // After it, the copy holds the key until its number is over.
+    let mut told = two();
+    told.acquired((1, 1), &["create f"], 1)
+        .released((1, 1), &["create f"]);
+    told.after(1).acquired((1, 1), &["create f"], 2);
+    told.acquired((2, 1), &["create f"], 3)
+        .breaks(Law::AtMostOneHolder);
+}
+
+#[test]
 fn one_grant_for_one_request() {
     two()
         .acquired((1, 1), &["upsert f"], 1)

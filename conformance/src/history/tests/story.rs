@@ -197,11 +197,9 @@ impl Story {
     }
 
     pub(super) fn released(&mut self, of: (u128, u64), wanted: &[&str]) -> &mut Self {
-        let claims = claims(wanted);
-        self.stored(Stored::Release {
-            grant: grant(of),
-            claims,
-        })
+        let (grant, claims) = (grant(of), claims(wanted));
+        self.stored(Stored::Release { grant, claims });
+        self.stored(Stored::Released { grant })
     }
 
     pub(super) fn end(&mut self) -> History {
