@@ -16,8 +16,14 @@ async fn take_turns(locks: &Locks, until: Instant, pause: Duration) -> Histogram
     let mut waits = Histogram::new(3).expect("three digits");
     while Instant::now() < until {
         let asked = Instant::now();
-        let guard = locks.global("one key").acquire().await.expect("the file can be written");
-        waits.record(u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX)).expect("it resizes");
+        let guard = locks
+            .global("one key")
+            .acquire()
+            .await
+            .expect("the file can be written");
+        waits
+            .record(u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX))
+            .expect("it resizes");
         let _ = guard.release().await.expect("the file can be written");
         if !pause.is_zero() {
             // Shorter than a timer can wait.
@@ -47,7 +53,10 @@ fn print(what: &str, each: &[Histogram<u64>]) {
         all.max(),
         ratio(all.max(), all.mean()),
     );
-    println!("  least turns of one: {least} of a share of {share} ({:.2})", ratio(least, to_f64(share)));
+    println!(
+        "  least turns of one: {least} of a share of {share} ({:.2})",
+        ratio(least, to_f64(share))
+    );
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
@@ -63,9 +72,13 @@ pub(crate) fn run() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("locks.db");
     let pair = one_thread().block_on(async {
-        let locks = Locks::builder(sqlite(&file).await).build().expect("the defaults can be used");
+        let locks = Locks::builder(sqlite(&file).await)
+            .build()
+            .expect("the defaults can be used");
         let start = Instant::now();
-        let pairs = take_turns(&locks, start + Duration::from_secs(2), Duration::ZERO).await.len();
+        let pairs = take_turns(&locks, start + Duration::from_secs(2), Duration::ZERO)
+            .await
+            .len();
         println!("uncontended: {} pairs/s", pairs / 2);
         let pair = start.elapsed() / u32::try_from(pairs).unwrap_or(u32::MAX);
         let until = Instant::now() + Duration::from_millis(MS);
@@ -81,7 +94,10 @@ pub(crate) fn run() {
         print("8 tasks of one process", &each);
         pair
     });
-    println!("a pause of one pair between release and retry: {:.0} µs", micros(pair));
+    println!(
+        "a pause of one pair between release and retry: {:.0} µs",
+        micros(pair)
+    );
     let program = std::env::current_exe().expect("the program's path");
     let processes: Vec<_> = (0..WANTED_BY)
         .map(|_| {
@@ -102,7 +118,10 @@ pub(crate) fn run() {
             let mut waits = Histogram::new(3).expect("three digits");
             for line in String::from_utf8_lossy(&output.stdout).lines() {
                 let (value, count) = line.split_once(' ').expect("a value and a count");
-                let (value, count) = (value.parse().expect("a number"), count.parse().expect("a number"));
+                let (value, count) = (
+                    value.parse().expect("a number"),
+                    count.parse().expect("a number"),
+                );
                 waits.record_n(value, count).expect("it resizes");
             }
             waits
@@ -113,9 +132,14 @@ pub(crate) fn run() {
 
 /// One of the processes: prints its waits.
 pub(crate) fn worker(file: &Path, ms: u64) {
-    let pause = std::env::var("PAUSE_US").ok().and_then(|us| us.parse().ok()).map_or(Duration::ZERO, Duration::from_micros);
+    let pause = std::env::var("PAUSE_US")
+        .ok()
+        .and_then(|us| us.parse().ok())
+        .map_or(Duration::ZERO, Duration::from_micros);
     one_thread().block_on(async {
-        let locks = Locks::builder(sqlite(file).await).build().expect("the defaults can be used");
+        let locks = Locks::builder(sqlite(file).await)
+            .build()
+            .expect("the defaults can be used");
         let waits = take_turns(&locks, Instant::now() + Duration::from_millis(ms), pause).await;
         for step in waits.iter_recorded() {
             println!("{} {}", step.value_iterated_to(), step.count_at_value());

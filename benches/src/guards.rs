@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Filter, Grant, Info, Inspect, Label,
-    LockBackend, Locks, Opened, Page, Record, Renewal, Renewed, Result, SessionId, SessionState, SessionStore, Sweep,
-    Swept, Wakeups,
+    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Filter, Grant, Info,
+    Inspect, Label, LockBackend, Locks, Opened, Page, Record, Renewal, Renewed, Result, SessionId,
+    SessionState, SessionStore, Sweep, Swept, Wakeups,
 };
 
 use crate::rounds::{one_thread, sqlite};
@@ -28,7 +28,13 @@ impl SessionStore for Counted {
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
         self.0.end(sessions, how).await
     }
-    async fn adopt(&self, session: SessionId, seen: u64, adopter: SessionId, how: Adopt) -> Result<Option<Adoption>> {
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
         self.0.adopt(session, seen, adopter, how).await
     }
     async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
@@ -61,7 +67,12 @@ impl Wakeups for Counted {
 
 #[async_trait]
 impl Inspect for Counted {
-    async fn records(&self, filter: &Filter, after: Option<&str>, limit: usize) -> Result<Page<Record>> {
+    async fn records(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
         self.0.records(filter, after, limit).await
     }
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
@@ -81,13 +92,25 @@ impl LockBackend for Counted {
 pub(crate) fn run() {
     one_thread().block_on(async {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let backend = Arc::new(Counted(sqlite(&folder.path().join("locks.db")).await, AtomicUsize::new(0)));
+        let backend = Arc::new(Counted(
+            sqlite(&folder.path().join("locks.db")).await,
+            AtomicUsize::new(0),
+        ));
         let ttl = Duration::from_secs(3);
-        let locks = Locks::builder(Arc::clone(&backend) as _).ttl(ttl).build().expect("3 s is a TTL");
+        let locks = Locks::builder(Arc::clone(&backend) as _)
+            .ttl(ttl)
+            .build()
+            .expect("3 s is a TTL");
         for count in [1_usize, 100, 10_000] {
             let mut guards = Vec::new();
             for n in 0..count {
-                guards.push(locks.documents([format!("{n}")]).acquire().await.expect("nobody else wants it"));
+                guards.push(
+                    locks
+                        .documents([format!("{n}")])
+                        .acquire()
+                        .await
+                        .expect("nobody else wants it"),
+                );
             }
             let start = Instant::now();
             let before = backend.1.load(Ordering::Relaxed);
@@ -95,7 +118,9 @@ pub(crate) fn run() {
             let renewals = backend.1.load(Ordering::Relaxed) - before;
             let thirds = start.elapsed().as_secs_f64() / (ttl.as_secs_f64() / 3.0);
             assert!(guards.iter().all(|guard| guard.is_valid()));
-            println!("{count} guards: {renewals} renewals in {thirds:.1} times TTL/3, all guards valid");
+            println!(
+                "{count} guards: {renewals} renewals in {thirds:.1} times TTL/3, all guards valid"
+            );
         }
     });
 }

@@ -11,9 +11,14 @@ use crate::rounds::{one_thread, sqlite};
 
 const TURNS: u32 = 200;
 
-#[expect(clippy::disallowed_methods, reason = "two processes have no other clock in common that is as easy to read")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "two processes have no other clock in common that is as easy to read"
+)]
 fn now_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -58,10 +63,16 @@ pub(crate) fn run() {
 /// The other process: acquires when told to, prints when it was granted, releases.
 pub(crate) fn worker(file: &Path, _ms: u64) {
     one_thread().block_on(async {
-        let locks = Locks::builder(sqlite(file).await).build().expect("the defaults can be used");
+        let locks = Locks::builder(sqlite(file).await)
+            .build()
+            .expect("the defaults can be used");
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while lines.next_line().await.expect("it can be read").is_some() {
-            let guard = locks.global("hand over").acquire().await.expect("the file can be written");
+            let guard = locks
+                .global("hand over")
+                .acquire()
+                .await
+                .expect("the file can be written");
             println!("{}", now_us());
             let _ = guard.release().await.expect("the file can be written");
         }

@@ -14,13 +14,21 @@ pub(crate) struct Spread {
 impl Spread {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        Self { median: values[values.len() / 2], least: values[0], greatest: values[values.len() - 1] }
+        Self {
+            median: values[values.len() / 2],
+            least: values[0],
+            greatest: values[values.len() - 1],
+        }
     }
 }
 
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2} ({:.2} to {:.2})", self.median, self.least, self.greatest)
+        write!(
+            f,
+            "{:.2} ({:.2} to {:.2})",
+            self.median, self.least, self.greatest
+        )
     }
 }
 
@@ -36,7 +44,10 @@ pub(crate) fn micros(time: Duration) -> f64 {
 
 /// A runtime on one thread.
 pub(crate) fn one_thread() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 /// The memory of this process that is resident, in MiB.
@@ -44,11 +55,19 @@ pub(crate) fn one_thread() -> tokio::runtime::Runtime {
 pub(crate) fn resident_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = kib.and_then(|rest| rest.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
+    let kib = kib.and_then(|rest| {
+        rest.trim()
+            .trim_end_matches(" kB")
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
     kib.unwrap_or(0) as f64 / 1024.0
 }
 
 /// A backend on a database file.
 pub(crate) async fn sqlite(file: &std::path::Path) -> std::sync::Arc<SqliteBackend> {
-    SqliteBackend::connect(SqliteConfig::new(file)).await.expect("the file can be used")
+    SqliteBackend::connect(SqliteConfig::new(file))
+        .await
+        .expect("the file can be used")
 }

@@ -1,6 +1,112 @@
-//! The public conformance suite for backends of the lockkeeper lock library.
+//! The public conformance suite of lockkeeper: every law that a [`LockBackend`](lockcore::LockBackend) keeps, as a
+//! named case, one code for all stores.
+//!
+//! A case knows no store by its name; what it expects differs only by what [`Info`](lockcore::Info) says. Cases go
+//! through the traits, or through the client, [`Locks`](lockcore::Locks), on top of them, or through several processes
+//! of which some are killed.
+//!
+//! # Running it against your own backend
+//!
+//! Say how an empty namespace of your store is made ([`World`]) and what can be done with one ([`Space`]), in
+//! `tests/conformance.rs` of your backend's package:
+//!
+//! ```toml
+//! [[test]]
+//! name = "conformance"
+//! harness = false
+//! ```
+//!
+//! ```
+//! use std::{process::ExitCode, sync::Arc, time::Duration};
+//!
+//! use async_trait::async_trait;
+//! use lockcore::{LockBackend, LockKey, MemoryBackend};
+//! use lockcore_conformance::{BoxError, Space, World};
+//!
+//! struct Memory;
+//! struct Store(Arc<MemoryBackend>);
+//!
+//! #[async_trait]
+//! impl World for Memory {
+//!     fn name(&self) -> String { "memory".to_owned() }
+//!     fn paused(&self) -> bool { true } // its time follows tokio's
+//!     fn processes(&self) -> bool { false } // and nobody else reaches it
+//!     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> { Ok(Arc::new(Store(MemoryBackend::new()))) }
+//!     async fn reopen(&self, _: &str) -> Result<Arc<dyn LockBackend>, BoxError> { Err("nobody else".into()) }
+//! }
+//!
+//! #[async_trait]
+//! impl Space for Store {
+//!     async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> { Ok(self.0.clone()) }
+//!     async fn pass(&self, time: Duration) { self.0.advance(time) } // others sleep
+//!     fn allowance(&self) -> Duration { Duration::ZERO }
+//!     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> { Ok(self.0.plant(key)) }
+//!     fn url(&self) -> Option<String> { None }
+//! }
+//!
+//! // The whole of the test target's `main`:
+//! # #[expect(dead_code, reason = "it takes the arguments of a test target")]
+//! # mod target { use super::*;
+//! fn main() -> ExitCode {
+//!     lockcore_conformance::main(Memory)
+//! }
+//! # }
+//! # fn main() {
+//! #     let world: Arc<dyn World> = Arc::new(Memory);
+//! #     let cases = lockcore_conformance::cases();
+//! #     let trees = cases.iter().filter(|case| case.group() == "trees");
+//! #     let results: Vec<_> = trees.map(|case| lockcore_conformance::check(case, &world, 1)).collect();
+//! #     assert!(results.len() > 10 && results.iter().all(Result::is_ok));
+//! # }
+//! ```
+//!
+//! `cargo test --test conformance` then runs trials named `<world>::<group>::<case>`, and takes a filter as any test
+//! does. Each has a namespace, a thread and a runtime of its own, and they run at the same time. Cases that need
+//! several processes are left out where [`World::processes`] says no, and the run prints which.
+//!
+//! A case that fails says which law it checks, what was seen and what should have been, and every request and answer
+//! in order. What it chose by chance follows from a seed that it prints; `LOCKCORE_CONFORMANCE_SEED` sets it.
+//!
+//! Several configurations of a store, each with chosen cases, are one [`suite`]; a single case is run by [`check`], or
+//! on a space of your own by [`Case::run`].
+//!
+//! # What a store has to offer
+//!
+//! Steps of at least 20 keys, or only the cases of [`Layer::Client`] are for it. Its shortest TTL decides how long the
+//! cases on expiry take where time cannot be moved.
 
+mod actor;
+mod backend;
+mod case;
+mod child;
+mod client;
 pub mod faults;
 pub mod history;
+mod journal;
+mod model;
+mod recorded;
+mod run;
+mod scene;
 #[cfg(lockcore_sim)]
 pub mod simulation;
+mod verdict;
+mod wire;
+mod world;
+
+pub use case::{Case, Failure, Law, Layer};
+pub use run::{check, main, suite};
+pub use world::{BoxError, Space, World};
+
+/// Every case.
+///
+/// ```
+/// use lockcore_conformance::{Law, cases};
+///
+/// let cases = cases();
+/// assert!(cases.len() > 100);
+/// assert!(cases.iter().any(|case| case.law() == Law::GarbageIsHeld));
+/// ```
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    [backend::cases(), client::cases()].concat()
+}

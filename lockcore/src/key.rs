@@ -15,9 +15,9 @@ use crate::limits::{MAX_KEY_BYTES, MAX_PATH_COMPONENTS};
 /// # Order
 ///
 /// Keys are ordered by bytes with `/` before every other byte (*path order*), so that a path stands directly before
-/// everything below it. This is the one global order in which every acquisition takes its locks; a store's own index
-/// may be in another order. What lies below a path `p` is, in both orders, the range from `p/` to `p0`, the end
-/// excluded.
+/// everything below it. This is the one global order in which every acquisition takes its locks. A store's own index
+/// may be in the order of bytes: there, what lies below a path `p` is the range from `p/` to `p0`, the end excluded.
+/// In path order `/p!` lies in that range too: what is below `p` ends at the first key behind it that is not.
 ///
 /// # Examples
 ///

@@ -20,6 +20,8 @@ mod token;
 #[doc(hidden)]
 pub use client::sim;
 
+/// What an implementation of one of the traits is marked with.
+pub use async_trait::async_trait;
 pub use claim::{Claim, Want};
 pub use client::{
     Abandoned, AcquireError, Acquisition, Attempt, Documents, Global, Guard, Held, InputError,

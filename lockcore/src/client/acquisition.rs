@@ -4,8 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -210,7 +210,9 @@ impl<S> Acquisition<S> {
     ///
     /// Panics outside a Tokio runtime.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        self.start(true).await
+        // A wait of no time is a try; else it would be over before any answer.
+        let waits = self.wait != Some(Duration::ZERO);
+        self.start(waits).await
     }
 
     /// Acquires, runs the work, stops it when the lock is lost, and releases.
@@ -293,7 +295,7 @@ impl<S> Acquisition<S> {
             intent: self.intent,
             wait: waits.then_some(until),
             observer: self.observer,
-            last_busy: Arc::clone(&last_busy),
+            last_busy: last_busy.clone(),
         };
         let (caller, answer) = oneshot::channel();
         task::spawn(async move {
@@ -321,11 +323,7 @@ impl<S> Acquisition<S> {
 
 /// The answer to a caller whose wait is over while the attempt has none.
 fn no_answer(core: &Core, last_busy: &LastBusy) -> AcquireError {
-    match last_busy
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take()
-    {
+    match last_busy.get() {
         Some(busy) => AcquireError::Busy(busy),
         None => AcquireError::Store(Error::new(
             ErrorKind::Indeterminate,

@@ -19,7 +19,7 @@ use crate::client::recovery;
 use crate::client::session::Handle;
 use crate::client::sim::{Rule, broken};
 use crate::client::step::{Asker, Step};
-use crate::client::wait::Waiting;
+use crate::client::wait::{Refusal, Waiting};
 use crate::prepare::step_len;
 use crate::{Busy, Claim, FencingToken, Intent, Life, OwnerId, Registered, Want};
 
@@ -31,8 +31,28 @@ pub(crate) type Observer = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 /// The caller, who may go away.
 pub(crate) type Caller = oneshot::Sender<Result<Undelivered, AcquireError>>;
 
-/// The last refusal, for a caller whose wait ends while a request is under way.
-pub(crate) type LastBusy = Arc<Mutex<Option<Busy>>>;
+/// The last refusal, for a caller whose wait ends while the acquisition is under way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastBusy(Arc<Mutex<Option<Refusal>>>);
+
+impl LastBusy {
+    fn is(&self, refusal: Refusal) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+    }
+
+    pub(crate) fn get(&self) -> Option<Busy> {
+        let refusal = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
+        let busy = refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Some(busy)
+    }
+}
 
 pub(crate) struct Plan {
     pub(crate) locks: Locks,
@@ -222,18 +242,20 @@ impl Taking<'_> {
                             return Err(AcquireError::WouldDeadlock(busy).into());
                         }
                         self.observe(&Progress::Waiting(&busy));
-                        *self
-                            .plan
-                            .last_busy
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner) = Some(busy);
-                        waiting = waiting
-                            .filter(|waiting: &Waiting| waiting.is_for(&claims[at]))
-                            .or_else(|| {
+                        let again = waiting.take().filter(|waiting| waiting.is_for(&claims[at]));
+                        let now_waiting = match again {
+                            Some(waiting) => {
+                                waiting.refused_again(busy);
+                                waiting
+                            }
+                            None => {
                                 let holds = !self.grants.is_empty() || self.plan.owner.is_some();
                                 let in_line = !holds || broken(Rule::HoldersLookThemselves);
-                                Some(Waiting::new(self.core, &claims[at], in_line))
-                            });
+                                Waiting::refused(self.core, &claims[at], in_line, busy)
+                            }
+                        };
+                        self.plan.last_busy.is(now_waiting.refusal());
+                        waiting = Some(now_waiting);
                         next_len = Some(1);
                     }
                 }
@@ -255,9 +277,16 @@ impl Taking<'_> {
         let in_line = self.plan.wait.is_some()
             && self.plan.claims.len() == 1
             && self.plan.owner.is_none()
-            && matches!(claim.want(), Want::Create | Want::Upsert | Want::Write)
-            && self.core.queues.is_waited_for(claim.key());
-        in_line.then(|| Waiting::new(self.core, claim, true))
+            && matches!(claim.want(), Want::Create | Want::Upsert | Want::Write);
+        let waiting = if in_line {
+            Waiting::in_line(self.core, claim)
+        } else {
+            None
+        };
+        if let Some(waiting) = &waiting {
+            self.plan.last_busy.is(waiting.refusal());
+        }
+        waiting
     }
 
     async fn ask(&self, range: Range<usize>, caller: &Caller) -> Step {
@@ -309,13 +338,7 @@ impl Taking<'_> {
     }
 
     fn wait_over(&self) -> Stop {
-        match self
-            .plan
-            .last_busy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-        {
+        match self.plan.last_busy.get() {
             Some(busy) => AcquireError::Busy(busy).into(),
             // The caller has its own answer for a wait that ended before any refusal.
             None => Stop::Cancelled,
@@ -409,8 +432,8 @@ impl Taking<'_> {
         let release = Release {
             claims: Arc::clone(&self.plan.claims),
             grants: self.grants,
-            with_intent: self.plan.intent.is_some(),
             in_doubt: self.in_doubt,
+            with_intent: self.plan.intent.is_some(),
             by_close: self.by_close,
             done: Some(done),
         };

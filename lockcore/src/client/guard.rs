@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::client::clock::now;
 use crate::client::keeper::{Order, Release, release_each};
 use crate::client::locks::Core;
 use crate::client::owner::Owner;
@@ -96,15 +95,11 @@ impl Held {
     /// The time until the [deadline](Self::deadline).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let deadline = self
-            .session
-            .session
-            .deadline
-            .get()
-            .filter(|_| self.is_valid());
-        deadline.map_or(Duration::ZERO, |deadline| {
-            deadline.saturating_duration_since(now())
-        })
+        if self.gone.load(Ordering::Acquire) {
+            Duration::ZERO
+        } else {
+            self.session.session.remaining()
+        }
     }
 
     /// Resolves when the session is lost, at the deadline at the latest, even if the store hangs. It does not resolve
@@ -137,6 +132,8 @@ impl Held {
             };
         if !held {
             self.gone.store(true, Ordering::Release);
+            // The session's death is the likely reason, and its other guards should know.
+            let _ = self.renew().await;
         }
         Ok(held && self.is_valid())
     }

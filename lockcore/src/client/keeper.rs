@@ -512,6 +512,18 @@ impl Keeper {
 
     /// Nobody has a handle any more.
     async fn close(&mut self) {
+        if !self.session.is_dead() && self.intent == IntentChange::Drop {
+            // The session was lost before the removal was acknowledged. It may still live in the store: a change that
+            // is finished, or that never began, is not handed on if that can be helped.
+            let (core, id) = (&self.core, self.session.id);
+            let over = self.session.numbers().over();
+            let renewal = Renewal {
+                seq: self.seq + 1,
+                over,
+                intent: IntentChange::Drop,
+            };
+            let _ = until_answered(core, || true, || core.backend.renew(id, &renewal)).await;
+        }
         if !self.session.is_dead() {
             // If it fails the session dies when it is due.
             let _ = close(&self.core, &self.session).await;

@@ -27,6 +27,8 @@ pub(crate) mod sim;
 pub mod sim;
 mod step;
 mod task;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub use acquisition::{Acquisition, Attempt, Documents, Global, Progress, Shared, Tree};

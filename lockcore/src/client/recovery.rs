@@ -105,6 +105,12 @@ impl Recovery {
         self.handle.session.is_valid()
     }
 
+    /// The time until it is not valid any more, if no further renewal is acknowledged.
+    #[must_use]
+    pub fn remaining(&self) -> std::time::Duration {
+        self.handle.session.remaining()
+    }
+
     /// Resolves when this process's session is lost: somebody else may adopt then.
     ///
     /// # Cancel safety

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
@@ -60,6 +61,15 @@ impl Session {
     /// Whether guards of the session are valid now; once no, never again.
     pub(crate) fn is_valid(&self) -> bool {
         self.deadline.is_ahead(now())
+    }
+
+    /// The time until guards of the session are not valid any more, if no further renewal is acknowledged.
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = now();
+        let deadline = self.deadline.get().filter(|_| self.deadline.is_ahead(now));
+        deadline.map_or(Duration::ZERO, |deadline| {
+            deadline.saturating_duration_since(now)
+        })
     }
 
     /// The store said that the session is dead, or it was closed.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::client::locks::Core;
-use crate::{Changed, Claim, LockKey};
+use crate::{Busy, Changed, Claim, LockKey};
 
 /// The fallback poll's first and longest pause.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -23,7 +23,14 @@ pub(crate) struct Queues {
     keys: Mutex<BTreeMap<LockKey, Queue>>,
 }
 
-type Queue = VecDeque<Arc<Waiter>>;
+#[derive(Debug)]
+struct Queue {
+    waiters: VecDeque<Arc<Waiter>>,
+    refusal: Refusal,
+}
+
+/// The last refusal of somebody who looked, for all who wait in the queue.
+pub(crate) type Refusal = Arc<Mutex<Busy>>;
 
 #[derive(Debug)]
 struct Waiter {
@@ -31,24 +38,25 @@ struct Waiter {
     in_line: bool,
 }
 
-/// Those who look at the store.
-fn looking(queue: &Queue) -> impl Iterator<Item = &Arc<Waiter>> {
-    let before_the_line = queue.iter().take_while(|waiter| !waiter.in_line).count();
-    queue.iter().take(before_the_line.max(1))
-}
+impl Queue {
+    /// Those who look at the store: whoever stands before the line, and the first in it if nobody does.
+    fn looking(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        let before_the_line = self
+            .waiters
+            .iter()
+            .take_while(|waiter| !waiter.in_line)
+            .count();
+        self.waiters.iter().take(before_the_line.max(1))
+    }
 
-fn wake(queue: &Queue) {
-    looking(queue).for_each(|waiter| waiter.wake.notify_one());
+    fn wake(&self) {
+        self.looking().for_each(|waiter| waiter.wake.notify_one());
+    }
 }
 
 impl Queues {
     fn keys(&self) -> MutexGuard<'_, BTreeMap<LockKey, Queue>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether anybody of this process waits for the key.
-    pub(crate) fn is_waited_for(&self, key: &LockKey) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0 && self.keys().contains_key(key)
     }
 
     /// This process has released the claims: who waits for one of them, for a path above or for a path below, looks
@@ -59,15 +67,15 @@ impl Queues {
         }
         let keys = self.keys();
         for key in claims.iter().map(Claim::key) {
-            keys.get(key).into_iter().for_each(wake);
+            keys.get(key).into_iter().for_each(Queue::wake);
             if key.is_path() {
                 key.ancestor_keys()
                     .filter_map(|above| keys.get(&above))
-                    .for_each(wake);
+                    .for_each(Queue::wake);
                 let behind = keys.range((Bound::Excluded(key), Bound::Unbounded));
                 behind
                     .take_while(|(below, _)| key.is_above(below))
-                    .for_each(|(_, queue)| wake(queue));
+                    .for_each(|(_, queue)| queue.wake());
             }
         }
     }
@@ -81,31 +89,14 @@ struct Place {
 }
 
 impl Place {
-    fn take(core: &Arc<Core>, key: &LockKey, in_line: bool) -> Self {
-        let waiter = Arc::new(Waiter {
-            wake: Notify::new(),
-            in_line,
-        });
-        let mut keys = core.queues.keys();
-        let queue = keys.entry(key.clone()).or_default();
-        if in_line {
-            queue.push_back(Arc::clone(&waiter));
-        } else {
-            queue.push_front(Arc::clone(&waiter));
-        }
-        core.queues.waiting.fetch_add(1, Ordering::AcqRel);
-        drop(keys);
-        Self {
-            core: Arc::clone(core),
-            key: key.clone(),
-            waiter,
-        }
-    }
-
     fn looks(&self) -> bool {
         let keys = self.core.queues.keys();
-        keys.get(&self.key)
-            .is_some_and(|queue| looking(queue).any(|waiter| Arc::ptr_eq(waiter, &self.waiter)))
+        let queue = keys.get(&self.key);
+        queue.is_some_and(|queue| {
+            queue
+                .looking()
+                .any(|waiter| Arc::ptr_eq(waiter, &self.waiter))
+        })
     }
 }
 
@@ -114,10 +105,12 @@ impl Drop for Place {
         let mut keys = self.core.queues.keys();
         self.core.queues.waiting.fetch_sub(1, Ordering::AcqRel);
         if let Some(queue) = keys.get_mut(&self.key) {
-            queue.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+            queue
+                .waiters
+                .retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
             // Whoever is first now may have become so just now; one look too many does no harm.
-            wake(queue);
-            if queue.is_empty() {
+            queue.wake();
+            if queue.waiters.is_empty() {
                 keys.remove(&self.key);
             }
         }
@@ -128,6 +121,7 @@ impl Drop for Place {
 pub(crate) struct Waiting {
     claim: Claim,
     place: Place,
+    refusal: Refusal,
     watch: Option<Changed>,
     /// The store was asked since the watch stands.
     looked: bool,
@@ -135,16 +129,61 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Only who holds nothing stands in line: somebody in it might wait for what another one behind it holds.
-    pub(crate) fn new(core: &Arc<Core>, claim: &Claim, in_line: bool) -> Self {
-        let place = Place::take(core, claim.key(), in_line);
+    /// Waits after a refusal. Only who holds nothing stands in line behind others: somebody in it might wait for what
+    /// another one behind it holds.
+    pub(crate) fn refused(core: &Arc<Core>, claim: &Claim, in_line: bool, busy: Busy) -> Self {
+        let mut keys = core.queues.keys();
+        let queue = keys.entry(claim.key().clone()).or_insert_with(|| Queue {
+            waiters: VecDeque::new(),
+            refusal: Arc::new(Mutex::new(busy)),
+        });
+        Self::join(core, claim, in_line, queue)
+    }
+
+    /// Waits in line without having asked, if others of this process wait for the key already.
+    pub(crate) fn in_line(core: &Arc<Core>, claim: &Claim) -> Option<Self> {
+        if core.queues.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut keys = core.queues.keys();
+        keys.get_mut(claim.key())
+            .map(|queue| Self::join(core, claim, true, queue))
+    }
+
+    fn join(core: &Arc<Core>, claim: &Claim, in_line: bool, queue: &mut Queue) -> Self {
+        let waiter = Arc::new(Waiter {
+            wake: Notify::new(),
+            in_line,
+        });
+        if in_line {
+            queue.waiters.push_back(Arc::clone(&waiter));
+        } else {
+            queue.waiters.push_front(Arc::clone(&waiter));
+        }
+        core.queues.waiting.fetch_add(1, Ordering::AcqRel);
+        let place = Place {
+            core: Arc::clone(core),
+            key: claim.key().clone(),
+            waiter,
+        };
+        let refusal = Arc::clone(&queue.refusal);
         Self {
             claim: claim.clone(),
             place,
+            refusal,
             watch: None,
             looked: false,
             polls: 0,
         }
+    }
+
+    /// Somebody who looks was refused again.
+    pub(crate) fn refused_again(&self, busy: Busy) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = busy;
+    }
+
+    pub(crate) fn refusal(&self) -> Refusal {
+        Arc::clone(&self.refusal)
     }
 
     pub(crate) fn is_for(&self, claim: &Claim) -> bool {

@@ -114,17 +114,19 @@ impl MemoryBackend {
         Acquired::Void
     }
 
-    /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too.
+    /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too. Nobody is woken by
+    /// what was written for a moment beside a refusal: two who wait would wake each other without end.
     async fn give_back(&self, grant: Grant, keys: impl DoubleEndedIterator<Item = &LockKey>) {
         for key in keys.rev() {
             self.pause().await;
             self.update(|state| state.remove(key, |held| held == Some(grant)));
-            self.watchers.wake(std::iter::once(key));
         }
     }
 
     pub(super) async fn release_by_record(&self, grant: Grant, claims: &[Claim]) {
-        self.give_back(grant, needed(claims).keys()).await;
+        let needed = needed(claims);
+        self.give_back(grant, needed.keys()).await;
+        self.watchers.wake(needed.keys());
     }
 
     pub(super) async fn confirm_by_record(&self, grant: Grant, claims: &[Claim]) -> bool {

@@ -33,7 +33,9 @@ fn list_names(tree: &Path, prefix: &str, names: &mut Vec<String>, most: usize) -
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         // Names that are no keys (control characters, other encodings) are left out.
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
         let path = format!("{prefix}/{name}");
         if names.len() >= most || lockkeeper::LockPath::parse(&path).is_err() {
             continue;
@@ -63,8 +65,15 @@ fn collect(place: &Path, path: &str, files: &mut BTreeMap<String, String>) -> io
             entries => entries?,
         };
         for entry in entries {
-            let name = entry?.file_name().into_string().map_err(|_| io::Error::other("a name of our own"))?;
-            collect(&place.join(&name), &format!("{}/{name}", path.trim_end_matches('/')), files)?;
+            let name = entry?
+                .file_name()
+                .into_string()
+                .map_err(|_| io::Error::other("a name of our own"))?;
+            collect(
+                &place.join(&name),
+                &format!("{}/{name}", path.trim_end_matches('/')),
+                files,
+            )?;
         }
     } else {
         match fs::read_to_string(place) {

@@ -24,7 +24,9 @@ use rand::{RngExt, SeedableRng};
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Parser, Clone)]
-#[command(about = "Many processes change one directory tree, file by file, while some of them are killed")]
+#[command(
+    about = "Many processes change one directory tree, file by file, while some of them are killed"
+)]
 pub(crate) struct Options {
     /// The real tree whose names are used.
     #[arg(long, default_value = "/usr/share")]
@@ -64,7 +66,10 @@ fn main() -> Result<(), BoxError> {
 fn direct(options: &Options) -> Result<(), BoxError> {
     let folder = tempfile::tempdir()?;
     let files = layout::lay_out(&options.tree, folder.path(), options.entries)?;
-    println!("{files} files laid out, named as in {}", options.tree.display());
+    println!(
+        "{files} files laid out, named as in {}",
+        options.tree.display()
+    );
     let mut rng = SmallRng::seed_from_u64(options.seed);
     let until = Instant::now() + Duration::from_secs(options.seconds);
     let mut started = 0;
@@ -72,10 +77,16 @@ fn direct(options: &Options) -> Result<(), BoxError> {
         started += 1;
         start_process(options, folder.path(), options.seed * 1_000 + started)
     };
-    let mut processes = (0..options.processes).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+    let mut processes = (0..options.processes)
+        .map(|_| start())
+        .collect::<Result<Vec<_>, _>>()?;
     let mut killed = 0;
     while Instant::now() < until {
-        let pause = if options.kill_every_ms == 0 { 1_000 } else { rng.random_range(1..2 * options.kill_every_ms) };
+        let pause = if options.kill_every_ms == 0 {
+            1_000
+        } else {
+            rng.random_range(1..2 * options.kill_every_ms)
+        };
         let left = until.saturating_duration_since(Instant::now());
         // Real time passes while the processes work; this is no wait for a condition.
         std::thread::sleep(Duration::from_millis(pause).min(left));
@@ -92,7 +103,9 @@ fn direct(options: &Options) -> Result<(), BoxError> {
     for mut process in processes {
         failed += usize::from(!process.wait()?.success());
     }
-    println!("{started} processes worked, {killed} of them were killed with SIGKILL, {failed} failed");
+    println!(
+        "{started} processes worked, {killed} of them were killed with SIGKILL, {failed} failed"
+    );
     if !options.without_locks {
         // Whatever the last of the killed left is finished now.
         worker::finish_abandoned(folder.path())?;
@@ -107,7 +120,11 @@ fn direct(options: &Options) -> Result<(), BoxError> {
 
 fn start_process(options: &Options, folder: &std::path::Path, seed: u64) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--work-in").arg(folder).arg("--seed").arg(seed.to_string());
+    command
+        .arg("--work-in")
+        .arg(folder)
+        .arg("--seed")
+        .arg(seed.to_string());
     if options.without_locks {
         command.arg("--without-locks");
     }

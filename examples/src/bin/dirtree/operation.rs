@@ -56,9 +56,16 @@ impl Operation {
 
     /// Writes to the journal that it is finished; one line in one write.
     pub(crate) fn record(&self, folder: &Path, token: u64) -> io::Result<()> {
-        let mut line = serde_json::to_vec(&Entry { token, operation: self.clone() })?;
+        let mut line = serde_json::to_vec(&Entry {
+            token,
+            operation: self.clone(),
+        })?;
         line.push(b'\n');
-        OpenOptions::new().create(true).append(true).open(folder.join("journal"))?.write_all(&line)
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.join("journal"))?
+            .write_all(&line)
     }
 }
 
@@ -75,7 +82,9 @@ fn remove_folders(place: &Path) -> io::Result<()> {
     if !place.is_dir() {
         return Ok(());
     }
-    let Ok(entries) = fs::read_dir(place) else { return Ok(()) };
+    let Ok(entries) = fs::read_dir(place) else {
+        return Ok(());
+    };
     for entry in entries.filter_map(Result::ok) {
         remove_folders(&entry.path())?;
     }

@@ -34,7 +34,11 @@ impl fmt::Display for Verdict {
             "{} operations finished, {} of them by somebody else from the intent; {} scans, {} operations failed",
             self.finished, self.recovered, self.scans, self.failed
         )?;
-        writeln!(f, "{} files should be there: {} are where the journal says", self.expected, self.right)?;
+        writeln!(
+            f,
+            "{} files should be there: {} are where the journal says",
+            self.expected, self.right
+        )?;
         writeln!(
             f,
             "missing: {}, in the wrong place: {}, there although deleted: {}",
@@ -46,7 +50,10 @@ impl fmt::Display for Verdict {
 /// Plays the journal in the order of the tokens, and compares.
 pub(crate) fn judge(folder: &Path) -> Result<Verdict, BoxError> {
     let beginning = fs::read_to_string(folder.join("beginning"))?;
-    let mut tree: BTreeMap<String, String> = beginning.lines().map(|path| (path.to_owned(), path.to_owned())).collect();
+    let mut tree: BTreeMap<String, String> = beginning
+        .lines()
+        .map(|path| (path.to_owned(), path.to_owned()))
+        .collect();
     let mut entries = fs::read_to_string(folder.join("journal"))?
         .lines()
         .map(serde_json::from_str)
@@ -60,18 +67,28 @@ pub(crate) fn judge(folder: &Path) -> Result<Verdict, BoxError> {
     }
     let found = files_below(folder, "")?;
     let places = |tree: &BTreeMap<String, String>| -> BTreeMap<String, String> {
-        tree.iter().map(|(path, began)| (began.clone(), path.clone())).collect()
+        tree.iter()
+            .map(|(path, began)| (began.clone(), path.clone()))
+            .collect()
     };
     let (expected, found) = (places(&tree), places(&found));
     let count = |prefix: &str| -> Result<usize, BoxError> {
-        let names = fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.file_name());
-        Ok(names.filter(|name| name.to_string_lossy().starts_with(prefix)).count())
+        let names = fs::read_dir(folder)?
+            .filter_map(Result::ok)
+            .map(|entry| entry.file_name());
+        Ok(names
+            .filter(|name| name.to_string_lossy().starts_with(prefix))
+            .count())
     };
     let keys = |places: &BTreeMap<String, String>| places.keys().cloned().collect::<BTreeSet<_>>();
-    let both = expected.iter().filter_map(|(began, path)| Some((path, found.get(began)?)));
-    let (right, misplaced) = both.fold((0, 0), |(right, misplaced), (expected, found)| match expected == found {
-        true => (right + 1, misplaced),
-        false => (right, misplaced + 1),
+    let both = expected
+        .iter()
+        .filter_map(|(began, path)| Some((path, found.get(began)?)));
+    let (right, misplaced) = both.fold((0, 0), |(right, misplaced), (expected, found)| {
+        match expected == found {
+            true => (right + 1, misplaced),
+            false => (right, misplaced + 1),
+        }
     });
     Ok(Verdict {
         finished: entries.len(),
@@ -89,7 +106,10 @@ pub(crate) fn judge(folder: &Path) -> Result<Verdict, BoxError> {
 fn play(tree: &mut BTreeMap<String, String>, change: &Change) {
     let at_or_below = |tree: &BTreeMap<String, String>, top: &str| -> Vec<String> {
         let below = format!("{top}/");
-        tree.keys().filter(|path| *path == top || path.starts_with(&below)).cloned().collect()
+        tree.keys()
+            .filter(|path| *path == top || path.starts_with(&below))
+            .cloned()
+            .collect()
     };
     match change {
         Change::Rename { from, to } => {

@@ -34,17 +34,27 @@ impl Recover for Finish {
 async fn locks(folder: &Path) -> Result<Locks, BoxError> {
     let url = format!("sqlite:{}", folder.join("locks.db").display());
     let backend = lockkeeper::backend(&url).await?;
-    Ok(Locks::builder(backend).ttl(Duration::from_secs(2)).recovery(Finish(folder.to_owned())).build()?)
+    Ok(Locks::builder(backend)
+        .ttl(Duration::from_secs(2))
+        .recovery(Finish(folder.to_owned()))
+        .build()?)
 }
 
 fn on_a_runtime<T>(work: impl Future<Output = Result<T, BoxError>>) -> Result<T, BoxError> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }
 
 /// Works until the folder says stop.
 pub(crate) fn run(folder: &Path, options: &Options) -> Result<(), BoxError> {
     on_a_runtime(async {
-        let locks = if options.without_locks { None } else { Some(locks(folder).await?) };
+        let locks = if options.without_locks {
+            None
+        } else {
+            Some(locks(folder).await?)
+        };
         let mut rng = SmallRng::seed_from_u64(options.seed);
         let mut count = 0;
         while !folder.join("stop").exists() {
@@ -68,8 +78,17 @@ pub(crate) fn finish_abandoned(folder: &Path) -> Result<(), BoxError> {
         let locks = locks(folder).await?;
         // Asking for the whole tree meets whatever is in the way, and waits until those killed last are due.
         for name in fs::read_dir(root(folder))? {
-            let name = name?.file_name().into_string().map_err(|_| "a name of our own")?;
-            let _ = locks.tree().write(format!("/{name}")).acquire().await?.release().await?;
+            let name = name?
+                .file_name()
+                .into_string()
+                .map_err(|_| "a name of our own")?;
+            let _ = locks
+                .tree()
+                .write(format!("/{name}"))
+                .acquire()
+                .await?
+                .release()
+                .await?;
         }
         for state in locks.abandoned().await? {
             if let Some(recovery) = locks.adopt(state.session).await? {
@@ -82,9 +101,16 @@ pub(crate) fn finish_abandoned(folder: &Path) -> Result<(), BoxError> {
     })
 }
 
-async fn turn_with_locks(locks: &Locks, folder: &Path, rng: &mut SmallRng, id: String) -> Result<(), BoxError> {
+async fn turn_with_locks(
+    locks: &Locks,
+    folder: &Path,
+    rng: &mut SmallRng,
+    id: String,
+) -> Result<(), BoxError> {
     if rng.random_range(0..4) == 0 {
-        let Some(path) = pick(folder, rng, false) else { return Ok(()) };
+        let Some(path) = pick(folder, rng, false) else {
+            return Ok(());
+        };
         let guard = locks.tree().read(&path).acquire().await?;
         let (once, twice) = (files_below(folder, &path)?, files_below(folder, &path)?);
         if once != twice {
@@ -94,7 +120,9 @@ async fn turn_with_locks(locks: &Locks, folder: &Path, rng: &mut SmallRng, id: S
         let _ = guard.release().await?;
         return Ok(());
     }
-    let Some(operation) = choose(folder, rng, id) else { return Ok(()) };
+    let Some(operation) = choose(folder, rng, id) else {
+        return Ok(());
+    };
     let tree = match &operation.change {
         Change::Rename { from, to } => locks.tree().write(from).write(to),
         Change::Delete { path } => locks.tree().write(path),
@@ -115,7 +143,9 @@ async fn turn_with_locks(locks: &Locks, folder: &Path, rng: &mut SmallRng, id: S
 }
 
 fn turn_without_locks(folder: &Path, rng: &mut SmallRng, id: String) -> Result<(), BoxError> {
-    let Some(operation) = choose(folder, rng, id) else { return Ok(()) };
+    let Some(operation) = choose(folder, rng, id) else {
+        return Ok(());
+    };
     if still_makes_sense(folder, &operation) {
         // Whatever others do meanwhile, it believes that it has done what it was to do.
         if operation.carry_out(folder).is_err() {

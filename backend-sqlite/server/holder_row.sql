@@ -1,0 +1,3 @@
+SELECT key, session, n, m, want, since_ms
+FROM holders
+WHERE key = ?1 AND session = ?2 AND n = ?3

@@ -1,0 +1,3 @@
+SELECT key, session, n, m, want, since_ms
+FROM holders
+WHERE session = ?1 AND n BETWEEN ?2 AND ?3

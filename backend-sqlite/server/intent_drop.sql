@@ -1,0 +1,2 @@
+DELETE FROM intents
+WHERE session = ?1

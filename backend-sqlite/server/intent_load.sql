@@ -1,0 +1,3 @@
+SELECT token, payload
+FROM intents
+WHERE session = ?1

@@ -1,0 +1,3 @@
+SELECT m
+FROM holders
+WHERE key = '' AND session = x'' AND n = 0

@@ -1,0 +1,3 @@
+UPDATE holders
+SET m = ?1
+WHERE key = '' AND session = x'' AND n = 0

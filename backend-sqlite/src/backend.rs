@@ -1,0 +1,118 @@
+//! The backend itself: connecting, and what it is like.
+
+use std::sync::Arc;
+
+use lockcore::limits::{MAX_TTL, MIN_TTL};
+use lockcore::{Error, Info, LockBackend, Operation, Survives};
+
+use crate::config::SqliteConfig;
+use crate::error::{NAME, Outcome};
+use crate::thread::{Thread, Worker};
+
+/// So many keys are taken or released in about ten milliseconds, during which other processes wait.
+const KEYS_PER_STEP: usize = 2_000;
+
+/// Locks in an SQLite file, for the processes of one machine.
+///
+/// Its operations are those of lockcore's traits. Dropping the future of one does not stop what was begun: it is
+/// finished, and its answer is lost. Dropping the backend closes the file when everything asked before is done.
+///
+/// # Examples
+///
+/// ```
+/// use lockcore::LockBackend;
+/// use lockcore_sqlite::{SqliteBackend, SqliteConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("locks.db");
+/// let backend = SqliteBackend::connect(SqliteConfig::new(path)).await?;
+/// assert_eq!(backend.info().name, "sqlite");
+/// # Ok(())
+/// # }
+/// ```
+pub struct SqliteBackend {
+    thread: Thread,
+    info: Info,
+}
+
+impl SqliteBackend {
+    /// Opens the file, and makes it if there is none. Several processes may do so at once.
+    ///
+    /// # Errors
+    ///
+    /// Of kind [`Config`](lockcore::ErrorKind::Config), before anything is written, for a path that names a directory
+    /// or is in none, a file that is no database, is one of something else, is of a newer version or may not be
+    /// written, and for a network file system. Other kinds as every operation has them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave an empty file of locks.
+    pub async fn connect(config: SqliteConfig) -> Result<Arc<Self>, Error> {
+        let mut info = Info::new(NAME, CLOCK);
+        info.keys_per_step = KEYS_PER_STEP;
+        info.poll = Some(crate::wakeups::LOOK_EVERY);
+        (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
+        info.survives = Survives {
+            crash: true,
+            power_loss: config.is_full(),
+            failover: true,
+        };
+        let backend = Self {
+            thread: Thread::start(config).await?,
+            info,
+        };
+        backend
+            .call(Operation::Connect, |worker| worker.file.read(|_| Ok(())))
+            .await?;
+        Ok(Arc::new(backend))
+    }
+
+    /// The cheapest transaction that this file and this thread can do, one row written: what the benchmarks compare
+    /// with. The first one makes a table for it.
+    ///
+    /// # Errors
+    ///
+    /// As every operation.
+    #[doc(hidden)]
+    pub async fn bare_transaction(&self) -> Result<(), Error> {
+        self.call(Operation::Inspect, |worker| worker.file.bare())
+            .await
+    }
+
+    /// The way to the thread and back, with nothing done there: the part of every operation that is not the file's.
+    ///
+    /// # Errors
+    ///
+    /// As every operation.
+    #[doc(hidden)]
+    pub async fn bare_hop(&self) -> Result<(), Error> {
+        self.call(Operation::Inspect, |_| Ok(())).await
+    }
+
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        work: impl FnOnce(&mut Worker) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.thread.call(operation, work).await
+    }
+}
+
+#[cfg(target_os = "linux")]
+const CLOCK: &str = "the machine's time since boot";
+#[cfg(not(target_os = "linux"))]
+const CLOCK: &str = "the machine's wall clock";
+
+impl LockBackend for SqliteBackend {
+    fn info(&self) -> Info {
+        self.info.clone()
+    }
+}
+
+impl std::fmt::Debug for SqliteBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteBackend").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,248 @@
+//! The open file, and the transactions on it: begun at once or not at all, on the file that the path names now.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockcore::ErrorKind;
+use rusqlite::Connection;
+
+use crate::clock::Clock;
+use crate::config::SqliteConfig;
+use crate::error::{Failure, Outcome, Phase};
+use crate::open::{self, Identity};
+use crate::sql;
+use crate::transaction::{Access, Transaction};
+
+/// How often a file may be replaced while one transaction begins.
+const REPLACED_AT_MOST: usize = 3;
+
+/// The file, open or to be opened by the next transaction. It lives on the writer thread.
+pub(crate) struct File {
+    path: PathBuf,
+    /// Every commit waits for the disk.
+    full: bool,
+    clock: Clock,
+    deadline: Deadline,
+    open: Option<Open>,
+    /// What was open before, if the path names something else by now.
+    left: Option<Identity>,
+    /// A transaction may have freed somebody's claim since this was taken.
+    freed: bool,
+}
+
+struct Open {
+    conn: Connection,
+    identity: Identity,
+    /// What `PRAGMA synchronous` is set to.
+    full: bool,
+    has_bare_table: bool,
+}
+
+/// Until when the running operation waits for other processes.
+#[derive(Clone)]
+pub(crate) struct Deadline(Arc<Mutex<Instant>>);
+
+impl Deadline {
+    pub(crate) fn set(&self, deadline: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+    }
+
+    /// Sleeps for a moment; `false` once the time is up. SQLite's own back-off doubles its sleep up to 100 ms, so that
+    /// whoever has waited long is overtaken by whoever has just come.
+    pub(crate) fn pause(&self) -> bool {
+        let deadline = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(rand::random_range(100..300)));
+        true
+    }
+}
+
+impl File {
+    pub(crate) fn new(config: &SqliteConfig) -> Outcome<Self> {
+        let clock = Clock::new().map_err(|error| {
+            Failure::File(
+                "the name of the machine's boot cannot be read: mount /proc".into(),
+                error,
+            )
+        })?;
+        // Absolute, so that a change of the working directory is no change of the file, and so that SQLite does not
+        // take a name such as file:x for something else.
+        let path = std::path::absolute(config.path())
+            .map_err(|error| Failure::File("the path cannot be used".into(), error))?;
+        Ok(Self {
+            path,
+            full: config.is_full(),
+            clock,
+            deadline: Deadline(Arc::new(Mutex::new(Instant::now() + config.limit()))),
+            open: None,
+            left: None,
+            freed: false,
+        })
+    }
+
+    pub(crate) fn deadline(&self) -> &Deadline {
+        &self.deadline
+    }
+
+    /// One deciding transaction; with `durable`, its commit waits for the disk.
+    pub(crate) fn write<T>(
+        &mut self,
+        durable: bool,
+        body: impl FnOnce(&Transaction<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        self.transaction(Access::Write, durable, body)
+    }
+
+    /// One transaction that changes nothing and waits for nobody.
+    pub(crate) fn read<T>(
+        &mut self,
+        body: impl FnOnce(&Transaction<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        self.transaction(Access::Read, false, body)
+    }
+
+    /// Whether a transaction may have freed somebody's claim since this was last asked.
+    pub(crate) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// The cheapest transaction of this kind, for comparison: no look at the path, one row. The first one makes the
+    /// table for it.
+    pub(crate) fn bare(&mut self) -> Outcome<()> {
+        let full = self.full;
+        if !self.opened(full)?.has_bare_table {
+            execute(&self.opened(full)?.conn, sql::BARE_TABLE)?;
+        }
+        let open = self.open.as_mut().expect("it was opened above");
+        open.has_bare_table = true;
+        execute(&open.conn, sql::BEGIN)?;
+        execute(&open.conn, sql::BARE_WRITE)?;
+        execute(&open.conn, sql::COMMIT).map_err(at_commit)
+    }
+
+    /// What `PRAGMA synchronous` was for the last transaction.
+    #[cfg(test)]
+    pub(crate) fn synchronous(&mut self) -> i64 {
+        let conn = &self.open.as_ref().unwrap().conn;
+        conn.pragma_query_value(None, "synchronous", |row| row.get(0))
+            .unwrap()
+    }
+
+    /// Milliseconds since boot.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
+    /// Whether another connection has committed since the last call, or the path names another file by now.
+    pub(crate) fn changed(&mut self, seen: &mut i64) -> Outcome<bool> {
+        let Some(open) = &self.open else {
+            return Ok(true);
+        };
+        let mut version = open.conn.prepare_cached("PRAGMA data_version")?;
+        let version: i64 = version.query_row([], |row| row.get(0))?;
+        let moved = !open.identity.is_at(&self.path);
+        Ok(std::mem::replace(seen, version) != version || moved)
+    }
+
+    fn transaction<T>(
+        &mut self,
+        access: Access,
+        durable: bool,
+        body: impl FnOnce(&Transaction<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        self.begin(access, durable)?;
+        let open = self.open.as_ref().expect("begin has opened it");
+        let transaction = Transaction::new(&open.conn, &self.clock, access);
+        let outcome = body(&transaction).and_then(|answer| {
+            execute(&open.conn, sql::COMMIT).map_err(at_commit)?;
+            Ok(answer)
+        });
+        self.freed |= transaction.has_freed();
+        if outcome.is_err() && execute_unless_over(&open.conn, sql::ROLLBACK).is_err() {
+            self.close();
+        }
+        outcome
+    }
+
+    /// Begins a transaction on the file that the path names.
+    fn begin(&mut self, access: Access, durable: bool) -> Outcome<()> {
+        for _ in 0..REPLACED_AT_MOST {
+            let full = self.full || durable;
+            let conn = &self.opened(full)?.conn;
+            let begin = match access {
+                Access::Write => sql::BEGIN,
+                Access::Read => sql::BEGIN_READ,
+            };
+            if let Err(failure) = execute(conn, begin) {
+                if !is_busy(&failure) {
+                    self.close();
+                }
+                return Err(failure);
+            }
+            let open = self.open.as_ref().expect("it was opened above");
+            // Looked at under the lock: a file that was replaced before has lost its sessions.
+            if open.identity.is_at(&self.path) {
+                return Ok(());
+            }
+            self.close();
+        }
+        Err(Failure::Found(
+            ErrorKind::Unavailable,
+            "the file is replaced again and again".into(),
+        ))
+    }
+
+    fn opened(&mut self, full: bool) -> Outcome<&Open> {
+        if self.open.is_none() {
+            let (conn, identity) = open::open(&self.path, self.left.as_ref(), &self.deadline)
+                .map_err(Failure::while_opening)?;
+            self.left = None;
+            self.freed = true;
+            self.open = Some(Open {
+                conn,
+                identity,
+                full: true,
+                has_bare_table: false,
+            });
+        }
+        let open = self.open.as_mut().expect("it was opened above");
+        if open.full != full {
+            let level = if full { "FULL" } else { "NORMAL" };
+            open.conn.pragma_update(None, "synchronous", level)?;
+            open.full = full;
+        }
+        Ok(open)
+    }
+
+    /// Leaves the file; the next transaction opens the one that the path names then.
+    fn close(&mut self) {
+        self.left = self.open.take().map(|open| open.identity);
+    }
+}
+
+fn execute(conn: &Connection, statement: &str) -> Outcome<()> {
+    conn.prepare_cached(statement)?.execute([])?;
+    Ok(())
+}
+
+fn execute_unless_over(conn: &Connection, statement: &str) -> Outcome<()> {
+    if conn.is_autocommit() {
+        return Ok(());
+    }
+    execute(conn, statement)
+}
+
+fn at_commit(failure: Failure) -> Failure {
+    match failure {
+        Failure::Sqlite(_, error) => Failure::Sqlite(Phase::Commit, error),
+        other => other,
+    }
+}
+
+fn is_busy(failure: &Failure) -> bool {
+    matches!(failure, Failure::Sqlite(_, error)
+        if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy))
+}

@@ -1,0 +1,83 @@
+//! Every statement, each from its own file in `server/`.
+//!
+//! None that runs for every key has a RETURNING clause or a list after IN: SQLite makes a table of its own for these,
+//! which costs more than the rest of a small transaction.
+
+macro_rules! statements {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub(crate) const $name: &str = include_str!(concat!("../server/", $file, ".sql"));)*
+
+        #[cfg(test)]
+        pub(crate) const STATEMENTS: &[(&str, &str)] = &[$(($file, $name)),*];
+    };
+}
+
+/// The tables, for a new file.
+pub(crate) const SCHEMA: &str = include_str!("../server/schema.sql");
+/// Every deciding transaction begins so: nothing that it reads changes before it writes.
+pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
+/// A transaction that only reads.
+pub(crate) const BEGIN_READ: &str = "BEGIN";
+pub(crate) const COMMIT: &str = "COMMIT";
+pub(crate) const ROLLBACK: &str = "ROLLBACK";
+
+statements! {
+    SESSION_LOAD = "session_load";
+    SESSION_INSERT = "session_insert";
+    SESSION_WRITE = "session_write";
+    SESSION_LEFT_SOMETHING = "session_left_something";
+    SESSION_FORGET = "session_forget";
+    SESSIONS_PAGE = "sessions_page";
+    SESSIONS_LIVING = "sessions_living";
+    SESSIONS_FORGETTABLE = "sessions_forgettable";
+    INTENT_LOAD = "intent_load";
+    INTENT_EXISTS = "intent_exists";
+    INTENT_PUT = "intent_put";
+    INTENT_DROP = "intent_drop";
+    HOLDERS_ON_KEY = "holders_on_key";
+    HOLDERS_BELOW = "holders_below";
+    HOLDERS_OF_SESSION = "holders_of_session";
+    HOLDER_PUT = "holder_put";
+    HOLDER_DROP = "holder_drop";
+    HOLDER_ROW = "holder_row";
+    NEXT_SESSION_OF_HOLDERS = "next_session_of_holders";
+    FIRST_KEY = "first_key";
+    NEXT_KEY = "next_key";
+    KEYS_OF_SESSION = "keys_of_session";
+    TOKEN_LOAD = "token_load";
+    TOKEN_STORE = "token_store";
+}
+
+/// What the floor of the benchmarks needs.
+pub(crate) const BARE_TABLE: &str = include_str!("../server/bare_table.sql");
+pub(crate) const BARE_WRITE: &str = include_str!("../server/bare_write.sql");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No statement of an operation scans a table or sorts: a large set must not slow down a small one.
+    #[test]
+    fn every_statement_finds_its_rows_by_an_index() {
+        let conn = rusqlite::Connection::open_in_memory().unwrap();
+        conn.execute_batch(SCHEMA).unwrap();
+        for (name, sql) in STATEMENTS {
+            // They look for what is rare among all sessions, and run in the sweep alone.
+            if ["sessions_living", "sessions_forgettable"].contains(name) {
+                continue;
+            }
+            let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let nulls = vec![rusqlite::types::Null; plan.parameter_count()];
+            let steps: Vec<String> = plan
+                .query_map(rusqlite::params_from_iter(nulls), |row| row.get("detail"))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            for step in steps {
+                let slow = step.contains("USE TEMP B-TREE")
+                    || (step.starts_with("SCAN") && step != "SCAN CONSTANT ROW");
+                assert!(!slow, "{name}: {step}");
+            }
+        }
+    }
+}

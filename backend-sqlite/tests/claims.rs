@@ -1,0 +1,458 @@
+//! `ClaimStore` on a file.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod support;
+
+use lockcore::{
+    Acquire, Acquired, ClaimStore, End, ErrorKind, IntentChange, Life, Mode, OwnerId, SessionStore,
+    Sweep,
+};
+use support::*;
+
+/// What is held, what another owner then asks for, and whether it is granted.
+#[tokio::test]
+async fn the_matrix() {
+    let flat = ["create k", "upsert k", "share k", "share/2 k", "share/1 k"];
+    for held in flat {
+        for asked in flat {
+            let shares = held.starts_with("share") && asked.starts_with("share");
+            check(held, asked, shares && asked != "share/1 k").await;
+        }
+    }
+    for (held, asked, granted) in [
+        ("write /a", "write /a", false),
+        ("write /a", "read /a", false),
+        ("write /a", "write /a/b", false),
+        ("write /a", "read /a/b/c", false),
+        ("write /a", "write /a!", true),
+        ("write /a", "write /ab", true),
+        ("write /a", "write /b", true),
+        ("read /a", "read /a", true),
+        ("read /a", "write /a", false),
+        ("read /a", "read /a/b", true),
+        ("read /a", "write /a/b", false),
+        ("write /a/b", "write /a", false),
+        ("write /a/b", "read /a", false),
+        ("write /a/b", "write /a/c", true),
+        ("write /a/b/c", "read /a", false),
+        ("read /a/b", "read /a", true),
+        ("read /a/b", "write /a", false),
+        ("read /a/b", "write /a/c", true),
+        ("write /a/b", "write /a0", true),
+        ("write /a!", "write /a", true),
+        ("write /a0", "read /a", true),
+        ("write /ab/c", "write /a", true),
+        ("write /a/b", "write /a/b0", true),
+    ] {
+        check(held, asked, granted).await;
+    }
+}
+
+async fn check(held: &str, asked: &str, is_granted: bool) {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    let before = granted(&backend, one, 1, &[held]).await;
+    match acquire(&backend, two, 1, &[asked]).await {
+        Acquired::Acquired(token) => {
+            assert!(is_granted, "{held}, then {asked}");
+            assert!(token > before);
+        }
+        Acquired::Busy(busy) => {
+            assert!(!is_granted, "{held}, then {asked}");
+            let holder = &busy.first().holders[0];
+            assert_eq!(holder.grant, Some(grant(one, 1)));
+            assert_eq!(holder.owner, Some(OwnerId { session: one, m: 1 }));
+            assert_eq!(holder.label, "session 1");
+            assert!(holder.since.is_some() && !busy.more && !busy.first().more);
+            release(&backend, one, 1, &[held]).await;
+            granted(&backend, two, 2, &[asked]).await;
+        }
+        Acquired::Void => panic!("{held}, then {asked}: void"),
+    }
+}
+
+#[tokio::test]
+async fn an_owner_reenters_where_the_claim_does() {
+    for (held, asked, is_granted) in [
+        ("upsert k", "upsert k", true),
+        ("share k", "upsert k", true),
+        ("upsert k", "share k", false),
+        ("upsert k", "create k", false),
+        ("read /a", "write /a", true),
+        ("write /a/b", "write /a", true),
+        ("write /a", "read /a/b", true),
+    ] {
+        let space = Space::new();
+        let backend = space.connect().await;
+        let session = open(&backend, 1).await;
+        let owner = OwnerId { session, m: 1 };
+        granted(&backend, session, 1, &[held]).await;
+        let again = Acquire {
+            owner,
+            ..request(session, 2, &[asked])
+        };
+        let answer = backend.acquire(&again).await.unwrap();
+        assert_eq!(
+            matches!(answer, Acquired::Acquired(_)),
+            is_granted,
+            "{held}, then {asked}: {answer:?}"
+        );
+        // Each grant is released by itself.
+        release(&backend, session, 1, &[held]).await;
+        let other = open(&backend, 2).await;
+        let exclusive = asked.replace("read", "write").replace("share", "create");
+        let answer = acquire(&backend, other, 1, &[&exclusive]).await;
+        assert_eq!(matches!(answer, Acquired::Busy(_)), is_granted);
+    }
+}
+
+#[tokio::test]
+async fn the_same_request_is_one_grant() {
+    for text in ["create k", "share/1 k", "write /a/b"] {
+        let space = Space::new();
+        let backend = space.connect().await;
+        let session = open(&backend, 1).await;
+        let first = granted(&backend, session, 1, &[text]).await;
+        let again = granted(&backend, session, 1, &[text]).await;
+        assert!(again >= first);
+        assert_eq!(
+            space.count("SELECT count(*) FROM holders WHERE key <> ''"),
+            1
+        );
+        release(&backend, session, 1, &[text]).await;
+        assert_eq!(
+            space.count("SELECT count(*) FROM holders WHERE key <> ''"),
+            0
+        );
+        release(&backend, session, 1, &[text]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_share_counts_shares_that_count() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let mut sessions = Vec::new();
+    for number in 1..=4 {
+        sessions.push(open(&backend, number).await);
+    }
+    for session in &sessions[..3] {
+        granted(&backend, *session, 1, &["share/3 k"]).await;
+    }
+    let busy = refused(&backend, sessions[3], 1, &["share/3 k"]).await;
+    assert_eq!(busy.first().holders.len(), 3);
+    assert!(
+        busy.first()
+            .holders
+            .iter()
+            .all(|holder| holder.mode == Mode::IS)
+    );
+    granted(&backend, sessions[3], 2, &["share/4 k"]).await;
+    release(&backend, sessions[3], 2, &["share/4 k"]).await;
+    space.make_due(sessions[0]);
+    granted(&backend, sessions[3], 3, &["share/3 k"]).await;
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE key <> ''"),
+        3
+    );
+}
+
+#[tokio::test]
+async fn a_refused_step_holds_nothing_and_names_what_was_refused() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    granted(&backend, one, 1, &["upsert b", "upsert d"]).await;
+    let texts = ["upsert a", "upsert b", "upsert c", "upsert d"];
+    let busy = refused(&backend, two, 1, &texts).await;
+    let refused: Vec<&str> = busy
+        .refused()
+        .iter()
+        .map(|refused| refused.claim.key().as_str())
+        .collect();
+    assert_eq!(refused, ["b", "d"]);
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE key <> ''"),
+        2
+    );
+}
+
+#[tokio::test]
+async fn what_is_listed_has_an_end() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    let keys: Vec<String> = (10..30).map(|n| format!("upsert k{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    granted(&backend, one, 1, &keys).await;
+    let busy = refused(&backend, two, 1, &keys).await;
+    assert_eq!((busy.refused().len(), busy.more), (16, true));
+    let busy = refused(&backend, two, 2, &keys[..16]).await;
+    assert_eq!((busy.refused().len(), busy.more), (16, false));
+    for (key, below) in [("share s", "upsert s"), ("read /s/x", "write /s")] {
+        for n in 0..16 {
+            granted(&backend, one, 100 + n, &[key]).await;
+        }
+        let busy = refused(&backend, two, 3, &[below]).await;
+        let first = busy.first();
+        assert_eq!((first.holders.len(), first.more), (16, false), "{key}");
+        granted(&backend, one, 116, &[key]).await;
+        let busy = refused(&backend, two, 4, &[below]).await;
+        let first = busy.first();
+        assert_eq!((first.holders.len(), first.more), (16, true), "{key}");
+    }
+    let busy = refused(&backend, two, 5, &["share/17 s"]).await;
+    assert_eq!((busy.first().holders.len(), busy.first().more), (16, true));
+    granted(&backend, two, 6, &["share/18 s"]).await;
+}
+
+#[tokio::test]
+async fn holders_are_listed_where_they_stand_in_the_way() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    granted(&backend, one, 1, &["write /a/b/c", "write /a/b/d"]).await;
+    let busy = refused(&backend, two, 1, &["write /a"]).await;
+    let holders = &busy.first().holders;
+    assert_eq!(holders.len(), 1, "one grant is in the way once");
+    assert_eq!((holders[0].key.as_str(), holders[0].mode), ("/a", Mode::IX));
+    let busy = refused(&backend, two, 2, &["read /a/b/c/d/e"]).await;
+    let holders = &busy.first().holders;
+    assert_eq!(
+        (holders[0].key.as_str(), holders[0].mode),
+        ("/a/b/c", Mode::X)
+    );
+    granted(&backend, one, 3, &["read /q"]).await;
+    let below = ["write /q/1", "read /q/2", "write /q/3"];
+    let busy = refused(&backend, two, 4, &below).await;
+    let keys: Vec<&str> = busy
+        .refused()
+        .iter()
+        .map(|refused| refused.claim.key().as_str())
+        .collect();
+    assert_eq!(keys, ["/q/1", "/q/3"], "one holder refuses several claims");
+    granted(&backend, one, 2, &["read /r/x"]).await;
+    let busy = refused(&backend, two, 3, &["write /r"]).await;
+    assert_eq!(busy.first().holders[0].mode, Mode::IS);
+}
+
+#[tokio::test]
+async fn what_is_over_or_dead_is_void_and_does_not_count() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    granted(&backend, one, 1, &["create k"]).await;
+    renew(&backend, one, 1, "1-1", IntentChange::Keep).await;
+    assert_eq!(
+        acquire(&backend, one, 1, &["create k"]).await,
+        Acquired::Void
+    );
+    granted(&backend, two, 1, &["create k"]).await;
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE key <> ''"),
+        1,
+        "cleared away"
+    );
+    backend.end(&[two], End::Revoke).await.unwrap();
+    assert_eq!(
+        acquire(&backend, two, 2, &["create k"]).await,
+        Acquired::Void
+    );
+    granted(&backend, one, 2, &["create k"]).await;
+    assert_eq!(
+        acquire(&backend, id(9), 1, &["create x"]).await,
+        Acquired::Void
+    );
+}
+
+#[tokio::test]
+async fn a_refused_acquire_still_ends_sessions_that_are_due() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    let three = open(&backend, 3).await;
+    granted(&backend, one, 1, &["upsert a"]).await;
+    granted(&backend, two, 1, &["upsert b"]).await;
+    space.make_due(one);
+    let busy = refused(&backend, three, 1, &["upsert a", "upsert b"]).await;
+    assert_eq!(busy.first().claim.key().as_str(), "b");
+    assert_eq!(
+        space.count("SELECT count(*) FROM sessions WHERE life = 'dead'"),
+        1
+    );
+    // The mark was written: the lease is not what decides any more.
+    space.sql("UPDATE sessions SET expires_ms = 9000000000000000");
+    granted(&backend, three, 2, &["upsert a"]).await;
+}
+
+#[tokio::test]
+async fn the_locks_of_an_abandoned_session_stay_until_it_is_settled() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    granted(&backend, one, 1, &["upsert k"]).await;
+    renew(&backend, one, 1, "", intent("x")).await;
+    space.make_due(one);
+    let busy = refused(&backend, two, 1, &["upsert k"]).await;
+    assert_eq!(busy.first().holders[0].life, Life::Abandoned);
+    assert_eq!(
+        acquire(&backend, one, 2, &["upsert z"]).await,
+        Acquired::Void
+    );
+    let adoption = backend
+        .adopt(one, 0, two, lockcore::Adopt::Take)
+        .await
+        .unwrap();
+    refused(&backend, two, 2, &["upsert k"]).await;
+    assert!(backend.settle(one, adoption.unwrap().number).await.unwrap());
+    granted(&backend, two, 3, &["upsert k"]).await;
+}
+
+#[tokio::test]
+async fn a_holder_without_a_session_is_dead_and_leaves_a_tombstone() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    space.sql(
+        "INSERT INTO holders (key, session, n, m, want, since_ms)
+         VALUES ('k', x'00000000000000000000000000000009', 1, 1, 'create', 0)",
+    );
+    let one = open(&backend, 1).await;
+    granted(&backend, one, 1, &["create k"]).await;
+    assert_eq!(
+        space.count("SELECT count(*) FROM sessions WHERE life = 'dead'"),
+        1
+    );
+    let label = lockcore::Label::parse("").unwrap();
+    let opened = backend.open(id(9), &label, std::time::Duration::from_secs(9));
+    assert_eq!(opened.await.unwrap(), lockcore::Opened::Used);
+}
+
+#[tokio::test]
+async fn release_removes_its_own_grant_and_nothing_else() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    granted(&backend, one, 1, &["share k", "share l"]).await;
+    granted(&backend, one, 2, &["share k"]).await;
+    granted(&backend, two, 1, &["share k"]).await;
+    release(&backend, one, 1, &["share k"]).await;
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE key = 'k'"),
+        2
+    );
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE key = 'l'"),
+        1
+    );
+}
+
+#[tokio::test]
+async fn confirm_wants_every_claim_and_a_living_session() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let confirm = async |n, texts: &[&str]| {
+        let confirmed = backend.confirm(grant(session, n), &claims(texts)).await;
+        confirmed.unwrap()
+    };
+    granted(&backend, session, 1, &["upsert a", "upsert b"]).await;
+    assert!(confirm(1, &["upsert a", "upsert b"]).await);
+    assert!(!confirm(1, &["upsert a", "upsert c"]).await);
+    assert!(!confirm(2, &["upsert a"]).await);
+    assert!(!confirm(1, &["share a"]).await, "it is held in another way");
+    release(&backend, session, 1, &["upsert b"]).await;
+    assert!(!confirm(1, &["upsert a", "upsert b"]).await);
+    assert!(confirm(1, &["upsert a"]).await);
+    renew(&backend, session, 1, "1-1", IntentChange::Keep).await;
+    assert!(!confirm(1, &["upsert a"]).await);
+    granted(&backend, session, 2, &["upsert a"]).await;
+    backend.end(&[session], End::Close).await.unwrap();
+    assert!(!confirm(2, &["upsert a"]).await);
+}
+
+#[tokio::test]
+async fn sweeping_removes_what_does_not_count_and_nothing_else() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    let three = open(&backend, 3).await;
+    for (session, keys) in [
+        (one, ["upsert a", "upsert b"]),
+        (two, ["upsert c", "upsert d"]),
+    ] {
+        granted(&backend, session, 1, &keys).await;
+        granted(&backend, session, 2, &["share s"]).await;
+    }
+    granted(&backend, three, 1, &["upsert e"]).await;
+    renew(&backend, three, 1, "", intent("x")).await;
+    space.sql(
+        "INSERT INTO holders (key, session, n, m, want, since_ms)
+         VALUES ('g', x'00000000000000000000000000000001', 1, 1, 'mystery', 0)",
+    );
+    let sweep = async |which, limit| backend.sweep(which, limit).await.unwrap();
+    assert_eq!(sweep(Sweep::Session(one), 100).await.removed, 0);
+    renew(&backend, one, 1, "2-2", IntentChange::Keep).await;
+    assert_eq!(sweep(Sweep::Session(one), 100).await.removed, 1);
+    backend.end(&[one, three], End::Close).await.unwrap();
+    let swept = sweep(Sweep::Session(one), 1).await;
+    assert_eq!((swept.removed, swept.more), (1, true));
+    let swept = sweep(Sweep::Session(one), 100).await;
+    assert_eq!((swept.removed, swept.more), (1, false));
+    space.make_due(two);
+    let swept = sweep(Sweep::All, 100).await;
+    assert_eq!(
+        (swept.removed, swept.more),
+        (3, false),
+        "a due session has died"
+    );
+    let left = space.count("SELECT count(*) FROM holders WHERE key IN ('e', 'g')");
+    assert_eq!(left, 2, "abandoned and unreadable ones stay");
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE key <> ''"),
+        2
+    );
+}
+
+#[tokio::test]
+async fn tombstones_are_kept_for_a_day() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    let held = open(&backend, 3).await;
+    granted(&backend, held, 1, &["upsert a"]).await;
+    renew(&backend, held, 1, "", intent("x")).await;
+    backend.end(&[one, two, held], End::Close).await.unwrap();
+    space.sql(
+        "UPDATE sessions SET ended_ms = ended_ms - 24 * 3600 * 1000 - 1
+         WHERE id <> x'00000000000000000000000000000002'",
+    );
+    backend.sweep(Sweep::All, 100).await.unwrap();
+    let ids = space.count("SELECT sum(id = x'00000000000000000000000000000001') FROM sessions");
+    assert_eq!((ids, space.count("SELECT count(*) FROM sessions")), (0, 2));
+}
+
+#[tokio::test]
+async fn tokens_go_on_above_the_counter_and_the_clock() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let first = granted(&backend, session, 1, &["upsert k"]).await;
+    assert!(
+        first.get() > 1_600_000_000_000_000,
+        "microseconds since 1970"
+    );
+    space.sql("UPDATE holders SET m = 8000000000000000000 WHERE key = ''");
+    let ahead = granted(&backend, session, 2, &["upsert l"]).await;
+    assert_eq!(ahead.get(), 8_000_000_000_000_000_001);
+    space.sql("UPDATE holders SET m = 0 WHERE key = ''");
+    assert!(granted(&backend, session, 3, &["upsert m"]).await > first);
+    space.sql("DELETE FROM holders WHERE key = ''");
+    let error = backend.acquire(&request(session, 4, &["upsert n"])).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(
+        space.count("SELECT count(*) FROM holders WHERE key = 'n'"),
+        0,
+        "rolled back"
+    );
+}

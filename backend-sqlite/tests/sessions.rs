@@ -1,0 +1,266 @@
+//! `SessionStore` on a file.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod support;
+
+use std::time::Duration;
+
+use lockcore::{
+    Adopt, End, ErrorKind, Inspect, IntentChange, Label, Life, Opened, Renewed, SessionStore,
+};
+use support::*;
+
+#[tokio::test]
+async fn an_id_is_opened_once() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let label = Label::parse("again").unwrap();
+    let ttl = Duration::from_secs(30);
+    let again = backend.open(session, &label, ttl).await.unwrap();
+    assert_eq!(again, Opened::Used);
+    backend.end(&[id(2)], End::IfDue).await.unwrap();
+    let tombstone = backend.open(id(2), &label, ttl).await.unwrap();
+    assert_eq!(tombstone, Opened::Used, "the dead are not opened again");
+    space.sql("INSERT INTO intents VALUES (x'00000000000000000000000000000003', 1, x'00')");
+    space.sql(
+        "INSERT INTO holders (key, session, n, m, want, since_ms)
+         VALUES ('k', x'00000000000000000000000000000004', 1, 1, 'create', 0)",
+    );
+    for number in [3, 4] {
+        let opened = backend.open(id(number), &label, ttl).await.unwrap();
+        assert_eq!(opened, Opened::Used, "something was left behind");
+    }
+    let listed = backend.sessions(None, 10).await.unwrap();
+    assert_eq!(listed.items[0].label.as_str(), "session 1");
+}
+
+#[tokio::test]
+async fn renewals_rise_and_reach_the_living_only() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let keep = || IntentChange::Keep;
+    assert_eq!(
+        renew(&backend, session, 2, "1-3", keep()).await,
+        Renewed::Living
+    );
+    assert_eq!(
+        renew(&backend, session, 2, "1-9", keep()).await,
+        Renewed::Overtaken
+    );
+    assert_eq!(
+        renew(&backend, session, 1, "1-9", keep()).await,
+        Renewed::Overtaken
+    );
+    let state = backend.end(&[session], End::IfDue).await.unwrap();
+    assert_eq!(state[0].over.to_string(), "1-3", "nothing changed");
+    space.make_due(session);
+    assert_eq!(
+        renew(&backend, session, 3, "", keep()).await,
+        Renewed::Living,
+        "due is not dead"
+    );
+    let state = backend.end(&[session], End::IfDue).await.unwrap();
+    assert_eq!(state[0].life, Life::Living, "the lease began again");
+    backend.end(&[session], End::Close).await.unwrap();
+    assert_eq!(renew(&backend, session, 4, "", keep()).await, Renewed::Dead);
+    assert_eq!(renew(&backend, id(9), 1, "", keep()).await, Renewed::Dead);
+    assert_eq!(space.count("SELECT count(*) FROM sessions"), 1);
+}
+
+#[tokio::test]
+async fn a_session_dies_when_it_is_due_and_not_before() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let life = async || backend.end(&[session], End::IfDue).await.unwrap()[0].life;
+    assert_eq!(life().await, Life::Living);
+    space.make_due(session);
+    assert_eq!(life().await, Life::Dead);
+    assert_eq!(
+        renew(&backend, session, 1, "", IntentChange::Keep).await,
+        Renewed::Dead
+    );
+}
+
+#[tokio::test]
+async fn a_session_of_another_boot_is_due_at_once() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    space.sql("UPDATE sessions SET boot = 'another'");
+    let states = backend.end(&[session], End::IfDue).await.unwrap();
+    assert_eq!(states[0].life, Life::Dead);
+}
+
+#[tokio::test]
+async fn states_come_in_the_order_asked_and_the_absent_become_dead() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    renew(&backend, two, 1, "", intent("x")).await;
+    for how in [End::Close, End::Revoke, End::IfDue] {
+        let states = backend.end(&[two, id(7), one], how).await.unwrap();
+        let lives: Vec<Life> = states.iter().map(|state| state.life).collect();
+        assert_eq!(lives, [Life::Abandoned, Life::Dead, Life::Dead], "{how:?}");
+        assert_eq!(states[1].session, id(7));
+        assert_eq!(states[1].label.as_str(), "");
+    }
+    assert!(backend.end(&[], End::Close).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_intent_is_put_kept_and_dropped() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let intents = || space.count("SELECT count(*) FROM intents");
+    renew(&backend, session, 1, "", intent("first")).await;
+    renew(&backend, session, 2, "", intent("second")).await;
+    assert_eq!(intents(), 1);
+    renew(&backend, session, 3, "", IntentChange::Keep).await;
+    assert_eq!(intents(), 1);
+    renew(&backend, session, 3, "", IntentChange::Drop).await;
+    assert_eq!(intents(), 1, "an overtaken renewal changes nothing");
+    renew(&backend, session, 4, "", IntentChange::Drop).await;
+    assert_eq!(intents(), 0);
+    let states = backend.end(&[session], End::Close).await.unwrap();
+    assert_eq!(states[0].life, Life::Dead);
+}
+
+/// An abandoned session with the intent "x".
+async fn abandoned(backend: &lockcore_sqlite::SqliteBackend) -> lockcore::SessionId {
+    let session = open(backend, 1).await;
+    renew(backend, session, 1, "", intent("x")).await;
+    let states = backend.end(&[session], End::Close).await.unwrap();
+    assert_eq!(states[0].life, Life::Abandoned);
+    session
+}
+
+#[tokio::test]
+async fn one_adopter_takes_a_number_and_settles_it() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = abandoned(&backend).await;
+    let (me, rival) = (open(&backend, 2).await, open(&backend, 3).await);
+    let adopt = async |seen, by| backend.adopt(session, seen, by, Adopt::Take).await.unwrap();
+    let first = adopt(0, me).await.unwrap();
+    assert_eq!((first.number, first.left.token.get()), (1, 5));
+    assert_eq!(first.left.intent.as_bytes(), b"x");
+    let again = adopt(0, me).await.unwrap();
+    assert_eq!(again.number, 1);
+    assert!(again.token > first.token && first.token > first.left.token);
+    assert!(adopt(0, rival).await.is_none());
+    assert!(!backend.settle(session, 0).await.unwrap());
+    assert!(!backend.settle(session, 2).await.unwrap());
+    let next = adopt(1, rival).await.unwrap();
+    assert_eq!(next.number, 2);
+    assert!(
+        !backend.settle(session, 1).await.unwrap(),
+        "it is the next one's"
+    );
+    assert!(backend.settle(session, 2).await.unwrap());
+    assert!(backend.settle(session, 2).await.unwrap(), "sent again");
+    assert!(!backend.settle(session, 1).await.unwrap());
+    assert!(adopt(2, me).await.is_none(), "settled is dead");
+    assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
+}
+
+#[tokio::test]
+async fn giving_up_uses_the_number_up() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = abandoned(&backend).await;
+    let (me, rival) = (open(&backend, 2).await, open(&backend, 3).await);
+    let call = async |seen, by, how| backend.adopt(session, seen, by, how).await.unwrap();
+    let number = async || backend.end(&[session], End::IfDue).await.unwrap()[0].adoption;
+    assert!(call(0, me, Adopt::GiveUp).await.is_none());
+    assert_eq!(number().await, 1);
+    assert!(
+        call(0, me, Adopt::Take).await.is_none(),
+        "it comes too late"
+    );
+    assert!(!backend.settle(session, 1).await.unwrap(), "nobody has it");
+    assert!(call(1, me, Adopt::Take).await.is_some());
+    call(1, rival, Adopt::GiveUp).await;
+    assert_eq!(number().await, 2, "another's adoption is left alone");
+    call(1, me, Adopt::GiveUp).await;
+    assert_eq!(number().await, 3);
+    assert!(!backend.settle(session, 2).await.unwrap());
+    call(1, me, Adopt::GiveUp).await;
+    assert_eq!(number().await, 3, "sent again");
+}
+
+#[tokio::test]
+async fn discarding_throws_the_intent_of_an_abandoned_session_away() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let living = open(&backend, 5).await;
+    let states = backend.end(&[living], End::Discard).await.unwrap();
+    assert_eq!(states[0].life, Life::Living);
+    let session = abandoned(&backend).await;
+    backend
+        .adopt(session, 0, living, Adopt::Take)
+        .await
+        .unwrap();
+    let states = backend.end(&[session], End::Discard).await.unwrap();
+    assert_eq!(states[0].life, Life::Dead);
+    assert_eq!((states[0].adoption, states[0].adopter), (2, None));
+    assert!(!backend.settle(session, 1).await.unwrap());
+    assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_read_lives_and_is_not_changed() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    granted(&backend, session, 1, &["upsert k"]).await;
+    space.sql("UPDATE sessions SET life = 'mystery', expires_ms = 0");
+    let other = open(&backend, 2).await;
+    let busy = refused(&backend, other, 1, &["upsert k"]).await;
+    let holder = &busy.first().holders[0];
+    assert_eq!((holder.grant, holder.life), (None, Life::Living));
+    assert!(
+        holder.label.contains("unreadable session"),
+        "{}",
+        holder.label
+    );
+    for how in [End::IfDue, End::Close, End::Revoke, End::Discard] {
+        let states = backend.end(&[session], how).await.unwrap();
+        assert_eq!(states[0].life, Life::Living, "{how:?}");
+    }
+    let renewal = renewal(1, "", IntentChange::Keep);
+    let error = backend.renew(session, &renewal).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(
+        space.count("SELECT count(*) FROM sessions WHERE life = 'mystery' AND seq = 0"),
+        1
+    );
+}
+
+#[tokio::test]
+async fn sessions_are_listed_page_by_page() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    for number in 1..=5 {
+        open(&backend, number).await;
+    }
+    space.sql("UPDATE sessions SET over = 'x' WHERE id = x'00000000000000000000000000000003'");
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let page = backend.sessions(after.as_deref(), 2).await.unwrap();
+        assert!(page.items.len() <= 2);
+        seen.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let ids: Vec<u128> = seen.iter().map(|state| state.session.get()).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
+    assert_eq!(seen[2].label.as_str(), "unreadable session record");
+    assert!(backend.sessions(Some("no page"), 2).await.is_err());
+}

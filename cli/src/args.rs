@@ -1,0 +1,201 @@
+//! What the command line takes.
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use lockkeeper::{LockKey, SessionId, limits};
+
+const EXIT_STATUS: &str = "Exit status: the command's own (128 + n after signal n); 64 bad usage or input, \
+69 store unavailable, 75 busy or the wait is over, 76 lock lost, 77 abandoned work in the way, 126 the command cannot \
+be run, 127 there is no such command.";
+
+/// Runs commands under locks, and shows and mends the locks of a store.
+#[derive(Parser)]
+#[command(name = "lockkeeper", version, disable_help_subcommand = true)]
+#[command(after_help = EXIT_STATUS)]
+pub(crate) struct Cli {
+    /// The store: sqlite:PATH. Without it, a file in $XDG_STATE_HOME/lockkeeper or ~/.local/state/lockkeeper.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LOCKKEEPER_URL",
+        hide_env_values = true
+    )]
+    pub(crate) url: Option<String>,
+
+    #[command(subcommand)]
+    pub(crate) action: Action,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Action {
+    /// Runs a command while it holds locks.
+    ///
+    /// Claims are of one kind: --global, --document with --documents-from, --write with --read, or --share.
+    ///
+    /// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
+    /// LOCKKEEPER_SESSION and LOCKKEEPER_URL (without a password) in its environment. It is ended when the lock is
+    /// lost: TERM when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is
+    /// released when the command ends; what it leaves running in the background is not protected. While a shell has
+    /// stopped it, the lock is not renewed.
+    Run(Box<RunArgs>),
+    /// Lists what is held.
+    ///
+    /// One line for each holder, with tabs: key, mode, since, session, state, label.
+    Ls(LsArgs),
+    /// Shows who holds a key.
+    ///
+    /// One line for each holder, with tabs: mode, since, session, state, label.
+    Inspect(InspectArgs),
+    /// Lists the sessions of holders.
+    ///
+    /// One line for each session, with tabs: session, state, adopter, label.
+    Sessions(SessionsArgs),
+    /// Frees a key: revokes the sessions of its holders, with all their locks, and evicts a foreign record.
+    Break(BreakArgs),
+    /// Hands what dead holders left unfinished to a command, and settles it if that ends with 0.
+    ///
+    /// The command reads JSON lines as that of run --recover does, and its exit status is that of lockkeeper.
+    Recover(RecoverArgs),
+    /// Throws away what a dead holder left unfinished; its locks go free.
+    Discard(DiscardArgs),
+    /// Removes records that hold nothing any more.
+    Sweep,
+}
+
+#[derive(Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(crate) struct RunArgs {
+    /// Locks a name, exclusively.
+    #[arg(long, value_name = "NAME", help_heading = "Claims")]
+    pub(crate) global: Option<String>,
+    /// Locks a document, exclusively; may be repeated.
+    #[arg(long, value_name = "ID", help_heading = "Claims")]
+    pub(crate) document: Vec<String>,
+    /// Locks the documents of a file, one id a line; from standard input with -, the command's is then empty.
+    #[arg(long, value_name = "FILE", help_heading = "Claims")]
+    pub(crate) documents_from: Option<PathBuf>,
+    /// Locks a path with everything below it, to change it; may be repeated, and mixed with --read.
+    #[arg(long, value_name = "PATH", help_heading = "Claims")]
+    pub(crate) write: Vec<String>,
+    /// Locks a path with everything below it, to read it; may be repeated, and mixed with --write.
+    #[arg(long, value_name = "PATH", help_heading = "Claims")]
+    pub(crate) read: Vec<String>,
+    /// Takes a share of a name.
+    #[arg(long, value_name = "NAME", help_heading = "Claims")]
+    pub(crate) share: Option<String>,
+    /// Most shares of the name, this one included; callers of one name give one limit.
+    #[arg(long, value_name = "N", value_parser = parse_limit, help_heading = "Claims")]
+    pub(crate) limit: Option<NonZeroU32>,
+    /// Waits at most this long, as in 90s or 5m; without it, for ever.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+    /// Does not wait.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// How long the locks outlive a lockkeeper that was killed.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// What the command is about to do, as JSON or as a file of JSON. Until the command ends with 0 it stays in the
+    /// store, and the locks with it.
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub(crate) intent: Option<String>,
+    /// What to run first, by sh -c, when a dead holder's intent is in the way. It reads JSON lines with session,
+    /// label, token, old_token and intent (intent_base64 if that is no JSON) on standard input, and finishes or
+    /// undoes the changes; status 0 settles them, any other leaves them and the lock is not taken (77).
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) recover: Option<String>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct LsArgs {
+    /// Only keys that begin with this text.
+    #[arg(long, value_name = "P", default_value = "")]
+    pub(crate) prefix: String,
+    /// One JSON object for each key, one a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct InspectArgs {
+    /// The key; for a path, whoever holds something below it holds it in mode IX or IS.
+    #[arg(value_parser = parse_key)]
+    pub(crate) key: LockKey,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SessionsArgs {
+    /// The dead ones that are still remembered as well.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// One JSON object for each session, one a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct BreakArgs {
+    /// The key; for a path, those who hold something below it lose their sessions as well.
+    #[arg(value_parser = parse_key)]
+    pub(crate) key: LockKey,
+    /// Why; part of what is reported.
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
+    pub(crate) reason: String,
+}
+
+#[derive(Args)]
+pub(crate) struct RecoverArgs {
+    /// The session whose work is to be finished; without it, every abandoned one.
+    pub(crate) session: Option<SessionId>,
+    /// How long the adoption outlives a lockkeeper that was killed.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct DiscardArgs {
+    /// The abandoned session.
+    pub(crate) session: SessionId,
+    /// Why; part of what is reported.
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
+    pub(crate) reason: String,
+}
+
+fn parse_limit(text: &str) -> Result<NonZeroU32, String> {
+    text.parse()
+        .map_err(|_| format!("a limit is a number from 1 to {}", u32::MAX))
+}
+
+fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if (limits::MIN_TTL..=limits::MAX_TTL).contains(&ttl) {
+        Ok(ttl)
+    } else {
+        Err("a time to live is from 1s to 24h".to_owned())
+    }
+}
+
+fn parse_key(text: &str) -> Result<LockKey, String> {
+    LockKey::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_reason(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() || text.chars().any(char::is_control) {
+        return Err("a reason is a line of text".to_owned());
+    }
+    Ok(text.to_owned())
+}

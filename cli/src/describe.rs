@@ -1,0 +1,125 @@
+//! Who holds what, in words for people and in JSON for programs.
+
+use std::time::SystemTime;
+
+use lockkeeper::{Abandoned, Busy, Holder, Life, Record, SessionState};
+use serde::Serialize;
+
+/// "KEY is held by LABEL (X since …), LABEL …".
+pub(crate) fn busy(busy: &Busy) -> String {
+    let first = busy.first();
+    let holders: Vec<String> = first.holders.iter().take(3).map(holder).collect();
+    let more = match first.holders.len().saturating_sub(3) {
+        0 if first.more => " and others".to_owned(),
+        0 => String::new(),
+        n if first.more => format!(" and {n} others or more"),
+        n => format!(" and {n} more"),
+    };
+    let by = if holders.is_empty() {
+        "somebody".to_owned()
+    } else {
+        holders.join(", ")
+    };
+    format!("{:?} is held by {by}{more}", first.claim.key().as_str())
+}
+
+fn holder(holder: &Holder) -> String {
+    let state = match holder.life {
+        Life::Abandoned => ", abandoned",
+        _ => "",
+    };
+    let since = holder
+        .since
+        .map_or_else(String::new, |since| format!(" since {}", time(since)));
+    let label = if holder.label.is_empty() {
+        "a holder without a label"
+    } else {
+        &holder.label
+    };
+    format!("{label} ({}{since}{state})", holder.mode)
+}
+
+/// Which work is in the way, and what can be done.
+pub(crate) fn abandoned(abandoned: &Abandoned) -> String {
+    let sessions: Vec<String> = abandoned.sessions.iter().map(session).collect();
+    format!(
+        "{:?} is held by unfinished work of {}: finish it by lockkeeper recover or run --recover, or lockkeeper discard it",
+        abandoned.busy.first().claim.key().as_str(),
+        sessions.join(", "),
+    )
+}
+
+/// "session ID (LABEL)".
+pub(crate) fn session(state: &SessionState) -> String {
+    format!("session {} ({})", state.session, state.label)
+}
+
+/// A point in time as people and programs read it.
+pub(crate) fn time(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+/// A record as JSON.
+#[derive(Serialize)]
+pub(crate) struct RecordJson<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) holders: Vec<HolderJson<'a>>,
+    /// There are more holders than are listed.
+    pub(crate) more: bool,
+}
+
+impl<'a> From<&'a Record> for RecordJson<'a> {
+    fn from(record: &'a Record) -> Self {
+        Self {
+            key: record.key.as_str(),
+            holders: record.holders.iter().map(HolderJson::from).collect(),
+            more: record.more,
+        }
+    }
+}
+
+/// A holder as JSON; without grant, owner and session for a foreign one.
+#[derive(Serialize)]
+pub(crate) struct HolderJson<'a> {
+    mode: &'static str,
+    since: Option<String>,
+    session: Option<String>,
+    grant: Option<String>,
+    owner: Option<String>,
+    state: &'static str,
+    label: &'a str,
+}
+
+impl<'a> From<&'a Holder> for HolderJson<'a> {
+    fn from(holder: &'a Holder) -> Self {
+        Self {
+            mode: holder.mode.as_str(),
+            since: holder.since.map(time),
+            session: holder.grant.map(|grant| grant.session.to_string()),
+            grant: holder.grant.map(|grant| grant.to_string()),
+            owner: holder.owner.map(|owner| owner.to_string()),
+            state: holder.life.as_str(),
+            label: &holder.label,
+        }
+    }
+}
+
+/// A session as JSON.
+#[derive(Serialize)]
+pub(crate) struct SessionJson<'a> {
+    session: String,
+    state: &'static str,
+    adopter: Option<String>,
+    label: &'a str,
+}
+
+impl<'a> From<&'a SessionState> for SessionJson<'a> {
+    fn from(state: &'a SessionState) -> Self {
+        Self {
+            session: state.session.to_string(),
+            state: state.life.as_str(),
+            adopter: state.adopter.map(|adopter| adopter.to_string()),
+            label: state.label.as_str(),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! [`Failure`]: one line on standard error and an exit status; the table of which error has which.
+
+use std::error::Error as StdError;
+use std::io::Write;
+use std::process::ExitCode;
+
+use lockkeeper::{AcquireError, ConnectError, Error, ErrorKind, InputError};
+
+use crate::describe;
+
+/// Exit statuses that are not the command's own.
+pub(crate) mod status {
+    /// Bad usage or bad input.
+    pub(crate) const USAGE: u8 = 64;
+    /// The store cannot be used, or it is not known what it did.
+    pub(crate) const UNAVAILABLE: u8 = 69;
+    /// Busy, or the wait is over.
+    pub(crate) const BUSY: u8 = 75;
+    /// The lock was lost.
+    pub(crate) const LOST: u8 = 76;
+    /// Abandoned work is in the way.
+    pub(crate) const ABANDONED: u8 = 77;
+    /// The command cannot be executed.
+    pub(crate) const NOT_EXECUTABLE: u8 = 126;
+    /// There is no such command.
+    pub(crate) const NOT_FOUND: u8 = 127;
+
+    /// After a signal.
+    pub(crate) fn of_signal(number: i32) -> u8 {
+        u8::try_from(128 + number).unwrap_or(u8::MAX)
+    }
+}
+
+/// Why `lockkeeper` ends early.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: u8,
+    message: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: Some(message.into()),
+        }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(status::USAGE, message)
+    }
+
+    /// Ended by a signal: who sent it knows.
+    pub(crate) fn signal(number: i32) -> Self {
+        Self {
+            status: status::of_signal(number),
+            message: None,
+        }
+    }
+
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// Prints the line, if there is one.
+    pub(crate) fn report(&self) -> ExitCode {
+        if let Some(message) = &self.message {
+            say(message);
+        }
+        ExitCode::from(self.status)
+    }
+}
+
+/// One line on standard error, whatever the message contains. A standard error that is gone is no reason to fail.
+pub(crate) fn say(message: &str) {
+    let line = format!("lockkeeper: {}\n", one_line(message));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// A text from elsewhere, without what would move a terminal's cursor.
+pub(crate) fn one_line(text: &str) -> String {
+    let control = |c: char| c.is_control();
+    if !text.contains(control) {
+        return text.to_owned();
+    }
+    let escape = |c: char| {
+        if control(c) {
+            c.escape_default().to_string()
+        } else {
+            c.to_string()
+        }
+    };
+    text.chars().map(escape).collect()
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::Config | ErrorKind::Limit => status::USAGE,
+            _ => status::UNAVAILABLE,
+        };
+        Self::new(status, chain(&error))
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Store(error) => error.into(),
+            error => Self::usage(chain(&error)),
+        }
+    }
+}
+
+impl From<InputError> for Failure {
+    fn from(error: InputError) -> Self {
+        Self::usage(chain(&error))
+    }
+}
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::Busy(busy) => Self::new(
+                status::BUSY,
+                format!(
+                    "{}; wait longer, or see lockkeeper inspect",
+                    describe::busy(&busy)
+                ),
+            ),
+            AcquireError::Abandoned(abandoned) => {
+                Self::new(status::ABANDONED, describe::abandoned(&abandoned))
+            }
+            AcquireError::Lost => Self::new(
+                status::LOST,
+                "the session died while it was waiting: run it again, with a longer --ttl if that happens often",
+            ),
+            AcquireError::Input(error) => error.into(),
+            AcquireError::Store(error) => error.into(),
+            error => Self::new(status::BUSY, chain(&error)),
+        }
+    }
+}

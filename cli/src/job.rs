@@ -1,0 +1,180 @@
+//! A command that runs in its own process group.
+
+#[cfg(target_os = "linux")]
+pub(crate) mod stage;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+
+use rustix::fs::{Access, access};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use crate::failure::{Failure, status};
+use crate::terminal::Terminal;
+
+/// A command that was started, the leader of a process group.
+#[derive(Debug)]
+pub(crate) struct Job {
+    child: Child,
+    group: Pid,
+    terminal: Option<Terminal>,
+}
+
+/// What became of a job.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    None,
+    Stopped,
+    Ended,
+}
+
+/// What a command finds in its environment.
+pub(crate) type Environment = [(&'static str, String)];
+
+impl Job {
+    /// Starts a command. Call it from the main thread: on Linux the command dies with the thread that started it.
+    pub(crate) fn start(
+        command: &[OsString],
+        environment: &Environment,
+        stdin: Stdio,
+        terminal: Option<Terminal>,
+    ) -> Result<Self, Failure> {
+        let foreground = terminal.as_ref().is_some_and(Terminal::is_ours);
+        let child = prepared(command, foreground)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(stdin)
+            .process_group(0)
+            .spawn()
+            .map_err(|error| not_started(&command[0], &error))?;
+        let group = Pid::from_child(&child);
+        if let Some(terminal) = &terminal {
+            terminal.give(group);
+        }
+        Ok(Self {
+            child,
+            group,
+            terminal,
+        })
+    }
+
+    /// The way to the command's standard input, if that is a pipe.
+    pub(crate) fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Sends a signal to the whole group. That nobody is left in it is no failure.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Looks, and does not wait. An ended command keeps its number until it is reaped, and so does its group.
+    pub(crate) fn look(&self) -> Result<Change, Failure> {
+        let look = |options| {
+            waitid(WaitId::Pid(self.group), options | WaitIdOptions::NOHANG)
+                .map_err(|error| lost_sight(error.into()))
+        };
+        if look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?.is_some() {
+            return Ok(Change::Ended);
+        }
+        match look(WaitIdOptions::STOPPED)? {
+            Some(_) => Ok(Change::Stopped),
+            None => Ok(Change::None),
+        }
+    }
+
+    /// Whether a shell would stop with the command.
+    pub(crate) fn has_terminal(&self) -> bool {
+        self.terminal.is_some()
+    }
+
+    /// Takes the terminal from the command, which was stopped.
+    pub(crate) fn take_terminal(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.group);
+        }
+    }
+
+    /// Continues the command, in the foreground if this process is there.
+    pub(crate) fn go_on(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.give(self.group);
+        }
+        self.signal(Signal::CONT);
+    }
+
+    /// Reaps the command, which has ended.
+    pub(crate) fn reap(mut self) -> Result<ExitStatus, Failure> {
+        self.take_terminal();
+        self.child.wait().map_err(lost_sight)
+    }
+}
+
+/// The command, by way of a stage of this program that binds its life to ours, where that can be.
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(unused_variables, reason = "for the stage")
+)]
+fn prepared(command: &[OsString], foreground: bool) -> Command {
+    #[cfg(target_os = "linux")]
+    if let Some(stage) = stage::command(command, foreground) {
+        return stage;
+    }
+    let mut prepared = Command::new(&command[0]);
+    prepared.args(&command[1..]);
+    prepared
+}
+
+/// Whether there is such a command, before anything is locked for it.
+pub(crate) fn find(command: &OsStr) -> Result<(), Failure> {
+    let executable = |path: &Path| {
+        if path.is_dir() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        access(path, Access::EXEC_OK).map_err(io::Error::from)
+    };
+    let found = if command.is_empty() {
+        Err(io::ErrorKind::NotFound.into())
+    } else if command.as_encoded_bytes().contains(&b'/') {
+        executable(Path::new(command))
+    } else {
+        let Some(path) = env::var_os("PATH") else {
+            // The system has a path of its own for that.
+            return Ok(());
+        };
+        let mut best = Err(io::ErrorKind::NotFound.into());
+        for directory in env::split_paths(&path) {
+            match executable(&directory.join(command)) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => best = Err(error),
+                Err(_) => {}
+            }
+        }
+        best
+    };
+    found.map_err(|error| not_started(command, &error))
+}
+
+fn not_started(command: &OsStr, error: &io::Error) -> Failure {
+    let name = command.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(
+            status::NOT_FOUND,
+            format!("{name}: there is no such command: correct its name, or PATH"),
+        ),
+        _ => Failure::new(
+            status::NOT_EXECUTABLE,
+            format!("{name}: the command cannot be run: {error}"),
+        ),
+    }
+}
+
+fn lost_sight(error: io::Error) -> Failure {
+    Failure::new(
+        status::UNAVAILABLE,
+        format!("cannot tell what became of the command: {error}"),
+    )
+}

@@ -1,0 +1,73 @@
+//! The stage between this program and the command, for what only a process can say of itself: it is to die with its
+//! parent. `lockkeeper __exec PARENT fg|bg COMMAND…` says so and becomes the command.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+
+use crate::failure::{Failure, status};
+use crate::terminal::Terminal;
+
+const STAGE: &str = "__exec";
+const FOREGROUND: &str = "fg";
+/// How long a command for the terminal's foreground waits to be put there.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The stage for a command; `None` where `/proc` is not there to name this program, however it was started.
+pub(super) fn command(command: &[OsString], foreground: bool) -> Option<Command> {
+    let program = Path::new("/proc/self/exe");
+    if !program.exists() {
+        return None;
+    }
+    let mut stage = Command::new(program);
+    stage
+        .arg0("lockkeeper")
+        .arg(STAGE)
+        .arg(Pid::as_raw(Some(getpid())).to_string())
+        .arg(if foreground { FOREGROUND } else { "bg" })
+        .args(command);
+    Some(stage)
+}
+
+/// Becomes the command, if this process was started as the stage; returns only if that fails.
+pub(crate) fn requested() -> Option<ExitCode> {
+    let mut args = env::args_os().skip(1);
+    if args.next()? != STAGE {
+        return None;
+    }
+    Some(exec(args.collect()).report())
+}
+
+fn exec(args: Vec<OsString>) -> Failure {
+    let [parent, ground, command, args @ ..] = args.as_slice() else {
+        return Failure::usage("this is for lockkeeper itself: use lockkeeper run");
+    };
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        let message = format!("the command cannot be bound to lockkeeper's life: {error}");
+        return Failure::new(status::NOT_EXECUTABLE, message);
+    }
+    // A parent that died before that is not reported.
+    if Pid::as_raw(getppid()).to_string().as_str() != parent {
+        return Failure::signal(Signal::KILL.as_raw());
+    }
+    if ground == FOREGROUND {
+        // To read from the terminal any earlier would stop the command.
+        let terminal = Terminal::of_stdin();
+        let since = Instant::now();
+        while terminal
+            .as_ref()
+            .is_some_and(|terminal| !terminal.is_ours())
+            && since.elapsed() < PATIENCE
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let error = Command::new(command).args(args).exec();
+    super::not_started(command, &error)
+}

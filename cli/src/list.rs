@@ -1,0 +1,155 @@
+//! `lockkeeper ls`, `inspect` and `sessions`.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use lockkeeper::{Filter, Holder, Life, LockBackend, Page, Record, SessionState};
+use serde::Serialize;
+
+use crate::args::{InspectArgs, LsArgs, SessionsArgs};
+use crate::describe::{HolderJson, RecordJson, SessionJson, time};
+use crate::failure::{Failure, one_line, status};
+use crate::store;
+
+/// Records or sessions of one page.
+const PAGE: usize = 500;
+
+pub(crate) async fn ls(url: Option<&str>, args: LsArgs) -> Result<u8, Failure> {
+    let store = store::open(url).await?;
+    let mut output = Output::new();
+    let filter = Filter::Prefix(args.prefix);
+    let mut next = None;
+    loop {
+        let page = store
+            .backend
+            .records(&filter, next.as_deref(), PAGE)
+            .await?;
+        for record in &page.items {
+            if args.json {
+                output.json(&RecordJson::from(record))?;
+                continue;
+            }
+            for holder in &record.holders {
+                output.line(&format!("{}\t{}", record.key, fields(holder)))?;
+            }
+            if record.more {
+                output.line(&format!("{}\tand more", record.key))?;
+            }
+        }
+        next = page.next;
+        if next.is_none() {
+            return output.finish();
+        }
+    }
+}
+
+pub(crate) async fn inspect(url: Option<&str>, args: InspectArgs) -> Result<u8, Failure> {
+    let store = store::open(url).await?;
+    let filter = Filter::Key(args.key.clone());
+    let records = records(&*store.backend, &filter).await?;
+    let mut output = Output::new();
+    if args.json {
+        let holders = records.iter().flat_map(|record| &record.holders);
+        output.json(&RecordJson {
+            key: args.key.as_str(),
+            holders: holders.map(HolderJson::from).collect(),
+            more: records.iter().any(|record| record.more),
+        })?;
+        return output.finish();
+    }
+    if records.is_empty() {
+        output.line("nobody holds it")?;
+    }
+    for record in &records {
+        for holder in &record.holders {
+            output.line(&fields(holder))?;
+        }
+        if record.more {
+            output.line("and more")?;
+        }
+    }
+    output.finish()
+}
+
+pub(crate) async fn sessions(url: Option<&str>, args: SessionsArgs) -> Result<u8, Failure> {
+    let store = store::open(url).await?;
+    let mut output = Output::new();
+    let mut next = None;
+    loop {
+        let page: Page<SessionState> = store.backend.sessions(next.as_deref(), PAGE).await?;
+        for state in &page.items {
+            if state.life == Life::Dead && !args.all {
+                continue;
+            }
+            if args.json {
+                output.json(&SessionJson::from(state))?;
+                continue;
+            }
+            let adopter = state
+                .adopter
+                .map_or_else(|| "-".to_owned(), |adopter| adopter.to_string());
+            let (session, life, label) = (state.session, state.life, &state.label);
+            output.line(&format!("{session}\t{life}\t{adopter}\t{label}"))?;
+        }
+        next = page.next;
+        if next.is_none() {
+            return output.finish();
+        }
+    }
+}
+
+/// Every record of a filter that is expected to have few.
+pub(crate) async fn records(
+    backend: &dyn LockBackend,
+    filter: &Filter,
+) -> Result<Vec<Record>, Failure> {
+    let (mut records, mut next) = (Vec::new(), None);
+    loop {
+        let page = backend.records(filter, next.as_deref(), PAGE).await?;
+        records.extend(page.items);
+        next = page.next;
+        if next.is_none() {
+            return Ok(records);
+        }
+    }
+}
+
+/// Mode, since, session, state and label.
+fn fields(holder: &Holder) -> String {
+    let since = holder.since.map_or_else(|| "-".to_owned(), time);
+    let session = holder
+        .grant
+        .map_or_else(|| "foreign".to_owned(), |grant| grant.session.to_string());
+    let (mode, life) = (holder.mode, holder.life);
+    // What stands where a line or a field ends was written by others.
+    let label = one_line(&holder.label);
+    format!("{mode}\t{since}\t{session}\t{life}\t{label}")
+}
+
+/// Standard output, which may be large, and whose reader may go away.
+struct Output(BufWriter<StdoutLock<'static>>);
+
+impl Output {
+    fn new() -> Self {
+        Self(BufWriter::new(io::stdout().lock()))
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), Failure> {
+        writeln!(self.0, "{line}").map_err(|error| gone(&error))
+    }
+
+    fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        self.line(&serde_json::to_string(value).expect("strings and lists are JSON"))
+    }
+
+    fn finish(mut self) -> Result<u8, Failure> {
+        self.0.flush().map_err(|error| gone(&error))?;
+        Ok(0)
+    }
+}
+
+fn gone(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Failure::signal(rustix::process::Signal::PIPE.as_raw());
+    }
+    Failure::new(status::UNAVAILABLE, format!("standard output: {error}"))
+}

@@ -1,0 +1,151 @@
+//! Handing what dead holders left unfinished to a command, and settling it.
+
+use std::ffi::OsString;
+use std::process::Stdio;
+use std::time::Duration;
+
+use lockkeeper::{Locks, Recovery, SessionId};
+use tokio::io::AsyncWriteExt;
+
+use crate::args::RecoverArgs;
+use crate::failure::{Failure, chain, say, status};
+use crate::job::{self, Job};
+use crate::run::{close, environment, status_of};
+use crate::signals::Signals;
+use crate::store::{self, Store};
+use crate::supervise::supervise;
+use crate::{describe, intent};
+
+/// `lockkeeper recover`.
+pub(crate) async fn recover(url: Option<&str>, args: RecoverArgs) -> Result<u8, Failure> {
+    job::find(&args.command[0])?;
+    let mut signals = Signals::listen()?;
+    let store = store::open(url).await?;
+    let locks = store.locks(args.ttl, "lockkeeper recover")?;
+    let done = recover_all(&store, &locks, &args, &mut signals).await;
+    close(&locks).await;
+    done
+}
+
+async fn recover_all(
+    store: &Store,
+    locks: &Locks,
+    args: &RecoverArgs,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let mut abandoned = locks.abandoned().await?;
+    if let Some(session) = args.session {
+        abandoned.retain(|state| state.session == session);
+        if abandoned.is_empty() {
+            return Err(Failure::usage(format!(
+                "session {session} is not abandoned: see lockkeeper sessions"
+            )));
+        }
+    }
+    if abandoned.is_empty() {
+        say("nothing is abandoned");
+        return Ok(0);
+    }
+    let adopted = adopt(locks, abandoned.iter().map(|state| state.session)).await?;
+    if adopted.is_empty() {
+        let others: Vec<String> = abandoned.iter().map(describe::session).collect();
+        return Err(Failure::new(
+            status::BUSY,
+            format!("somebody else recovers {}: wait for it", others.join(", ")),
+        ));
+    }
+    if adopted.len() < abandoned.len() {
+        say("some abandoned sessions are left out: somebody else recovers them");
+    }
+    hand_over(store, adopted, &args.command, signals, args.ttl).await
+}
+
+/// Adopts those of the sessions that are abandoned and that no living process has adopted.
+pub(crate) async fn adopt(
+    locks: &Locks,
+    sessions: impl Iterator<Item = SessionId>,
+) -> Result<Vec<Recovery>, Failure> {
+    let mut adopted = Vec::new();
+    for session in sessions {
+        adopted.extend(locks.adopt(session).await?);
+    }
+    Ok(adopted)
+}
+
+/// Gives the intents to a command and waits for it. Everything is settled if it ends with 0, and given up otherwise.
+pub(crate) async fn hand_over(
+    store: &Store,
+    adopted: Vec<Recovery>,
+    command: &[OsString],
+    signals: &mut Signals,
+    ttl: Duration,
+) -> Result<u8, Failure> {
+    let ended = with_intents(store, &adopted, command, signals, ttl).await;
+    if !matches!(ended, Ok(0)) {
+        for recovery in adopted {
+            let session = recovery.session().session;
+            if let Err(error) = recovery.give_up().await {
+                let error = chain(&error);
+                say(&format!(
+                    "session {session} is free to be adopted when the TTL is over: {error}"
+                ));
+            }
+        }
+        return ended;
+    }
+    for recovery in adopted {
+        let session = recovery.session().session;
+        if !recovery.settle().await? {
+            say(&format!(
+                "session {session} was not settled by this command: its adoption was lost, or it was discarded"
+            ));
+        }
+    }
+    Ok(0)
+}
+
+async fn with_intents(
+    store: &Store,
+    adopted: &Vec<Recovery>,
+    command: &[OsString],
+    signals: &mut Signals,
+    ttl: Duration,
+) -> Result<u8, Failure> {
+    let lines: String = adopted.iter().map(line).collect();
+    let newest = adopted.iter().max_by_key(|recovery| recovery.token());
+    let newest = newest.expect("something was adopted");
+    // With one change these are its own; with several, each line has them.
+    let environment = environment(store, newest.token(), newest.session().session);
+    let mut job = Job::start(command, &environment, Stdio::piped(), None)?;
+    let stdin = job.take_stdin();
+    let write = async {
+        if let Some(stdin) = stdin
+            && let Ok(mut stdin) = tokio::process::ChildStdin::from_std(stdin)
+        {
+            // A command that does not read to the end has its reasons; its status tells.
+            let _ = stdin.write_all(lines.as_bytes()).await;
+        }
+    };
+    let supervised = supervise(job, signals, adopted, ttl);
+    let (mut write, mut supervised) = (std::pin::pin!(write), std::pin::pin!(supervised));
+    let ended = tokio::select! {
+        ended = &mut supervised => ended?,
+        () = &mut write => supervised.await?,
+    };
+    if ended.lost {
+        return Err(Failure::new(
+            status::LOST,
+            "the adoption was lost and the command was ended: run it again",
+        ));
+    }
+    Ok(status_of(ended.status))
+}
+
+fn line(recovery: &Recovery) -> String {
+    intent::line(
+        recovery.session(),
+        recovery.token(),
+        recovery.old_token(),
+        recovery.intent(),
+    )
+}

@@ -1,0 +1,248 @@
+//! `lockkeeper run`: acquire, run the command, release.
+
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use lockkeeper::{
+    AcquireError, Acquisition, Attempt, FencingToken, Guard, Intent, Locks, Released, SessionId,
+};
+
+use crate::args::RunArgs;
+use crate::claims::Claims;
+use crate::failure::{Failure, say, status};
+use crate::job::{self, Job};
+use crate::progress::Display;
+use crate::signals::Signals;
+use crate::store::{self, Store};
+use crate::supervise::supervise;
+use crate::terminal::Terminal;
+use crate::{intent, recover};
+
+/// How long the end waits for the store; after that the TTL frees what is held.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs the command under its locks, and says its exit status.
+pub(crate) async fn run(url: Option<&str>, mut args: RunArgs) -> Result<u8, Failure> {
+    let claims = Claims::parse(&mut args)?;
+    let intent = args.intent.as_deref().map(intent::parse).transpose()?;
+    if args
+        .recover
+        .as_ref()
+        .is_some_and(|command| command.trim().is_empty())
+    {
+        return Err(Failure::usage(
+            "--recover has no command: it would settle what nobody finished",
+        ));
+    }
+    job::find(&args.command[0])?;
+    let mut signals = Signals::listen()?;
+    let store = store::open(url).await?;
+    let program = Path::new(&args.command[0]).file_name().unwrap_or_default();
+    let locks = store.locks(args.ttl, &program.to_string_lossy())?;
+    let asked = Asked {
+        claims,
+        intent,
+        args,
+    };
+    let done = asked.run(&store, &locks, &mut signals).await;
+    close(&locks).await;
+    done
+}
+
+/// Ends the client: what is still given back or removed in the background is waited for, but not for ever.
+pub(crate) async fn close(locks: &Locks) {
+    if !locks.shutdown(PATIENCE).await {
+        say(&format!(
+            "not tidied up after {PATIENCE:?}: what is still held goes free when the TTL is over, lockkeeper sweep removes the rest"
+        ));
+    }
+}
+
+/// What the command finds in its environment.
+pub(crate) fn environment(
+    store: &Store,
+    token: FencingToken,
+    session: SessionId,
+) -> [(&'static str, String); 3] {
+    [
+        ("LOCKKEEPER_TOKEN", token.to_string()),
+        ("LOCKKEEPER_SESSION", session.to_string()),
+        ("LOCKKEEPER_URL", store.url.clone()),
+    ]
+}
+
+/// The status that a shell would report.
+pub(crate) fn status_of(ended: ExitStatus) -> u8 {
+    match (ended.code(), ended.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+        (None, Some(number)) => status::of_signal(number),
+        (None, None) => u8::MAX,
+    }
+}
+
+/// What the arguments ask for.
+struct Asked {
+    claims: Claims,
+    intent: Option<Intent>,
+    args: RunArgs,
+}
+
+impl Asked {
+    async fn run(
+        &self,
+        store: &Store,
+        locks: &Locks,
+        signals: &mut Signals,
+    ) -> Result<u8, Failure> {
+        let guard = self.acquire(store, locks, signals).await?;
+        let ended = {
+            let environment = environment(store, guard.token(), guard.session());
+            let (stdin, terminal) = match &self.args.documents_from {
+                Some(file) if file.as_os_str() == "-" => (Stdio::null(), None),
+                _ => (Stdio::inherit(), Terminal::of_stdin()),
+            };
+            let job = Job::start(&self.args.command, &environment, stdin, terminal)?;
+            supervise(job, signals, &*guard, self.args.ttl).await?
+        };
+        if ended.lost {
+            return Err(Failure::new(
+                status::LOST,
+                "the lock was lost and the command was ended: check what it did, and run it again",
+            ));
+        }
+        if self.intent.is_some() && !ended.status.success() {
+            let session = guard.session();
+            // Dropped, not released: the intent stays, with its locks.
+            drop(guard);
+            say(&format!(
+                "the command failed: its intent is left to the next holder as that of session {session}"
+            ));
+            return Ok(status_of(ended.status));
+        }
+        self.release(guard).await?;
+        Ok(status_of(ended.status))
+    }
+
+    async fn release(&self, guard: Guard) -> Result<(), Failure> {
+        match guard.release().await {
+            Ok(Released::Released) => Ok(()),
+            Ok(Released::NotHeld) => Err(Failure::new(
+                status::LOST,
+                "the lock was lost before the command ended: check what it did",
+            )),
+            Err(error) if self.intent.is_some() => Err(error.into()),
+            Err(error) => {
+                // The work is done and was protected; the lock goes free with its session.
+                say(&format!("the lock goes free when the TTL is over: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Acquires; what dead holders left in the way is recovered first, if there is a command for that.
+    async fn acquire(
+        &self,
+        store: &Store,
+        locks: &Locks,
+        signals: &mut Signals,
+    ) -> Result<Guard, Failure> {
+        // Recovering is not waiting.
+        let mut waited = Duration::ZERO;
+        loop {
+            let since = Instant::now();
+            let limit = self.args.wait.map(|wait| wait.saturating_sub(waited));
+            let asked = self.attempt(locks, limit);
+            let result = tokio::select! {
+                biased;
+                signal = signals.ending() => return Err(Failure::signal(signal.as_raw())),
+                result = asked => result,
+            };
+            waited += since.elapsed();
+            let abandoned = match (result, &self.args.recover) {
+                (Ok(guard), _) => return Ok(guard),
+                (Err(AcquireError::Abandoned(abandoned)), Some(_)) => abandoned,
+                (Err(error), _) => return Err(error.into()),
+            };
+            let command = self.args.recover.as_deref().unwrap_or_default();
+            let shell = ["sh", "-c", command].map(Into::into);
+            let sessions = abandoned.sessions.iter().map(|state| state.session);
+            let adopted = recover::adopt(locks, sessions).await?;
+            if adopted.is_empty() {
+                // Others were faster. They are waited for like any holder; that starts with another look.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            let ended = recover::hand_over(store, adopted, &shell, signals, self.args.ttl).await?;
+            if ended != 0 {
+                return Err(Failure::new(
+                    status::ABANDONED,
+                    format!(
+                        "--recover ended with {ended}: the work stays abandoned, the lock was not taken"
+                    ),
+                ));
+            }
+        }
+    }
+
+    async fn attempt(&self, locks: &Locks, limit: Option<Duration>) -> Result<Guard, AcquireError> {
+        match &self.claims {
+            Claims::Global(name) => self.acquisition(locks.global(name), limit).await,
+            Claims::Documents(documents) => {
+                self.acquisition(locks.documents(documents.ids()), limit)
+                    .await
+            }
+            Claims::Shared {
+                name,
+                limit: shares,
+            } => {
+                let share = locks.share(name);
+                let share = match shares {
+                    Some(shares) => share.limit(shares.get()),
+                    None => share,
+                };
+                self.acquisition(share, limit).await
+            }
+            Claims::Tree { write, read } => {
+                let tree = write
+                    .iter()
+                    .fold(locks.tree(), |tree, path| tree.write(path.as_key()));
+                let tree = read
+                    .iter()
+                    .fold(tree, |tree, path| tree.read(path.as_key()));
+                self.acquisition(tree, limit).await
+            }
+        }
+    }
+
+    async fn acquisition<S>(
+        &self,
+        acquisition: Acquisition<S>,
+        limit: Option<Duration>,
+    ) -> Result<Guard, AcquireError> {
+        let display = Arc::new(Display::new());
+        let shown = Arc::clone(&display);
+        let acquisition = acquisition.observe(move |progress| shown.show(&progress));
+        let acquisition = match &self.intent {
+            Some(intent) => acquisition.intent_bytes(intent.clone()),
+            None => acquisition,
+        };
+        let result = if self.args.no_wait || limit.is_some_and(|limit| limit.is_zero()) {
+            match acquisition.try_acquire().await {
+                Ok(Attempt::Acquired(guard)) => Ok(guard),
+                Ok(Attempt::Busy(busy)) => Err(AcquireError::Busy(busy)),
+                Err(error) => Err(error),
+            }
+        } else {
+            match limit {
+                Some(limit) => acquisition.wait(limit).acquire().await,
+                None => acquisition.acquire().await,
+            }
+        };
+        display.clear();
+        result
+    }
+}

@@ -1,0 +1,144 @@
+//! A command whose lock is lost is ended: 76.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use rustix::process::Signal;
+
+use crate::harness::{Place, runs, until};
+
+/// Says its process id, tells of TERM, and goes on.
+const STUBBORN: &str =
+    "trap 'echo term' TERM; echo $$ > $1/pid; echo held; while :; do sleep 0.02; done";
+
+/// Keeps every other process from writing to the store.
+fn block(place: &Place) -> Connection {
+    let store = Connection::open(place.path("locks.db")).unwrap();
+    store.busy_timeout(Duration::from_secs(10)).unwrap();
+    store.execute_batch("BEGIN IMMEDIATE").unwrap();
+    store
+}
+
+#[test]
+fn a_lock_that_is_broken() {
+    let place = Place::new();
+    let mut running = place.starts(&["--global", "a", "--ttl", "2s"], STUBBORN);
+    let since = Instant::now();
+    let broken = place.ends(&["break", "a", "--reason", "test"]);
+    assert_eq!(broken.status, 0, "{broken:?}");
+    // Free for others at once, and ended by the next renewal.
+    let next = place.runs(&["--global", "a", "--no-wait"], "true");
+    assert_eq!(next.status, 0, "{next:?}");
+    let ended = running.ends();
+    assert!(
+        since.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        since.elapsed()
+    );
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stderr.contains("revoked or died"), "{ended:?}");
+    assert!(!runs(place.read("pid").trim()));
+}
+
+#[test]
+fn a_command_that_ends_when_it_is_told() {
+    let place = Place::new();
+    let script = "trap 'echo term; exit 0' TERM; echo held; while :; do sleep 0.02; done";
+    let mut running = place.starts(&["--global", "a", "--ttl", "2s"], script);
+    let blocked = block(&place);
+    assert_eq!(running.line(), "term");
+    // It has ended before the lock could be anybody else's.
+    drop(blocked);
+    let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stderr.contains("about to be lost"), "{ended:?}");
+    assert!(!ended.stderr.contains("killed"), "{ended:?}");
+}
+
+#[test]
+fn a_command_that_does_not_end_is_killed_at_the_deadline() {
+    let place = Place::new();
+    let mut running = place.starts(&["--global", "a", "--ttl", "2s"], STUBBORN);
+    let blocked = block(&place);
+    let since = Instant::now();
+    assert_eq!(running.line(), "term");
+    let warned = since.elapsed();
+    let pid = place.read("pid");
+    assert!(runs(pid.trim()), "it is told first");
+    until("the command is killed", || !runs(pid.trim()));
+    let killed = since.elapsed();
+    drop(blocked);
+    // The last renewal was at most a third of the TTL before, and the deadline is 250 ms before the TTL is over. The
+    // lock was nobody else's until then.
+    assert!(killed < Duration::from_secs(2), "{killed:?}");
+    // A quarter of the TTL, less what the timers of a busy machine are late.
+    assert!(
+        killed - warned > Duration::from_millis(250),
+        "{warned:?}, {killed:?}"
+    );
+    let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stderr.contains("killed"), "{ended:?}");
+}
+
+#[test]
+fn what_the_command_has_started_goes_too() {
+    let place = Place::new();
+    let script = "sh -c 'trap \"\" TERM; echo $$ > $1/inner; echo held; while :; do sleep 0.02; done' sh $1 & wait";
+    let mut running = place.starts(&["--global", "a", "--ttl", "1s"], script);
+    let inner = place.read("inner");
+    let blocked = block(&place);
+    until("the inner one is killed", || !runs(inner.trim()));
+    drop(blocked);
+    assert_eq!(running.ends().status, 76);
+}
+
+#[test]
+fn a_lockkeeper_that_slept_too_long() {
+    let place = Place::new();
+    let mut running = place.starts(&["--global", "a", "--ttl", "1s"], STUBBORN);
+    running.signal(Signal::STOP);
+    let next = place.runs(&["--global", "a", "--wait", "10s"], "true");
+    assert_eq!(next.status, 0, "{next:?}");
+    let pid = place.read("pid");
+    assert!(
+        runs(pid.trim()),
+        "nobody was there to end it: only a token that is checked helps"
+    );
+    running.signal(Signal::CONT);
+    let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(!runs(pid.trim()));
+}
+
+#[test]
+fn a_store_that_was_replaced() {
+    let place = Place::new();
+    let mut running = place.starts(&["--global", "a", "--ttl", "1s"], STUBBORN);
+    for suffix in ["", "-wal", "-shm"] {
+        std::fs::remove_file(place.path(&format!("locks.db{suffix}"))).unwrap();
+    }
+    let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stderr.contains("revoked or died"), "{ended:?}");
+}
+
+#[test]
+fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
+    let place = Place::new();
+    // The TTL is so long that nothing notices before the command ends.
+    let mut holder = place.holds(&["--global", "a", "--ttl", "1h"]);
+    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
+    // What the store says of the release of a single lock is not asked: the session's end tells, if it is known.
+    let ended = holder.ends();
+    assert!(matches!(ended.status, 0 | 76), "{ended:?}");
+    let mut holder = place.holds(&["--global", "a", "--ttl", "1h", "--intent", "{}"]);
+    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 77);
+    let ended = holder.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert_eq!(
+        place.sessions()[0].1,
+        "abandoned",
+        "its change is not known to be finished"
+    );
+}

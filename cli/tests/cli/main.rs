@@ -1,0 +1,13 @@
+//! The `lockkeeper` command, run as its users run it, on SQLite files.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod harness;
+mod input;
+mod lost;
+mod operate;
+mod recovery;
+mod run;
+mod signals;
+#[cfg(target_os = "linux")]
+mod terminal;

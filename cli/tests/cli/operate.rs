@@ -1,0 +1,251 @@
+//! Listings, and what operators do.
+
+use std::process::Stdio;
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::harness::{Place, Running};
+
+fn json(output: &str) -> Vec<Value> {
+    output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn listings() {
+    let place = Place::new();
+    assert_eq!(place.held(), [""; 0]);
+    let mut one = place.holds(&["--document", "doc/1", "--document", "doc/2"]);
+    let mut two = place.holds(&["--share", "pool"]);
+    let lines = place.held();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let fields: Vec<&str> = lines[0].split('\t').collect();
+    let [key, mode, since, session, life, label] = fields[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!((key, mode, life), ("doc/1", "X", "living"));
+    assert!(since.starts_with('2') && since.ends_with('Z'), "{since}");
+    assert_eq!(session.len(), 32);
+    assert!(label.ends_with(&format!(" {} sh", one.pid())), "{label}");
+    let listed = |prefix: &str| place.ends(&["ls", "--prefix", prefix]).stdout;
+    assert_eq!(listed("doc/").lines().count(), 2);
+    assert_eq!(listed("doc/2").lines().count(), 1);
+    assert_eq!(listed("nothing"), "");
+    let values = json(&place.ends(&["ls", "--json"]).stdout);
+    assert_eq!(values.len(), 3);
+    assert_eq!(values[2]["key"], "pool");
+    assert_eq!(values[2]["more"], false);
+    let holder = &values[2]["holders"][0];
+    assert_eq!(
+        (&holder["mode"], &holder["state"]),
+        (&"IS".into(), &"living".into())
+    );
+    assert!(
+        holder["grant"]
+            .as_str()
+            .unwrap()
+            .starts_with(holder["session"].as_str().unwrap())
+    );
+    assert!(holder["owner"].is_string() && holder["since"].is_string());
+    assert_eq!((one.ends().status, two.ends().status), (0, 0));
+}
+
+#[test]
+fn a_key_is_inspected() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--write", "/a/b/c"]);
+    let inspected = |key: &str| place.ends(&["inspect", key]).stdout;
+    assert!(inspected("/a/b/c").starts_with("X\t"));
+    assert!(inspected("/a/b").starts_with("IX\t"));
+    assert!(inspected("/a").starts_with("IX\t"));
+    assert_eq!(inspected("/b"), "nobody holds it\n");
+    let values = json(&place.ends(&["inspect", "/a", "--json"]).stdout);
+    assert_eq!(values[0]["key"], "/a");
+    assert_eq!(values[0]["holders"][0]["mode"], "IX");
+    let values = json(&place.ends(&["inspect", "/b", "--json"]).stdout);
+    assert_eq!(values[0]["holders"], Value::Array(Vec::new()));
+    assert_eq!(holder.ends().status, 0);
+}
+
+#[test]
+fn sessions_are_listed() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--global", "a"]);
+    assert_eq!(place.runs(&["--global", "b"], "true").status, 0);
+    let label = format!(" {} sh", holder.pid());
+    let listed = place.ends(&["sessions"]).stdout;
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert!(
+        listed.contains("\tliving\t-\t") && listed.trim().ends_with(&label),
+        "{listed}"
+    );
+    let all = json(&place.ends(&["sessions", "--all", "--json"]).stdout);
+    assert_eq!(all.len(), 2);
+    assert!(all.iter().any(|session| session["state"] == "dead"));
+    assert!(
+        all.iter()
+            .any(|session| session["label"].as_str().unwrap().ends_with(&label))
+    );
+    assert_eq!(holder.ends().status, 0);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let place = Place::new();
+    let ids: String = (0..20_000).map(|n| format!("{n}\n")).collect();
+    let mut holder = place.holds(&["--documents-from", &place.file("ids", ids)]);
+    let script = format!("{} ls | head -n 1", env!("CARGO_BIN_EXE_lockkeeper"));
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", &script])
+        .env("LOCKKEEPER_URL", place.url())
+        .stdin(Stdio::null());
+    let ended = Running::new(&mut command).ends();
+    assert_eq!(
+        (ended.stdout.lines().count(), ended.stderr.as_str()),
+        (1, "")
+    );
+    assert_eq!(holder.ends().status, 0);
+}
+
+#[test]
+fn breaking_says_what_else_goes() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--document", "a", "--document", "b", "--document", "c"]);
+    let mut other = place.holds(&["--document", "d"]);
+    let session = place.held()[0].split('\t').nth(3).unwrap().to_owned();
+    let ended = place.ends(&["break", "b", "--reason", "stuck since Monday"]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{ended:?}");
+    assert!(
+        lines[0].contains("also holds \"a\", \"c\"") && lines[0].contains(&session),
+        "{ended:?}"
+    );
+    assert!(
+        lines[1].contains("revoked") && lines[1].contains("stuck since Monday"),
+        "{ended:?}"
+    );
+    assert_eq!(place.held().len(), 1, "only the other holder's is left");
+    assert_eq!(other.ends().status, 0);
+    drop(holder.ends());
+    let ended = place.ends(&["break", "b", "--reason", "again"]);
+    assert_eq!(ended.status, 0);
+    assert!(ended.stderr.contains("nobody holds \"b\""), "{ended:?}");
+}
+
+#[test]
+fn all_holders_of_a_key_are_broken() {
+    let place = Place::new();
+    let mut holders: Vec<Running> = (0..20).map(|_| place.holds(&["--share", "s"])).collect();
+    let ended = place.ends(&["break", "s", "--reason", "test"]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert_eq!(
+        ended.stderr.matches("revoked session").count(),
+        20,
+        "{ended:?}"
+    );
+    assert_eq!(
+        place.runs(&["--global", "s", "--no-wait"], "true").status,
+        0
+    );
+    for holder in &mut holders {
+        drop(holder.ends());
+    }
+}
+
+#[test]
+fn unfinished_work_is_not_broken() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--global", "a", "--intent", "{}"]);
+    for _ in 0..2 {
+        let ended = place.ends(&["break", "a", "--reason", "test"]);
+        assert_eq!(ended.status, 77, "{ended:?}");
+        assert!(ended.stderr.contains("recover or discard"), "{ended:?}");
+        assert_eq!(place.held().len(), 1, "its locks stay");
+    }
+    assert_eq!(place.sessions()[0].1, "abandoned");
+    assert_eq!(holder.ends().status, 76);
+}
+
+#[test]
+fn a_foreign_record_is_evicted() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--global", "a"]);
+    let store = Connection::open(place.path("locks.db")).unwrap();
+    store
+        .execute("UPDATE holders SET want = 'later'", ())
+        .unwrap();
+    drop(store);
+    assert_eq!(holder.ends().status, 0);
+    let ended = place.runs(&["--global", "a", "--no-wait"], "true");
+    assert_eq!(ended.status, 75, "{ended:?}");
+    assert!(
+        place.held()[0].contains("\tforeign\t"),
+        "{:?}",
+        place.held()
+    );
+    let values = json(&place.ends(&["inspect", "a", "--json"]).stdout);
+    assert_eq!(values[0]["holders"][0]["session"], Value::Null);
+    let ended = place.ends(&["break", "a", "--reason", "test"]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(
+        ended.stderr.contains("evicted a foreign record"),
+        "{ended:?}"
+    );
+    assert_eq!(
+        place.runs(&["--global", "a", "--no-wait"], "true").status,
+        0
+    );
+}
+
+#[test]
+fn a_sweep_removes_what_holds_nothing() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--document", "a", "--document", "b"]);
+    let mut other = place.holds(&["--document", "c"]);
+    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
+    let records = || {
+        let store = Connection::open(place.path("locks.db")).unwrap();
+        store
+            .query_row("SELECT count(*) FROM holders", (), |row| {
+                row.get::<_, i64>(0)
+            })
+            .unwrap()
+    };
+    assert_eq!(records(), 3);
+    let ended = place.ends(&["sweep"]);
+    assert_eq!(
+        (ended.status, ended.stderr.as_str()),
+        (0, "lockkeeper: 2 records removed\n")
+    );
+    assert_eq!(records(), 1);
+    assert_eq!(other.ends().status, 0);
+    drop(holder.ends());
+}
+
+#[test]
+fn a_store_that_does_not_answer() {
+    let place = Place::new();
+    assert_eq!(place.runs(&["--global", "a"], "true").status, 0);
+    let store = Connection::open(place.path("locks.db")).unwrap();
+    store.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let url = format!("{}?timeout_ms=50", place.url());
+    let ended = place.ends(&["--url", &url, "sweep"]);
+    assert_eq!(ended.status, 69, "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    let ended = place.ends(&[
+        "--url",
+        &url,
+        "run",
+        "--global",
+        "a",
+        "--no-wait",
+        "--",
+        "true",
+    ]);
+    assert_eq!(ended.status, 69, "{ended:?}");
+}

@@ -1,0 +1,156 @@
+//! Signals, and the death of `lockkeeper` itself.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::harness::{Place, Running, runs, until};
+
+/// A loop that a trap can end.
+const FOREVER: &str = "echo held; while :; do sleep 0.02; done";
+
+#[test]
+fn the_command_gets_what_lockkeeper_gets() {
+    let place = Place::new();
+    for (signal, name) in [
+        (Signal::HUP, "HUP"),
+        (Signal::INT, "INT"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::TERM, "TERM"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+    ] {
+        let script = format!("trap 'echo got {name}; exit 7' {name}; {FOREVER}");
+        let mut running = place.starts(&["--global", "a"], &script);
+        running.signal(signal);
+        let ended = running.ends();
+        assert_eq!(
+            (ended.status, ended.stdout),
+            (7, format!("got {name}\n")),
+            "{}",
+            ended.stderr
+        );
+    }
+    assert_eq!(place.held(), [""; 0]);
+}
+
+#[test]
+fn a_command_that_does_nothing_about_a_signal() {
+    let place = Place::new();
+    for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let mut running = place.starts(&["--global", "a"], FOREVER);
+        running.signal(signal);
+        assert_eq!(running.ends().status, status);
+        assert_eq!(place.held(), [""; 0]);
+    }
+}
+
+#[test]
+fn the_whole_group_gets_it() {
+    let place = Place::new();
+    let script = "trap 'wait; echo outer; exit' TERM; \
+                  sh -c \"trap 'echo inner; exit' TERM; echo held; while :; do sleep 0.02; done\" & wait";
+    let mut running = place.starts(&["--global", "a"], script);
+    running.signal(Signal::TERM);
+    assert_eq!(running.ends().stdout, "inner\nouter\n");
+}
+
+#[test]
+fn an_ignored_hangup_stays_ignored() {
+    let place = Place::new();
+    let args = [
+        "lockkeeper",
+        "run",
+        "--global",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "echo held; cat; echo end",
+    ];
+    let mut command = std::process::Command::new("nohup");
+    command
+        .args([env!("CARGO_BIN_EXE_lockkeeper")].iter().chain(&args[1..]))
+        .env("LOCKKEEPER_URL", place.url())
+        .stdin(Stdio::piped());
+    let mut running = Running::new(&mut command);
+    assert_eq!(running.line(), "held");
+    running.signal(Signal::HUP);
+    running.write("still here\n");
+    let ended = running.ends();
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (0, "still here\nend\n")
+    );
+}
+
+#[test]
+fn a_waiter_that_is_ended_leaves_nothing() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--document", "b"]);
+    let args = ["run", "--document", "a", "--document", "b", "--", "true"];
+    let mut waiter = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
+    assert!(waiter.error_line().contains("waiting"));
+    waiter.signal(Signal::INT);
+    let ended = waiter.ends();
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (130, ""),
+        "{ended:?}"
+    );
+    assert_eq!(place.held().len(), 1);
+    assert_eq!(place.sessions().len(), 1, "the waiter's session is closed");
+    assert_eq!(holder.ends().status, 0);
+}
+
+#[test]
+fn a_stop_and_a_continuation_reach_the_command() {
+    let place = Place::new();
+    let mut running = place.starts(
+        &["--global", "a"],
+        "echo $$ > $1/pid; echo held; while read x; do echo $x; done",
+    );
+    let pid = place.read("pid");
+    let state = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+    };
+    let lockkeeper = running.pid().to_string();
+    running.signal(Signal::TSTP);
+    until("the command is stopped", || state(pid.trim()) == 'T');
+    until("lockkeeper is stopped", || state(&lockkeeper) == 'T');
+    running.signal(Signal::CONT);
+    until("the command goes on", || state(pid.trim()) != 'T');
+    running.write("on\n");
+    let ended = running.ends();
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (0, "on\n"),
+        "{ended:?}"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_dies_with_lockkeeper() {
+    let place = Place::new();
+    let script = "trap '' HUP INT TERM; echo $$ > $1/pid; echo held; while :; do sleep 0.02; done";
+    let mut running = place.starts(&["--global", "a", "--ttl", "1s"], script);
+    let pid = place.read("pid");
+    assert!(runs(pid.trim()));
+    running.signal(Signal::KILL);
+    assert_eq!(running.ends().status, -9);
+    until("the command is dead", || !runs(pid.trim()));
+    // Its lock goes when the TTL is over, and not before somebody could be sure that it is dead.
+    assert_eq!(place.held().len(), 1);
+    let since = Instant::now();
+    let ended = place.runs(&["--global", "a", "--wait", "10s"], "true");
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(
+        since.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        since.elapsed()
+    );
+}

@@ -1,0 +1,172 @@
+//! Interactive commands, on a terminal of their own.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::harness::Place;
+
+/// Repeats what it reads, without starting anything: a shell that is stopped while it does is not seen to stop.
+const REPEAT: &str = "echo ready; while read x; do echo \"got <$x>\"; done";
+
+/// A shell script on a new terminal, which is its controlling terminal.
+struct Session {
+    keyboard: File,
+    screen: mpsc::Receiver<Vec<u8>>,
+    seen: String,
+    shell: Child,
+}
+
+impl Session {
+    fn start(place: &Place, script: &str) -> Self {
+        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&main).unwrap();
+        unlockpt(&main).unwrap();
+        let name = ptsname(&main, Vec::new()).unwrap().into_string().unwrap();
+        // The leader of a new session that opens a terminal controls it.
+        let script = format!("exec <>{name} >&0 2>&0; {script}");
+        let shell = Command::new("setsid")
+            .args(["--wait", "bash", "-c", &script])
+            .env("LOCKKEEPER_URL", place.url())
+            .env("LK", env!("CARGO_BIN_EXE_lockkeeper"))
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let keyboard = File::from(main);
+        let mut output = keyboard.try_clone().unwrap();
+        let (send, screen) = mpsc::channel();
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // It fails when the last process has closed the terminal.
+            while let Ok(n @ 1..) = output.read(&mut bytes) {
+                if send.send(bytes[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            keyboard,
+            screen,
+            seen: String::new(),
+            shell,
+        }
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the screen has shown this, after everything that was waited for before.
+    #[track_caller]
+    fn shows(&mut self, text: &str) {
+        let since = Instant::now();
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
+            let left = Duration::from_secs(60).saturating_sub(since.elapsed());
+            match self.screen.recv_timeout(left) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(_) => panic!("{text:?} is not shown: {:?}", self.seen),
+            }
+        }
+    }
+
+    fn ends(mut self) -> Option<i32> {
+        self.shell.wait().unwrap().code()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+    }
+}
+
+#[test]
+fn a_command_reads_from_the_terminal_and_gives_it_back() {
+    let place = Place::new();
+    let script =
+        "$LK run --global a -- sh -c 'read x; echo \"got <$x>\"'; read y; echo \"then <$y>\"";
+    let mut session = Session::start(&place, script);
+    session.types("one\n");
+    session.shows("got <one>");
+    session.types("two\n");
+    session.shows("then <two>");
+    assert_eq!(session.ends(), Some(0));
+}
+
+#[test]
+fn an_interrupt_from_the_keyboard_is_the_commands() {
+    let place = Place::new();
+    let script = "$LK run --global a -- sh -c 'trap \"echo interrupted; exit 5\" INT; echo ready; \
+                  while :; do sleep 0.02; done'; echo \"status <$?>\"";
+    let mut session = Session::start(&place, script);
+    session.shows("ready");
+    session.types("\x03");
+    session.shows("interrupted");
+    session.shows("status <5>");
+    assert_eq!(session.ends(), Some(0));
+}
+
+#[test]
+fn a_shell_stops_and_continues_the_command() {
+    let place = Place::new();
+    let script = format!(
+        "set -m; $LK run --global a -- sh -c '{REPEAT}'; echo \"stopped <$?>\"; fg; echo \"status <$?>\""
+    );
+    let mut session = Session::start(&place, &script);
+    session.shows("ready");
+    session.types("\x1a");
+    session.shows("stopped <147>");
+    session.types("two\n");
+    session.shows("got <two>");
+    session.types("\x04");
+    session.shows("status <0>");
+    assert_eq!(session.ends(), Some(0));
+}
+
+#[test]
+fn a_command_that_nobody_could_continue_goes_on() {
+    let place = Place::new();
+    let script = format!("exec $LK run --global a -- sh -c '{REPEAT}'");
+    let mut session = Session::start(&place, &script);
+    session.shows("ready");
+    session.types("\x1a");
+    session.types("two\n");
+    session.shows("got <two>");
+    session.types("\x04");
+    assert_eq!(session.ends(), Some(0));
+}
+
+#[test]
+fn a_lost_lock_ends_an_interactive_command() {
+    let place = Place::new();
+    let script = "$LK run --global a --ttl 1s -- sh -c 'echo ready; cat'; echo \"status <$?>\"; read y; echo \"then <$y>\"";
+    let mut session = Session::start(&place, script);
+    session.shows("ready");
+    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
+    session.shows("status <76>");
+    session.types("two\n");
+    session.shows("then <two>");
+    assert_eq!(session.ends(), Some(0));
+}
+
+#[test]
+fn a_long_acquisition_shows_how_far_it_is() {
+    let place = Place::new();
+    let ids: String = (0..200_000).map(|n| format!("{n}\n")).collect();
+    let file = place.file("ids", ids);
+    let script = format!("$LK run --documents-from {file} -- echo ready");
+    let mut session = Session::start(&place, &script);
+    session.shows("locking ");
+    session.shows("of 200,000");
+    session.shows("ready");
+    assert_eq!(session.ends(), Some(0));
+}

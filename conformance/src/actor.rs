@@ -1,0 +1,271 @@
+//! [`Actor`]: one session of one process, talking to the traits directly.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lockcore::{
+    Acquire, Acquired, Adopt, Adoption, Busy, Claim, End, FencingToken, Filter, Grant, Intent,
+    IntentChange, Label, LockBackend, OwnerId, Record, Registered, Renewal, Renewed, SessionId,
+    SessionState, Want, prepare,
+};
+
+use crate::scene::claim;
+use crate::verdict::{Verdict, Wrong, ensure, ensure_eq};
+
+pub(crate) const SHARE: Want = Want::Share { limit: None };
+
+/// A share beside at most `limit - 1` others.
+pub(crate) fn share(limit: u32) -> Want {
+    Want::Share {
+        limit: NonZeroU32::new(limit),
+    }
+}
+
+pub(crate) struct Actor {
+    backend: Arc<dyn LockBackend>,
+    session: SessionId,
+    label: Label,
+    number: AtomicU64,
+    seq: AtomicU64,
+}
+
+impl Actor {
+    pub(crate) fn new(backend: Arc<dyn LockBackend>, session: SessionId, label: Label) -> Self {
+        Self {
+            backend,
+            session,
+            label,
+            number: AtomicU64::new(1),
+            seq: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn LockBackend> {
+        &self.backend
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.session
+    }
+
+    pub(crate) fn label(&self) -> &Label {
+        &self.label
+    }
+
+    fn next(&self) -> u64 {
+        self.number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An owner that nobody had.
+    pub(crate) fn owner(&self) -> OwnerId {
+        OwnerId {
+            session: self.session,
+            m: self.next(),
+        }
+    }
+
+    /// A new request, with an owner of its own. The claims are prepared as the client does it.
+    pub(crate) fn ask(&self, wants: &[(Want, &str)]) -> Acquire {
+        self.ask_as(self.owner(), wants)
+    }
+
+    /// A new request of that owner.
+    pub(crate) fn ask_as(&self, owner: OwnerId, wants: &[(Want, &str)]) -> Acquire {
+        let claims: Verdict<Vec<Claim>> =
+            wants.iter().map(|(want, key)| claim(*want, key)).collect();
+        let claims = claims.unwrap_or_else(|wrong| panic!("a case asks nonsense: {}", wrong.0));
+        self.ask_claims(owner, claims)
+    }
+
+    pub(crate) fn ask_claims(&self, owner: OwnerId, claims: Vec<Claim>) -> Acquire {
+        Acquire {
+            grant: Grant {
+                session: self.session,
+                n: self.next(),
+            },
+            owner,
+            claims: prepare(claims).expect("a case asks for one claim or more"),
+            joined: false,
+        }
+    }
+
+    /// Sends the request.
+    pub(crate) async fn send(&self, request: &Acquire) -> Verdict<Acquired> {
+        Ok(self.backend.acquire(request).await?)
+    }
+
+    /// Sends the request, which has to be granted.
+    pub(crate) async fn take(&self, request: &Acquire) -> Verdict<FencingToken> {
+        match self.send(request).await? {
+            Acquired::Acquired(token) => Ok(token),
+            other => Err(Wrong(format!(
+                "{} {:?} has to be granted: {other:?}",
+                request.grant, request.claims
+            ))),
+        }
+    }
+
+    /// Sends the request, which has to be refused by somebody.
+    pub(crate) async fn refused(&self, request: &Acquire) -> Verdict<Busy> {
+        match self.send(request).await? {
+            Acquired::Busy(busy) => {
+                ensure!(
+                    !busy.first().holders.is_empty(),
+                    "a refusal names who is in the way: {busy:?}"
+                );
+                Ok(busy)
+            }
+            other => Err(Wrong(format!(
+                "{} {:?} has to be refused: {other:?}",
+                request.grant, request.claims
+            ))),
+        }
+    }
+
+    /// A new request, granted.
+    pub(crate) async fn hold(&self, wants: &[(Want, &str)]) -> Verdict<Acquire> {
+        let request = self.ask(wants);
+        self.take(&request).await?;
+        Ok(request)
+    }
+
+    /// A new request of that owner, granted.
+    pub(crate) async fn hold_as(&self, owner: OwnerId, wants: &[(Want, &str)]) -> Verdict<Acquire> {
+        let request = self.ask_as(owner, wants);
+        self.take(&request).await?;
+        Ok(request)
+    }
+
+    pub(crate) async fn release(&self, request: &Acquire) -> Verdict {
+        Ok(self.backend.release(request.grant, &request.claims).await?)
+    }
+
+    /// Whether the store says that the request is still held.
+    pub(crate) async fn confirms(&self, request: &Acquire) -> Verdict<bool> {
+        Ok(self.backend.confirm(request.grant, &request.claims).await?)
+    }
+
+    /// The next renewal, with these numbers over.
+    pub(crate) fn renewal(&self, over: &str, intent: IntentChange) -> Renewal {
+        Renewal {
+            seq: self.seq.fetch_add(1, Ordering::Relaxed),
+            over: over.parse().expect("a case names ranges in their spelling"),
+            intent,
+        }
+    }
+
+    pub(crate) async fn send_renewal(&self, renewal: &Renewal) -> Verdict<Renewed> {
+        Ok(self.backend.renew(self.session, renewal).await?)
+    }
+
+    /// Renews; the session has to live.
+    pub(crate) async fn renew(&self, over: &str, intent: IntentChange) -> Verdict {
+        let renewal = self.renewal(over, intent);
+        let renewed = self.send_renewal(&renewal).await?;
+        ensure_eq!(renewed, Renewed::Living, "renewal of a living session");
+        Ok(())
+    }
+
+    /// Makes exactly the numbers of these requests over.
+    pub(crate) async fn over(&self, requests: &[&Acquire]) -> Verdict {
+        let renewal = self.renewal(&numbers(requests), IntentChange::Keep);
+        let renewed = self.send_renewal(&renewal).await?;
+        ensure_eq!(renewed, Renewed::Living, "renewal of a living session");
+        Ok(())
+    }
+
+    /// Registers this text as the intent, with that token.
+    pub(crate) async fn intend(&self, token: FencingToken, text: &str) -> Verdict {
+        self.renew("", IntentChange::Put(registered(token, text)?))
+            .await
+    }
+
+    /// Ends its own session.
+    pub(crate) async fn end(&self, how: End) -> Verdict<SessionState> {
+        self.end_of(self.session, how).await
+    }
+
+    /// Ends any session.
+    pub(crate) async fn end_of(&self, session: SessionId, how: End) -> Verdict<SessionState> {
+        let mut states = self.backend.end(&[session], how).await?;
+        ensure_eq!(states.len(), 1, "states of one session");
+        let state = states.remove(0);
+        ensure_eq!(state.session, session, "the state is the session's own");
+        Ok(state)
+    }
+
+    pub(crate) async fn adopt(&self, session: SessionId, seen: u64) -> Verdict<Option<Adoption>> {
+        let adoption = self.backend.adopt(session, seen, self.session, Adopt::Take);
+        Ok(adoption.await?)
+    }
+
+    /// The adoption, which has to be granted.
+    pub(crate) async fn adopted(&self, session: SessionId, seen: u64) -> Verdict<Adoption> {
+        let adoption = self.adopt(session, seen).await?;
+        let Some(adoption) = adoption else {
+            return Err(Wrong(format!(
+                "{session} is abandoned, seen {seen}: its adoption was refused"
+            )));
+        };
+        ensure_eq!(adoption.number, seen + 1, "the number of the adoption");
+        Ok(adoption)
+    }
+
+    pub(crate) async fn give_up(&self, session: SessionId, seen: u64) -> Verdict {
+        let adopter = self.session;
+        let answer = self.backend.adopt(session, seen, adopter, Adopt::GiveUp);
+        ensure_eq!(answer.await?, None, "the answer to giving up");
+        Ok(())
+    }
+
+    pub(crate) async fn settle(&self, session: SessionId, adoption: u64) -> Verdict<bool> {
+        Ok(self.backend.settle(session, adoption).await?)
+    }
+
+    /// Every record of the filter, by pages of `limit`.
+    pub(crate) async fn listed(&self, filter: &Filter, limit: usize) -> Verdict<Vec<Record>> {
+        let mut records = Vec::new();
+        let mut after: Option<String> = None;
+        for _ in 0..1_000 {
+            let page = self
+                .backend
+                .records(filter, after.as_deref(), limit)
+                .await?;
+            ensure!(
+                page.items.len() <= limit,
+                "a page of {limit} has {} records",
+                page.items.len()
+            );
+            records.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(records);
+            }
+        }
+        Err(Wrong("a listing that never ends".to_owned()))
+    }
+}
+
+pub(crate) fn registered(token: FencingToken, text: &str) -> Verdict<Registered> {
+    Ok(Registered {
+        token,
+        intent: Intent::new(text.as_bytes())?,
+    })
+}
+
+/// The numbers of these requests, which rise, as ranges.
+fn numbers(requests: &[&Acquire]) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for n in requests.iter().map(|request| request.grant.n) {
+        match ranges.last_mut() {
+            Some((_, to)) if *to + 1 == n => *to = n,
+            _ => ranges.push((n, n)),
+        }
+    }
+    let shown: Vec<String> = ranges
+        .iter()
+        .map(|(from, to)| format!("{from}-{to}"))
+        .collect();
+    shown.join(",")
+}

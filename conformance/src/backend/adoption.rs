@@ -1,0 +1,345 @@
+//! Adoption: by one at a time, by number, until the change is settled.
+
+use futures_util::future::join_all;
+use lockcore::{Acquire, Adopt, End, FencingToken, Life, Want};
+
+use crate::actor::{Actor, registered};
+use crate::backend::recovery::with_intent;
+use crate::case::{Case, Law, Layer};
+use crate::scene::{Scene, short};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut all = cases! { Backend "adoption";
+        Recovery:
+            an_adoption_sent_again_is_the_same,
+            an_adoption_by_a_wrong_number_is_refused,
+            a_living_session_is_not_adopted,
+            an_unknown_session_is_not_adopted,
+            of_rival_adopters_one_has_it,
+            an_adopter_that_died_is_followed_by_the_next,
+            an_adopter_that_expired_is_followed_by_the_next,
+            the_state_names_the_adopter,
+            giving_up_leaves_it_to_the_next,
+            giving_up_what_another_has_changes_nothing,
+            giving_up_what_was_settled_changes_nothing,
+            giving_up_again_changes_nothing,
+            an_adoption_later_than_its_settlement_is_refused;
+    };
+    for order in ORDERS {
+        let words = order.map(|how| match how {
+            Adopt::Take => "take",
+            Adopt::GiveUp => "give_up",
+        });
+        let name = format!("{}_leaves_it_to_others", words.join("_"));
+        all.push(Case::new(
+            Layer::Backend,
+            "adoption",
+            Law::Recovery,
+            name,
+            move |scene| Box::pin(given_up(scene, order)),
+        ));
+    }
+    all
+}
+
+/// Two copies of an adoption and its giving up, in every order.
+const ORDERS: [[Adopt; 3]; 3] = [
+    [Adopt::Take, Adopt::Take, Adopt::GiveUp],
+    [Adopt::Take, Adopt::GiveUp, Adopt::Take],
+    [Adopt::GiveUp, Adopt::Take, Adopt::Take],
+];
+
+/// A dead process whose intent waits on `/a/b`.
+pub(super) async fn abandoned(scene: &Scene) -> Verdict<(Actor, Acquire, FencingToken)> {
+    let left = with_intent(scene, &[(Want::Write, "/a/b")], "half done").await?;
+    let state = left.0.end(End::Close).await?;
+    ensure_eq!(state.life, Life::Abandoned, "the session");
+    Ok(left)
+}
+
+async fn given_up(scene: Scene, order: [Adopt; 3]) -> Verdict {
+    let (a, _, token) = abandoned(&scene).await?;
+    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let mut up = false;
+    for how in order {
+        let adoption = b.backend().adopt(a.session(), 0, b.session(), how).await?;
+        up |= how == Adopt::GiveUp;
+        ensure!(
+            !up || adoption.is_none(),
+            "an adoption that was given up: {adoption:?}"
+        );
+    }
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.life, state.adopter),
+        (Life::Abandoned, None),
+        "the session"
+    );
+    ensure!(state.adoption > 0, "the number is used up: {state:?}");
+    ensure!(
+        !b.settle(a.session(), 1).await?,
+        "settling what was given up"
+    );
+    scene.held("/a/b").await?;
+    ensure_eq!(
+        c.adopt(a.session(), 0).await?,
+        None,
+        "an adoption by a used number"
+    );
+    let adoption = c.adopted(a.session(), state.adoption).await?;
+    ensure_eq!(adoption.left, registered(token, "half done")?, "the intent");
+    ensure!(
+        c.settle(a.session(), adoption.number).await?,
+        "the next adopter settles it"
+    );
+    scene.free("/a").await?;
+    Ok(())
+}
+
+async fn an_adoption_sent_again_is_the_same(scene: Scene) -> Verdict {
+    let (a, _, token) = abandoned(&scene).await?;
+    let b = scene.actor().await?;
+    let mut last = token;
+    for _ in 0..3 {
+        let adoption = b.adopted(a.session(), 0).await?;
+        ensure_eq!(adoption.left, registered(token, "half done")?, "the intent");
+        ensure!(
+            adoption.token > token && adoption.token >= last,
+            "its token {}",
+            adoption.token
+        );
+        last = adoption.token;
+    }
+    ensure!(b.settle(a.session(), 1).await?, "it is settled");
+    Ok(())
+}
+
+async fn an_adoption_by_a_wrong_number_is_refused(scene: Scene) -> Verdict {
+    let (a, ..) = abandoned(&scene).await?;
+    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    for seen in [1, 2, 1_000_000] {
+        ensure_eq!(
+            b.adopt(a.session(), seen).await?,
+            None,
+            "an adoption, seen {seen}"
+        );
+    }
+    b.adopted(a.session(), 0).await?;
+    for seen in [0, 2] {
+        ensure_eq!(
+            c.adopt(a.session(), seen).await?,
+            None,
+            "an adoption, seen {seen}"
+        );
+    }
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.adoption, state.adopter),
+        (1, Some(b.session())),
+        "the adoption"
+    );
+    Ok(())
+}
+
+async fn a_living_session_is_not_adopted(scene: Scene) -> Verdict {
+    let (a, held, _) = with_intent(&scene, &[(Want::Write, "/a/b")], "at work").await?;
+    let b = scene.actor().await?;
+    ensure_eq!(
+        b.adopt(a.session(), 0).await?,
+        None,
+        "adoption of a living session"
+    );
+    ensure!(
+        !b.settle(a.session(), 0).await?,
+        "settling a living session"
+    );
+    ensure!(
+        !b.settle(a.session(), 1).await?,
+        "settling a living session"
+    );
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.life, state.adoption, state.adopter),
+        (Life::Living, 0, None),
+        "the session"
+    );
+    ensure!(a.confirms(&held).await?, "its lock is held");
+    a.renew("", lockcore::IntentChange::Keep).await
+}
+
+async fn an_unknown_session_is_not_adopted(scene: Scene) -> Verdict {
+    let b = scene.actor().await?;
+    let unknown = scene.session_id();
+    ensure_eq!(
+        b.adopt(unknown, 0).await?,
+        None,
+        "adoption of an unknown session"
+    );
+    ensure!(!b.settle(unknown, 0).await?, "settling an unknown session");
+    ensure_eq!(scene.state(unknown).await?.life, Life::Dead, "the session");
+    Ok(())
+}
+
+async fn of_rival_adopters_one_has_it(scene: Scene) -> Verdict {
+    for _ in 0..5 {
+        let (a, ..) = abandoned(&scene).await?;
+        let mut rivals = Vec::new();
+        for _ in 0..4 {
+            rivals.push(scene.actor().await?);
+        }
+        let adoptions = join_all(rivals.iter().map(|rival| rival.adopt(a.session(), 0))).await;
+        let mut winners = Vec::new();
+        for (rival, adoption) in rivals.iter().zip(adoptions) {
+            winners.extend(adoption?.map(|adoption| (rival, adoption)));
+        }
+        ensure_eq!(winners.len(), 1, "adopters of one session");
+        let (winner, adoption) = &winners[0];
+        ensure_eq!(
+            scene.state(a.session()).await?.adopter,
+            Some(winner.session()),
+            "the adopter"
+        );
+        ensure!(
+            winner.settle(a.session(), adoption.number).await?,
+            "the adopter settles it"
+        );
+        scene.free("/a/b").await?;
+    }
+    Ok(())
+}
+
+/// The next adopter gets the intent as the first one got it, and only that one settles it.
+async fn followed(scene: &Scene, a: &Actor, first: &Actor, token: FencingToken) -> Verdict {
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.life, state.adoption, state.adopter),
+        (Life::Abandoned, 1, Some(first.session())),
+        "the session"
+    );
+    ensure_eq!(
+        scene.state(first.session()).await?.life,
+        Life::Dead,
+        "the adopter's session"
+    );
+    scene.held("/a/b").await?;
+    let next = scene.actor().await?;
+    let adoption = next.adopted(a.session(), 1).await?;
+    ensure_eq!(adoption.left, registered(token, "half done")?, "the intent");
+    ensure!(
+        !first.settle(a.session(), 1).await?,
+        "the former adopter settles nothing"
+    );
+    scene.held("/a/b").await?;
+    ensure!(
+        next.settle(a.session(), 2).await?,
+        "the next adopter settles it"
+    );
+    scene.free("/a").await?;
+    Ok(())
+}
+
+async fn an_adopter_that_died_is_followed_by_the_next(scene: Scene) -> Verdict {
+    let (a, _, token) = abandoned(&scene).await?;
+    let b = scene.actor().await?;
+    b.adopted(a.session(), 0).await?;
+    b.end(End::Close).await?;
+    followed(&scene, &a, &b, token).await
+}
+
+async fn an_adopter_that_expired_is_followed_by_the_next(scene: Scene) -> Verdict {
+    let (a, _, token) = abandoned(&scene).await?;
+    let ttl = short(&a.backend().info());
+    let b = scene.actor_for(ttl).await?;
+    b.adopted(a.session(), 0).await?;
+    scene.expire(ttl).await;
+    followed(&scene, &a, &b, token).await
+}
+
+async fn the_state_names_the_adopter(scene: Scene) -> Verdict {
+    let (a, ..) = abandoned(&scene).await?;
+    let b = scene.actor().await?;
+    let before = scene.state(a.session()).await?;
+    ensure_eq!(
+        (before.adoption, before.adopter),
+        (0, None),
+        "the adoption, before"
+    );
+    b.adopted(a.session(), 0).await?;
+    for how in [End::IfDue, End::Close, End::Revoke] {
+        let state = scene.end(a.session(), how).await?;
+        ensure_eq!(
+            (state.life, state.adoption, state.adopter),
+            (Life::Abandoned, 1, Some(b.session())),
+            "the session"
+        );
+    }
+    Ok(())
+}
+
+async fn giving_up_leaves_it_to_the_next(scene: Scene) -> Verdict {
+    given_up(scene, [Adopt::Take, Adopt::GiveUp, Adopt::GiveUp]).await
+}
+
+async fn giving_up_what_another_has_changes_nothing(scene: Scene) -> Verdict {
+    let (a, ..) = abandoned(&scene).await?;
+    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let adoption = b.adopted(a.session(), 0).await?;
+    c.give_up(a.session(), 0).await?;
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.adoption, state.adopter),
+        (1, Some(b.session())),
+        "the adoption"
+    );
+    ensure!(
+        b.settle(a.session(), adoption.number).await?,
+        "its adopter settles it"
+    );
+    Ok(())
+}
+
+async fn giving_up_what_was_settled_changes_nothing(scene: Scene) -> Verdict {
+    let (a, ..) = abandoned(&scene).await?;
+    let b = scene.actor().await?;
+    b.adopted(a.session(), 0).await?;
+    ensure!(b.settle(a.session(), 1).await?, "it is settled");
+    b.give_up(a.session(), 0).await?;
+    ensure_eq!(
+        scene.state(a.session()).await?.life,
+        Life::Dead,
+        "the session"
+    );
+    scene.free("/a").await?;
+    Ok(())
+}
+
+async fn giving_up_again_changes_nothing(scene: Scene) -> Verdict {
+    let (a, ..) = abandoned(&scene).await?;
+    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    b.adopted(a.session(), 0).await?;
+    b.give_up(a.session(), 0).await?;
+    let seen = scene.state(a.session()).await?.adoption;
+    let adoption = c.adopted(a.session(), seen).await?;
+    // A copy that comes late disturbs nobody.
+    b.give_up(a.session(), 0).await?;
+    ensure!(
+        c.settle(a.session(), adoption.number).await?,
+        "the next adopter settles it"
+    );
+    Ok(())
+}
+
+async fn an_adoption_later_than_its_settlement_is_refused(scene: Scene) -> Verdict {
+    let (a, ..) = abandoned(&scene).await?;
+    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    b.adopted(a.session(), 0).await?;
+    ensure!(b.settle(a.session(), 1).await?, "it is settled");
+    for (actor, seen) in [(&b, 0), (&b, 1), (&c, 0), (&c, 1)] {
+        let late = actor.adopt(a.session(), seen).await?;
+        if late.is_some() {
+            return Err(Wrong(format!("adopted after it was settled: {late:?}")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! Sessions that become due by the store's time.
+
+use std::time::Duration;
+
+use lockcore::{End, IntentChange, Life, Renewed, Want};
+use tokio::time::Instant;
+
+use crate::actor::{Actor, SHARE, registered};
+use crate::case::Case;
+use crate::scene::{Scene, short};
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Backend "expiry";
+        ExpiryFrees:
+            a_lock_is_held_until_its_ttl_and_then_free,
+            a_renewal_counts_from_when_it_was_sent,
+            whoever_asks_frees_what_is_due,
+            every_lock_of_a_session_is_free_at_once,
+            a_due_ancestor_is_free,
+            a_due_holder_far_below_is_free,
+            each_session_is_due_by_its_own_ttl,
+            a_due_session_among_many_holders,
+            releases_and_acquires_are_no_renewals;
+        DeadStaysDead:
+            a_session_that_is_due_and_renewed_lives_or_is_dead_for_good,
+            a_late_copy_of_an_expired_session_takes_nothing,
+            a_late_release_of_an_expired_session_leaves_the_next_holder;
+        Recovery:
+            an_expired_session_with_an_intent_is_abandoned,
+            an_intent_that_was_dropped_is_not_left,
+            whoever_asks_finds_the_abandoned_session;
+    }
+}
+
+/// A process with the store's shortest TTL.
+async fn short_lived(scene: &Scene) -> Verdict<(Actor, Duration)> {
+    let ttl = short(&scene.stranger().await?.backend().info());
+    Ok((scene.actor_for(ttl).await?, ttl))
+}
+
+/// Less than the TTL has passed since then; otherwise this machine is too slow to tell.
+fn in_time(since: Instant, ttl: Duration) -> Verdict {
+    ensure!(
+        since.elapsed() < ttl,
+        "this machine is too slow to judge: {:?} have passed of a TTL of {ttl:?}",
+        since.elapsed()
+    );
+    Ok(())
+}
+
+async fn a_lock_is_held_until_its_ttl_and_then_free(scene: Scene) -> Verdict {
+    let ttl = short(&scene.stranger().await?.backend().info()) * 3;
+    let sent = Instant::now();
+    let a = scene.actor_for(ttl).await?;
+    let held = a.hold(&[(Want::Create, "k"), (Want::Create, "l")]).await?;
+    scene.pass(ttl * 2 / 3).await;
+    let state = scene.state(a.session()).await?;
+    let confirmed = a.confirms(&held).await?;
+    let holders = scene.held("k").await;
+    in_time(sent, ttl)?;
+    ensure_eq!(state.life, Life::Living, "the session before its TTL");
+    ensure!(confirmed, "the lock is held before its TTL");
+    ensure_eq!(holders?[0].grant, Some(held.grant), "who holds it");
+    scene.expire(ttl).await;
+    ensure_eq!(
+        scene.state(a.session()).await?.life,
+        Life::Dead,
+        "the session after its TTL"
+    );
+    scene.free("k").await?;
+    scene.free("l").await?;
+    Ok(())
+}
+
+async fn a_renewal_counts_from_when_it_was_sent(scene: Scene) -> Verdict {
+    let ttl = short(&scene.stranger().await?.backend().info()) * 3;
+    let mut sent = Instant::now();
+    let a = scene.actor_for(ttl).await?;
+    let held = a.hold(&[(Want::Create, "k")]).await?;
+    for _ in 0..2 {
+        scene.pass(ttl / 2).await;
+        let renewal = Instant::now();
+        let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
+        in_time(sent, ttl)?;
+        ensure_eq!(renewed, Renewed::Living, "renewal before the TTL");
+        sent = renewal;
+    }
+    scene.pass(ttl / 2).await;
+    let holders = scene.held("k").await;
+    in_time(sent, ttl)?;
+    ensure_eq!(
+        holders?[0].grant,
+        Some(held.grant),
+        "who holds it, long after the first TTL"
+    );
+    scene.expire(ttl).await;
+    scene.free("k").await?;
+    Ok(())
+}
+
+async fn whoever_asks_frees_what_is_due(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = scene.actor().await?;
+    for want in [
+        (Want::Create, "c"),
+        (Want::Upsert, "u"),
+        (SHARE, "s"),
+        (Want::Write, "/w"),
+        (Want::Read, "/r"),
+    ] {
+        a.hold(&[want]).await?;
+    }
+    scene.expire(ttl).await;
+    // Nobody has ended the session: these requests themselves meet it.
+    for want in [
+        (Want::Create, "c"),
+        (Want::Upsert, "u"),
+        (Want::Create, "s"),
+        (Want::Write, "/w"),
+        (Want::Write, "/r"),
+    ] {
+        b.hold(&[want]).await?;
+    }
+    let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
+    ensure_eq!(
+        renewed,
+        Renewed::Dead,
+        "renewal after another took its lock"
+    );
+    Ok(())
+}
+
+async fn every_lock_of_a_session_is_free_at_once(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = scene.actor().await?;
+    let names: Vec<String> = (0..20).map(|n| format!("d{n}")).collect();
+    for step in names.chunks(5) {
+        let wants: Vec<(Want, &str)> = step
+            .iter()
+            .map(|name| (Want::Upsert, name.as_str()))
+            .collect();
+        a.hold(&wants).await?;
+    }
+    a.hold(&[(Want::Write, "/a/b/c")]).await?;
+    scene.expire(ttl).await;
+    b.hold(&[(Want::Upsert, &names[0])]).await?;
+    let rest: Vec<(Want, &str)> = names[1..]
+        .iter()
+        .map(|name| (Want::Upsert, name.as_str()))
+        .collect();
+    b.hold(&rest).await?;
+    b.hold(&[(Want::Write, "/a")]).await?;
+    Ok(())
+}
+
+async fn a_due_ancestor_is_free(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = scene.actor().await?;
+    a.hold(&[(Want::Write, "/a")]).await?;
+    scene.expire(ttl).await;
+    b.hold(&[(Want::Write, "/a/b/c/d")]).await?;
+    Ok(())
+}
+
+async fn a_due_holder_far_below_is_free(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = scene.actor().await?;
+    a.hold(&[(Want::Write, "/a/b/c/d"), (Want::Read, "/a/x/y")])
+        .await?;
+    scene.expire(ttl).await;
+    b.hold(&[(Want::Write, "/a")]).await?;
+    Ok(())
+}
+
+async fn each_session_is_due_by_its_own_ttl(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let (b, c) = (scene.actor().await?, scene.beside(&a).await?);
+    a.hold(&[(Want::Create, "a")]).await?;
+    let held = b.hold(&[(Want::Create, "b")]).await?;
+    let beside = c.hold(&[(Want::Create, "c")]).await?;
+    scene.expire(ttl).await;
+    scene.free("a").await?;
+    for (actor, request) in [(&b, &held), (&c, &beside)] {
+        ensure!(
+            actor.confirms(request).await?,
+            "a session with a longer TTL holds its lock"
+        );
+        actor.renew("", IntentChange::Keep).await?;
+    }
+    Ok(())
+}
+
+async fn a_due_session_among_many_holders(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = scene.actor().await?;
+    let living = b.hold(&[(SHARE, "s")]).await?;
+    for _ in 0..20 {
+        a.hold(&[(SHARE, "s")]).await?;
+    }
+    scene.expire(ttl).await;
+    let holders = scene.held("s").await?;
+    let named: Vec<_> = holders.iter().map(|holder| holder.grant).collect();
+    ensure_eq!(named, [Some(living.grant)], "who is in the way");
+    b.release(&living).await?;
+    scene.free("s").await?;
+    Ok(())
+}
+
+async fn releases_and_acquires_are_no_renewals(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    a.hold(&[(Want::Create, "k")]).await?;
+    scene.pass(ttl / 2).await;
+    // Whether or not the session still lives by now, none of this makes it live longer.
+    let request = a.ask(&[(Want::Create, "l")]);
+    a.send(&request).await?;
+    a.confirms(&request).await?;
+    a.release(&request).await?;
+    scene.expire(ttl / 2).await;
+    scene.free("k").await?;
+    Ok(())
+}
+
+async fn a_session_that_is_due_and_renewed_lives_or_is_dead_for_good(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let held = a.hold(&[(Want::Create, "k")]).await?;
+    scene.expire(ttl).await;
+    let sent = Instant::now();
+    let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
+    match renewed {
+        Renewed::Living => {
+            let holders = scene.held("k").await;
+            in_time(sent, ttl)?;
+            ensure_eq!(
+                holders?[0].grant,
+                Some(held.grant),
+                "who holds it after the renewal"
+            );
+        }
+        Renewed::Dead => {
+            scene.free("k").await?;
+            ensure_eq!(
+                scene.state(a.session()).await?.life,
+                Life::Dead,
+                "the session"
+            );
+        }
+        Renewed::Overtaken => ensure!(false, "nothing has overtaken the renewal"),
+    }
+    Ok(())
+}
+
+async fn a_late_copy_of_an_expired_session_takes_nothing(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = scene.actor().await?;
+    let lone = a.hold(&[(Want::Create, "k")]).await?;
+    let step = a.hold(&[(Want::Upsert, "l"), (Want::Upsert, "m")]).await?;
+    scene.expire(ttl).await;
+    let taken = b.hold(&[(Want::Create, "k")]).await?;
+    a.send(&lone).await?;
+    ensure!(b.confirms(&taken).await?, "the new holder keeps its lock");
+    a.send(&step).await?;
+    ensure!(!a.confirms(&step).await?, "a dead session holds nothing");
+    scene.free("l").await?;
+    scene.free("m").await?;
+    b.release(&taken).await?;
+    scene.free("k").await?;
+    Ok(())
+}
+
+async fn a_late_release_of_an_expired_session_leaves_the_next_holder(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = scene.actor().await?;
+    let first = a.hold(&[(Want::Write, "/k/l")]).await?;
+    scene.expire(ttl).await;
+    let second = b.hold(&[(Want::Write, "/k/l")]).await?;
+    a.release(&first).await?;
+    ensure!(b.confirms(&second).await?, "the new holder keeps its lock");
+    for path in ["/k", "/k/l", "/k/l/m"] {
+        scene.held(path).await?;
+    }
+    Ok(())
+}
+
+async fn an_expired_session_with_an_intent_is_abandoned(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let held = a.ask(&[(Want::Write, "/a/b")]);
+    let token = a.take(&held).await?;
+    a.intend(token, "half done").await?;
+    scene.expire(ttl).await;
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.life, state.adoption, state.adopter),
+        (Life::Abandoned, 0, None),
+        "the session"
+    );
+    let renewed = a.send_renewal(&a.renewal("", IntentChange::Drop)).await?;
+    ensure_eq!(renewed, Renewed::Dead, "renewal of an abandoned session");
+    for path in ["/a", "/a/b", "/a/b/c"] {
+        scene.held(path).await?;
+    }
+    ensure!(
+        scene
+            .stranger()
+            .await?
+            .adopt(a.session(), 0)
+            .await?
+            .is_some(),
+        "the intent is still there"
+    );
+    Ok(())
+}
+
+async fn an_intent_that_was_dropped_is_not_left(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let held = a.ask(&[(Want::Create, "k")]);
+    let token = a.take(&held).await?;
+    for change in [
+        IntentChange::Put(registered(token, "begun")?),
+        IntentChange::Keep,
+        IntentChange::Drop,
+        IntentChange::Keep,
+    ] {
+        a.renew("", change).await?;
+    }
+    scene.expire(ttl).await;
+    ensure_eq!(
+        scene.state(a.session()).await?.life,
+        Life::Dead,
+        "the session"
+    );
+    scene.free("k").await?;
+    Ok(())
+}
+
+async fn whoever_asks_finds_the_abandoned_session(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let held = a.ask(&[(Want::Upsert, "k"), (Want::Upsert, "l")]);
+    let token = a.take(&held).await?;
+    a.intend(token, "half done").await?;
+    scene.expire(ttl).await;
+    for key in ["k", "l"] {
+        let holders = scene.held(key).await?;
+        ensure_eq!(
+            (holders[0].grant, holders[0].life),
+            (Some(held.grant), Life::Abandoned),
+            "who is in the way of {key}"
+        );
+    }
+    let state = scene.end(a.session(), End::IfDue).await?;
+    ensure_eq!(state.life, Life::Abandoned, "the session");
+    Ok(())
+}

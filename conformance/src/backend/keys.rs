@@ -1,0 +1,302 @@
+//! Hostile keys: what a store's language, index or wire could take for something else.
+
+use lockcore::limits::{MAX_KEY_BYTES, MAX_PATH_COMPONENTS};
+use lockcore::{Filter, LockKey, Want};
+
+use crate::case::{Case, Law, Layer};
+use crate::scene::{Scene, exclusive};
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut all = cases! { Backend "keys";
+        Keys:
+            all_hostile_keys_are_held_at_once,
+            keys_of_the_greatest_length_differ_in_their_last_byte,
+            prefixes_are_no_patterns;
+    };
+    for (what, key, near) in HOSTILE {
+        all.push(Case::new(
+            Layer::Backend,
+            "keys",
+            Law::Keys,
+            *what,
+            move |scene| {
+                Box::pin(one_key(
+                    scene,
+                    key.to_string(),
+                    near.iter().map(ToString::to_string).collect(),
+                ))
+            },
+        ));
+    }
+    for (what, key, near) in built() {
+        all.push(Case::new(
+            Layer::Backend,
+            "keys",
+            Law::Limits,
+            what,
+            move |scene| Box::pin(one_key(scene, key.clone(), near.clone())),
+        ));
+    }
+    all
+}
+
+/// A name, a key, and keys that a careless store could take for the same one.
+type Hostile = (&'static str, &'static str, &'static [&'static str]);
+
+const HOSTILE: &[Hostile] = &[
+    (
+        "single_quote",
+        "o'clock",
+        &["o''clock", "oclock", "o\\'clock"],
+    ),
+    (
+        "double_quote",
+        "say \"when\"",
+        &["say when", "say \\\"when\\\""],
+    ),
+    ("sql", "k'; drop table holders; --", &["k"]),
+    ("sql_comment", "k--", &["k", "k/**/"]),
+    ("like_percent", "k%", &["k", "kk", "k1", "%"]),
+    ("like_underscore", "k_1", &["kx1", "k1", "k__1"]),
+    ("underscore_first", "_id", &["id", "__id"]),
+    ("glob_star", "k*", &["k", "k1", "kk", "*"]),
+    ("glob_question", "k?1", &["kx1", "k1"]),
+    ("glob_class", "k[ab]", &["ka", "kb", "k[ab"]),
+    ("backslash", "k\\1", &["k1", "k\\\\1", "k/1"]),
+    ("backslash_last", "k\\", &["k", "k\\\\"]),
+    ("json", "{\"key\":[1,null]}", &["{\"key\": [1,null]}", "{}"]),
+    ("json_escape", "k\\u0041", &["kA", "k\\u0061"]),
+    ("not_a_nul", "k\\0", &["k", "k0", "k\\x00"]),
+    ("percent_encoded", "k%2Fa", &["k/a", "k%2fa", "k%252Fa"]),
+    ("tilde_first", "~session", &["session", "~~session"]),
+    ("braces", "{ns}:k", &["k", "ns:k", "{ns}"]),
+    ("colons", "a:b:c", &["a:b", "a", "a::b:c"]),
+    (
+        "slashes_in_a_flat_key",
+        "a//b/../c",
+        &["a/c", "a/b/../c", "a//b"],
+    ),
+    ("dots_in_a_flat_key", "..", &[".", "...", "./.."]),
+    ("slash_last_in_a_flat_key", "a/", &["a", "a//"]),
+    ("leading_space", " k", &["k", "  k", "k "]),
+    ("inner_spaces", "a  b", &["a b", "ab", "a\u{a0} b"]),
+    ("no_break_space", "a\u{a0}b", &["a b", "ab"]),
+    ("case", "Key", &["key", "KEY", "kEY"]),
+    (
+        "composed",
+        "caf\u{e9}",
+        &["cafe\u{301}", "cafe", "CAF\u{c9}"],
+    ),
+    ("decomposed", "cafe\u{301}", &["caf\u{e9}", "cafe"]),
+    ("sharp_s", "stra\u{df}e", &["strasse", "STRASSE"]),
+    ("dotless_i", "d\u{131}r", &["dir", "DIR", "d\u{130}r"]),
+    ("ligature", "\u{fb01}le", &["file"]),
+    ("emoji", "🦀", &["🐙", "🦀\u{fe0f}"]),
+    ("joined_emoji", "👩\u{200d}💻", &["👩💻", "👩", "💻"]),
+    ("zero_width", "k\u{200b}", &["k"]),
+    ("right_to_left", "\u{202e}abc", &["abc", "cba"]),
+    ("byte_order_mark", "\u{feff}k", &["k"]),
+    (
+        "greatest_character",
+        "\u{10ffff}",
+        &["\u{10fffe}", "\u{ffff}"],
+    ),
+    ("line_separator", "a\u{2028}b", &["a b", "ab"]),
+    ("digits", "007", &["7", "07", "7.0", "0x7"]),
+    ("float", "1e3", &["1000", "1E3", "1e03"]),
+    ("null_word", "null", &["NULL", "undefined", "nil"]),
+    ("option", "--help", &["-h", "help"]),
+    ("template", "${k} {{k}} $1 %s", &["k", "${k}"]),
+    ("path_percent", "/a%/b_", &["/ax/b1", "/a/b", "/a%/b_/c_"]),
+    (
+        "path_dots",
+        "/a.b/...",
+        &["/a.b/....", "/a/b/...", "/a.b/..c"],
+    ),
+    ("path_spaces", "/ /  ", &["/  / ", "/ ", "/   "]),
+    ("path_low_bytes", "/a /b", &["/a!/b", "/a", "/a/b"]),
+    (
+        "path_quote",
+        "/o'clock/\"x\"",
+        &["/o''clock/x", "/oclock/x"],
+    ),
+    (
+        "path_unicode",
+        "/caf\u{e9}/🦀",
+        &["/cafe\u{301}/🦀", "/caf\u{e9}/🐙"],
+    ),
+    ("path_zero", "/a0/b", &["/a/b", "/a/0/b", "/a"]),
+    ("path_backslash", "/a\\/b", &["/a/b", "/a\\"]),
+    ("path_brackets", "/[a]/{b}", &["/a/b", "/[a]", "/a/{b}"]),
+];
+
+/// Keys at the limits, which are too long to write down.
+fn built() -> Vec<(&'static str, String, Vec<String>)> {
+    let long = |last: &str| "k".repeat(MAX_KEY_BYTES - last.len()) + last;
+    let component = "c".repeat(MAX_KEY_BYTES / MAX_PATH_COMPONENTS - 1);
+    let deep = |n: usize| format!("/{component}").repeat(n);
+    vec![
+        (
+            "longest_flat_key",
+            long("1"),
+            vec![long("2"), long("1")[1..].to_owned()],
+        ),
+        (
+            "longest_key_of_wide_characters",
+            "🦀".repeat(MAX_KEY_BYTES / 4),
+            vec!["🦀".repeat(MAX_KEY_BYTES / 4 - 1)],
+        ),
+        (
+            "longest_path_of_one_component",
+            format!("/{}", &long("1")[1..]),
+            vec![format!("/{}", &long("2")[1..])],
+        ),
+        (
+            "longest_and_deepest_path",
+            deep(MAX_PATH_COMPONENTS),
+            vec![deep(MAX_PATH_COMPONENTS - 1) + "/x"],
+        ),
+        (
+            "shortest_flat_key",
+            "!".to_owned(),
+            vec!["\"".to_owned(), "#".to_owned()],
+        ),
+        (
+            "shortest_path",
+            "/!".to_owned(),
+            vec!["/ ".to_owned(), "/\"".to_owned()],
+        ),
+    ]
+}
+
+/// Held, found and freed by exactly its bytes.
+async fn one_key(scene: Scene, key: String, near: Vec<String>) -> Verdict {
+    let a = scene.actor().await?;
+    let held = a.hold(&[exclusive(&key)]).await?;
+    for near in &near {
+        if near.starts_with('/') == key.starts_with('/') && !related(&key, near)? {
+            scene.free(near).await?;
+        }
+    }
+    let holders = scene.held(&key).await?;
+    ensure_eq!(holders[0].key.as_str(), key, "the key that is held");
+    let record = scene.record(&key).await?;
+    let grants: Vec<_> = record
+        .iter()
+        .flat_map(|record| &record.holders)
+        .map(|holder| holder.grant)
+        .collect();
+    ensure_eq!(grants, [Some(held.grant)], "the holders listed for the key");
+    let by_prefix = a.listed(&Filter::Prefix(key.clone()), 10).await?;
+    ensure!(
+        by_prefix.len() == 1 && by_prefix[0].key.as_str() == key,
+        "the key is found by itself as a prefix, and nothing else: {by_prefix:?}"
+    );
+    for near in &near {
+        // What is near by is not freed by releasing it, nor the other way round.
+        if near.starts_with('/') == key.starts_with('/') && !related(&key, near)? {
+            let other = a.hold(&[exclusive(near)]).await?;
+            a.release(&other).await?;
+        }
+    }
+    ensure!(a.confirms(&held).await?, "the key is still held");
+    a.release(&held).await?;
+    scene.free(&key).await?;
+    Ok(())
+}
+
+fn related(left: &str, right: &str) -> Verdict<bool> {
+    let (left, right) = (LockKey::parse(left)?, LockKey::parse(right)?);
+    Ok(left.is_above(&right) || right.is_above(&left))
+}
+
+async fn all_hostile_keys_are_held_at_once(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let mut keys: Vec<String> = HOSTILE
+        .iter()
+        .flat_map(|(_, key, near)| std::iter::once(*key).chain(near.iter().copied()))
+        .map(ToString::to_string)
+        .collect();
+    keys.sort();
+    keys.dedup();
+    let mut held = Vec::new();
+    for key in &keys {
+        // Several of these paths are above others: readers hold them side by side.
+        let want = if key.starts_with('/') {
+            Want::Read
+        } else {
+            Want::Create
+        };
+        held.push(a.hold(&[(want, key)]).await?);
+    }
+    let listed = a.listed(&Filter::Session(a.session()), 25).await?;
+    for (key, request) in keys.iter().zip(&held) {
+        ensure!(
+            listed.iter().any(|record| record.key.as_str() == key),
+            "{key:?} is held and not listed"
+        );
+        ensure!(a.confirms(request).await?, "{key:?} is held");
+    }
+    for (at, key) in keys.iter().enumerate() {
+        a.release(&held[at]).await?;
+        if !key.starts_with('/') {
+            scene.free(key).await?;
+        }
+        if let Some(next) = held.get(at + 1) {
+            ensure!(
+                a.confirms(next).await?,
+                "{:?} stays when {key:?} is released",
+                keys[at + 1]
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn keys_of_the_greatest_length_differ_in_their_last_byte(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let stem = "é".repeat(MAX_KEY_BYTES / 2 - 1);
+    let keys: Vec<String> = ["aa", "ab", "a", "é"]
+        .iter()
+        .map(|last| format!("{stem}{last}"))
+        .collect();
+    let mut held = Vec::new();
+    for (at, key) in keys.iter().enumerate() {
+        let actor = if at % 2 == 0 { &a } else { &b };
+        held.push(actor.hold(&[(Want::Create, key)]).await?);
+    }
+    for (key, request) in keys.iter().zip(&held) {
+        let holders = scene.held(key).await?;
+        ensure_eq!(holders[0].grant, Some(request.grant), "who holds the key");
+        ensure_eq!(holders[0].key.as_str(), key, "the whole key");
+    }
+    Ok(())
+}
+
+async fn prefixes_are_no_patterns(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let keys = [
+        "%", "%a", "_", "_a", "a", "a%", "a*b", "aXb", "a_b", "A", "á", "[a]", "\\", "\\a", "{",
+        "~", " a",
+    ];
+    for key in keys {
+        a.hold(&[(Want::Create, key)]).await?;
+    }
+    for prefix in [
+        "%", "_", "a", "a%", "a*", "a_", "[", "[a]", "\\", "A", "á", "{", "~", " ", "*", "?", "b",
+        ".*", "",
+    ] {
+        let listed = a.listed(&Filter::Prefix(prefix.to_owned()), 3).await?;
+        let mut listed: Vec<&str> = listed.iter().map(|record| record.key.as_str()).collect();
+        let mut expected: Vec<&str> = keys
+            .iter()
+            .copied()
+            .filter(|key| key.starts_with(prefix))
+            .collect();
+        listed.sort_unstable();
+        expected.sort_unstable();
+        ensure_eq!(listed, expected, "keys that begin with {prefix:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,360 @@
+//! Listings of records and sessions, page by page.
+
+use std::collections::BTreeSet;
+
+use lockcore::{End, Filter, Grant, Life, Mode, SessionId, SessionState, Want};
+
+use crate::actor::{Actor, SHARE};
+use crate::backend::recovery::with_intent;
+use crate::case::Case;
+use crate::scene::{Scene, short};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Backend "listing";
+        Listing:
+            nothing_held_is_nothing_listed,
+            a_record_says_who_holds_it_and_how,
+            a_released_key_is_not_listed,
+            a_dead_holder_is_not_listed,
+            an_abandoned_holder_is_listed_as_such,
+            a_number_that_is_over_is_not_listed,
+            of_many_holders_some_are_listed_and_more_is_said,
+            pages_are_whole_and_in_bounds,
+            a_prefix_lists_what_begins_with_it,
+            a_session_lists_what_it_holds,
+            a_session_lists_paths_that_it_holds,
+            sessions_are_listed_with_their_state,
+            pages_of_sessions_are_whole_and_in_bounds,
+            a_listing_changes_nothing;
+    }
+}
+
+async fn keys(a: &Actor, filter: Filter, limit: usize) -> Verdict<Vec<String>> {
+    let listed = a.listed(&filter, limit).await?;
+    let mut keys: Vec<String> = listed.iter().map(|record| record.key.to_string()).collect();
+    let count = keys.len();
+    keys.sort();
+    keys.dedup();
+    ensure_eq!(keys.len(), count, "records, each listed once: {listed:?}");
+    Ok(keys)
+}
+
+async fn sessions(a: &Actor, limit: usize) -> Verdict<Vec<SessionState>> {
+    let mut all = Vec::new();
+    let mut after: Option<String> = None;
+    for _ in 0..1_000 {
+        let page = a.backend().sessions(after.as_deref(), limit).await?;
+        ensure!(
+            page.items.len() <= limit,
+            "a page of {limit} has {} sessions",
+            page.items.len()
+        );
+        all.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(all);
+        }
+    }
+    Err(Wrong("a listing that never ends".to_owned()))
+}
+
+async fn nothing_held_is_nothing_listed(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for filter in [
+        Filter::Prefix(String::new()),
+        Filter::Prefix("k".to_owned()),
+        Filter::Key("k".parse()?),
+        Filter::Key("/a".parse()?),
+        Filter::Session(a.session()),
+        Filter::Session(scene.session_id()),
+    ] {
+        ensure_eq!(a.listed(&filter, 10).await?, [], "records of {filter:?}");
+    }
+    Ok(())
+}
+
+async fn a_record_says_who_holds_it_and_how(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (want, key, mode) in [
+        (Want::Create, "c", Mode::X),
+        (Want::Upsert, "u", Mode::X),
+        (SHARE, "s", Mode::IS),
+        (Want::Write, "/w/x", Mode::X),
+        (Want::Read, "/r/x", Mode::S),
+    ] {
+        let held = a.hold(&[(want, key)]).await?;
+        let Some(record) = scene.record(key).await? else {
+            return Err(Wrong(format!("{key} is held and not listed")));
+        };
+        ensure!(!record.more, "there is one holder and no more: {record:?}");
+        ensure_eq!(record.holders.len(), 1, "holders of {key}");
+        let holder = &record.holders[0];
+        ensure_eq!(
+            (holder.grant, holder.owner, holder.key.as_str()),
+            (Some(held.grant), Some(held.owner), key),
+            "who holds what"
+        );
+        ensure_eq!(
+            (holder.mode, holder.life, holder.label.as_str()),
+            (mode, Life::Living, a.label().as_str()),
+            "how {key} is held, and by what session"
+        );
+    }
+    Ok(())
+}
+
+async fn a_released_key_is_not_listed(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (want, key) in [(Want::Create, "c"), (SHARE, "s"), (Want::Write, "/w/x")] {
+        let held = a.hold(&[(want, key)]).await?;
+        a.release(&held).await?;
+        ensure_eq!(scene.record(key).await?, None, "the record of {key}");
+    }
+    ensure_eq!(
+        keys(&a, Filter::Prefix(String::new()), 10).await?.len(),
+        0,
+        "records"
+    );
+    Ok(())
+}
+
+async fn a_dead_holder_is_not_listed(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let ttl = short(&a.backend().info());
+    let b = scene.actor_for(ttl).await?;
+    for actor in [&a, &b] {
+        actor.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
+        actor.hold(&[(Want::Read, "/r/x")]).await?;
+    }
+    a.end(End::Close).await?;
+    scene.expire(ttl).await;
+    scene.state(b.session()).await?;
+    let stranger = scene.stranger().await?;
+    for filter in [
+        Filter::Prefix(String::new()),
+        Filter::Key("s".parse()?),
+        Filter::Key("/r".parse()?),
+        Filter::Session(a.session()),
+        Filter::Session(b.session()),
+    ] {
+        ensure_eq!(
+            stranger.listed(&filter, 10).await?,
+            [],
+            "records of {filter:?}"
+        );
+    }
+    Ok(())
+}
+
+async fn an_abandoned_holder_is_listed_as_such(scene: Scene) -> Verdict {
+    let (a, held, _) = with_intent(&scene, &[(Want::Create, "k")], "half done").await?;
+    a.end(End::Close).await?;
+    let Some(record) = scene.record("k").await? else {
+        return Err(Wrong("an abandoned lock is not listed".to_owned()));
+    };
+    let holder = &record.holders[0];
+    ensure_eq!(
+        (holder.grant, holder.life, holder.label.as_str()),
+        (Some(held.grant), Life::Abandoned, a.label().as_str()),
+        "who holds it"
+    );
+    Ok(())
+}
+
+async fn a_number_that_is_over_is_not_listed(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let over = a.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
+    let held = a.hold(&[(SHARE, "s")]).await?;
+    a.over(&[&over]).await?;
+    ensure_eq!(scene.record("t").await?, None, "the record of t");
+    let record = scene.record("s").await?;
+    let grants: Vec<_> = record
+        .iter()
+        .flat_map(|record| &record.holders)
+        .map(|holder| holder.grant)
+        .collect();
+    ensure_eq!(grants, [Some(held.grant)], "the holders of s");
+    Ok(())
+}
+
+async fn of_many_holders_some_are_listed_and_more_is_said(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let mut held = BTreeSet::new();
+    for _ in 0..40 {
+        held.insert(a.hold(&[(SHARE, "s")]).await?.grant);
+    }
+    let Some(record) = scene.record("s").await? else {
+        return Err(Wrong("s is held and not listed".to_owned()));
+    };
+    let listed: BTreeSet<Grant> = record
+        .holders
+        .iter()
+        .filter_map(|holder| holder.grant)
+        .collect();
+    ensure_eq!(
+        listed.len(),
+        record.holders.len(),
+        "holders, each listed once"
+    );
+    ensure!(listed.is_subset(&held), "only holders are listed");
+    ensure_eq!(
+        record.more,
+        listed.len() < held.len(),
+        "whether there are more than are listed"
+    );
+    Ok(())
+}
+
+async fn pages_are_whole_and_in_bounds(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let mut held: Vec<String> = (0..11).map(|n| format!("k{n}")).collect();
+    held.extend((0..6).map(|n| format!("/p{n}")));
+    for key in &held {
+        a.hold(&[crate::scene::exclusive(key)]).await?;
+    }
+    held.sort();
+    for limit in [1, 2, 5, 16, 17, 18, 1_000] {
+        let listed = keys(&a, Filter::Prefix(String::new()), limit).await?;
+        ensure_eq!(listed, held, "keys by pages of {limit}");
+        let listed = keys(&a, Filter::Session(a.session()), limit).await?;
+        ensure_eq!(listed, held, "keys of the session by pages of {limit}");
+    }
+    Ok(())
+}
+
+async fn a_prefix_lists_what_begins_with_it(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for key in ["k", "k1", "k10", "k2", "kk", "K1", "l", "/k", "/k1/x"] {
+        a.hold(&[crate::scene::exclusive(key)]).await?;
+    }
+    for (prefix, expected) in [
+        ("k", vec!["k", "k1", "k10", "k2", "kk"]),
+        ("k1", vec!["k1", "k10"]),
+        ("k10", vec!["k10"]),
+        ("k100", vec![]),
+        ("m", vec![]),
+        ("/k1/x", vec!["/k1/x"]),
+    ] {
+        let listed = keys(&a, Filter::Prefix(prefix.to_owned()), 2).await?;
+        ensure_eq!(listed, expected, "keys that begin with {prefix:?}");
+    }
+    Ok(())
+}
+
+async fn a_session_lists_what_it_holds(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    a.hold(&[
+        (Want::Upsert, "d1"),
+        (Want::Upsert, "d2"),
+        (Want::Upsert, "d3"),
+    ])
+    .await?;
+    a.hold(&[(SHARE, "s")]).await?;
+    b.hold(&[(SHARE, "s")]).await?;
+    let other = b.hold(&[(Want::Create, "c")]).await?;
+    ensure_eq!(
+        keys(&a, Filter::Session(a.session()), 2).await?,
+        ["d1", "d2", "d3", "s"],
+        "one session"
+    );
+    ensure_eq!(
+        keys(&a, Filter::Session(b.session()), 2).await?,
+        ["c", "s"],
+        "the other session"
+    );
+    b.release(&other).await?;
+    ensure_eq!(
+        keys(&a, Filter::Session(b.session()), 2).await?,
+        ["s"],
+        "after a release"
+    );
+    Ok(())
+}
+
+async fn a_session_lists_paths_that_it_holds(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    a.hold(&[(Want::Write, "/a/b/c"), (Want::Read, "/d")])
+        .await?;
+    let listed = keys(&a, Filter::Session(a.session()), 1).await?;
+    for path in ["/a/b/c", "/d"] {
+        ensure!(
+            listed.iter().any(|key| key == path),
+            "{path} is held: {listed:?}"
+        );
+    }
+    for key in &listed {
+        // A store may keep ancestors as records, and then lists those as well.
+        ensure!(
+            ["/a", "/a/b", "/a/b/c", "/d"].contains(&key.as_str()),
+            "{key} is not held"
+        );
+    }
+    Ok(())
+}
+
+async fn sessions_are_listed_with_their_state(scene: Scene) -> Verdict {
+    let living = scene.actor().await?;
+    let dead = scene.actor().await?;
+    dead.end(End::Close).await?;
+    let (abandoned, ..) = with_intent(&scene, &[(Want::Create, "k")], "half done").await?;
+    abandoned.end(End::Close).await?;
+    living.adopted(abandoned.session(), 0).await?;
+    let listed = sessions(&living, 10).await?;
+    let find = |session: SessionId| listed.iter().find(|state| state.session == session);
+    for (actor, life, adoption, adopter) in [
+        (&living, Life::Living, 0, None),
+        (&abandoned, Life::Abandoned, 1, Some(living.session())),
+    ] {
+        let Some(state) = find(actor.session()) else {
+            return Err(Wrong(format!("{} is not listed", actor.session())));
+        };
+        ensure_eq!(
+            (state.life, &state.label, state.adoption, state.adopter),
+            (life, actor.label(), adoption, adopter),
+            "the state of {}",
+            actor.session()
+        );
+    }
+    // A store that remembers dead sessions lists them as what they are.
+    if let Some(state) = find(dead.session()) {
+        ensure_eq!(state.life, Life::Dead, "the state of {}", dead.session());
+    }
+    Ok(())
+}
+
+async fn pages_of_sessions_are_whole_and_in_bounds(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let mut opened = BTreeSet::from([a.session()]);
+    for _ in 0..10 {
+        opened.insert(scene.beside(&a).await?.session());
+    }
+    for limit in [1, 2, 10, 11, 12, 1_000] {
+        let listed: Vec<SessionId> = sessions(&a, limit)
+            .await?
+            .iter()
+            .map(|state| state.session)
+            .collect();
+        let distinct: BTreeSet<SessionId> = listed.iter().copied().collect();
+        ensure_eq!(
+            distinct.len(),
+            listed.len(),
+            "sessions, each listed once by pages of {limit}"
+        );
+        ensure_eq!(distinct, opened, "sessions by pages of {limit}");
+    }
+    Ok(())
+}
+
+async fn a_listing_changes_nothing(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = a.hold(&[(Want::Write, "/a/b")]).await?;
+    let before = scene.record("/a/b").await?;
+    for _ in 0..3 {
+        keys(&a, Filter::Prefix(String::new()), 1).await?;
+        sessions(&a, 1).await?;
+    }
+    ensure_eq!(scene.record("/a/b").await?, before, "the record");
+    ensure!(a.confirms(&held).await?, "the lock is held");
+    Ok(())
+}

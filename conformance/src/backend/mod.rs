@@ -1,0 +1,52 @@
+//! Cases on the traits themselves.
+
+mod adoption;
+mod expiry;
+mod garbage;
+mod keys;
+mod late;
+mod listing;
+mod matrix;
+mod races;
+mod random;
+mod recovery;
+mod refusals;
+mod releases;
+mod requests;
+mod sessions;
+mod settling;
+mod shares;
+mod steps;
+mod sweeps;
+mod tokens;
+mod trees;
+mod wakeups;
+
+use crate::case::Case;
+
+pub(crate) fn cases() -> Vec<Case> {
+    [
+        matrix::cases(),
+        trees::cases(),
+        steps::cases(),
+        requests::cases(),
+        releases::cases(),
+        shares::cases(),
+        refusals::cases(),
+        sessions::cases(),
+        late::cases(),
+        expiry::cases(),
+        tokens::cases(),
+        recovery::cases(),
+        adoption::cases(),
+        settling::cases(),
+        garbage::cases(),
+        keys::cases(),
+        listing::cases(),
+        sweeps::cases(),
+        wakeups::cases(),
+        random::cases(),
+        races::cases(),
+    ]
+    .concat()
+}

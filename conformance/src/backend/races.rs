@@ -1,0 +1,340 @@
+//! Requests at the same time: whoever is told that it holds a key is the only one.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::{join, try_join_all};
+use lockcore::{Acquire, Acquired, End, FencingToken, Want};
+
+use crate::actor::{Actor, SHARE, share};
+use crate::case::Case;
+use crate::model::{Held, conflict};
+use crate::scene::Scene;
+use crate::verdict::{Verdict, Wrong, cases, ensure};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Backend "races";
+        AtMostOneHolder:
+            flat_keys,
+            paths,
+            steps,
+            a_counter_that_only_the_lock_keeps_right,
+            shares_and_their_limit,
+            beside_sessions_that_are_revoked;
+        UnknownIsSettled:
+            beside_copies_releases_and_renewals;
+        NothingKept:
+            when_all_is_over_nothing_is_held;
+    }
+}
+
+/// What is certainly held: from the answer that granted it until its release is sent.
+#[derive(Default)]
+struct Monitor(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    held: Vec<Held>,
+    greatest: Option<FencingToken>,
+}
+
+impl Monitor {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn greatest(&self) -> Option<FencingToken> {
+        self.state().greatest
+    }
+
+    /// The request was granted just now; `before` is the greatest token that was known when it was sent.
+    fn granted(
+        &self,
+        request: &Acquire,
+        token: FencingToken,
+        before: Option<FencingToken>,
+    ) -> Verdict {
+        let mut state = self.state();
+        ensure!(Some(token) > before, "token {token} after {before:?}");
+        state.greatest = state.greatest.max(Some(token));
+        for claim in &request.claims {
+            let mut shares = 0;
+            for held in &state.held {
+                if conflict(claim, request.owner, held) {
+                    return Err(Wrong(format!(
+                        "{} was granted {claim:?} while {} holds {:?}",
+                        request.grant, held.grant, held.claim
+                    )));
+                }
+                shares += u32::from(held.claim.key() == claim.key());
+            }
+            if let Some(limit) = claim.want().limit() {
+                ensure!(
+                    shares < limit.get(),
+                    "{claim:?} was granted beside {shares} shares"
+                );
+            }
+        }
+        state.held.extend(request.claims.iter().map(|claim| Held {
+            claim: claim.clone(),
+            grant: request.grant,
+            owner: request.owner,
+        }));
+        Ok(())
+    }
+
+    fn released(&self, request: &Acquire) {
+        self.state().held.retain(|held| held.grant != request.grant);
+    }
+
+    fn ended(&self, actor: &Actor) {
+        self.state()
+            .held
+            .retain(|held| held.grant.session != actor.session());
+    }
+}
+
+async fn pause(scene: &Scene) {
+    for _ in 0..scene.below(4) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Asks, holds and releases, again and again.
+async fn contend(
+    scene: &Scene,
+    actor: &Actor,
+    monitor: &Monitor,
+    wants: &[Vec<(Want, &str)>],
+    rounds: usize,
+) -> Verdict<usize> {
+    let mut granted = 0;
+    for _ in 0..rounds {
+        pause(scene).await;
+        let request = actor.ask(scene.pick(wants).as_slice());
+        let before = monitor.greatest();
+        match actor.send(&request).await? {
+            Acquired::Acquired(token) => {
+                monitor.granted(&request, token, before)?;
+                granted += 1;
+                pause(scene).await;
+                monitor.released(&request);
+                actor.release(&request).await?;
+            }
+            Acquired::Busy(_) => {}
+            Acquired::Void => {
+                return Err(Wrong("a living session's request is not void".to_owned()));
+            }
+        }
+    }
+    Ok(granted)
+}
+
+async fn contended(scene: &Scene, wants: &[Vec<(Want, &str)>]) -> Verdict {
+    let monitor = Monitor::default();
+    let mut actors = Vec::new();
+    for _ in 0..5 {
+        actors.push(scene.actor().await?);
+    }
+    let runs = actors
+        .iter()
+        .map(|actor| contend(scene, actor, &monitor, wants, 25));
+    let granted: usize = try_join_all(runs).await?.into_iter().sum();
+    ensure!(granted > 0, "somebody is granted something");
+    for (_, key) in wants.iter().flatten() {
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn flat_keys(scene: Scene) -> Verdict {
+    let wants = [
+        (Want::Create, "k"),
+        (Want::Upsert, "k"),
+        (SHARE, "k"),
+        (Want::Upsert, "l"),
+    ]
+    .map(|want| vec![want]);
+    contended(&scene, &wants).await
+}
+
+async fn paths(scene: Scene) -> Verdict {
+    let wants = [
+        (Want::Write, "/a"),
+        (Want::Read, "/a"),
+        (Want::Write, "/a/b"),
+        (Want::Read, "/a/b"),
+        (Want::Write, "/a/b/c"),
+        (Want::Read, "/a/b/c"),
+        (Want::Write, "/a/d"),
+        (Want::Write, "/a!"),
+    ]
+    .map(|want| vec![want]);
+    contended(&scene, &wants).await
+}
+
+async fn steps(scene: Scene) -> Verdict {
+    let wants = [
+        vec![
+            (Want::Upsert, "d1"),
+            (Want::Upsert, "d2"),
+            (Want::Upsert, "d3"),
+        ],
+        vec![(Want::Upsert, "d2"), (Want::Upsert, "d3")],
+        vec![(Want::Upsert, "d1"), (Want::Upsert, "d3")],
+        vec![(Want::Write, "/a/b"), (Want::Write, "/c/d")],
+        vec![(Want::Read, "/a"), (Want::Write, "/c")],
+    ];
+    contended(&scene, &wants).await
+}
+
+async fn shares_and_their_limit(scene: Scene) -> Verdict {
+    let wants = [
+        vec![(share(2), "s")],
+        vec![(share(2), "s"), (share(2), "t")],
+        vec![(Want::Create, "s")],
+    ];
+    contended(&scene, &wants).await
+}
+
+async fn a_counter_that_only_the_lock_keeps_right(scene: Scene) -> Verdict {
+    // What the lock protects, and how often it was held.
+    let (counter, holders) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let count = async |actor: &Actor| -> Verdict {
+        for _ in 0..20 {
+            let request = actor.ask(&[(Want::Create, "counter")]);
+            if let Acquired::Acquired(_) = actor.send(&request).await? {
+                let read = counter.load(Ordering::Relaxed);
+                pause(&scene).await;
+                counter.store(read + 1, Ordering::Relaxed);
+                holders.fetch_add(1, Ordering::Relaxed);
+                actor.release(&request).await?;
+            }
+            pause(&scene).await;
+        }
+        Ok(())
+    };
+    let mut actors = Vec::new();
+    for _ in 0..6 {
+        actors.push(scene.actor().await?);
+    }
+    try_join_all(actors.iter().map(count)).await?;
+    let (counted, holders) = (counter.into_inner(), holders.into_inner());
+    ensure!(
+        counted == holders && holders > 0,
+        "{holders} holders counted to {counted}"
+    );
+    Ok(())
+}
+
+async fn beside_sessions_that_are_revoked(scene: Scene) -> Verdict {
+    let monitor = Monitor::default();
+    let wants = [
+        vec![(Want::Upsert, "k"), (Want::Upsert, "l")],
+        vec![(Want::Create, "k")],
+        vec![(Want::Upsert, "l")],
+    ];
+    // Whoever asks here loses its session every now and then, and comes back with a new one.
+    let lossy = async || -> Verdict {
+        for _ in 0..6 {
+            let actor = scene.actor().await?;
+            let request = actor.ask(scene.pick(&wants).as_slice());
+            let before = monitor.greatest();
+            if let Acquired::Acquired(token) = actor.send(&request).await? {
+                monitor.granted(&request, token, before)?;
+                pause(&scene).await;
+            }
+            monitor.ended(&actor);
+            scene.end(actor.session(), End::Revoke).await?;
+            // Its late requests are still on the way.
+            actor.send(&request).await?;
+            pause(&scene).await;
+            actor.release(&request).await?;
+        }
+        Ok(())
+    };
+    let mut actors = Vec::new();
+    for _ in 0..3 {
+        actors.push(scene.actor().await?);
+    }
+    let steady = actors
+        .iter()
+        .map(|actor| contend(&scene, actor, &monitor, &wants, 25));
+    let (lost, kept) = join(try_join_all([lossy(), lossy()]), try_join_all(steady)).await;
+    lost?;
+    kept?;
+    scene.free("k").await?;
+    scene.free("l").await?;
+    Ok(())
+}
+
+async fn beside_copies_releases_and_renewals(scene: Scene) -> Verdict {
+    let mut actors = Vec::new();
+    for _ in 0..4 {
+        actors.push(scene.actor().await?);
+    }
+    let keys = ["k", "/a/b", "l"];
+    let abandon = async |actor: &Actor| -> Verdict {
+        for _ in 0..10 {
+            let request = actor.ask(&[crate::scene::exclusive(scene.pick::<&str>(&keys))]);
+            // Given up before any of these was answered: copies, the release and the renewal cross each other.
+            let copies = try_join_all((0..3).map(async |_| {
+                pause(&scene).await;
+                actor.send(&request).await
+            }));
+            let release = async {
+                pause(&scene).await;
+                actor.release(&request).await
+            };
+            let (copies, release) = join(copies, release).await;
+            copies?;
+            release?;
+            let over = format!("1-{}", request.grant.n);
+            actor.renew(&over, lockcore::IntentChange::Keep).await?;
+        }
+        Ok(())
+    };
+    try_join_all(actors.iter().map(abandon)).await?;
+    for key in keys {
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn when_all_is_over_nothing_is_held(scene: Scene) -> Verdict {
+    let monitor = Monitor::default();
+    let names: Vec<String> = (0..12).map(|n| format!("d{n:02}")).collect();
+    let wants: Vec<Vec<(Want, &str)>> = (0..8)
+        .map(|from| {
+            names[from..from + 5]
+                .iter()
+                .map(|name| (Want::Upsert, name.as_str()))
+                .collect()
+        })
+        .collect();
+    let mut actors = Vec::new();
+    for _ in 0..4 {
+        actors.push(scene.actor().await?);
+    }
+    try_join_all(
+        actors
+            .iter()
+            .map(|actor| contend(&scene, actor, &monitor, &wants, 25)),
+    )
+    .await?;
+    let stranger = scene.stranger().await?;
+    for actor in &actors {
+        let filter = lockcore::Filter::Session(actor.session());
+        crate::verdict::ensure_eq!(
+            stranger.listed(&filter, 100).await?,
+            [],
+            "what a finished session holds"
+        );
+    }
+    let all: Vec<(Want, &str)> = names
+        .iter()
+        .map(|name| (Want::Upsert, name.as_str()))
+        .collect();
+    stranger.hold(&all).await?;
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! Release takes the holders of its grant and nothing else.
+
+use lockcore::{Acquire, End, Grant, Want};
+
+use crate::actor::{Actor, SHARE};
+use crate::case::Case;
+use crate::scene::Scene;
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Backend "releases";
+        OwnClaimsOnly:
+            a_released_key_is_free_at_once,
+            a_release_sent_again_is_no_error,
+            a_late_release_leaves_the_next_holder,
+            a_late_release_of_a_step_leaves_the_next_holders,
+            a_late_release_of_a_dead_session_leaves_the_next_holder,
+            a_release_of_what_was_never_granted_changes_nothing,
+            a_release_by_the_same_number_of_another_session_changes_nothing,
+            a_release_by_another_number_of_the_session_changes_nothing,
+            one_of_two_shares_is_released,
+            one_of_two_grants_of_an_owner_is_released,
+            a_share_and_an_upsert_of_one_owner_are_released_apart,
+            a_release_for_a_refused_request_frees_nobody,
+            a_confirm_of_what_another_holds_is_no;
+    }
+}
+
+const EXCLUSIVE: [(Want, &str); 3] = [
+    (Want::Create, "c"),
+    (Want::Upsert, "u"),
+    (Want::Write, "/w/x"),
+];
+
+async fn a_released_key_is_free_at_once(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (want, key) in EXCLUSIVE {
+        for _ in 0..5 {
+            for actor in [&a, &b] {
+                let held = actor.hold(&[(want, key)]).await?;
+                actor.release(&held).await?;
+                ensure!(!actor.confirms(&held).await?, "{key} was released");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn a_release_sent_again_is_no_error(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (want, key) in EXCLUSIVE {
+        let held = a.hold(&[(want, key)]).await?;
+        for _ in 0..3 {
+            a.release(&held).await?;
+        }
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+/// The holder is the only one, and stays.
+async fn still_held(scene: &Scene, holder: &Actor, request: &Acquire) -> Verdict {
+    ensure!(
+        holder.confirms(request).await?,
+        "{} is still held",
+        request.grant
+    );
+    for claim in &request.claims {
+        let holders = scene.held(claim.key().as_str()).await?;
+        let grants: Vec<Option<Grant>> = holders.iter().map(|holder| holder.grant).collect();
+        ensure_eq!(grants, [Some(request.grant)], "who holds {}", claim.key());
+    }
+    Ok(())
+}
+
+async fn a_late_release_leaves_the_next_holder(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (want, key) in EXCLUSIVE {
+        let first = a.hold(&[(want, key)]).await?;
+        a.release(&first).await?;
+        let second = b.hold(&[(want, key)]).await?;
+        a.release(&first).await?;
+        still_held(&scene, &b, &second).await?;
+        // The same when the next holder is of the same process.
+        b.release(&second).await?;
+        let third = a.hold(&[(want, key)]).await?;
+        a.release(&first).await?;
+        still_held(&scene, &a, &third).await?;
+    }
+    Ok(())
+}
+
+async fn a_late_release_of_a_step_leaves_the_next_holders(scene: Scene) -> Verdict {
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    let step = a
+        .hold(&[
+            (Want::Upsert, "d1"),
+            (Want::Upsert, "d2"),
+            (Want::Upsert, "d3"),
+        ])
+        .await?;
+    a.release(&step).await?;
+    let first = b.hold(&[(Want::Upsert, "d1")]).await?;
+    let third = c.hold(&[(Want::Upsert, "d3")]).await?;
+    a.release(&step).await?;
+    still_held(&scene, &b, &first).await?;
+    still_held(&scene, &c, &third).await?;
+    scene.free("d2").await?;
+    Ok(())
+}
+
+async fn a_late_release_of_a_dead_session_leaves_the_next_holder(scene: Scene) -> Verdict {
+    for (want, key) in EXCLUSIVE {
+        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let first = a.hold(&[(want, key)]).await?;
+        scene.end(a.session(), End::Revoke).await?;
+        let second = b.hold(&[(want, key)]).await?;
+        a.release(&first).await?;
+        still_held(&scene, &b, &second).await?;
+        b.release(&second).await?;
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn a_release_of_what_was_never_granted_changes_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (want, key) in EXCLUSIVE {
+        let never = b.ask(&[(want, key)]);
+        b.release(&never).await?;
+        let held = a.hold(&[(want, key)]).await?;
+        b.release(&never).await?;
+        still_held(&scene, &a, &held).await?;
+    }
+    Ok(())
+}
+
+async fn a_release_by_the_same_number_of_another_session_changes_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (want, key) in EXCLUSIVE {
+        let held = a.hold(&[(want, key)]).await?;
+        let mut other = held.clone();
+        other.grant.session = b.session();
+        b.release(&other).await?;
+        ensure!(
+            !b.confirms(&other).await?,
+            "another session's grant is not held"
+        );
+        still_held(&scene, &a, &held).await?;
+    }
+    Ok(())
+}
+
+async fn a_release_by_another_number_of_the_session_changes_nothing(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (want, key) in EXCLUSIVE {
+        let held = a.hold(&[(want, key)]).await?;
+        // Ten times the number as well: no name is the beginning of another.
+        for n in [held.grant.n - 1, held.grant.n + 1, held.grant.n * 10 + 1] {
+            let mut other = held.clone();
+            other.grant.n = n;
+            a.release(&other).await?;
+            ensure!(!a.confirms(&other).await?, "number {n} is not held");
+        }
+        still_held(&scene, &a, &held).await?;
+    }
+    Ok(())
+}
+
+async fn one_of_two_shares_is_released(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (want, key) in [(SHARE, "s"), (Want::Read, "/r/s")] {
+        let (left, right) = (a.hold(&[(want, key)]).await?, b.hold(&[(want, key)]).await?);
+        a.release(&left).await?;
+        still_held(&scene, &b, &right).await?;
+        a.release(&left).await?;
+        still_held(&scene, &b, &right).await?;
+        b.release(&right).await?;
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn one_of_two_grants_of_an_owner_is_released(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (want, key) in [(Want::Upsert, "u"), (Want::Write, "/w"), (Want::Read, "/r")] {
+        for first_goes in [true, false] {
+            let owner = a.owner();
+            let first = a.hold_as(owner, &[(want, key)]).await?;
+            let second = a.hold_as(owner, &[(want, key)]).await?;
+            let (goes, stays) = if first_goes {
+                (first, second)
+            } else {
+                (second, first)
+            };
+            a.release(&goes).await?;
+            ensure!(!a.confirms(&goes).await?, "{} was released", goes.grant);
+            still_held(&scene, &a, &stays).await?;
+            a.release(&stays).await?;
+            scene.free(key).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn a_share_and_an_upsert_of_one_owner_are_released_apart(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let owner = a.owner();
+    let share = a.hold_as(owner, &[(SHARE, "k")]).await?;
+    let upsert = a.hold_as(owner, &[(Want::Upsert, "k")]).await?;
+    b.refused(&b.ask(&[(SHARE, "k")])).await?;
+    a.release(&upsert).await?;
+    b.hold(&[(SHARE, "k")]).await?;
+    ensure!(a.confirms(&share).await?, "the share is still held");
+    Ok(())
+}
+
+async fn a_release_for_a_refused_request_frees_nobody(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (want, key) in EXCLUSIVE {
+        let held = a.hold(&[(want, key)]).await?;
+        let request = b.ask(&[(want, key)]);
+        b.refused(&request).await?;
+        b.release(&request).await?;
+        still_held(&scene, &a, &held).await?;
+    }
+    Ok(())
+}
+
+async fn a_confirm_of_what_another_holds_is_no(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let held = a
+        .hold(&[(Want::Upsert, "d1"), (Want::Upsert, "d2")])
+        .await?;
+    let other = b.ask(&[(Want::Upsert, "d1")]);
+    ensure!(
+        !b.confirms(&other).await?,
+        "nobody holds by another's grant"
+    );
+    let mut more = held.clone();
+    more.claims.extend(b.ask(&[(Want::Upsert, "d3")]).claims);
+    ensure!(!a.confirms(&more).await?, "one of three is not held");
+    ensure!(a.confirms(&held).await?, "both are held");
+    Ok(())
+}

@@ -1,0 +1,431 @@
+//! A request sent again, late, after its release, after its number is over: in every order.
+
+use futures_util::future::try_join_all;
+use lockcore::{Acquire, Acquired, IntentChange, Renewed, Want};
+
+use crate::actor::{Actor, SHARE, share};
+use crate::case::{Case, Law, Layer};
+use crate::scene::Scene;
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut all = cases! { Backend "requests";
+        OneGrantPerRequest:
+            copies_at_the_same_time_are_one_holder,
+            a_step_sent_again_is_one_holder_on_each_key,
+            a_share_sent_again_counts_once_under_its_limit,
+            a_copy_beside_a_waiting_rival_is_granted,
+            a_copy_of_an_upsert_beside_its_owners_other_grant;
+        TokensOnlyRise:
+            a_copy_never_has_a_smaller_token;
+        UnknownIsSettled:
+            a_copy_after_the_release_is_healed_by_the_next_renewal,
+            a_copy_after_another_took_the_key_takes_nothing,
+            a_number_that_is_over_holds_nothing_before_it_arrives,
+            a_step_whose_number_is_over_holds_nothing,
+            over_holds_for_these_numbers_only,
+            over_in_many_ranges,
+            over_frees_ancestors,
+            over_is_of_its_session_only,
+            over_shows_in_the_sessions_state,
+            over_is_not_taken_from_an_overtaken_renewal;
+    };
+    for (name, want, key) in KINDS {
+        all.push(one_holder(name, want, key));
+        for order in orders() {
+            all.push(settled(name, want, key, order));
+        }
+    }
+    all
+}
+
+const KINDS: [(&str, Want, &str); 5] = [
+    ("create", Want::Create, "k"),
+    ("upsert", Want::Upsert, "k"),
+    ("share", SHARE, "k"),
+    ("write", Want::Write, "/a/b/c"),
+    ("read", Want::Read, "/a/b/c"),
+];
+
+/// What may happen to a request: two copies of it, its release, and the renewal that says that it is over.
+#[derive(Clone, Copy, PartialEq)]
+enum Event {
+    Acquire,
+    Release,
+    Over,
+}
+
+/// Every order of two copies, the release and the renewal.
+fn orders() -> Vec<[Event; 4]> {
+    use Event::{Acquire, Over, Release};
+    let mut orders = Vec::new();
+    for release in 0..4 {
+        for over in (0..4).filter(|over| *over != release) {
+            let mut order = [Acquire; 4];
+            order[release] = Release;
+            order[over] = Over;
+            orders.push(order);
+        }
+    }
+    orders
+}
+
+fn settled(kind: &str, want: Want, key: &'static str, order: [Event; 4]) -> Case {
+    let words = order.map(|event| match event {
+        Event::Acquire => "acquire",
+        Event::Release => "release",
+        Event::Over => "over",
+    });
+    let name = format!("{kind}_{}_leaves_nothing", words.join("_"));
+    Case::new(
+        Layer::Backend,
+        "requests",
+        Law::UnknownIsSettled,
+        name,
+        move |scene| Box::pin(in_order(scene, want, key, order)),
+    )
+}
+
+async fn in_order(scene: Scene, want: Want, key: &'static str, order: [Event; 4]) -> Verdict {
+    let a = scene.actor().await?;
+    let request = a.ask(&[(want, key)]);
+    let mut over = false;
+    for event in order {
+        match event {
+            Event::Acquire => match a.send(&request).await? {
+                Acquired::Acquired(_) if !over || !a.backend().info().atomic => {}
+                Acquired::Void if over => {}
+                answer => {
+                    return Err(Wrong(format!(
+                        "a copy {} its number was over: {answer:?}",
+                        if over { "after" } else { "before" }
+                    )));
+                }
+            },
+            Event::Release => a.release(&request).await?,
+            Event::Over => {
+                a.over(&[&request]).await?;
+                over = true;
+            }
+        }
+    }
+    scene.free(key).await?;
+    if key.starts_with('/') {
+        scene.free("/a").await?;
+    }
+    Ok(())
+}
+
+fn one_holder(kind: &str, want: Want, key: &'static str) -> Case {
+    let name = format!("{kind}_sent_again_is_one_holder");
+    Case::new(
+        Layer::Backend,
+        "requests",
+        Law::OneGrantPerRequest,
+        name,
+        move |scene| {
+            Box::pin(async move {
+                let a = scene.actor().await?;
+                let request = a.ask(&[(want, key)]);
+                for _ in 0..3 {
+                    a.take(&request).await?;
+                    one_holder_on(&scene, &request, key).await?;
+                }
+                a.release(&request).await?;
+                scene.free(key).await?;
+                Ok(())
+            })
+        },
+    )
+}
+
+async fn one_holder_on(scene: &Scene, request: &Acquire, key: &str) -> Verdict {
+    let Some(record) = scene.record(key).await? else {
+        return Err(Wrong(format!("{key} is held and not listed")));
+    };
+    let grants: Vec<_> = record.holders.iter().map(|holder| holder.grant).collect();
+    ensure_eq!(grants, [Some(request.grant)], "holders of {key}");
+    Ok(())
+}
+
+async fn copies_at_the_same_time_are_one_holder(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (_, want, key) in KINDS {
+        let request = a.ask(&[(want, key)]);
+        try_join_all((0..5).map(|_| a.take(&request))).await?;
+        one_holder_on(&scene, &request, key).await?;
+        a.release(&request).await?;
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn a_step_sent_again_is_one_holder_on_each_key(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let step = a.ask(&[
+        (Want::Write, "/a/1"),
+        (Want::Write, "/a/2"),
+        (Want::Read, "/b"),
+    ]);
+    for _ in 0..3 {
+        a.take(&step).await?;
+    }
+    for key in ["/a/1", "/a/2", "/b"] {
+        one_holder_on(&scene, &step, key).await?;
+    }
+    a.release(&step).await?;
+    for key in ["/a", "/b"] {
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn a_share_sent_again_counts_once_under_its_limit(scene: Scene) -> Verdict {
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    let request = a.ask(&[(share(2), "s")]);
+    for _ in 0..3 {
+        a.take(&request).await?;
+    }
+    let second = b.ask(&[(share(2), "s")]);
+    for _ in 0..3 {
+        b.take(&second).await?;
+    }
+    a.take(&request).await?;
+    c.refused(&c.ask(&[(share(2), "s")])).await?;
+    a.release(&request).await?;
+    c.hold(&[(share(2), "s")]).await?;
+    Ok(())
+}
+
+async fn a_copy_beside_a_waiting_rival_is_granted(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (_, want, key) in [KINDS[0], KINDS[1], KINDS[3]] {
+        let request = a.ask(&[(want, key)]);
+        a.take(&request).await?;
+        b.refused(&b.ask(&[(want, key)])).await?;
+        a.take(&request).await?;
+        b.refused(&b.ask(&[(want, key)])).await?;
+        a.release(&request).await?;
+    }
+    Ok(())
+}
+
+async fn a_copy_of_an_upsert_beside_its_owners_other_grant(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let owner = a.owner();
+    let first = a.hold_as(owner, &[(Want::Upsert, "d")]).await?;
+    let second = a.hold_as(owner, &[(Want::Upsert, "d")]).await?;
+    a.take(&first).await?;
+    a.release(&second).await?;
+    ensure!(a.confirms(&first).await?, "the first is still held");
+    ensure!(!a.confirms(&second).await?, "the second is released");
+    one_holder_on(&scene, &first, "d").await?;
+    a.release(&first).await?;
+    scene.free("d").await?;
+    Ok(())
+}
+
+async fn a_copy_never_has_a_smaller_token(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (_, want, key) in KINDS {
+        let request = a.ask(&[(want, key)]);
+        let mut last = a.take(&request).await?;
+        for n in 0..5 {
+            b.hold(&[(SHARE, &format!("{n} beside {key}"))]).await?;
+            let again = a.take(&request).await?;
+            ensure!(again >= last, "a copy's token went from {last} to {again}");
+            last = again;
+        }
+        a.release(&request).await?;
+        let next = scene.free(key).await?;
+        ensure!(
+            next > last,
+            "the next holder's token {next} is greater than {last}"
+        );
+    }
+    Ok(())
+}
+
+async fn a_copy_after_the_release_is_healed_by_the_next_renewal(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (_, want, key) in KINDS {
+        let request = a.hold(&[(want, key)]).await?;
+        a.release(&request).await?;
+        a.take(&request).await?;
+        scene.held(key).await?;
+        let over = format!("1-{}", request.grant.n);
+        a.renew(&over, IntentChange::Keep).await?;
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn a_copy_after_another_took_the_key_takes_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (_, want, key) in [KINDS[0], KINDS[1], KINDS[3]] {
+        let request = a.hold(&[(want, key)]).await?;
+        a.release(&request).await?;
+        let taken = b.hold(&[(want, key)]).await?;
+        a.refused(&request).await?;
+        ensure!(b.confirms(&taken).await?, "the new holder keeps {key}");
+        one_holder_on(&scene, &taken, key).await?;
+        b.release(&taken).await?;
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+/// A request whose number is over: void, or where the store learns that too late, granted and not counted.
+async fn void_or_uncounted(a: &Actor, request: &Acquire) -> Verdict {
+    match a.send(request).await? {
+        Acquired::Void => Ok(()),
+        Acquired::Acquired(_) if !a.backend().info().atomic => Ok(()),
+        answer => Err(Wrong(format!("{} is over: {answer:?}", request.grant))),
+    }
+}
+
+async fn a_number_that_is_over_holds_nothing_before_it_arrives(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let requests: Vec<Acquire> = KINDS
+        .iter()
+        .map(|(_, want, key)| a.ask(&[(*want, key)]))
+        .collect();
+    a.over(&requests.iter().collect::<Vec<_>>()).await?;
+    for request in &requests {
+        void_or_uncounted(&a, request).await?;
+        scene.free(request.claims[0].key().as_str()).await?;
+    }
+    Ok(())
+}
+
+async fn a_step_whose_number_is_over_holds_nothing(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let step = a.ask(&[
+        (Want::Upsert, "d1"),
+        (Want::Upsert, "d2"),
+        (Want::Upsert, "d3"),
+    ]);
+    a.over(&[&step]).await?;
+    void_or_uncounted(&a, &step).await?;
+    for key in ["d1", "d2", "d3"] {
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn over_holds_for_these_numbers_only(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let owner = a.owner();
+    let first = a
+        .hold_as(owner, &[(Want::Upsert, "d"), (Want::Upsert, "e")])
+        .await?;
+    let second = a.hold_as(owner, &[(Want::Upsert, "d")]).await?;
+    let third = a.hold(&[(Want::Create, "c")]).await?;
+    a.over(&[&first]).await?;
+    scene.free("e").await?;
+    ensure!(!a.confirms(&first).await?, "what is over is not held");
+    for request in [&second, &third] {
+        ensure!(a.confirms(request).await?, "{} is not over", request.grant);
+        scene.held(request.claims[0].key().as_str()).await?;
+    }
+    one_holder_on(&scene, &second, "d").await
+}
+
+async fn over_in_many_ranges(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let mut held = Vec::new();
+    let mut over = Vec::new();
+    for n in 0..40 {
+        let request = a.hold(&[(Want::Create, &format!("k{n}"))]).await?;
+        if n % 2 == 0 {
+            held.push(request);
+        } else {
+            over.push(request);
+        }
+    }
+    a.over(&over.iter().collect::<Vec<_>>()).await?;
+    for request in &held {
+        ensure!(
+            a.confirms(request).await?,
+            "{} is between two ranges",
+            request.grant
+        );
+        scene.held(request.claims[0].key().as_str()).await?;
+    }
+    for request in &over {
+        scene.free(request.claims[0].key().as_str()).await?;
+    }
+    Ok(())
+}
+
+async fn over_frees_ancestors(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let step = a
+        .hold(&[(Want::Write, "/a/b/c"), (Want::Read, "/a/d/e")])
+        .await?;
+    scene.held("/a").await?;
+    a.over(&[&step]).await?;
+    for path in ["/a/b", "/a/d", "/a"] {
+        scene.free(path).await?;
+    }
+    Ok(())
+}
+
+async fn over_is_of_its_session_only(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let (ours, theirs) = (
+        a.hold(&[(SHARE, "s")]).await?,
+        b.hold(&[(SHARE, "s")]).await?,
+    );
+    ensure_eq!(
+        ours.grant.n,
+        theirs.grant.n,
+        "numbers of two sessions (the case's own)"
+    );
+    a.over(&[&ours]).await?;
+    ensure!(
+        b.confirms(&theirs).await?,
+        "the same number of another session is not over"
+    );
+    one_holder_on(&scene, &theirs, "s").await
+}
+
+async fn over_shows_in_the_sessions_state(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    ensure_eq!(
+        scene.state(a.session()).await?.over.to_string(),
+        "",
+        "over, at first"
+    );
+    for over in ["2-2", "2-4", "1-4,7-9,20-20"] {
+        a.renew(over, IntentChange::Keep).await?;
+        ensure_eq!(
+            scene.state(a.session()).await?.over.to_string(),
+            over,
+            "over, renewed"
+        );
+    }
+    Ok(())
+}
+
+async fn over_is_not_taken_from_an_overtaken_renewal(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let request = a.hold(&[(Want::Create, "k")]).await?;
+    let older = a.renewal(&format!("1-{}", request.grant.n), IntentChange::Keep);
+    a.renew("", IntentChange::Keep).await?;
+    ensure_eq!(
+        a.send_renewal(&older).await?,
+        Renewed::Overtaken,
+        "an older renewal"
+    );
+    ensure!(
+        a.confirms(&request).await?,
+        "an overtaken renewal makes nothing over"
+    );
+    scene.held("k").await?;
+    Ok(())
+}

@@ -1,0 +1,395 @@
+//! Sessions: opened once, written by their owner alone, dead for ever.
+
+use std::time::Duration;
+
+use lockcore::limits::MAX_LABEL_BYTES;
+use lockcore::{End, IntentChange, Label, Life, Opened, Renewed, SessionId, Want};
+
+use crate::actor::{Actor, SHARE, registered};
+use crate::backend::late;
+use crate::case::Case;
+use crate::scene::Scene;
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Backend "sessions";
+        DeadStaysDead:
+            an_id_is_opened_once,
+            an_id_that_was_never_opened_is_dead_and_stays_so,
+            ending_a_living_session_if_due_changes_nothing,
+            discarding_a_living_session_changes_nothing,
+            an_ended_session_is_ended_again_alike,
+            sessions_are_ended_in_one_request_each_by_itself,
+            ending_one_session_leaves_the_others_of_its_process,
+            a_renewal_of_a_session_that_was_never_opened_makes_none;
+        ExpiryFrees:
+            a_closed_session_frees_all_of_its_locks;
+        OneWriter:
+            a_smaller_number_changes_nothing,
+            numbers_may_leave_gaps,
+            an_overtaken_renewal_neither_puts_nor_drops_an_intent,
+            a_renewal_is_seen_by_other_processes;
+        Limits:
+            the_shortest_and_the_longest_ttl,
+            labels_up_to_their_limit,
+            ids_at_both_ends,
+            a_hundred_sessions_in_one_request;
+    }
+}
+
+async fn an_id_is_opened_once(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let held = a.hold(&[(Want::Create, "k")]).await?;
+    let other = Label::parse("somebody else")?;
+    let ttl = a.backend().info().max_ttl;
+    for actor in [&a, &b] {
+        let opened = actor.backend().open(a.session(), &other, ttl).await?;
+        ensure_eq!(opened, Opened::Used, "a second open");
+    }
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (&state.label, state.life),
+        (a.label(), Life::Living),
+        "the session"
+    );
+    a.renew("", IntentChange::Keep).await?;
+    ensure!(a.confirms(&held).await?, "its lock is held");
+    Ok(())
+}
+
+async fn an_id_that_was_never_opened_is_dead_and_stays_so(scene: Scene) -> Verdict {
+    for how in [End::IfDue, End::Close, End::Revoke, End::Discard] {
+        let session = scene.session_id();
+        let state = scene.end(session, how).await?;
+        ensure_eq!(
+            (
+                state.life,
+                state.label.as_str(),
+                state.adoption,
+                state.adopter
+            ),
+            (Life::Dead, "", 0, None),
+            "a session without a record"
+        );
+        let stranger = scene.stranger().await?;
+        let opened = stranger
+            .backend()
+            .open(session, stranger.label(), stranger.backend().info().max_ttl)
+            .await?;
+        ensure_eq!(
+            opened,
+            Opened::Used,
+            "a late open of what was called dead ({how:?})"
+        );
+    }
+    Ok(())
+}
+
+async fn a_renewal_of_a_session_that_was_never_opened_makes_none(scene: Scene) -> Verdict {
+    let backend = scene.connect().await?;
+    let a = Actor::new(backend, scene.session_id(), Label::parse("nobody")?);
+    let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
+    ensure_eq!(renewed, Renewed::Dead, "renewal of nothing");
+    ensure_eq!(
+        scene.state(a.session()).await?.life,
+        Life::Dead,
+        "the session"
+    );
+    late::uncounted(&a, &a.ask(&[(Want::Create, "k")])).await?;
+    scene.free("k").await?;
+    Ok(())
+}
+
+async fn ending_a_living_session_if_due_changes_nothing(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = a.hold(&[(Want::Create, "k"), (Want::Create, "l")]).await?;
+    for _ in 0..3 {
+        let state = scene.state(a.session()).await?;
+        ensure_eq!(
+            (state.life, &state.label, state.adoption, state.adopter),
+            (Life::Living, a.label(), 0, None),
+            "the session"
+        );
+        a.renew("", IntentChange::Keep).await?;
+    }
+    ensure!(a.confirms(&held).await?, "its locks are held");
+    scene.held("k").await?;
+    Ok(())
+}
+
+async fn discarding_a_living_session_changes_nothing(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = a.ask(&[(Want::Create, "k")]);
+    let token = a.take(&held).await?;
+    a.intend(token, "still at it").await?;
+    ensure_eq!(
+        scene.end(a.session(), End::Discard).await?.life,
+        Life::Living,
+        "the session"
+    );
+    a.renew("", IntentChange::Keep).await?;
+    ensure!(a.confirms(&held).await?, "its lock is held");
+    ensure_eq!(
+        a.end(End::Close).await?.life,
+        Life::Abandoned,
+        "its intent is kept"
+    );
+    Ok(())
+}
+
+async fn an_ended_session_is_ended_again_alike(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let first = a.end(End::Close).await?;
+    for how in [End::IfDue, End::Close, End::Revoke, End::IfDue] {
+        let again = scene.end(a.session(), how).await?;
+        ensure_eq!(
+            (again.life, &again.label),
+            (Life::Dead, &first.label),
+            "the session"
+        );
+    }
+    Ok(())
+}
+
+async fn sessions_are_ended_in_one_request_each_by_itself(scene: Scene) -> Verdict {
+    let living = scene.actor().await?;
+    let dead = scene.actor().await?;
+    dead.end(End::Close).await?;
+    let abandoned = scene.actor().await?;
+    let held = abandoned.ask(&[(Want::Create, "k")]);
+    let token = abandoned.take(&held).await?;
+    abandoned.intend(token, "half done").await?;
+    abandoned.end(End::Close).await?;
+    let asked = [
+        abandoned.session(),
+        scene.session_id(),
+        living.session(),
+        dead.session(),
+    ];
+    let states = scene
+        .stranger()
+        .await?
+        .backend()
+        .end(&asked, End::IfDue)
+        .await?;
+    let seen: Vec<(SessionId, Life)> = states
+        .iter()
+        .map(|state| (state.session, state.life))
+        .collect();
+    let lives = [Life::Abandoned, Life::Dead, Life::Living, Life::Dead];
+    let expected: Vec<(SessionId, Life)> = asked.into_iter().zip(lives).collect();
+    ensure_eq!(seen, expected, "the sessions, in the order asked");
+    living.renew("", IntentChange::Keep).await
+}
+
+async fn ending_one_session_leaves_the_others_of_its_process(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let beside = scene.beside(&a).await?;
+    let ours = a.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
+    let theirs = beside.hold(&[(SHARE, "s"), (SHARE, "u")]).await?;
+    a.end(End::Close).await?;
+    ensure!(
+        !a.confirms(&ours).await?,
+        "the closed session holds nothing"
+    );
+    ensure!(
+        beside.confirms(&theirs).await?,
+        "the other session holds its locks"
+    );
+    beside.renew("", IntentChange::Keep).await?;
+    scene.held("s").await?;
+    scene.free("t").await?;
+    Ok(())
+}
+
+async fn a_closed_session_frees_all_of_its_locks(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for want in [
+        (Want::Create, "c"),
+        (Want::Upsert, "u"),
+        (SHARE, "s"),
+        (Want::Write, "/w/x"),
+        (Want::Read, "/r/x"),
+    ] {
+        a.hold(&[want]).await?;
+    }
+    a.end(End::Close).await?;
+    for key in ["c", "u", "s", "/w/x", "/w", "/r", "/r/x/y"] {
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn a_smaller_number_changes_nothing(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = a.hold(&[(Want::Create, "k")]).await?;
+    let n = held.grant.n;
+    let older = [
+        a.renewal("", IntentChange::Keep),
+        a.renewal(&format!("{n}-{n}"), IntentChange::Keep),
+        a.renewal(&format!("1-{n}"), IntentChange::Keep),
+    ];
+    let over = format!("{}-{}", n + 5, n + 9);
+    a.renew(&over, IntentChange::Keep).await?;
+    for renewal in older {
+        ensure_eq!(
+            a.send_renewal(&renewal).await?,
+            Renewed::Overtaken,
+            "an older renewal"
+        );
+        ensure_eq!(
+            scene.state(a.session()).await?.over.to_string(),
+            over,
+            "what is over"
+        );
+        ensure!(a.confirms(&held).await?, "the lock is held");
+    }
+    a.renew(&over, IntentChange::Keep).await
+}
+
+async fn numbers_may_leave_gaps(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let mut renewal = a.renewal("", IntentChange::Keep);
+    for (seq, renewed) in [
+        (3, Renewed::Living),
+        (100, Renewed::Living),
+        (99, Renewed::Overtaken),
+        (4, Renewed::Overtaken),
+        (101, Renewed::Living),
+        (1_000_000_000_000, Renewed::Living),
+        (102, Renewed::Overtaken),
+        (1_000_000_000_001, Renewed::Living),
+    ] {
+        renewal.seq = seq;
+        ensure_eq!(
+            a.send_renewal(&renewal).await?,
+            renewed,
+            "renewal number {seq}"
+        );
+    }
+    Ok(())
+}
+
+async fn an_overtaken_renewal_neither_puts_nor_drops_an_intent(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = a.ask(&[(Want::Create, "k")]);
+    let token = a.take(&held).await?;
+    let put = a.renewal("", IntentChange::Put(registered(token, "the older")?));
+    a.renew("", IntentChange::Keep).await?;
+    ensure_eq!(
+        a.send_renewal(&put).await?,
+        Renewed::Overtaken,
+        "an older registration"
+    );
+    let drop = a.renewal("", IntentChange::Drop);
+    a.intend(token, "the newer").await?;
+    for late in [&put, &drop] {
+        ensure_eq!(
+            a.send_renewal(late).await?,
+            Renewed::Overtaken,
+            "an older change"
+        );
+    }
+    ensure_eq!(
+        a.end(End::Close).await?.life,
+        Life::Abandoned,
+        "the session leaves its intent"
+    );
+    let adoption = scene.stranger().await?.adopt(a.session(), 0).await?;
+    let left = adoption.map(|adoption| adoption.left);
+    ensure_eq!(left, Some(registered(token, "the newer")?), "the intent");
+    Ok(())
+}
+
+async fn a_renewal_is_seen_by_other_processes(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let request = a.hold(&[(Want::Create, "k")]).await?;
+    b.refused(&b.ask(&[(Want::Create, "k")])).await?;
+    a.over(&[&request]).await?;
+    b.hold(&[(Want::Create, "k")]).await?;
+    Ok(())
+}
+
+async fn the_shortest_and_the_longest_ttl(scene: Scene) -> Verdict {
+    let info = scene.connect().await?.info();
+    ensure!(info.min_ttl <= info.max_ttl, "{info:?}");
+    ensure!(info.min_ttl >= lockcore::limits::MIN_TTL, "{info:?}");
+    ensure!(info.max_ttl <= lockcore::limits::MAX_TTL, "{info:?}");
+    let longest = scene.actor_for(info.max_ttl).await?;
+    longest.hold(&[(Want::Create, "long")]).await?;
+    let shortest = scene.actor_for(info.min_ttl).await?;
+    shortest.hold(&[(Want::Create, "short")]).await?;
+    scene.expire(info.min_ttl).await;
+    scene.free("short").await?;
+    scene.held("long").await?;
+    Ok(())
+}
+
+async fn labels_up_to_their_limit(scene: Scene) -> Verdict {
+    for label in [
+        "",
+        "x",
+        &"y".repeat(MAX_LABEL_BYTES),
+        &"🦀".repeat(MAX_LABEL_BYTES / 4),
+    ] {
+        let a = scene.labelled(label).await?;
+        ensure_eq!(
+            scene.state(a.session()).await?.label.as_str(),
+            label,
+            "the label, living"
+        );
+        a.end(End::Close).await?;
+        ensure_eq!(
+            scene.state(a.session()).await?.life,
+            Life::Dead,
+            "the session"
+        );
+    }
+    Ok(())
+}
+
+async fn ids_at_both_ends(scene: Scene) -> Verdict {
+    let backend = scene.connect().await?;
+    let ttl = Duration::from_secs(600).min(backend.info().max_ttl);
+    for (n, id) in [0, 1, u128::MAX, 1 << 127, u128::from(u64::MAX)]
+        .into_iter()
+        .enumerate()
+    {
+        let session = SessionId::new(id);
+        let a = scene
+            .open_as(backend.clone(), session, "at an end", ttl)
+            .await?;
+        let held = a.hold(&[(Want::Create, &format!("k{n}"))]).await?;
+        let holders = scene.held(&format!("k{n}")).await?;
+        ensure_eq!(holders[0].grant, Some(held.grant), "who holds it");
+    }
+    ensure_eq!(
+        scene.end(SessionId::new(0), End::Close).await?.life,
+        Life::Dead,
+        "id 0"
+    );
+    scene.free("k0").await?;
+    for key in ["k1", "k2", "k3", "k4"] {
+        scene.held(key).await?;
+    }
+    Ok(())
+}
+
+async fn a_hundred_sessions_in_one_request(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let mut sessions = Vec::new();
+    for _ in 0..100 {
+        let one = scene.beside(&a).await?;
+        one.hold(&[(SHARE, "s")]).await?;
+        sessions.push(one.session());
+    }
+    let states = a.backend().end(&sessions, End::Revoke).await?;
+    let ended: Vec<SessionId> = states.iter().map(|state| state.session).collect();
+    ensure_eq!(ended, sessions, "the sessions, in the order asked");
+    ensure!(
+        states.iter().all(|state| state.life == Life::Dead),
+        "all of them are dead"
+    );
+    scene.free("s").await?;
+    a.renew("", IntentChange::Keep).await
+}

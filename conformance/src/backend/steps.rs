@@ -1,0 +1,238 @@
+//! Steps of several claims: granted whole, or not at all.
+
+use futures_util::future::join;
+use lockcore::{Acquire, Acquired, Filter, Want};
+
+use crate::actor::{Actor, SHARE, share};
+use crate::case::Case;
+use crate::scene::{Scene, claim};
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Backend "steps";
+        AllowedIsGranted:
+            a_step_is_held_whole_and_released_whole,
+            an_owner_takes_a_step_again_that_it_holds_in_part;
+        Limits:
+            a_step_of_as_many_keys_as_the_store_takes;
+        NothingKept:
+            refused_at_the_first_claim_holds_nothing,
+            refused_in_the_middle_holds_nothing,
+            refused_at_the_last_claim_holds_nothing,
+            refused_by_a_limit_holds_nothing,
+            refused_again_and_again_holds_nothing,
+            refused_leaves_what_its_own_owner_held_before,
+            crossing_steps_never_leave_a_rest;
+    }
+}
+
+const KEYS: [&str; 5] = ["d1", "d2", "d3", "d4", "d5"];
+
+fn upserts(keys: &[&'static str]) -> Vec<(Want, &'static str)> {
+    keys.iter().map(|key| (Want::Upsert, *key)).collect()
+}
+
+async fn a_step_is_held_whole_and_released_whole(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let step = a.hold(&upserts(&KEYS)).await?;
+    for key in KEYS {
+        let holders = scene.held(key).await?;
+        ensure_eq!(holders.len(), 1, "holders of {key}");
+        ensure_eq!(holders[0].grant, Some(step.grant), "who holds {key}");
+    }
+    ensure!(a.confirms(&step).await?, "the step is held");
+    a.release(&step).await?;
+    for key in KEYS {
+        scene.free(key).await?;
+    }
+    ensure!(!a.confirms(&step).await?, "the step is no longer held");
+    Ok(())
+}
+
+async fn an_owner_takes_a_step_again_that_it_holds_in_part(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let owner = a.owner();
+    let part = a.hold_as(owner, &upserts(&["d2", "d4"])).await?;
+    let whole = a.hold_as(owner, &upserts(&KEYS)).await?;
+    a.release(&whole).await?;
+    for (key, held) in [
+        ("d1", false),
+        ("d2", true),
+        ("d3", false),
+        ("d4", true),
+        ("d5", false),
+    ] {
+        if held {
+            scene.held(key).await?;
+        } else {
+            scene.free(key).await?;
+        }
+    }
+    ensure!(a.confirms(&part).await?, "the part is still held");
+    Ok(())
+}
+
+async fn a_step_of_as_many_keys_as_the_store_takes(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let names: Vec<String> = (0..a.backend().info().keys_per_step)
+        .map(|n| format!("document-{n}"))
+        .collect();
+    let claims: Verdict<Vec<_>> = names.iter().map(|name| claim(Want::Upsert, name)).collect();
+    let step = a.ask_claims(a.owner(), claims?);
+    let first = a.take(&step).await?;
+    let again = a.take(&step).await?;
+    ensure!(
+        again >= first,
+        "a re-sent request's token: {first}, then {again}"
+    );
+    ensure!(a.confirms(&step).await?, "the step is held");
+    for name in [&names[0], &names[names.len() - 1]] {
+        b.refused(&b.ask(&[(Want::Upsert, name)])).await?;
+    }
+    a.release(&step).await?;
+    b.take(&b.ask_claims(b.owner(), step.claims)).await?;
+    Ok(())
+}
+
+async fn refused_at_the_first_claim_holds_nothing(scene: Scene) -> Verdict {
+    refused_at(scene, 0).await
+}
+
+async fn refused_in_the_middle_holds_nothing(scene: Scene) -> Verdict {
+    refused_at(scene, 2).await
+}
+
+async fn refused_at_the_last_claim_holds_nothing(scene: Scene) -> Verdict {
+    refused_at(scene, 4).await
+}
+
+async fn refused_at(scene: Scene, at: usize) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let other = b.hold(&[(Want::Upsert, KEYS[at])]).await?;
+    let step = a.ask(&upserts(&KEYS));
+    let busy = a.refused(&step).await?;
+    ensure_eq!(
+        busy.first().claim,
+        step.claims[at],
+        "the first refused claim"
+    );
+    ensure_eq!(
+        busy.first().holders[0].grant,
+        Some(other.grant),
+        "who is in the way"
+    );
+    nothing_is_held(&scene, &a, &step).await?;
+    for (n, key) in KEYS.iter().enumerate() {
+        if n != at {
+            scene.free(key).await?;
+        }
+    }
+    ensure!(
+        b.confirms(&other).await?,
+        "the holder in the way keeps its lock"
+    );
+    Ok(())
+}
+
+/// The session that asked holds nothing that counts, and the grant confirms nothing.
+async fn nothing_is_held(scene: &Scene, asker: &Actor, step: &Acquire) -> Verdict {
+    let stranger = scene.stranger().await?;
+    let records = stranger
+        .listed(&Filter::Session(asker.session()), 100)
+        .await?;
+    ensure_eq!(records, [], "what the refused session holds");
+    ensure!(!asker.confirms(step).await?, "the refused step is not held");
+    for claim in &step.claims {
+        let one = Acquire {
+            claims: vec![claim.clone()],
+            ..step.clone()
+        };
+        ensure!(
+            !asker.confirms(&one).await?,
+            "{claim:?} of the refused step is not held"
+        );
+    }
+    Ok(())
+}
+
+async fn refused_by_a_limit_holds_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    b.hold(&[(SHARE, "s2")]).await?;
+    let step = a.ask(&[(share(2), "s1"), (share(1), "s2"), (share(2), "s3")]);
+    let busy = a.refused(&step).await?;
+    ensure_eq!(
+        busy.first().claim,
+        step.claims[1],
+        "the first refused claim"
+    );
+    nothing_is_held(&scene, &a, &step).await?;
+    scene.free("s1").await?;
+    scene.free("s3").await?;
+    Ok(())
+}
+
+async fn refused_again_and_again_holds_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let other = b.hold(&[(Want::Upsert, "d3")]).await?;
+    let mut last = None;
+    for _ in 0..10 {
+        let step = a.ask(&upserts(&KEYS));
+        a.refused(&step).await?;
+        last = Some(step);
+    }
+    if let Some(step) = last {
+        nothing_is_held(&scene, &a, &step).await?;
+    }
+    b.release(&other).await?;
+    for key in KEYS {
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn refused_leaves_what_its_own_owner_held_before(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let owner = a.owner();
+    let before = a.hold_as(owner, &upserts(&["d1", "d2"])).await?;
+    b.hold(&[(Want::Upsert, "d5")]).await?;
+    a.refused(&a.ask_as(owner, &upserts(&KEYS))).await?;
+    ensure!(
+        a.confirms(&before).await?,
+        "what was held before is still held"
+    );
+    for key in ["d1", "d2"] {
+        scene.held(key).await?;
+    }
+    for key in ["d3", "d4"] {
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn crossing_steps_never_leave_a_rest(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for _ in 0..20 {
+        let (left, right) = (a.ask(&upserts(&KEYS)), b.ask(&upserts(&KEYS)));
+        let (for_a, for_b) = join(a.send(&left), b.send(&right)).await;
+        let mut winners = 0;
+        for (actor, step, answer) in [(&a, &left, for_a?), (&b, &right, for_b?)] {
+            match answer {
+                Acquired::Acquired(_) => {
+                    winners += 1;
+                    ensure!(
+                        actor.confirms(step).await?,
+                        "what was granted is held whole"
+                    );
+                    actor.release(step).await?;
+                }
+                Acquired::Busy(_) => ensure!(!actor.confirms(step).await?, "refused is not held"),
+                Acquired::Void => ensure!(false, "a living session's request is not void"),
+            }
+        }
+        ensure!(winners < 2, "both steps were granted");
+        for key in KEYS {
+            scene.free(key).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Sweeps take what does not count and leave what does.
+
+use lockcore::{Acquire, End, IntentChange, Life, Sweep, Want};
+
+use crate::actor::{Actor, SHARE};
+use crate::backend::recovery::with_intent;
+use crate::case::Case;
+use crate::scene::{Scene, short};
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Backend "sweeps";
+        Listing:
+            a_sweep_leaves_living_sessions,
+            a_sweep_leaves_abandoned_sessions,
+            a_sweep_of_a_living_session_leaves_what_counts,
+            a_sweep_of_one_session_leaves_the_others,
+            a_sweep_leaves_the_other_holders_of_a_record,
+            a_sweep_leaves_the_ancestors_of_others,
+            a_sweep_of_an_unknown_session_is_nothing,
+            a_sweep_of_many_records_ends,
+            a_second_sweep_finds_nothing;
+        DeadStaysDead:
+            a_swept_session_stays_dead;
+        ExpiryFrees:
+            a_sweep_of_everything_meets_what_is_due;
+        Recovery:
+            a_swept_adoption_goes_on;
+    }
+}
+
+const WANTS: [(Want, &str); 4] = [
+    (Want::Create, "c"),
+    (Want::Upsert, "u"),
+    (Want::Write, "/w/x/y"),
+    (Want::Read, "/r/x/y"),
+];
+
+async fn hold_all(a: &Actor) -> Verdict<Vec<Acquire>> {
+    let mut held = Vec::new();
+    for want in WANTS {
+        held.push(a.hold(&[want]).await?);
+    }
+    Ok(held)
+}
+
+async fn all_held(a: &Actor, held: &[Acquire], scene: &Scene) -> Verdict {
+    for request in held {
+        ensure!(
+            a.confirms(request).await?,
+            "{} is still held",
+            request.grant
+        );
+    }
+    for key in ["c", "u", "/w", "/w/x/y", "/r/x"] {
+        scene.held(key).await?;
+    }
+    Ok(())
+}
+
+async fn a_sweep_leaves_living_sessions(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = hold_all(&a).await?;
+    scene.sweep_all().await?;
+    all_held(&a, &held, &scene).await?;
+    a.renew("", IntentChange::Keep).await
+}
+
+async fn a_sweep_leaves_abandoned_sessions(scene: Scene) -> Verdict {
+    let (a, held, _) = with_intent(&scene, &WANTS[2..], "half done").await?;
+    a.end(End::Close).await?;
+    scene.sweep_all().await?;
+    scene.sweep(Sweep::Session(a.session())).await?;
+    for path in ["/w", "/w/x/y", "/r/x"] {
+        let holders = scene.held(path).await?;
+        ensure_eq!(
+            (holders[0].grant, holders[0].life),
+            (Some(held.grant), Life::Abandoned),
+            "who holds {path}"
+        );
+    }
+    Ok(())
+}
+
+async fn a_sweep_of_a_living_session_leaves_what_counts(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let over = a
+        .hold(&[(Want::Upsert, "over"), (Want::Upsert, "over too")])
+        .await?;
+    let held = hold_all(&a).await?;
+    a.over(&[&over]).await?;
+    scene.sweep(Sweep::Session(a.session())).await?;
+    all_held(&a, &held, &scene).await?;
+    scene.free("over").await?;
+    scene.free("over too").await?;
+    Ok(())
+}
+
+async fn a_sweep_of_one_session_leaves_the_others(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    a.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
+    let held = hold_all(&b).await?;
+    let share = b.hold(&[(SHARE, "s")]).await?;
+    a.end(End::Close).await?;
+    scene.sweep(Sweep::Session(a.session())).await?;
+    all_held(&b, &held, &scene).await?;
+    ensure!(b.confirms(&share).await?, "the other's share is held");
+    scene.free("t").await?;
+    Ok(())
+}
+
+async fn a_sweep_leaves_the_other_holders_of_a_record(scene: Scene) -> Verdict {
+    let mut actors = Vec::new();
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let actor = scene.actor().await?;
+        held.push(actor.hold(&[(SHARE, "s")]).await?);
+        actors.push(actor);
+    }
+    actors[1].end(End::Close).await?;
+    actors[3].end(End::Close).await?;
+    scene.sweep_all().await?;
+    for at in [0, 2] {
+        ensure!(
+            actors[at].confirms(&held[at]).await?,
+            "a living share is held"
+        );
+        scene.held("s").await?;
+        actors[at].release(&held[at]).await?;
+    }
+    scene.free("s").await?;
+    Ok(())
+}
+
+async fn a_sweep_leaves_the_ancestors_of_others(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    a.hold(&[(Want::Write, "/a/b/1"), (Want::Read, "/a/c")])
+        .await?;
+    let held = b.hold(&[(Want::Write, "/a/b/2")]).await?;
+    a.end(End::Close).await?;
+    scene.sweep(Sweep::Session(a.session())).await?;
+    for path in ["/a", "/a/b"] {
+        let holders = scene.held(path).await?;
+        let grants: Vec<_> = holders.iter().map(|holder| holder.grant).collect();
+        ensure_eq!(grants, [Some(held.grant)], "who is below {path}");
+    }
+    scene.free("/a/b/1").await?;
+    scene.free("/a/c").await?;
+    Ok(())
+}
+
+async fn a_sweep_of_an_unknown_session_is_nothing(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = hold_all(&a).await?;
+    scene.sweep(Sweep::Session(scene.session_id())).await?;
+    all_held(&a, &held, &scene).await
+}
+
+async fn a_sweep_of_many_records_ends(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let names: Vec<String> = (0..300).map(|n| format!("d{n}")).collect();
+    for step in names.chunks(a.backend().info().keys_per_step.min(50)) {
+        let wants: Vec<(Want, &str)> = step
+            .iter()
+            .map(|name| (Want::Upsert, name.as_str()))
+            .collect();
+        a.hold(&wants).await?;
+    }
+    a.end(End::Close).await?;
+    let stranger = scene.stranger().await?;
+    for _ in 0..1_000 {
+        if !stranger
+            .backend()
+            .sweep(Sweep::Session(a.session()), 7)
+            .await?
+            .more
+        {
+            break;
+        }
+    }
+    let again = stranger
+        .backend()
+        .sweep(Sweep::Session(a.session()), 7)
+        .await?;
+    ensure_eq!(
+        (again.removed, again.more),
+        (0, false),
+        "a sweep after the last"
+    );
+    scene.free("d0").await?;
+    scene.free("d299").await?;
+    Ok(())
+}
+
+async fn a_second_sweep_finds_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    hold_all(&a).await?;
+    b.hold(&[(Want::Write, "/z/y")]).await?;
+    a.end(End::Close).await?;
+    scene.sweep_all().await?;
+    let again = scene
+        .stranger()
+        .await?
+        .backend()
+        .sweep(Sweep::All, 100)
+        .await?;
+    ensure_eq!((again.removed, again.more), (0, false), "a second sweep");
+    Ok(())
+}
+
+async fn a_swept_session_stays_dead(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = hold_all(&a).await?;
+    a.end(End::Close).await?;
+    for _ in 0..2 {
+        scene.sweep(Sweep::Session(a.session())).await?;
+        scene.sweep_all().await?;
+    }
+    let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
+    ensure_eq!(renewed, lockcore::Renewed::Dead, "a late renewal");
+    for request in &held {
+        a.send(request).await?;
+    }
+    for key in ["c", "u", "/w", "/r"] {
+        scene.free(key).await?;
+    }
+    let opened = a
+        .backend()
+        .open(a.session(), a.label(), a.backend().info().max_ttl)
+        .await?;
+    ensure_eq!(opened, lockcore::Opened::Used, "a late open");
+    Ok(())
+}
+
+async fn a_sweep_of_everything_meets_what_is_due(scene: Scene) -> Verdict {
+    let b = scene.actor().await?;
+    let ttl = short(&b.backend().info());
+    let a = scene.actor_for(ttl).await?;
+    a.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
+    let held = b.hold(&[(SHARE, "s")]).await?;
+    scene.expire(ttl).await;
+    scene.sweep_all().await?;
+    ensure!(b.confirms(&held).await?, "the living share is held");
+    scene.free("t").await?;
+    ensure_eq!(
+        scene.state(a.session()).await?.life,
+        Life::Dead,
+        "the session that was due"
+    );
+    Ok(())
+}
+
+async fn a_swept_adoption_goes_on(scene: Scene) -> Verdict {
+    let (a, ..) = with_intent(&scene, &[(Want::Create, "k")], "half done").await?;
+    a.end(End::Close).await?;
+    let b = scene.actor().await?;
+    let adoption = b.adopted(a.session(), 0).await?;
+    scene.sweep_all().await?;
+    scene.held("k").await?;
+    ensure!(
+        b.settle(a.session(), adoption.number).await?,
+        "it is settled"
+    );
+    scene.sweep_all().await?;
+    scene.free("k").await?;
+    ensure!(
+        b.settle(a.session(), adoption.number).await?,
+        "and is when asked again"
+    );
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! Other processes: this program once more, in a child mode that the environment asks for.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lockcore::LockBackend;
+use tokio::runtime::Builder;
+
+use crate::scene::Scene;
+use crate::verdict::{Verdict, Wrong, ensure};
+use crate::world::{BoxError, World};
+
+const ROLE: &str = "LOCKCORE_CONFORMANCE_CHILD";
+const URL: &str = "LOCKCORE_CONFORMANCE_CHILD_URL";
+const DIR: &str = "LOCKCORE_CONFORMANCE_CHILD_DIR";
+const CHANCE: &str = "LOCKCORE_CONFORMANCE_CHILD_SEED";
+
+/// What a child is asked to do.
+pub(crate) struct Task {
+    pub(crate) role: String,
+    pub(crate) backend: Arc<dyn LockBackend>,
+    pub(crate) dir: PathBuf,
+    pub(crate) seed: u64,
+}
+
+/// Does a child's task, if this process is one.
+pub(crate) fn main<'a>(worlds: impl Iterator<Item = &'a dyn World>) -> Option<ExitCode> {
+    let role = std::env::var(ROLE).ok()?;
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let done = runtime.map_err(Wrong::from).and_then(|runtime| {
+        runtime.block_on(async {
+            let url = std::env::var(URL)?;
+            let task = Task {
+                role,
+                backend: reopen(worlds, &url).await?,
+                dir: std::env::var(DIR)?.into(),
+                seed: std::env::var(CHANCE)?.parse()?,
+            };
+            crate::client::run_child(task).await
+        })
+    });
+    Some(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Wrong(what)) => {
+            eprintln!("{what}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// The backend of the first world that knows the URL.
+async fn reopen<'a>(
+    worlds: impl Iterator<Item = &'a dyn World>,
+    url: &str,
+) -> Result<Arc<dyn LockBackend>, BoxError> {
+    let mut last: BoxError = "no world can be reached by other processes".into();
+    for world in worlds.filter(|world| world.processes()) {
+        match world.reopen(url).await {
+            Ok(backend) => return Ok(backend),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A directory that this case's processes share, removed at the end.
+pub(crate) struct Shared(PathBuf);
+
+impl Shared {
+    pub(crate) fn new() -> Verdict<Self> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!(
+            "lockcore-conformance-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir(&dir)?;
+        Ok(Self(dir))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What is left there harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A child process; killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) seed: u64,
+}
+
+impl Process {
+    /// Starts a child on the scene's space.
+    pub(crate) fn start(scene: &Scene, dir: &Shared, role: &str) -> Verdict<Self> {
+        let Some(url) = scene.space().url() else {
+            return Err(Wrong(
+                "a space that other processes reach has a URL".to_owned(),
+            ));
+        };
+        let seed = scene.seed().wrapping_add(scene.below(1 << 30) as u64);
+        scene
+            .journal()
+            .note(format!("a process begins to {role}, seed {seed}"));
+        let child = Command::new(std::env::current_exe()?)
+            .env(ROLE, role)
+            .env(URL, url)
+            .env(DIR, dir.path())
+            .env(CHANCE, seed.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        Ok(Self { child, seed })
+    }
+
+    /// SIGKILL, or what the system has in its place.
+    pub(crate) fn kill(mut self, scene: &Scene) -> Verdict {
+        scene
+            .journal()
+            .note(format!("the process of seed {} is killed", self.seed));
+        if let Some(status) = self.child.try_wait()? {
+            return Err(self.ended(&format!("ended by itself, {status}")));
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits until it has done its task.
+    pub(crate) async fn done(mut self) -> Verdict {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                if status.success() {
+                    return Ok(());
+                }
+                return Err(self.ended(&format!("failed, {status}")));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until it has made this file.
+    pub(crate) async fn made(&mut self, file: &Path) -> Verdict {
+        while !file.exists() {
+            let ended = self.child.try_wait()?;
+            ensure!(ended.is_none(), "{}", self.ended("ended early").0);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, how: &str) -> Wrong {
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            // What it said helps; without it the status has to do.
+            let _ = stderr.read_to_string(&mut said);
+        }
+        Wrong(format!(
+            "the process of seed {} {how}: {}",
+            self.seed,
+            said.trim()
+        ))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail when it has ended, and that is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,378 @@
+//! A guard tells the truth.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+use lockcore::limits::MIN_MARGIN;
+use lockcore::{End, Guard, LostReason, Released};
+use tokio::time::{Instant, sleep};
+
+use crate::case::Case;
+use crate::client::{SOON, acquired, granted, locks, refused, release, short_lived, soon, wired};
+use crate::scene::Scene;
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+use crate::wire::Fault;
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Client "guards";
+        Guard:
+            a_deadline_leaves_a_margin,
+            renewals_keep_it_valid,
+            one_renewal_keeps_all_guards,
+            a_guard_whose_renewals_hang_ends_before_anybody_else_begins,
+            a_guard_whose_renewals_are_refused_ends_before_anybody_else_begins,
+            a_lost_guard_never_comes_back,
+            an_answer_after_the_deadline_revives_nothing,
+            an_unseen_answer_after_the_deadline_revives_nothing,
+            a_short_failure_loses_nothing,
+            a_revoked_guard_is_lost,
+            a_revoked_guard_is_not_confirmed,
+            a_held_guard_is_confirmed,
+            a_released_guard_is_no_longer_valid,
+            the_token_is_fixed,
+            lost_guards_are_all_told,
+            after_a_loss_the_next_acquisition_has_a_new_session;
+        OwnClaimsOnly:
+            the_release_of_a_lost_guard_leaves_the_next_holder;
+        NothingKept:
+            a_guard_dropped_without_a_runtime_is_given_back,
+            many_dropped_guards_are_all_given_back;
+    }
+}
+
+async fn a_deadline_leaves_a_margin(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    for guard in [
+        granted(a.global("g")).await?,
+        granted(a.documents(["d1", "d2"])).await?,
+        granted(a.tree().write("/t")).await?,
+    ] {
+        let now = Instant::now().into_std();
+        let remaining = guard.remaining();
+        ensure!(guard.is_valid(), "it was granted just now");
+        ensure!(!remaining.is_zero(), "time remains: {remaining:?}");
+        ensure!(
+            remaining <= ttl - MIN_MARGIN,
+            "{remaining:?} remain of a TTL of {ttl:?} less the margin"
+        );
+        let ahead = guard.deadline().saturating_duration_since(now);
+        ensure!(
+            ahead <= ttl - MIN_MARGIN && ahead + Duration::from_secs(1) >= remaining,
+            "the deadline is {ahead:?} ahead and {remaining:?} remain"
+        );
+        release(guard).await?;
+    }
+    Ok(())
+}
+
+async fn renewals_keep_it_valid(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = locks(&scene).await?;
+    let guard = granted(a.tree().write("/t/m")).await?;
+    for _ in 0..6 {
+        sleep(ttl / 2).await;
+        ensure!(guard.is_valid(), "renewals keep it valid");
+        refused(b.tree().read("/t")).await?;
+    }
+    ensure!(guard.confirm().await?, "the store says so as well");
+    release(guard).await
+}
+
+async fn one_renewal_keeps_all_guards(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let mut guards = Vec::new();
+    for n in 0..50 {
+        guards.push(granted(a.global(format!("k{n}"))).await?);
+    }
+    let before = wire.renewals();
+    sleep(ttl * 3).await;
+    let renewals = wire.renewals() - before;
+    // One every third of the TTL, for one session.
+    ensure!(
+        (3..=14).contains(&renewals),
+        "{renewals} renewals in three TTLs, of 50 guards"
+    );
+    for guard in guards {
+        ensure!(guard.is_valid(), "every guard is valid");
+        release(guard).await?;
+    }
+    Ok(())
+}
+
+async fn cut_off(scene: Scene, fault: Fault) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let b = locks(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    wire.set(fault);
+    let since = Instant::now();
+    let lost = soon("the guard is lost", guard.lost());
+    let next = acquired(b.global("g").wait(ttl + SOON));
+    let truth = async {
+        let next = next.await?;
+        ensure!(
+            !guard.is_valid(),
+            "another holds the lock, and the guard says that it is valid"
+        );
+        Ok::<Guard, crate::verdict::Wrong>(next)
+    };
+    let lost = async {
+        let reason = lost.await?;
+        let after = since.elapsed();
+        ensure!(!guard.is_valid(), "it is lost, and says that it is valid");
+        ensure!(
+            after < ttl,
+            "it was lost {after:?} after its last renewal, with a TTL of {ttl:?}"
+        );
+        Ok::<LostReason, crate::verdict::Wrong>(reason)
+    };
+    let (reason, next) = join(lost, truth).await;
+    ensure_eq!(reason?, LostReason::Deadline, "why it was lost");
+    ensure_eq!(guard.remaining(), Duration::ZERO, "the time that remains");
+    release(next?).await
+}
+
+async fn a_guard_whose_renewals_hang_ends_before_anybody_else_begins(scene: Scene) -> Verdict {
+    cut_off(scene, Fault::Hangs).await
+}
+
+async fn a_guard_whose_renewals_are_refused_ends_before_anybody_else_begins(
+    scene: Scene,
+) -> Verdict {
+    cut_off(scene, Fault::Refuses).await
+}
+
+async fn a_lost_guard_never_comes_back(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    wire.set(Fault::Refuses);
+    soon("the guard is lost", guard.lost()).await?;
+    // The way is free again: whether or not the store still knows the session, the guard does not believe it.
+    wire.set(Fault::None);
+    for _ in 0..4 {
+        ensure!(!guard.is_valid(), "what was lost is valid again");
+        sleep(ttl / 3).await;
+    }
+    ensure!(!guard.confirm().await?, "what was lost is confirmed");
+    let released = soon("the release", guard.release()).await??;
+    ensure_eq!(released, Released::NotHeld, "the release of what was lost");
+    Ok(())
+}
+
+async fn an_answer_after_the_deadline_revives_nothing(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    // Sent after a third of the TTL and answered after all of it: it came too late, though it would be good for more.
+    wire.set(Fault::AnswersLate(ttl * 2 / 3));
+    let deadline = guard.remaining();
+    sleep(deadline).await;
+    for _ in 0..8 {
+        ensure!(
+            !guard.is_valid(),
+            "valid after its deadline, by an answer that came too late"
+        );
+        sleep(ttl / 12).await;
+    }
+    Ok(())
+}
+
+async fn an_unseen_answer_after_the_deadline_revives_nothing(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    wire.set(Fault::AnswersLate(ttl * 2 / 3));
+    // Nobody looks at it while its deadline passes; the answer comes, and only then somebody does.
+    sleep(ttl + ttl / 12).await;
+    ensure!(
+        !guard.is_valid(),
+        "valid after its deadline, by an answer that came too late"
+    );
+    Ok(())
+}
+
+async fn a_short_failure_loses_nothing(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    for _ in 0..3 {
+        wire.set(Fault::Refuses);
+        sleep(ttl / 4).await;
+        wire.set(Fault::None);
+        sleep(ttl / 2).await;
+        ensure!(guard.is_valid(), "renewals survive a short failure");
+    }
+    ensure!(guard.confirm().await?, "it is held");
+    release(guard).await
+}
+
+async fn a_revoked_guard_is_lost(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let b = locks(&scene).await?;
+    let guard = granted(a.documents(["d1", "d2"])).await?;
+    scene.end(guard.session(), End::Revoke).await?;
+    let next = granted(b.documents(["d1"])).await?;
+    let since = Instant::now();
+    let reason = soon("the guard is lost", guard.lost()).await?;
+    ensure_eq!(reason, LostReason::Dead, "why it was lost");
+    ensure!(
+        since.elapsed() < ttl,
+        "the next renewal tells, not the deadline"
+    );
+    ensure!(!guard.is_valid(), "it is lost");
+    ensure_eq!(
+        guard.release().await?,
+        Released::NotHeld,
+        "the release of what was lost"
+    );
+    release(next).await
+}
+
+async fn a_revoked_guard_is_not_confirmed(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    for guard in [
+        granted(a.global("g")).await?,
+        granted(b.tree().write("/t/m").read("/u")).await?,
+    ] {
+        ensure!(guard.confirm().await?, "it is held");
+        scene.end(guard.session(), End::Revoke).await?;
+        ensure!(!guard.confirm().await?, "it is not held");
+        ensure!(!guard.is_valid(), "after that it is not valid");
+        ensure_eq!(
+            guard.release().await?,
+            Released::NotHeld,
+            "the release of what was lost"
+        );
+    }
+    Ok(())
+}
+
+async fn a_held_guard_is_confirmed(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    for guard in [
+        granted(a.global("g")).await?,
+        granted(a.share("s").limit(3)).await?,
+        granted(a.documents((0..7).map(|n| format!("d{n}")))).await?,
+        granted(a.tree().write("/t/m").write("/u/v").read("/w")).await?,
+    ] {
+        let token = guard.token();
+        for _ in 0..3 {
+            ensure!(guard.confirm().await?, "it is held");
+        }
+        ensure!(guard.is_valid(), "it is valid");
+        ensure_eq!(guard.token(), token, "the token");
+        release(guard).await?;
+    }
+    Ok(())
+}
+
+async fn a_released_guard_is_no_longer_valid(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    for drops in [false, true] {
+        let guard = granted(a.global("g")).await?;
+        let held = guard.held();
+        ensure!(held.is_valid(), "it is held");
+        if drops {
+            drop(guard);
+        } else {
+            release(guard).await?;
+        }
+        ensure!(!held.is_valid(), "who shares it is told as well");
+        ensure_eq!(held.remaining(), Duration::ZERO, "the time that remains");
+        ensure!(!held.confirm().await?, "it is not held any more");
+        release(acquired(a.global("g")).await?).await?;
+    }
+    Ok(())
+}
+
+async fn the_token_is_fixed(scene: Scene) -> Verdict {
+    let (a, ttl) = short_lived(&scene).await?;
+    let owner = a.owner();
+    let guard = granted(a.documents(["d"]).owner(&owner)).await?;
+    let token = guard.token();
+    let again = granted(a.documents(["d"]).owner(&owner)).await?;
+    ensure!(
+        again.token() > token,
+        "the later guard has the greater token"
+    );
+    ensure!(guard.confirm().await?, "it is held");
+    sleep(ttl).await;
+    ensure_eq!(
+        guard.token(),
+        token,
+        "the token after re-entry, confirmation and renewals"
+    );
+    release(again).await?;
+    ensure_eq!(
+        guard.token(),
+        token,
+        "the token after the release of the other"
+    );
+    release(guard).await
+}
+
+async fn lost_guards_are_all_told(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let mut guards = Vec::new();
+    for n in 0..5 {
+        guards.push(granted(a.global(format!("k{n}"))).await?);
+    }
+    scene.end(guards[0].session(), End::Revoke).await?;
+    for guard in &guards {
+        soon("every guard is lost", guard.lost()).await?;
+        ensure!(!guard.is_valid(), "it is lost");
+    }
+    Ok(())
+}
+
+async fn after_a_loss_the_next_acquisition_has_a_new_session(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let lost = granted(a.global("g")).await?;
+    scene.end(lost.session(), End::Revoke).await?;
+    soon("the guard is lost", lost.lost()).await?;
+    let next = acquired(a.global("g")).await?;
+    ensure!(
+        next.session() != lost.session(),
+        "a dead session is not used again"
+    );
+    ensure!(
+        next.token() > lost.token(),
+        "the later guard has the greater token"
+    );
+    ensure!(
+        !lost.is_valid() && next.is_valid(),
+        "one is lost and one is held"
+    );
+    release(next).await
+}
+
+async fn the_release_of_a_lost_guard_leaves_the_next_holder(scene: Scene) -> Verdict {
+    let (a, wire, ttl) = wired(&scene).await?;
+    let b = locks(&scene).await?;
+    let guard = granted(a.tree().write("/t/m")).await?;
+    wire.set(Fault::Refuses);
+    soon("the guard is lost", guard.lost()).await?;
+    let next = acquired(b.tree().write("/t").wait(ttl + SOON)).await?;
+    wire.set(Fault::None);
+    let released = soon("the release", guard.release()).await??;
+    ensure_eq!(released, Released::NotHeld, "the release of what was lost");
+    ensure!(next.confirm().await?, "the next holder keeps its lock");
+    release(next).await
+}
+
+async fn a_guard_dropped_without_a_runtime_is_given_back(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.documents(["d1", "d2"])).await?;
+    let dropped = std::thread::spawn(move || drop(guard)).join();
+    ensure!(dropped.is_ok(), "dropping a guard never panics");
+    release(acquired(a.documents(["d2", "d1"])).await?).await
+}
+
+async fn many_dropped_guards_are_all_given_back(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let mut guards = Vec::new();
+    for n in 0..100 {
+        guards.push(granted(a.global(format!("k{n}"))).await?);
+    }
+    drop(guards);
+    for n in 0..100 {
+        release(acquired(b.global(format!("k{n}"))).await?).await?;
+    }
+    Ok(())
+}

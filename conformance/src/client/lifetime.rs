@@ -1,0 +1,282 @@
+//! The life of a client: work under a lock, the limits of what is under way, and its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lockcore::{AcquireError, End, InputError, Life, Locks, Released, RunError};
+use tokio::time::sleep;
+
+use crate::case::Case;
+use crate::client::{SOON, acquired, granted, locks, refused, release, soon};
+use crate::scene::Scene;
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Client "lifetime";
+        Guard:
+            work_runs_under_the_lock,
+            work_that_fails_gives_the_lock_back,
+            work_is_stopped_when_the_lock_is_lost,
+            work_that_is_dropped_gives_the_lock_back,
+            a_refused_run_never_begins;
+        Limits:
+            attempts_under_way_are_bounded,
+            waiters_under_way_are_bounded;
+        NothingKept:
+            a_shutdown_gives_everything_back,
+            a_shutdown_waits_for_guards_until_its_limit,
+            after_a_shutdown_nothing_is_acquired,
+            the_last_clone_closes_the_session,
+            a_guard_outlives_its_locks;
+    }
+}
+
+async fn work_runs_under_the_lock(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let work = a.global("g").run(|held| async move {
+        ensure!(held.is_valid(), "it is held while the work runs");
+        refused(b.global("g")).await?;
+        Ok::<_, Wrong>(held.token())
+    });
+    match work.await {
+        Ok(token) => ensure!(scene.free("g").await? > token, "the next token is greater"),
+        Err(RunError::Work(wrong)) => return Err(wrong),
+        Err(_) => return Err(Wrong("the work did not run to its end".to_owned())),
+    }
+    Ok(())
+}
+
+async fn work_that_fails_gives_the_lock_back(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let work = a
+        .documents(["d1", "d2"])
+        .run(|_| async { Err::<(), _>("no") });
+    let failed = work.await;
+    ensure!(
+        matches!(failed, Err(RunError::Work("no"))),
+        "the work's own error: {failed:?}"
+    );
+    scene.free("d1").await?;
+    scene.free("d2").await?;
+    Ok(())
+}
+
+/// Tells when it is dropped.
+struct Dropped(Arc<AtomicBool>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+async fn work_is_stopped_when_the_lock_is_lost(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let at_work = Dropped(stopped.clone());
+    let inner = scene.clone();
+    let work = a.global("g").run(|held| async move {
+        let _at_work = at_work;
+        inner.end(held.session(), End::Revoke).await?;
+        sleep(Duration::from_secs(3_600)).await;
+        Ok::<(), Wrong>(())
+    });
+    let lost = soon("the work is stopped", work).await?;
+    ensure!(
+        matches!(lost, Err(RunError::Lost)),
+        "the lock is lost: {lost:?}"
+    );
+    ensure!(
+        stopped.load(Ordering::Acquire),
+        "the work was stopped where it was"
+    );
+    Ok(())
+}
+
+async fn work_that_is_dropped_gives_the_lock_back(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let work = a
+        .global("g")
+        .run(|_| std::future::pending::<Result<(), Wrong>>());
+    ensure!(
+        tokio::time::timeout(Duration::from_millis(300), work)
+            .await
+            .is_err(),
+        "the work never ends by itself"
+    );
+    release(acquired(a.global("g")).await?).await
+}
+
+async fn a_refused_run_never_begins(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let guard = granted(a.global("g")).await?;
+    let run = b
+        .global("g")
+        .wait(Duration::from_secs(1))
+        .run(|_| async { Err::<(), _>(Wrong("the work began".to_owned())) });
+    let refused = run.await;
+    ensure!(
+        matches!(refused, Err(RunError::Acquire(AcquireError::Busy(_)))),
+        "somebody else holds it: {refused:?}"
+    );
+    release(guard).await
+}
+
+async fn attempts_under_way_are_bounded(scene: Scene) -> Verdict {
+    let bounded = Locks::builder(scene.connect().await?)
+        .max_attempts(2)
+        .build()?;
+    let tries = (0..20).map(|n| bounded.global(format!("k{n}")).try_acquire());
+    let mut limited = 0;
+    let mut guards = Vec::new();
+    for attempt in futures_util::future::join_all(tries).await {
+        match attempt {
+            Ok(lockcore::Attempt::Acquired(guard)) => guards.push(guard),
+            Err(AcquireError::Input(InputError::TooMany { limit: 2, .. })) => limited += 1,
+            other => return Err(Wrong(format!("granted or too many: {other:?}"))),
+        }
+    }
+    ensure!(
+        guards.len() >= 2 && limited > 0,
+        "{} granted, {limited} too many",
+        guards.len()
+    );
+    // Those that were too many have come back since.
+    guards.push(granted(bounded.global("later")).await?);
+    for guard in guards {
+        release(guard).await?;
+    }
+    Ok(())
+}
+
+async fn waiters_under_way_are_bounded(scene: Scene) -> Verdict {
+    let (a, backend) = (locks(&scene).await?, scene.connect().await?);
+    let bounded = Locks::builder(backend).max_waiters(2).build()?;
+    release(acquired(bounded.global("first")).await?).await?;
+    let guard = granted(a.documents(["k0", "k1", "k2", "k3"])).await?;
+    let limit = Duration::from_secs(1);
+    let waits = (0..4).map(|n| bounded.global(format!("k{n}")).wait(limit).acquire());
+    let mut seen = [0, 0];
+    for wait in futures_util::future::join_all(waits).await {
+        match wait {
+            Err(AcquireError::Busy(_)) => seen[0] += 1,
+            Err(AcquireError::Input(InputError::TooMany { limit: 2, .. })) => seen[1] += 1,
+            other => return Err(Wrong(format!("busy or too many: {other:?}"))),
+        }
+    }
+    ensure_eq!(seen, [2, 2], "how many waited, and how many were too many");
+    release(guard).await?;
+    // Those that have gone make room, as soon as they have given up what they asked for.
+    soon("there is room", async {
+        loop {
+            match bounded.global("k0").wait(limit).acquire().await {
+                Err(AcquireError::Input(InputError::TooMany { .. })) => {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                answer => return release(answer?).await,
+            }
+        }
+    })
+    .await?
+}
+
+async fn a_shutdown_gives_everything_back(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let kept = granted(a.global("kept")).await?;
+    let session = kept.session();
+    for n in 0..10 {
+        drop(granted(a.global(format!("k{n}"))).await?);
+    }
+    drop(kept);
+    ensure!(a.shutdown(SOON).await, "everything is given back in time");
+    ensure_eq!(scene.state(session).await?.life, Life::Dead, "the session");
+    for n in 0..10 {
+        scene.free(&format!("k{n}")).await?;
+    }
+    scene.free("kept").await?;
+    Ok(())
+}
+
+async fn a_shutdown_waits_for_guards_until_its_limit(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    let session = guard.session();
+    ensure!(
+        !a.shutdown(Duration::from_millis(200)).await,
+        "a guard is still held"
+    );
+    ensure!(guard.is_valid() && guard.confirm().await?, "and stays held");
+    scene.held("g").await?;
+    release(guard).await?;
+    ensure!(a.shutdown(SOON).await, "now everything is given back");
+    ensure_eq!(scene.state(session).await?.life, Life::Dead, "the session");
+    Ok(())
+}
+
+async fn after_a_shutdown_nothing_is_acquired(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    release(granted(a.global("g")).await?).await?;
+    let clone = a.clone();
+    ensure!(a.shutdown(SOON).await, "nothing is under way");
+    let before = scene.journal().written();
+    for late in [
+        a.global("g").acquire().await.err(),
+        clone.documents(["d"]).acquire().await.err(),
+        clone.tree().write("/t").try_acquire().await.err(),
+    ] {
+        ensure!(
+            matches!(late, Some(AcquireError::Input(InputError::ShutDown))),
+            "the client was shut down: {late:?}"
+        );
+    }
+    ensure_eq!(
+        scene.journal().written(),
+        before,
+        "requests after the shutdown"
+    );
+    Ok(())
+}
+
+/// The session is closed soon, which nobody waits for.
+async fn closed(scene: &Scene, session: lockcore::SessionId) -> Verdict {
+    soon("the session is closed", async {
+        while scene.state(session).await?.life == Life::Living {
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    })
+    .await?
+}
+
+async fn the_last_clone_closes_the_session(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    let session = guard.session();
+    release(guard).await?;
+    let clone = a.clone();
+    drop(a);
+    sleep(Duration::from_millis(100)).await;
+    let again = granted(clone.global("g")).await?;
+    ensure_eq!(again.session(), session, "the session of the clone");
+    release(again).await?;
+    drop(clone);
+    closed(&scene, session).await
+}
+
+async fn a_guard_outlives_its_locks(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    let session = guard.session();
+    drop(a);
+    sleep(Duration::from_millis(100)).await;
+    ensure!(
+        guard.is_valid() && guard.confirm().await?,
+        "it is still held"
+    );
+    scene.held("g").await?;
+    ensure_eq!(guard.release().await?, Released::Released, "its release");
+    closed(&scene, session).await?;
+    scene.free("g").await?;
+    Ok(())
+}

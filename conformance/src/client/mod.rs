@@ -1,0 +1,112 @@
+//! Cases through the client, [`Locks`].
+
+mod acquire;
+mod documents;
+mod faults;
+mod guards;
+mod input;
+mod intents;
+mod lifetime;
+mod many;
+mod processes;
+mod recovering;
+mod reentry;
+mod waiting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::limits::DEFAULT_TTL;
+use lockcore::{Acquisition, Attempt, Busy, Guard, Label, LockBackend, Locks, Released};
+
+use crate::case::Case;
+use crate::scene::{Scene, short};
+use crate::verdict::{Verdict, Wrong, ensure_eq};
+use crate::wire::Wire;
+
+pub(crate) fn cases() -> Vec<Case> {
+    [
+        input::cases(),
+        acquire::cases(),
+        documents::cases(),
+        reentry::cases(),
+        waiting::cases(),
+        guards::cases(),
+        lifetime::cases(),
+        faults::cases(),
+        intents::cases(),
+        recovering::cases(),
+        many::cases(),
+        processes::cases(),
+    ]
+    .concat()
+}
+
+pub(crate) use processes::run as run_child;
+
+/// Longest that something may take that should happen soon.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A client of its own, as another process would have it.
+async fn locks(scene: &Scene) -> Verdict<Locks> {
+    locks_on(scene.connect().await?, DEFAULT_TTL)
+}
+
+/// A client whose TTL is a few times the store's shortest, and that TTL.
+async fn short_lived(scene: &Scene) -> Verdict<(Locks, Duration)> {
+    let backend = scene.connect().await?;
+    let ttl = short(&backend.info()) * 2;
+    Ok((locks_on(backend, ttl)?, ttl))
+}
+
+/// A short-lived client whose way to the store can be cut.
+async fn wired(scene: &Scene) -> Verdict<(Locks, Arc<Wire>, Duration)> {
+    let wire = Wire::new(scene.connect().await?);
+    let ttl = short(&wire.info()) * 2;
+    Ok((locks_on(wire.clone(), ttl)?, wire, ttl))
+}
+
+fn locks_on(backend: Arc<dyn LockBackend>, ttl: Duration) -> Verdict<Locks> {
+    let info = backend.info();
+    let ttl = ttl.clamp(info.min_ttl, info.max_ttl);
+    let label = Label::parse("a process of the suite")?;
+    Ok(Locks::builder(backend).ttl(ttl).label(label).build()?)
+}
+
+/// The acquisition, which has to be granted at once.
+async fn granted<S>(acquisition: Acquisition<S>) -> Verdict<Guard> {
+    match acquisition.try_acquire().await? {
+        Attempt::Acquired(guard) => Ok(guard),
+        Attempt::Busy(busy) => Err(Wrong(format!("this has to be granted: {busy:?}"))),
+    }
+}
+
+/// The acquisition, which has to be refused at once.
+async fn refused<S>(acquisition: Acquisition<S>) -> Verdict<Busy> {
+    match acquisition.try_acquire().await? {
+        Attempt::Acquired(guard) => Err(Wrong(format!("this has to be refused: {guard:?}"))),
+        Attempt::Busy(busy) => Ok(busy),
+    }
+}
+
+/// The acquisition, granted soon.
+async fn acquired<S>(acquisition: Acquisition<S>) -> Verdict<Guard> {
+    Ok(acquisition.wait(SOON).acquire().await?)
+}
+
+/// Releases what has to be held.
+async fn release(guard: Guard) -> Verdict {
+    ensure_eq!(
+        guard.release().await?,
+        Released::Released,
+        "the release of what is held"
+    );
+    Ok(())
+}
+
+/// What has to happen soon.
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> Verdict<T> {
+    tokio::time::timeout(SOON, future)
+        .await
+        .map_err(|_| Wrong(format!("{what}: not within {SOON:?}")))
+}

@@ -1,0 +1,435 @@
+//! Waiting: woken in time, in order, no longer than asked, and leaving nothing behind.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{join, join_all, try_join_all};
+use futures_util::poll;
+use lockcore::{AcquireError, Acquisition, Guard, Want};
+use tokio::time::{Instant, sleep};
+
+use crate::case::Case;
+use crate::client::{SOON, acquired, granted, locks, refused, release, soon, wired};
+use crate::scene::{Scene, short};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Client "waiting";
+        Waiting:
+            a_release_ends_the_wait,
+            a_release_of_the_same_process_ends_the_wait,
+            a_dropped_guard_ends_the_wait,
+            an_expiry_ends_the_wait,
+            a_close_ends_the_wait,
+            a_tree_waits_for_what_is_above_and_below,
+            a_share_waits_for_room,
+            documents_wait_for_one_after_the_other,
+            the_wait_ends_at_its_limit,
+            waiters_do_not_ask_again_and_again,
+            local_waiters_go_in_order,
+            waiters_of_several_processes_all_have_their_turn,
+            crossing_sets_do_not_block_each_other,
+            crossing_trees_do_not_block_each_other;
+        NothingKept:
+            a_cancelled_waiter_leaves_nothing,
+            a_cancelled_waiter_for_documents_leaves_nothing,
+            an_acquisition_cancelled_at_any_moment_leaves_nothing,
+            a_cancelled_waiter_does_not_hold_up_the_next;
+        RefusalIsAValue:
+            every_waiter_whose_wait_is_over_is_told_who_holds_it;
+        AllowedIsGranted:
+            a_waiter_keeps_what_it_was_granted;
+    }
+}
+
+/// Waits while `before` happens a moment later.
+async fn waits<S>(
+    acquisition: Acquisition<S>,
+    before: impl Future<Output = Verdict>,
+) -> Verdict<Guard> {
+    let (guard, done) = join(acquired(acquisition), async {
+        sleep(Duration::from_millis(100)).await;
+        before.await
+    })
+    .await;
+    done?;
+    guard
+}
+
+async fn a_release_ends_the_wait(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    for _ in 0..3 {
+        let guard = granted(a.global("g")).await?;
+        let next = waits(b.global("g"), release(guard)).await?;
+        refused(a.global("g")).await?;
+        release(next).await?;
+    }
+    Ok(())
+}
+
+async fn a_release_of_the_same_process_ends_the_wait(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    release(waits(a.global("g"), release(guard)).await?).await
+}
+
+async fn a_dropped_guard_ends_the_wait(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    for holder in [&a, &b] {
+        let guard = granted(holder.documents(["d1", "d2"])).await?;
+        let dropped = async {
+            drop(guard);
+            Ok(())
+        };
+        release(waits(b.documents(["d2", "d3"]), dropped).await?).await?;
+    }
+    Ok(())
+}
+
+async fn an_expiry_ends_the_wait(scene: Scene) -> Verdict {
+    let b = locks(&scene).await?;
+    let ttl = short(b.info());
+    let dead = scene.actor_for(ttl).await?;
+    dead.hold(&[(Want::Create, "g")]).await?;
+    let since = Instant::now();
+    let guard = b
+        .global("g")
+        .wait(ttl + scene.space().allowance() + SOON)
+        .acquire()
+        .await?;
+    ensure!(
+        since.elapsed() <= ttl + scene.space().allowance() + SOON,
+        "the wait took {:?}",
+        since.elapsed()
+    );
+    release(guard).await
+}
+
+async fn a_close_ends_the_wait(scene: Scene) -> Verdict {
+    let b = locks(&scene).await?;
+    let closed = scene.actor().await?;
+    closed.hold(&[(Want::Write, "/t/m")]).await?;
+    let close = async { closed.end(lockcore::End::Close).await.map(drop) };
+    release(waits(b.tree().write("/t"), close).await?).await
+}
+
+async fn a_tree_waits_for_what_is_above_and_below(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    for (held, wanted) in [("/t", "/t/m/x"), ("/t/m/x", "/t"), ("/t/m", "/t/m")] {
+        let guard = granted(a.tree().write(held)).await?;
+        release(waits(b.tree().read(wanted), release(guard)).await?).await?;
+    }
+    Ok(())
+}
+
+async fn a_share_waits_for_room(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let (one, two) = (
+        granted(a.share("s").limit(2)).await?,
+        granted(a.share("s").limit(2)).await?,
+    );
+    let third = waits(b.share("s").limit(2), release(one)).await?;
+    refused(a.share("s").limit(2)).await?;
+    release(two).await?;
+    release(third).await
+}
+
+async fn documents_wait_for_one_after_the_other(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let mut taken = Vec::new();
+    for id in ["d2", "d4", "d5"] {
+        taken.push(granted(a.documents([id])).await?);
+    }
+    let released = async {
+        for guard in taken {
+            sleep(Duration::from_millis(100)).await;
+            release(guard).await?;
+        }
+        Ok(())
+    };
+    let guard = waits(b.documents(["d1", "d2", "d3", "d4", "d5", "d6"]), released).await?;
+    ensure!(guard.confirm().await?, "all of it is held");
+    release(guard).await
+}
+
+async fn the_wait_ends_at_its_limit(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let guard = granted(a.global("g")).await?;
+    release(granted(b.global("h")).await?).await?;
+    for limit in [700, 1_200].map(Duration::from_millis) {
+        for locks in [&a, &b] {
+            let since = Instant::now();
+            let late = locks.global("g").wait(limit).acquire().await;
+            let took = since.elapsed();
+            ensure!(
+                matches!(late, Err(AcquireError::Busy(_))),
+                "the wait is over: {late:?}"
+            );
+            ensure!(took >= limit, "a wait of {limit:?} ended after {took:?}");
+            ensure!(
+                took < limit + Duration::from_secs(2),
+                "a wait of {limit:?} took {took:?}"
+            );
+        }
+    }
+    ensure!(guard.confirm().await?, "the holder keeps its lock");
+    release(guard).await?;
+    scene.free("g").await?;
+    Ok(())
+}
+
+async fn every_waiter_whose_wait_is_over_is_told_who_holds_it(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let guard = granted(a.global("g")).await?;
+    let limit = Duration::from_secs(1);
+    // Waiters of one process stand in one queue; whoever is not first there is refused all the same.
+    let waits = [&a, &a, &b, &b, &b].map(|locks| locks.global("g").wait(limit).acquire());
+    for late in join_all(waits).await {
+        match late {
+            Err(AcquireError::Busy(busy)) => {
+                let session = busy.first().holders[0].grant.map(|grant| grant.session);
+                ensure_eq!(session, Some(guard.session()), "who is in the way");
+            }
+            other => return Err(Wrong(format!("the wait is over: {other:?}"))),
+        }
+    }
+    release(guard).await
+}
+
+async fn waiters_do_not_ask_again_and_again(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.tree().write("/t")).await?;
+    let (b, to_b, _) = wired(&scene).await?;
+    let (c, to_c, _) = wired(&scene).await?;
+    let limit = Duration::from_secs(2);
+    // Where ancestors are records, each of these takes some and gives them back, in the sight of the other.
+    let late = join(
+        b.tree().read("/t/m/x").wait(limit).acquire(),
+        c.tree().write("/t/m/y").wait(limit).acquire(),
+    );
+    let (for_b, for_c) = late.await;
+    ensure!(
+        for_b.is_err() && for_c.is_err(),
+        "both waits are over: {for_b:?}, {for_c:?}"
+    );
+    for wire in [to_b, to_c] {
+        let asked = wire.acquisitions();
+        ensure!(
+            asked <= 250,
+            "asked {asked} times within {limit:?}, while nothing was released"
+        );
+    }
+    release(guard).await
+}
+
+async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    let order = Mutex::new(Vec::new());
+    let waiter = async |n: u32| -> Verdict {
+        sleep(Duration::from_millis(50) * n).await;
+        let guard = acquired(a.global("g")).await?;
+        order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
+        release(guard).await
+    };
+    let (all, first) = join(try_join_all((0..5).map(waiter)), async {
+        sleep(Duration::from_millis(400)).await;
+        release(guard).await
+    })
+    .await;
+    all?;
+    first?;
+    let order = order.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ensure_eq!(
+        order,
+        [0, 1, 2, 3, 4],
+        "the order in which waiters were served"
+    );
+    Ok(())
+}
+
+async fn waiters_of_several_processes_all_have_their_turn(scene: Scene) -> Verdict {
+    let mut processes = Vec::new();
+    for _ in 0..4 {
+        processes.push(locks(&scene).await?);
+    }
+    let inside = Mutex::new(false);
+    let turns = async |locks: &lockcore::Locks| -> Verdict {
+        for _ in 0..5 {
+            let guard = acquired(locks.global("g")).await?;
+            let before = std::mem::replace(
+                &mut *inside.lock().unwrap_or_else(PoisonError::into_inner),
+                true,
+            );
+            ensure!(!before, "two hold the lock at once");
+            tokio::task::yield_now().await;
+            *inside.lock().unwrap_or_else(PoisonError::into_inner) = false;
+            release(guard).await?;
+        }
+        Ok(())
+    };
+    try_join_all(processes.iter().map(turns)).await?;
+    scene.free("g").await?;
+    Ok(())
+}
+
+async fn crossing_sets_do_not_block_each_other(scene: Scene) -> Verdict {
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(locks(&scene).await?);
+    }
+    let turns = async |(at, locks): (usize, &lockcore::Locks)| -> Verdict {
+        for round in 0..5 {
+            let ids: Vec<String> = (0..6)
+                .map(|n| format!("d{}", (n * 5 + at + round) % 6))
+                .collect();
+            let guard = acquired(locks.documents(&ids)).await?;
+            tokio::task::yield_now().await;
+            release(guard).await?;
+        }
+        Ok(())
+    };
+    try_join_all(processes.iter().enumerate().map(turns)).await?;
+    for n in 0..6 {
+        scene.free(&format!("d{n}")).await?;
+    }
+    Ok(())
+}
+
+async fn crossing_trees_do_not_block_each_other(scene: Scene) -> Verdict {
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(locks(&scene).await?);
+    }
+    let turns = async |(at, locks): (usize, &lockcore::Locks)| -> Verdict {
+        for round in 0..5 {
+            let tree = match (at + round) % 3 {
+                0 => locks.tree().write("/a/z").write("/a!"),
+                1 => locks.tree().write("/a!").write("/a"),
+                _ => locks.tree().read("/a/z/y").write("/a!/b").read("/b"),
+            };
+            let guard = acquired(tree).await?;
+            tokio::task::yield_now().await;
+            release(guard).await?;
+        }
+        Ok(())
+    };
+    try_join_all(processes.iter().enumerate().map(turns)).await?;
+    for path in ["/a", "/a!", "/b"] {
+        scene.free(path).await?;
+    }
+    Ok(())
+}
+
+/// Waits for a while in vain, and is dropped.
+async fn cancelled<S>(acquisition: Acquisition<S>) -> Verdict {
+    let waiter = tokio::time::timeout(Duration::from_millis(150), acquisition.acquire()).await;
+    ensure!(waiter.is_err(), "it has to wait: {waiter:?}");
+    Ok(())
+}
+
+async fn a_cancelled_waiter_leaves_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let guard = granted(a.global("g")).await?;
+    for locks in [&a, &b, &b] {
+        cancelled(locks.global("g")).await?;
+    }
+    release(guard).await?;
+    // A cancelled waiter may just have been granted it: then it gives it back.
+    release(acquired(a.global("g")).await?).await?;
+    ensure!(
+        a.shutdown(SOON).await && b.shutdown(SOON).await,
+        "nothing is under way any more"
+    );
+    scene.free("g").await?;
+    Ok(())
+}
+
+async fn a_cancelled_waiter_for_documents_leaves_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let guard = granted(a.documents(["d5"])).await?;
+    let ids = ["d1", "d2", "d3", "d4", "d5", "d6"];
+    cancelled(b.documents(ids)).await?;
+    release(acquired(a.documents(["d1", "d2", "d3", "d4", "d6"])).await?).await?;
+    release(guard).await?;
+    release(acquired(a.documents(ids)).await?).await?;
+    ensure!(b.shutdown(SOON).await, "nothing is under way any more");
+    for id in ids {
+        scene.free(id).await?;
+    }
+    Ok(())
+}
+
+async fn an_acquisition_cancelled_at_any_moment_leaves_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    for polls in 0..25 {
+        let mut acquisition = Box::pin(a.documents(["d1", "d2", "d3"]).acquire());
+        for _ in 0..polls {
+            if poll!(&mut acquisition).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(acquisition);
+        release(acquired(b.documents(["d1", "d2", "d3"])).await?).await?;
+    }
+    ensure!(a.shutdown(SOON).await, "nothing is under way any more");
+    for id in ["d1", "d2", "d3"] {
+        scene.free(id).await?;
+    }
+    Ok(())
+}
+
+async fn a_cancelled_waiter_does_not_hold_up_the_next(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    let guard = granted(a.global("g")).await?;
+    let first = async {
+        cancelled(a.global("g")).await?;
+        Ok(())
+    };
+    let second = async {
+        sleep(Duration::from_millis(50)).await;
+        release(acquired(a.global("g")).await?).await
+    };
+    let released = async {
+        sleep(Duration::from_millis(300)).await;
+        release(guard).await
+    };
+    let ((first, second), released): ((Verdict, Verdict), Verdict) =
+        join(join(first, second), released).await;
+    first?;
+    second?;
+    released
+}
+
+async fn a_waiter_keeps_what_it_was_granted(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let taken = granted(a.documents(["d3"])).await?;
+    let waiter = acquired(b.documents(["d1", "d2", "d3", "d4"]));
+    let others = async {
+        // While it waits for the third it holds the first two, and nobody overtakes it there.
+        soon("the waiter takes what is free", async {
+            while a
+                .documents(["d1"])
+                .wait(Duration::from_millis(20))
+                .acquire()
+                .await
+                .is_ok()
+            {
+                sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await?;
+        refused(a.documents(["d2"])).await?;
+        release(granted(a.documents(["d4"])).await?).await?;
+        release(taken).await
+    };
+    let (guard, others) = join(waiter, others).await;
+    others?;
+    let guard = guard?;
+    let Some(held) = scene.record("d1").await? else {
+        return Err(Wrong("d1 is held and not listed".to_owned()));
+    };
+    ensure_eq!(held.holders.len(), 1, "holders of d1");
+    release(guard).await
+}

@@ -1,0 +1,224 @@
+//! [`Wire`]: the way to a store, which can be cut, lose answers and deliver requests twice.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::{
+    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
+    Grant, Info, Inspect, Label, LockBackend, Opened, Operation, Page, Record, Renewal, Renewed,
+    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+};
+
+/// What becomes of the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// They arrive and are answered.
+    None,
+    /// They never arrive, and are never answered.
+    Hangs,
+    /// They certainly do not arrive.
+    Refuses,
+    /// They arrive, and every second answer is lost.
+    LosesAnswers,
+    /// They arrive twice; the second answer counts.
+    Doubles,
+    /// Those that acquire are kept until [`Wire::deliver`], and their senders know nothing.
+    Postpones,
+    /// They arrive, and those that acquire once more at [`Wire::deliver`].
+    Repeats,
+    /// They arrive, and renewals are answered so much later.
+    AnswersLate(Duration),
+}
+
+pub(crate) struct Wire {
+    backend: Arc<dyn LockBackend>,
+    fault: Mutex<Fault>,
+    kept: Mutex<Vec<Acquire>>,
+    calls: AtomicUsize,
+    renewals: AtomicUsize,
+    acquisitions: AtomicUsize,
+}
+
+impl Wire {
+    pub(crate) fn new(backend: Arc<dyn LockBackend>) -> Arc<Self> {
+        Arc::new(Self {
+            backend,
+            fault: Mutex::new(Fault::None),
+            kept: Mutex::default(),
+            calls: AtomicUsize::new(0),
+            renewals: AtomicUsize::new(0),
+            acquisitions: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn set(&self, fault: Fault) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// Delivers what was kept; how many requests that were.
+    pub(crate) async fn deliver(&self) -> Result<usize> {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        for request in &kept {
+            self.backend.acquire(request).await?;
+        }
+        Ok(kept.len())
+    }
+
+    fn keep(&self, request: &Acquire) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(request.clone());
+    }
+
+    fn fault(&self) -> Fault {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renewals that were sent.
+    pub(crate) fn renewals(&self) -> usize {
+        self.renewals.load(Ordering::Relaxed)
+    }
+
+    /// Requests to acquire that were sent.
+    pub(crate) fn acquisitions(&self) -> usize {
+        self.acquisitions.load(Ordering::Relaxed)
+    }
+
+    fn error(&self, kind: ErrorKind, operation: Operation) -> Error {
+        Error::new(kind, self.info().name, operation, "as the case wants it")
+    }
+
+    async fn call<T, F>(&self, operation: Operation, call: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        match self.fault() {
+            Fault::None | Fault::Postpones | Fault::Repeats | Fault::AnswersLate(_) => call().await,
+            Fault::Hangs => std::future::pending().await,
+            Fault::Refuses => Err(self.error(ErrorKind::Unavailable, operation)),
+            Fault::LosesAnswers => {
+                let answer = call().await;
+                if self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+                    return Err(self.error(ErrorKind::Indeterminate, operation));
+                }
+                answer
+            }
+            Fault::Doubles => {
+                call().await?;
+                call().await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl SessionStore for Wire {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        if self.fault() == Fault::Doubles {
+            // The second answer would always be that the id is used.
+            return self.backend.open(session, label, ttl).await;
+        }
+        self.call(Operation::Open, || self.backend.open(session, label, ttl))
+            .await
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+        let fault = self.fault();
+        let renewed = self
+            .call(Operation::Renew, || self.backend.renew(session, renewal))
+            .await;
+        if let Fault::AnswersLate(by) = fault {
+            tokio::time::sleep(by).await;
+        }
+        renewed
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        self.call(Operation::End, || self.backend.end(sessions, how))
+            .await
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        self.call(Operation::Adopt, || {
+            self.backend.adopt(session, seen, adopter, how)
+        })
+        .await
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        self.call(Operation::Settle, || self.backend.settle(session, adoption))
+            .await
+    }
+}
+
+#[async_trait]
+impl ClaimStore for Wire {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.acquisitions.fetch_add(1, Ordering::Relaxed);
+        if matches!(self.fault(), Fault::Postpones | Fault::Repeats) {
+            self.keep(request);
+        }
+        if self.fault() == Fault::Postpones {
+            return Err(self.error(ErrorKind::Indeterminate, Operation::Acquire));
+        }
+        self.call(Operation::Acquire, || self.backend.acquire(request))
+            .await
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        self.call(Operation::Release, || self.backend.release(grant, claims))
+            .await
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        self.call(Operation::Confirm, || self.backend.confirm(grant, claims))
+            .await
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        self.call(Operation::Sweep, || self.backend.sweep(which, limit))
+            .await
+    }
+}
+
+#[async_trait]
+impl Wakeups for Wire {
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        self.call(Operation::Watch, || self.backend.watch(claims))
+            .await
+    }
+}
+
+#[async_trait]
+impl Inspect for Wire {
+    async fn records(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        self.backend.records(filter, after, limit).await
+    }
+
+    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
+        self.backend.sessions(after, limit).await
+    }
+
+    async fn evict(&self, seen: &Record) -> Result<bool> {
+        self.backend.evict(seen).await
+    }
+}
+
+impl LockBackend for Wire {
+    fn info(&self) -> Info {
+        self.backend.info()
+    }
+}

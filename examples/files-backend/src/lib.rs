@@ -1,0 +1,154 @@
+//! Locks in a directory of files, for the processes of one machine: an example for authors of backends.
+//!
+//! It is small, it keeps every law of [`lockcore`]'s traits, and it is slow: one JSON file has all the locks of the
+//! namespace, and every operation reads it, acts on it and writes it anew. For real locks on one machine there is
+//! `lockcore-sqlite`.
+//!
+//! # What an author learns from it
+//!
+//! - **The rooms.** `directory.rs` is the way to the store and the only place where its errors become ours; `state.rs`
+//!   is the stored shape; `sessions.rs`, `claims.rs`, `inspect.rs` and `wakeups.rs` have a trait each. A backend that
+//!   talks to a server has more to say in `config.rs` and `error.rs`, and `server/` for what runs there.
+//! - **What an action is.** A lock file keeps all other processes out; the state is read, changed, written to another
+//!   file and renamed. A process that is killed at any point leaves the old state or the new one, and its lock goes
+//!   with it. So each operation is one atomic step, and everything above it is plain code on a value.
+//! - **Judging is writing.** Whoever meets a holder whose session is due ends that session first, in the same action.
+//!   Nobody takes a session for dead because its time is over.
+//! - **Certain and uncertain errors.** Before the rename nothing has happened: `Unavailable`. If the rename fails,
+//!   nobody knows: `Indeterminate`. There are no retries here, they are the client's.
+//! - **What is strange stays.** A holder that cannot be understood is kept byte for byte, and holds its key. A file
+//!   that cannot be understood as a whole is an error for everybody, never an empty file.
+//! - **The kit.** `tests/conformance.rs` runs all of it against this backend; `tests/broken.rs` breaks one line on
+//!   purpose and shows what an author is told then.
+//!
+//! # What it promises
+//!
+//! Acknowledged grants survive the end of every process. Nothing is synced to the disk: after a loss of power the file
+//! may be an older one or empty (an empty one is refused as damaged). All processes that held locks are gone then, and
+//! tokens go on above the old ones as long as the wall clock does.
+//!
+//! A process that is *stopped* in the middle of an operation keeps everybody else out until it goes on or is killed;
+//! they give up after five seconds, without effect.
+//!
+//! # Its clock
+//!
+//! The machine's wall clock, because it is the one that the standard library has for all processes: who sets it
+//! forward ends sessions early, who sets it back lets dead holders keep their locks for longer. A real backend of one
+//! machine takes the time since boot.
+//!
+//! # Its limits
+//!
+//! A local file system whose file locks and renames are those of one machine. 100 keys per step, since every one of
+//! them is written again in each operation. Waiters look every ten milliseconds.
+//!
+//! # Examples
+//!
+//! ```
+//! use lockcore::{Attempt, Locks};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let directory = directory.path();
+//! let one = Locks::builder(files_backend::FilesBackend::connect(directory).await?).build()?;
+//! let other = Locks::builder(files_backend::FilesBackend::connect(directory).await?).build()?;
+//! let guard = one.global("reindex").acquire().await?;
+//! assert!(matches!(other.global("reindex").try_acquire().await?, Attempt::Busy(_)));
+//! guard.release().await?;
+//! assert!(matches!(other.global("reindex").try_acquire().await?, Attempt::Acquired(_)));
+//! # Ok(())
+//! # }
+//! ```
+
+mod claims;
+mod directory;
+mod inspect;
+mod sessions;
+mod state;
+mod wakeups;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lockcore::{Error, ErrorKind, Info, LockBackend, Operation, Result, Survives};
+
+use directory::Directory;
+use state::State;
+
+const NAME: &str = "files";
+
+/// Locks in a directory of files.
+///
+/// # Cancel safety
+///
+/// Every operation runs on a thread of its own once it was polled: dropping the future leaves it done or not done, and
+/// the caller does not know which.
+#[derive(Debug, Clone)]
+pub struct FilesBackend {
+    directory: Arc<Directory>,
+}
+
+impl FilesBackend {
+    /// The locks of this directory, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be made or written, or has a state that cannot be understood.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave an empty directory.
+    pub async fn connect(directory: impl Into<PathBuf>) -> Result<Arc<Self>> {
+        let path = directory.into();
+        let directory = blocking(Operation::Connect, move || Directory::open(path)).await?;
+        Ok(Arc::new(Self {
+            directory: Arc::new(directory),
+        }))
+    }
+
+    /// One action on the state, alone; `act` is told the time.
+    async fn update<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        act: impl FnOnce(&mut State, u64) -> T + Send + 'static,
+    ) -> Result<T> {
+        let directory = Arc::clone(&self.directory);
+        blocking(operation, move || directory.update(operation, act)).await
+    }
+
+    /// A look at the state as the last action left it.
+    async fn look<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        look: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<T> {
+        let directory = Arc::clone(&self.directory);
+        blocking(operation, move || Ok(look(&directory.read(operation)?))).await
+    }
+}
+
+/// Files block, so whatever touches them runs where that does no harm.
+async fn blocking<T: Send + 'static>(
+    operation: Operation,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let ended = |error| {
+        let what = "the operation's thread ended early";
+        Error::new(ErrorKind::Indeterminate, NAME, operation, what).with_source(error)
+    };
+    tokio::task::spawn_blocking(work).await.map_err(ended)?
+}
+
+impl LockBackend for FilesBackend {
+    fn info(&self) -> Info {
+        let mut info = Info::new(NAME, "this machine's wall clock");
+        info.keys_per_step = 100;
+        info.poll = Some(wakeups::LOOK_EVERY);
+        info.survives = Survives {
+            crash: true,
+            power_loss: false,
+            failover: true,
+        };
+        info
+    }
+}

@@ -1,0 +1,88 @@
+//! What the kit has to be told about a backend: how to make an empty space, and how to reach it again.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use files_backend::FilesBackend;
+use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore_conformance::{BoxError, Space, World};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+pub(crate) struct Files {
+    /// The backend itself, or something around it.
+    pub(crate) wrap: fn(Arc<FilesBackend>) -> Arc<dyn LockBackend>,
+}
+
+#[async_trait]
+impl World for Files {
+    fn name(&self) -> String {
+        "files".to_owned()
+    }
+
+    fn paused(&self) -> bool {
+        false
+    }
+
+    fn processes(&self) -> bool {
+        true
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
+        Ok(Arc::new(Directory {
+            path: tempfile::tempdir()?,
+            wrap: self.wrap,
+        }))
+    }
+
+    async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Ok((self.wrap)(FilesBackend::connect(url).await?))
+    }
+}
+
+struct Directory {
+    path: TempDir,
+    wrap: fn(Arc<FilesBackend>) -> Arc<dyn LockBackend>,
+}
+
+#[async_trait]
+impl Space for Directory {
+    async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Ok((self.wrap)(FilesBackend::connect(self.path.path()).await?))
+    }
+
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn allowance(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
+        let path = self.path.path();
+        let lock = File::open(path.join("lock"))?;
+        lock.lock()?;
+        plant(path, key)
+    }
+
+    fn url(&self) -> Option<String> {
+        self.path.path().to_str().map(str::to_owned)
+    }
+}
+
+/// Puts a holder of a later version on the key.
+fn plant(directory: &Path, key: &LockKey) -> Result<(), BoxError> {
+    let (file, new) = (directory.join("state.json"), directory.join("planted.json"));
+    let mut state: Value = match fs::read(&file) {
+        Ok(bytes) => serde_json::from_slice(&bytes)?,
+        Err(_) => json!({
+            "format": 1, "token": 0, "sessions": { "freed": 0, "by_id": {} }, "records": {},
+        }),
+    };
+    state["records"][key.as_str()] = json!([{ "holder": "somebody", "version": 2 }]);
+    fs::write(&new, state.to_string())?;
+    Ok(fs::rename(&new, &file)?)
+}

@@ -1,0 +1,60 @@
+//! URLs. The lines of the input are a whole URL, and the parts of another one that has a password.
+//!
+//! - no text makes the parsing panic;
+//! - a password is no part of what is said about the URL, neither in an error nor in the causes of it;
+//! - a URL of an SQLite file that is taken is taken alike the next time.
+
+use std::error::Error;
+
+use futures_util::FutureExt;
+use lockcore_sqlite::SqliteConfig;
+
+/// What no message has by itself.
+const PASSWORD: &str = "Zq7!correct";
+
+pub(crate) fn hold(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let lines: Vec<&str> = text.split('\n').collect();
+    refuse(lines[0]);
+    let part = |at: usize, without: &[char]| {
+        let part = lines.get(at).copied().unwrap_or_default();
+        part.replace(without, "")
+    };
+    let scheme = part(0, &[':']);
+    // What ends the part of a URL that may have a password.
+    let end = ['/', '?', '#'];
+    let (user, more, rest) = (part(1, &end), part(2, &end), part(3, &[]));
+    for scheme in [scheme.as_str(), "redis", "elasticsearchs", "sqlite"] {
+        refuse(&format!("{scheme}://{user}:{PASSWORD}{more}@{rest}"));
+    }
+}
+
+/// Everything that is said about a URL, as far as it goes without touching a file.
+fn refuse(url: &str) {
+    let config = SqliteConfig::parse(url);
+    match &config {
+        Ok(config) => assert_eq!(SqliteConfig::parse(url).as_ref(), Ok(config)),
+        Err(error) => keeps_secret(error),
+    }
+    if config.is_ok() {
+        return;
+    }
+    let answer = lockkeeper::backend(url)
+        .now_or_never()
+        .expect("without a store there is nothing to wait for");
+    match answer {
+        Ok(backend) => assert_eq!((url, backend.info().name), ("memory:", "memory")),
+        Err(error) => keeps_secret(&error),
+    }
+}
+
+fn keeps_secret(error: &(dyn Error + 'static)) {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let said = format!("{error} {error:?}");
+        assert!(!said.contains(PASSWORD), "{said}");
+        next = error.source();
+    }
+}

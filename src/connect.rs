@@ -1,0 +1,236 @@
+//! [`connect`]: from a URL to [`Locks`].
+
+use std::sync::Arc;
+
+use lockcore::{Error, InputError, LockBackend, Locks, MemoryBackend};
+
+use crate::url;
+
+/// Connects to the store of a URL, with the client's defaults. Its namespace is made where it does not exist yet.
+///
+/// # Errors
+///
+/// [`ConnectError`]: a URL that no store of this build takes, or a store that cannot be used.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves no lock and no session; a namespace may have been made.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = lockkeeper::connect("memory:").await?;
+/// assert_eq!(locks.info().name, "memory");
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
+    Ok(Locks::builder(backend(url).await?).build()?)
+}
+
+/// Connects to the store of a URL, for [`Locks::builder`].
+///
+/// # Errors
+///
+/// [`ConnectError`]: a URL that no store of this build takes, or a store that cannot be used.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves no lock and no session; a namespace may have been made.
+///
+/// # Examples
+///
+/// ```
+/// use lockkeeper::ConnectError;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let backend = lockkeeper::backend("memory:").await.unwrap();
+/// assert_eq!(backend.info().name, "memory");
+/// let error = lockkeeper::backend("locks.db").await.err();
+/// assert!(matches!(error, Some(ConnectError::MissingScheme)));
+/// # }
+/// ```
+pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    let (scheme, rest) = url::split(url).ok_or(ConnectError::MissingScheme)?;
+    match scheme {
+        "memory" if rest.is_empty() => Ok(MemoryBackend::new()),
+        "memory" => Err(ConnectError::MemoryTakesNothing),
+        "sqlite" => sqlite(url).await,
+        _ => Err(server(scheme, rest)),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    let config = lockcore_sqlite::SqliteConfig::parse(url)?;
+    Ok(lockcore_sqlite::SqliteBackend::connect(config).await?)
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn sqlite(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    Err(ConnectError::NotCompiledIn {
+        scheme: "sqlite",
+        feature: "sqlite",
+    })
+}
+
+/// Why the URL of a server is not taken. No server's store is part of this version yet.
+fn server(scheme: &str, rest: &str) -> ConnectError {
+    let feature = match scheme {
+        "redis" | "rediss" => "redis",
+        "postgres" | "postgresql" => "postgres",
+        "etcd" | "etcds" => "etcd",
+        "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => "elasticsearch",
+        _ => {
+            return ConnectError::UnknownScheme {
+                scheme: scheme.to_owned(),
+            };
+        }
+    };
+    if !url::ports_are_valid(rest) {
+        return ConnectError::BadPort;
+    }
+    ConnectError::NotInThisVersion {
+        scheme: scheme.to_owned(),
+        feature,
+    }
+}
+
+/// Why there is no connection. Of a URL that may have a password, nothing but the scheme is
+/// part of the text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The text does not begin with a scheme.
+    #[error("the URL has no scheme: write it as sqlite:PATH or memory:")]
+    MissingScheme,
+    /// A scheme that no store has.
+    #[error("no store has the scheme {scheme:?}: use sqlite:PATH or memory:")]
+    UnknownScheme {
+        /// The scheme.
+        scheme: String,
+    },
+    /// The store of that scheme was left out of this build.
+    #[error("this build has no {scheme:?} store: switch on the feature {feature:?} of lockkeeper")]
+    NotCompiledIn {
+        /// The scheme.
+        scheme: &'static str,
+        /// The feature to switch on.
+        feature: &'static str,
+    },
+    /// This version has no store of that scheme.
+    #[error(
+        "{scheme:?} will need the feature {feature:?}, which is not part of this version: use sqlite:PATH or memory:"
+    )]
+    NotInThisVersion {
+        /// The scheme.
+        scheme: String,
+        /// The name that the feature will have.
+        feature: &'static str,
+    },
+    /// A port that is none.
+    #[error("the port of the URL is no number from 1 to 65535: correct it")]
+    BadPort,
+    /// `memory:` with something behind the colon.
+    #[error("memory: takes nothing behind the colon: each connection is a store of its own")]
+    MemoryTakesNothing,
+    /// What the URL says of an SQLite file cannot be.
+    #[cfg(feature = "sqlite")]
+    #[error(transparent)]
+    Sqlite(#[from] lockcore_sqlite::ConfigError),
+    /// The store does not take a default of the client; build one with [`backend`] and [`Locks::builder`].
+    #[error(transparent)]
+    Defaults(#[from] InputError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn refused(url: &str) -> ConnectError {
+        backend(url).await.err().expect("no backend")
+    }
+
+    #[tokio::test]
+    async fn what_no_store_takes() {
+        assert!(matches!(refused("").await, ConnectError::MissingScheme));
+        assert!(matches!(
+            refused("memory:x").await,
+            ConnectError::MemoryTakesNothing
+        ));
+        for url in ["mysql://h", "file:locks.db", "sqlite3:x"] {
+            let error = refused(url).await;
+            assert!(matches!(error, ConnectError::UnknownScheme { .. }), "{url}");
+        }
+        assert!(matches!(
+            refused("redis://me:secret@h:66000/").await,
+            ConnectError::BadPort
+        ));
+    }
+
+    #[tokio::test]
+    async fn servers_name_the_feature_that_they_will_need() {
+        for (url, feature) in [
+            ("redis://h", "redis"),
+            ("rediss://h:1", "redis"),
+            ("postgres://h", "postgres"),
+            ("postgresql://h/d", "postgres"),
+            ("etcd://h", "etcd"),
+            ("etcds://h", "etcd"),
+            ("elasticsearch://h:9200", "elasticsearch"),
+            ("opensearchs://h", "elasticsearch"),
+        ] {
+            let error = refused(url).await;
+            assert!(error.to_string().contains(feature), "{error}");
+            assert!(
+                matches!(error, ConnectError::NotInThisVersion { feature: named, .. } if named == feature),
+                "{url}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn no_password_is_repeated() {
+        for url in [
+            "redis://me:secret@h/",
+            "redis://me:secret@h:0/",
+            "unknown://me:secret@h/",
+            "me:secret@h",
+        ] {
+            let error = refused(url).await;
+            assert!(
+                !format!("{error} {error:?}").contains("secret"),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    #[tokio::test]
+    async fn a_store_that_was_left_out_is_named() {
+        let error = refused("sqlite:locks.db").await;
+        assert!(error.to_string().contains("feature \"sqlite\""), "{error}");
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("locks.db").display());
+        let guard = connect(&url).await.unwrap().global("a").acquire().await;
+        let busy = connect(&url).await.unwrap().global("a").try_acquire().await;
+        assert!(matches!(busy, Ok(lockcore::Attempt::Busy(_))));
+        drop(guard);
+        assert!(matches!(refused("sqlite:").await, ConnectError::Sqlite(_)));
+        assert!(matches!(
+            refused("sqlite:/nonexistent/locks.db").await,
+            ConnectError::Store(_)
+        ));
+    }
+}

@@ -1,0 +1,60 @@
+//! The developer's commands: `cargo xtask …`.
+
+mod fuzz;
+mod simulate;
+mod stores;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The developer's commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", disable_help_subcommand = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the tests of the whole workspace, or what one store needs.
+    Test {
+        /// Only lockcore, and the conformance and own tests of this store.
+        #[arg(long, value_name = "STORE", value_parser = stores::find)]
+        only: Option<&'static stores::Store>,
+    },
+    /// Runs the seeded simulation: `--seeds FROM..TO [--threads N]`, `--seed N`, or `--broken [RULE]`.
+    Simulate {
+        /// What the simulation is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        args: Vec<String>,
+    },
+    /// Runs the fuzz targets, one after the other. Needs a nightly toolchain and cargo-fuzz.
+    Fuzz {
+        /// Only this one.
+        target: Option<String>,
+        /// How long each of them runs.
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Test { only } => test::run(only),
+        Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Command::Simulate { args } => {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            simulate::run(&args)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
