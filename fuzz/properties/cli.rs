@@ -86,6 +86,9 @@ fn arguments(arguments: &[&str]) {
 }
 
 fn shown(text: &str) {
+    if text.contains(PASSWORD) {
+        return;
+    }
     // What ends the part of a URL that may have a password.
     let user = text.replace(['/', '?', '#'], "");
     for url in [

@@ -17,12 +17,12 @@ use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+/// The row that has the last token.
+const TOKEN: &str = "key = '' AND session = x'' AND n = 0";
 /// Whoever asks.
 const ASKER: SessionId = SessionId::new(1);
 /// The session whose record is changed.
 const CHANGED: SessionId = SessionId::new(2);
-/// The last token stands under the empty key, which nobody can ask for.
-const SET_TOKEN: &str = "UPDATE holders SET m = ?1 WHERE key = '' AND session = x'' AND n = 0";
 /// No session has this id.
 const ABSENT: SessionId = SessionId::new(3);
 
@@ -80,13 +80,8 @@ struct Row {
 
 impl Row {
     fn read(input: &mut Input<'_>) -> Self {
-        let mut key = input.text(&["k", "/a", "/a/b", "/a/b/c", "l"]);
-        if key.is_empty() {
-            // The last token's, which is changed by itself.
-            key.push(b'k');
-        }
         Self {
-            key,
+            key: input.text(&["k", "/a", "/a/b", "/a/b/c", "l"]),
             session: match input.byte() % 4 {
                 0 => CHANGED.get().to_be_bytes().to_vec(),
                 1 => ABSENT.get().to_be_bytes().to_vec(),
@@ -97,6 +92,10 @@ impl Row {
             want: input.text(&["create", "upsert", "share", "write", "read"]),
             since_ms: input.number(),
         }
+    }
+
+    fn is_token(&self) -> bool {
+        self.key.is_empty() && self.session.is_empty() && self.n == 0
     }
 
     fn is_path(&self) -> bool {
@@ -151,10 +150,10 @@ impl Store {
 
     async fn hold(&self, input: &mut Input<'_>) {
         let label = Label::parse("someone").expect("a label");
-        self.execute("DELETE FROM holders WHERE key <> ''", &[]);
+        self.execute(&format!("DELETE FROM holders WHERE NOT ({TOKEN})"), &[]);
         self.execute("DELETE FROM intents", &[]);
         self.execute("DELETE FROM sessions", &[]);
-        self.execute(SET_TOKEN, &[&0]);
+        self.set_token(0);
         for session in [ASKER, CHANGED] {
             let opened = self
                 .backend
@@ -166,9 +165,10 @@ impl Store {
             0 => input.number(),
             _ => 0,
         };
-        self.execute(SET_TOKEN, &[&last]);
+        self.set_token(last);
         let rows: Vec<Row> = (0..1 + input.byte() % 4)
             .map(|_| Row::read(input))
+            .filter(|row| !row.is_token())
             .collect();
         for row in &rows {
             self.execute(
@@ -370,6 +370,12 @@ impl Store {
             .filter(|row| !row.understood())
             .map(load)
             .collect()
+    }
+
+    fn set_token(&self, last: i64) {
+        let statement = format!("UPDATE holders SET m = ?1 WHERE {TOKEN}");
+        let changed = self.file.execute(&statement, [last]);
+        assert_eq!(changed, Ok(1), "the row of the token");
     }
 
     fn execute(&self, statement: &str, values: &[&dyn rusqlite::ToSql]) {

@@ -212,7 +212,7 @@ impl State {
     /// Rises even if the file was lost, as long as the clock does.
     pub(crate) fn draw_token(&mut self, now: u64) -> FencingToken {
         self.token = now.max(self.token + 1);
-        FencingToken::new(self.token).expect("microseconds since 1970 are far below 2^63")
+        FencingToken::new(self.token).expect("both are far below 2^63")
     }
 }
 

@@ -13,6 +13,8 @@ use crate::state::{FORMAT, State};
 
 /// How long one operation waits for other processes before it fails without effect.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// No clock gets there before the year 10000, and there is room for more.
+const MAX_TOKEN: u64 = 1 << 62;
 const TRY_EVERY: Duration = Duration::from_millis(1);
 
 /// A directory with `lock`, whose file lock says who may write, and `state.json`.
@@ -68,6 +70,9 @@ impl Directory {
         if state.format != FORMAT {
             return Err(corrupt("state.json is of another version"));
         }
+        if state.token > MAX_TOKEN {
+            return Err(corrupt("the last token cannot be"));
+        }
         Ok(state)
     }
 
@@ -121,7 +126,7 @@ fn now_us() -> u64 {
     let since_1970 = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(since_1970.as_micros()).unwrap_or(MAX_TOKEN)
 }
 
 #[cfg(test)]
@@ -152,6 +157,7 @@ mod tests {
             "{}",
             "[]",
             r#"{"format":2,"token":0,"sessions":{"freed":0,"by_id":{}},"records":{}}"#,
+            r#"{"format":1,"token":4611686018427387905,"sessions":{"freed":0,"by_id":{}},"records":{}}"#,
             r#"{"format":1,"token":0,"sessions":{"freed":0,"by_id":{}},"records":{"/a/":[]}}"#,
             r#"{"format":1,"token":0,"sessions":{"freed":0,"by_id":{"x":{}}},"records":{}}"#,
         ] {
