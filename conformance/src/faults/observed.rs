@@ -156,11 +156,21 @@ impl<B: LockBackend> ClaimStore for Observed<B> {
             grant,
             claims: claims.to_vec(),
         });
-        self.store.release(grant, claims).await
+        self.store.release(grant, claims).await?;
+        self.stored(Stored::Released { grant });
+        Ok(())
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
-        self.store.confirm(grant, claims).await
+        let begun = self.recorder.len();
+        let held = self.store.confirm(grant, claims).await?;
+        self.stored(Stored::Confirm {
+            grant,
+            claims: claims.to_vec(),
+            begun,
+            held,
+        });
+        Ok(held)
     }
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {

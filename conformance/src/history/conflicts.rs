@@ -153,7 +153,11 @@ impl OnKey<'_> {
                     continue;
                 }
                 let in_the_way = latest[at(mode)].into_iter().flatten().find(|before| {
-                    before.end > belief.start && !(cast.reenters && before.owner == belief.owner)
+                    let own = cast.reenters && before.owner == belief.owner;
+                    // An adoption while its holder believes is found as that.
+                    let adopted =
+                        before.session == belief.session && matches!(belief.who, Who::Adoption(_));
+                    before.end > belief.start && !own && !adopted
                 });
                 if let Some(before) = in_the_way {
                     let law = match (before.who, belief.who) {

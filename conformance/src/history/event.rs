@@ -293,6 +293,25 @@ pub enum Stored {
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
     },
+    /// The release of a grant is done.
+    Released {
+        /// Which.
+        #[serde(with = "text")]
+        grant: Grant,
+    },
+    /// The store was asked whether a grant still holds.
+    Confirm {
+        /// Which.
+        #[serde(with = "text")]
+        grant: Grant,
+        /// These.
+        #[serde(with = "text::claims")]
+        claims: Vec<Claim>,
+        /// How many events the history had when the store began with it.
+        begun: usize,
+        /// Whether.
+        held: bool,
+    },
     /// An abandoned session was adopted, or an adoption was given up.
     Adopt {
         /// Who is adopted.

@@ -16,7 +16,7 @@ mod resources;
 mod store;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 pub use check::{Report, Violation, check};
 pub use event::{Answer, Change, Event, History, How, Outcome, Stored, What};

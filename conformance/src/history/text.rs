@@ -65,7 +65,7 @@ pub(super) mod claims {
 }
 
 /// A claim as text.
-pub(super) fn shown(claim: &Claim) -> String {
+pub(crate) fn shown(claim: &Claim) -> String {
     let want = match claim.want() {
         Want::Create => "create".to_owned(),
         Want::Upsert => "upsert".to_owned(),
@@ -77,7 +77,7 @@ pub(super) fn shown(claim: &Claim) -> String {
     format!("{want} {}", claim.key())
 }
 
-fn parsed(text: &str) -> Option<Claim> {
+pub(crate) fn parsed(text: &str) -> Option<Claim> {
     let (want, key) = text.split_once(' ')?;
     let want = match want {
         "create" => Want::Create,

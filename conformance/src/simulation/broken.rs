@@ -22,10 +22,10 @@ pub const fn seeds_for(rule: Rule) -> u64 {
         Rule::Latch
         | Rule::LookBeforeHandingOut
         | Rule::LostReleasesNothing
-        | Rule::StepsDieWithSession => 500,
+        | Rule::StepsDieWithSession => 1_000,
         // It takes a refusal by somebody who holds nothing a moment later.
         Rule::HoldersLookThemselves => 20_000,
-        _ => 100,
+        _ => 300,
     }
 }
 

@@ -4,7 +4,16 @@
 //! what the network does to each request, and who is paused, killed or revoked when. The same seed is the same run,
 //! event for event. Everything that happens goes into a [`History`], which is then [checked](crate::history::check).
 //!
-//! In a build with `--cfg lockcore_sim` only: clients are paused and killed through [`lockcore::sim`].
+//! In a build with `--cfg lockcore_sim` only: clients are paused and killed through [`lockcore::sim`], which also lets
+//! them break one of their rules, so that it can be seen that the breach is found.
+//!
+//! ```text
+//! export RUSTFLAGS="--cfg lockcore_sim" CARGO_TARGET_DIR=target/sim
+//! cargo test -p lockcore-conformance --test simulation
+//! cargo run --release -p lockcore-conformance --bin simulate -- --seeds 0..1000
+//! cargo run --release -p lockcore-conformance --bin simulate -- --broken
+//! cargo run --release -p lockcore-conformance --bin simulate -- --seed 7
+//! ```
 
 mod broken;
 mod client;

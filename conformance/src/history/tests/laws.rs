@@ -1,0 +1,411 @@
+//! What programs see: each law broken once, beside what looks alike and is fine.
+
+use super::story::{Story, grant, key, session};
+use crate::history::{How, Law, Outcome, What};
+
+fn story() -> Story {
+    Story::new()
+}
+
+#[test]
+fn two_valid_guards_on_one_key() {
+    let mut told = story();
+    told.ask(1, &["create f"])
+        .granted(1, 1, 1, 900)
+        .ask(2, &["create f"]);
+    told.after(500)
+        .granted(2, 2, 2, 900)
+        .breaks(Law::AtMostOneHolder);
+
+    told = story();
+    told.ask(1, &["create f"])
+        .granted(1, 1, 1, 900)
+        .ask(2, &["create f"]);
+    told.after(900).granted(2, 2, 2, 900).is_fine();
+}
+
+#[test]
+fn two_valid_guards_in_one_tree() {
+    for (above, below, fine) in [
+        ("write /a", "write /a/b/c", false),
+        ("read /a", "write /a/b/c", false),
+        ("write /a", "read /a/b", false),
+        ("read /a", "read /a/b", true),
+        ("write /a/b", "write /a/c", true),
+        ("write /a", "write /a!", true),
+    ] {
+        let mut told = story();
+        told.ask(1, &[above]).granted(1, 1, 1, 900).ask(2, &[below]);
+        told.granted(2, 2, 2, 900);
+        if fine {
+            told.is_fine();
+        } else {
+            told.breaks(Law::AtMostOneHolder);
+        }
+    }
+}
+
+#[test]
+fn the_order_of_tokens_is_the_order_of_guards() {
+    // The smaller token was handed out when the greater one had come and gone.
+    let mut told = story();
+    told.ask(1, &["create f", "create g"]).ask(2, &["create f"]);
+    told.after(10)
+        .granted(2, 2, 7, 900)
+        .after(10)
+        .back(2, How::Released);
+    told.after(10)
+        .granted(1, 1, 5, 900)
+        .breaks(Law::AtMostOneHolder);
+}
+
+#[test]
+fn a_guard_is_believed_until_it_says_no_or_is_given_back_or_killed() {
+    for end in [
+        What::Looked {
+            attempt: 1,
+            left: 0,
+        },
+        What::GivingBack {
+            attempt: 1,
+            how: How::Dropped,
+        },
+        What::Killed,
+        What::Revoking {
+            session: session(1),
+        },
+        What::Stepped { by: 1 },
+    ] {
+        let mut told = story();
+        told.ask(1, &["upsert f"])
+            .granted(1, 1, 1, 900)
+            .ask(2, &["upsert f"]);
+        told.after(10)
+            .tell(end.clone())
+            .after(1)
+            .by(2)
+            .granted(2, 2, 2, 900);
+        told.is_fine();
+    }
+    for other in [
+        What::Paused,
+        What::Drifted { by: 1 },
+        What::Stepped { by: -1 },
+    ] {
+        let mut told = story();
+        told.ask(1, &["upsert f"])
+            .granted(1, 1, 1, 900)
+            .ask(2, &["upsert f"]);
+        told.after(10)
+            .tell(other)
+            .after(1)
+            .by(2)
+            .granted(2, 2, 2, 900);
+        told.breaks(Law::AtMostOneHolder);
+    }
+}
+
+#[test]
+fn a_step_of_the_clock_excuses_nobody_who_was_renewed_after_it() {
+    let mut told = story();
+    told.ask(1, &["upsert f"])
+        .granted(1, 1, 1, 900)
+        .ask(2, &["upsert f"]);
+    told.after(10).tell(What::Stepped { by: 1_000_000_000 });
+    told.after(400)
+        .look(1, 950)
+        .granted(2, 2, 2, 900)
+        .breaks(Law::AtMostOneHolder);
+}
+
+#[test]
+fn owners_re_enter_except_what_never_re_enters() {
+    let mut told = story();
+    told.ask_as(1, 9, &["upsert f"]).granted(1, 1, 1, 900);
+    told.ask_as(2, 9, &["upsert f"])
+        .granted(2, 1, 2, 900)
+        .is_fine();
+
+    told = story();
+    told.ask_as(1, 9, &["upsert f"]).granted(1, 1, 1, 900);
+    told.ask_as(2, 9, &["create f"])
+        .granted(2, 1, 2, 900)
+        .breaks(Law::AtMostOneHolder);
+}
+
+#[test]
+fn tokens_rise() {
+    let mut told = story();
+    told.ask(1, &["share f"]).granted(1, 1, 5, 900);
+    told.after(1)
+        .ask(2, &["share f"])
+        .granted(2, 2, 4, 900)
+        .breaks(Law::TokensOnlyRise);
+
+    told = story();
+    told.ask(1, &["share f"])
+        .ask(2, &["share f"])
+        .granted(1, 1, 5, 900);
+    told.granted(2, 2, 5, 900).breaks(Law::TokensOnlyRise);
+
+    told = story();
+    told.ask(1, &["share f"])
+        .ask(2, &["share f"])
+        .granted(1, 1, 5, 900);
+    told.granted(2, 2, 4, 900).is_fine();
+
+    told = story();
+    told.ask_with_intent(1, &["create f"]).granted(1, 1, 5, 900);
+    told.tell(What::Killed)
+        .by(2)
+        .adopted(1, 1, 1, (5, 5))
+        .breaks(Law::TokensOnlyRise);
+}
+
+#[test]
+fn a_limit_counts_the_shares_that_are_there() {
+    let mut told = story();
+    for attempt in 1..=3 {
+        told.after(1).ask(attempt, &["share:2 f"]);
+        told.granted(attempt, 1, attempt, 900);
+    }
+    told.breaks(Law::SharedAreASet);
+
+    told = story();
+    told.ask(1, &["share f"])
+        .granted(1, 1, 1, 900)
+        .after(1)
+        .ask(2, &["share:1 f"]);
+    told.granted(2, 2, 2, 900).breaks(Law::SharedAreASet);
+
+    // Another limit is another question.
+    told = story();
+    told.ask(1, &["share:1 f"])
+        .granted(1, 1, 1, 900)
+        .after(1)
+        .ask(2, &["share:2 f"]);
+    told.granted(2, 2, 2, 900).is_fine();
+}
+
+#[test]
+fn what_was_not_valid_does_not_become_valid() {
+    let mut told = story();
+    told.ask(1, &["create f"])
+        .granted(1, 1, 1, 100)
+        .after(100)
+        .look(1, 0);
+    told.after(10).look(1, 90).breaks(Law::ValidOnce);
+
+    // Nor what has re-entered the session of a guard whose intent was left.
+    told = story();
+    told.ask_with_intent(1, &["upsert f"]).granted(1, 1, 1, 900);
+    told.ask_as(2, 1, &["upsert g"]).granted(2, 1, 2, 900);
+    told.after(10)
+        .back(1, How::Dropped)
+        .look(2, 800)
+        .breaks(Law::ValidOnce);
+}
+
+#[test]
+fn a_guard_is_valid_when_it_is_handed_out() {
+    let mut told = story();
+    told.ask(1, &["create f"]).after(2_000).granted(1, 1, 1, 0);
+    told.breaks(Law::HandedOutValid);
+
+    told = story();
+    told.ask(1, &["create f"]).tell(What::Paused).after(2_000);
+    told.tell(What::Resumed).granted(1, 1, 1, 0).is_fine();
+}
+
+#[test]
+fn an_intent_stays() {
+    let mut told = story();
+    told.ask_with_intent(1, &["create f"])
+        .granted(1, 1, 1, 900)
+        .back(1, How::Dropped);
+    told.after(1)
+        .ask(2, &["create f"])
+        .granted(2, 2, 2, 900)
+        .breaks(Law::IntentStays);
+
+    told = story();
+    told.ask_with_intent(1, &["create f"])
+        .granted(1, 1, 1, 900)
+        .tell(What::Killed);
+    told.by(2)
+        .after(1)
+        .adopted(1, 1, 1, (1, 2))
+        .after(1)
+        .tell(What::GivingUp { adoption: 1 });
+    told.after(1)
+        .ask(2, &["create f"])
+        .granted(2, 2, 3, 900)
+        .breaks(Law::IntentStays);
+
+    for done in [
+        What::GivingBack {
+            attempt: 1,
+            how: How::Released,
+        },
+        What::Discarding {
+            session: session(1),
+        },
+    ] {
+        told = story();
+        told.ask_with_intent(1, &["create f"])
+            .granted(1, 1, 1, 900)
+            .tell(done)
+            .tell(What::Killed);
+        told.by(2)
+            .after(1)
+            .ask(2, &["create f"])
+            .granted(2, 2, 2, 900)
+            .is_fine();
+    }
+}
+
+#[test]
+fn an_adopter_has_the_locks() {
+    let begin = || {
+        let mut told = story();
+        told.ask_with_intent(1, &["write /a/b"])
+            .granted(1, 1, 1, 900)
+            .tell(What::Killed);
+        told.by(2).after(1).adopted(1, 1, 1, (1, 2));
+        told
+    };
+    let mut told = begin();
+    told.after(10)
+        .ask(2, &["write /a"])
+        .after(1)
+        .tell(What::Settling { adoption: 1 });
+    told.granted(2, 2, 3, 900).is_fine();
+
+    told = begin();
+    told.after(10)
+        .ask(2, &["write /a/c"])
+        .granted(2, 2, 3, 900)
+        .is_fine();
+
+    told = begin();
+    told.after(10).ask(2, &["write /a"]).granted(2, 2, 3, 900);
+    told.after(10)
+        .tell(What::Believed { adoption: 1 })
+        .tell(What::Settling { adoption: 1 });
+    let laws: Vec<Law> = crate::history::check(&told.end())
+        .violations
+        .iter()
+        .map(|found| found.law)
+        .collect();
+    assert!(laws.contains(&Law::IntentHasItsLocks), "{laws:?}");
+    assert!(laws.contains(&Law::IntentStays), "{laws:?}");
+}
+
+#[test]
+fn one_adopter_at_a_time_after_the_death() {
+    let mut told = story();
+    told.ask_with_intent(1, &["create f"]).granted(1, 1, 1, 900);
+    told.after(100)
+        .by(2)
+        .adopted(1, 1, 1, (1, 2))
+        .breaks(Law::OneAdopter);
+
+    told = story();
+    told.ask_with_intent(1, &["create f"])
+        .granted(1, 1, 1, 900)
+        .tell(What::Killed);
+    told.after(1).by(2).adopted(1, 1, 1, (1, 2));
+    told.after(1).by(3).adopted(2, 1, 1, (1, 3));
+    told.after(1)
+        .by(2)
+        .tell(What::Believed { adoption: 1 })
+        .breaks(Law::OneAdopter);
+
+    told = story();
+    told.ask_with_intent(1, &["create f"])
+        .granted(1, 1, 1, 900)
+        .tell(What::Killed);
+    told.after(1)
+        .by(2)
+        .adopted(1, 1, 1, (1, 2))
+        .tell(What::GivingUp { adoption: 1 });
+    told.after(1).by(3).adopted(2, 1, 1, (1, 3)).is_fine();
+}
+
+#[test]
+fn resources() {
+    let wrote = |fenced, attempt, read, taken| What::Wrote {
+        resource: key("f"),
+        fenced,
+        attempt,
+        read,
+        taken,
+    };
+    let two = || {
+        let mut told = story();
+        told.ask(1, &["create f"])
+            .granted(1, 1, 1, 100)
+            .ask(2, &["create f"]);
+        told.after(100).granted(2, 2, 2, 900);
+        told
+    };
+    // Both had read 0.
+    let mut told = two();
+    told.tell(wrote(true, 2, 0, true))
+        .tell(wrote(true, 1, 0, true));
+    told.breaks(Law::FencedLosesNothing);
+
+    told = two();
+    told.tell(wrote(true, 2, 0, true))
+        .tell(wrote(true, 1, 0, false))
+        .is_fine();
+
+    told = two();
+    told.tell(wrote(true, 2, 0, false))
+        .breaks(Law::FencedLosesNothing);
+
+    // The later one comes from a guard that is not valid any more.
+    told = two();
+    told.tell(wrote(false, 2, 0, true))
+        .tell(wrote(false, 1, 0, true));
+    let report = crate::history::check(&told.end());
+    assert_eq!((report.losses, report.violations.len()), (1, 0));
+
+    told = story();
+    told.ask(1, &["create f"]).granted(1, 1, 1, 900);
+    told.tell(wrote(false, 1, 0, true))
+        .tell(wrote(false, 1, 0, true));
+    told.breaks(Law::LossIsExplained);
+}
+
+#[test]
+fn ends() {
+    let mut told = story();
+    told.ask(1, &["create f"])
+        .tell(What::Stuck { attempt: 1 })
+        .breaks(Law::WaitingEnds);
+    told = story();
+    told.tell(What::NotToBeHad { key: key("f") })
+        .breaks(Law::WaitingEnds);
+    told = story();
+    told.tell(What::ShutDown { done: false })
+        .breaks(Law::WaitingEnds);
+    told = story();
+    told.tell(What::ShutDown { done: true })
+        .refused(1, Outcome::Busy)
+        .is_fine();
+    told = story();
+    told.tell(What::Left {
+        key: key("f"),
+        grant: grant((1, 1)),
+    });
+    told.breaks(Law::UnknownIsSettled);
+    told = story();
+    told.opened(1, 1_000)
+        .acquired((1, 1), &["upsert f", "upsert g"], 1);
+    told.tell(What::Left {
+        key: key("f"),
+        grant: grant((1, 1)),
+    });
+    told.breaks(Law::NothingKept);
+}
