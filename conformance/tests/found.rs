@@ -23,12 +23,15 @@ fn client(store: &Arc<MemoryBackend>) -> Locks {
     Locks::builder(Arc::clone(store) as Arc<dyn LockBackend>)
         .ttl(TTL)
         .build()
-        .unwrap()
+        .expect("a TTL that the store takes")
 }
 
 async fn with_intent(locks: &Locks, id: &str) -> Guard {
-    let guard = locks.documents([id]).intent(&"a change").unwrap();
-    guard.acquire().await.unwrap()
+    let guard = locks
+        .documents([id])
+        .intent(&"a change")
+        .expect("a short text");
+    guard.acquire().await.expect("nobody is in the way")
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,7 +23,6 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) attempt: u64,
-    pub(super) process: u32,
     pub(super) session: SessionId,
     pub(super) token: u64,
     pub(super) start: Pos,
@@ -44,7 +43,11 @@ pub(super) struct Guard {
 pub(super) struct Guards {
     pub(super) asked: BTreeMap<u64, Asked>,
     pub(super) guards: Vec<Guard>,
-    pub(super) by_attempt: BTreeMap<u64, usize>,
+    by_attempt: BTreeMap<u64, usize>,
+    by_process: BTreeMap<u32, Vec<usize>>,
+    by_session: BTreeMap<SessionId, Vec<usize>>,
+    /// The longest validity of a guard.
+    validity: Option<u64>,
     /// When each session was to be revoked.
     revoked: BTreeMap<SessionId, Pos>,
     /// Steps of the store's clock forward.
@@ -112,10 +115,13 @@ impl Guards {
                         ),
                     ));
                 }
-                self.by_attempt.insert(*attempt, self.guards.len());
+                let number = self.guards.len();
+                self.by_attempt.insert(*attempt, number);
+                self.by_process.entry(process).or_default().push(number);
+                self.by_session.entry(*session).or_default().push(number);
+                self.validity = self.validity.max(Some(*validity));
                 self.guards.push(Guard {
                     attempt: *attempt,
-                    process,
                     session: *session,
                     token: token.get(),
                     start: at,
@@ -139,21 +145,15 @@ impl Guards {
                 } else if intent {
                     // Its session is closed, and with it go those that have re-entered it.
                     let session = guard.session;
-                    let others = self
-                        .guards
-                        .iter_mut()
-                        .filter(|guard| guard.session == session);
-                    for other in others {
-                        other.over(at);
-                        other.not_valid = true;
+                    for other in self.by_session.remove(&session).unwrap_or_default() {
+                        self.guards[other].over(at);
+                        self.guards[other].not_valid = true;
                     }
                 }
             }
             What::Killed => {
-                for guard in &mut self.guards {
-                    if guard.process == process {
-                        guard.over(at);
-                    }
+                for guard in self.by_process.remove(&process).unwrap_or_default() {
+                    self.guards[guard].over(at);
                 }
             }
             What::Paused => drop(self.paused.insert(process, at)),
@@ -206,8 +206,7 @@ impl Guards {
 
     /// The first revocation or step forward that may have ended a session which believes to live at `start`.
     pub(super) fn broken_since(&self, start: Pos) -> Option<Pos> {
-        let validity = self.guards.iter().map(|guard| guard.validity).max();
-        let since = start.at.saturating_sub(validity.unwrap_or(start.at));
+        let since = start.at.saturating_sub(self.validity.unwrap_or(start.at));
         let all = self.steps.iter().chain(self.revoked.values());
         all.filter(|broken| broken.at >= since).min().copied()
     }

@@ -50,7 +50,15 @@ pub(super) fn check(history: &History, guards: &Guards, keys: &mut Keys, finding
 struct Holder {
     owner: OwnerId,
     granted: Pos,
+    /// In the order of their keys.
     casts: Vec<Cast>,
+}
+
+impl Holder {
+    fn cast(&self, key: usize) -> Option<Cast> {
+        let found = self.casts.binary_search_by_key(&key, |cast| cast.key);
+        found.ok().map(|at| self.casts[at])
+    }
 }
 
 struct Store<'a> {
@@ -217,8 +225,8 @@ impl Store<'_> {
     fn counting(&self, grant: Grant, key: usize) -> Option<(&Holder, Cast)> {
         let holder = self.holders.get(&grant)?;
         let session = self.sessions.get(&grant.session)?;
-        let cast = holder.casts.iter().find(|cast| cast.key == key)?;
-        session.counts(grant.n).then_some((holder, *cast))
+        let cast = holder.cast(key)?;
+        session.counts(grant.n).then_some((holder, cast))
     }
 
     /// A token is greater than all that were given out on its key before the request was begun.
@@ -274,12 +282,16 @@ impl Store<'_> {
         let Some(holder) = self.holders.get_mut(&grant) else {
             return;
         };
-        for cast in self.keys.casts(claims) {
-            holder.casts.retain(|held| held.key != cast.key);
+        let gone = self.keys.casts(claims);
+        for cast in &gone {
             if let Some(holders) = self.by_key.get_mut(&cast.key) {
                 holders.remove(&grant);
             }
         }
+        let key = |cast: &Cast| cast.key;
+        holder
+            .casts
+            .retain(|held| gone.binary_search_by_key(&held.key, key).is_err());
         if holder.casts.is_empty() {
             self.holders.remove(&grant);
             if let Some(session) = self.sessions.get_mut(&grant.session) {
@@ -297,7 +309,7 @@ impl Store<'_> {
         };
         let casts = self.keys.casts(claims);
         let stands = self.holders.get(&grant).is_some_and(|holder| {
-            let own = |cast: &Cast| holder.casts.iter().any(|held| held.key == cast.key);
+            let own = |cast: &Cast| holder.cast(cast.key).is_some();
             holder.granted.number <= begun && casts.iter().all(own)
         });
         if held && session.dead.is_some_and(|dead| dead.number <= begun) {
