@@ -3,8 +3,7 @@
 use std::io::{IsTerminal, stdin};
 
 use nix::sys::signal::{SigSet, Signal as Number, raise};
-use rustix::process::{Pid, getpgrp, getppid, getsid};
-use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use nix::unistd::{Pid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 
 /// Standard input, where it is a terminal.
 #[derive(Debug)]
@@ -21,16 +20,16 @@ impl Terminal {
     }
 
     /// Puts the command's group into the foreground, if we are there ourselves.
-    pub(crate) fn give(&self, group: Pid) {
+    pub(crate) fn give(&self, group: rustix::process::Pid) {
         if self.is_ours() {
             // A terminal that is gone hangs up on both groups; nothing is left to do here.
-            let _ = tcsetpgrp(stdin(), group);
+            let _ = tcsetpgrp(stdin(), number(group));
         }
     }
 
     /// Takes the foreground back from the command's group.
-    pub(crate) fn take_back(&self, group: Pid) {
-        if tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == group) {
+    pub(crate) fn take_back(&self, group: rustix::process::Pid) {
+        if tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == number(group)) {
             // Whoever changes the foreground from the background is stopped, unless the signal for that is blocked.
             let stops = SigSet::from(Number::SIGTTOU);
             let blocked = stops.thread_block();
@@ -42,10 +41,17 @@ impl Terminal {
     }
 }
 
+fn number(group: rustix::process::Pid) -> Pid {
+    Pid::from_raw(group.as_raw_nonzero().get())
+}
+
 /// Stops this process as the command was stopped, and returns when it is continued; at once where no shell could
 /// continue it, because its parent is of another session: `false`.
+///
+/// In a container a session or a group that began outside has the number 0, and so has a parent outside.
 pub(crate) fn stand_still() -> bool {
-    let session = |pid| getsid(pid).ok();
-    let parent = getppid().and_then(|parent| session(Some(parent)));
-    parent.is_some() && parent == session(None) && raise(Number::SIGSTOP).is_ok()
+    let parent = getppid();
+    let continues = parent.as_raw() != 0
+        && getsid(Some(parent)).is_ok_and(|session| getsid(None) == Ok(session));
+    continues && raise(Number::SIGSTOP).is_ok()
 }
