@@ -80,6 +80,7 @@ mod backend;
 mod case;
 mod child;
 mod client;
+mod decorator;
 pub mod faults;
 pub mod history;
 mod journal;
@@ -94,6 +95,7 @@ mod wire;
 mod world;
 
 pub use case::{Case, Failure, Law, Layer};
+pub use decorator::{Decorated, Decorator};
 pub use run::{check, main, suite};
 pub use world::{BoxError, Space, World};
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
-    Grant, Info, Inspect, Label, LockBackend, Opened, Operation, Page, Record, Renewal, Renewed,
-    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+    Acquire, Acquired, Adopt, Adoption, Changed, Claim, End, Error, ErrorKind, Grant, Label,
+    LockBackend, Opened, Operation, Renewal, Renewed, Result, SessionId, SessionState, Sweep,
+    Swept,
 };
+
+use crate::decorator::{Decorated, Decorator};
 
 /// What becomes of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,15 +44,15 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(backend: Arc<dyn LockBackend>) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(backend: Arc<dyn LockBackend>) -> Arc<Decorated<Self>> {
+        Arc::new(Decorated(Self {
             backend,
             fault: Mutex::new(Fault::None),
             kept: Mutex::default(),
             calls: AtomicUsize::new(0),
             renewals: AtomicUsize::new(0),
             acquisitions: AtomicUsize::new(0),
-        })
+        }))
     }
 
     pub(crate) fn set(&self, fault: Fault) {
@@ -113,7 +115,11 @@ impl Wire {
 }
 
 #[async_trait]
-impl SessionStore for Wire {
+impl Decorator for Wire {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.backend
+    }
+
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
         if self.fault() == Fault::Doubles {
             // The second answer would always be that the id is used.
@@ -157,10 +163,7 @@ impl SessionStore for Wire {
         self.call(Operation::Settle, || self.backend.settle(session, adoption))
             .await
     }
-}
 
-#[async_trait]
-impl ClaimStore for Wire {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         self.acquisitions.fetch_add(1, Ordering::Relaxed);
         if matches!(self.fault(), Fault::Postpones | Fault::Repeats) {
@@ -187,38 +190,9 @@ impl ClaimStore for Wire {
         self.call(Operation::Sweep, || self.backend.sweep(which, limit))
             .await
     }
-}
 
-#[async_trait]
-impl Wakeups for Wire {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         self.call(Operation::Watch, || self.backend.watch(claims))
             .await
-    }
-}
-
-#[async_trait]
-impl Inspect for Wire {
-    async fn records(
-        &self,
-        filter: &Filter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Page<Record>> {
-        self.backend.records(filter, after, limit).await
-    }
-
-    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
-        self.backend.sessions(after, limit).await
-    }
-
-    async fn evict(&self, seen: &Record) -> Result<bool> {
-        self.backend.evict(seen).await
-    }
-}
-
-impl LockBackend for Wire {
-    fn info(&self) -> Info {
-        self.backend.info()
     }
 }

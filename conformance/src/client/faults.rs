@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::case::Case;
 use crate::client::{SOON, acquired, granted, locks, refused, release, soon, wired};
+use crate::decorator::Decorated;
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 use crate::wire::{Fault, Wire};
@@ -33,7 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// A client whose way to the store can be disturbed, and that does not bear it for long.
-async fn disturbed(scene: &Scene) -> Verdict<(Locks, std::sync::Arc<Wire>)> {
+async fn disturbed(scene: &Scene) -> Verdict<(Locks, std::sync::Arc<Decorated<Wire>>)> {
     let wire = Wire::new(scene.connect().await?);
     let locks = Locks::builder(wire.clone())
         .patience(Duration::from_secs(2))

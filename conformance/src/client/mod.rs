@@ -20,6 +20,7 @@ use lockcore::limits::DEFAULT_TTL;
 use lockcore::{Acquisition, Attempt, Busy, Guard, Label, LockBackend, Locks, Released};
 
 use crate::case::Case;
+use crate::decorator::Decorated;
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, ensure_eq};
 use crate::wire::Wire;
@@ -60,7 +61,7 @@ async fn short_lived(scene: &Scene) -> Verdict<(Locks, Duration)> {
 }
 
 /// A short-lived client whose way to the store can be cut.
-async fn wired(scene: &Scene) -> Verdict<(Locks, Arc<Wire>, Duration)> {
+async fn wired(scene: &Scene) -> Verdict<(Locks, Arc<Decorated<Wire>>, Duration)> {
     let wire = Wire::new(scene.connect().await?);
     let ttl = short(&wire.info()) * 2;
     Ok((locks_on(wire.clone(), ttl)?, wire, ttl))
