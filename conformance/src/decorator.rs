@@ -31,11 +31,7 @@ use lockcore::{
 /// assert_eq!(backend.info().name, "memory");
 /// ```
 #[async_trait]
-#[expect(
-    missing_docs,
-    clippy::missing_errors_doc,
-    reason = "the methods are those of the store's traits"
-)]
+#[expect(missing_docs, reason = "the methods are those of the store's traits")]
 pub trait Decorator: Send + Sync {
     /// Where calls go.
     fn inner(&self) -> &dyn LockBackend;

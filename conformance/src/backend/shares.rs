@@ -11,6 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "shares";
         SharedAreASet:
             every_share_is_a_holder_of_its_own,
+            a_share_sent_again_counts_once,
             two_shares_of_one_session_count_twice,
             a_share_that_died_does_not_count,
             a_share_that_expired_does_not_count,
@@ -64,6 +65,23 @@ async fn every_share_is_a_holder_of_its_own(scene: Scene) -> Verdict {
         actor.release(&held[at]).await?;
     }
     scene.free("s").await?;
+    Ok(())
+}
+
+async fn a_share_sent_again_counts_once(scene: Scene) -> Verdict {
+    let actors = actors(&scene, 3).await?;
+    let first = actors[0].hold(&[(share(2), "s")]).await?;
+    for _ in 0..3 {
+        actors[0].take(&first).await?;
+    }
+    let second = actors[1].hold(&[(share(2), "s")]).await?;
+    actors[2]
+        .refused(&actors[2].ask(&[(share(2), "s")]))
+        .await?;
+    for (actor, held) in [(&actors[0], &first), (&actors[1], &second)] {
+        actor.release(held).await?;
+    }
+    let _free = scene.free("s").await?;
     Ok(())
 }
 

@@ -1,0 +1,123 @@
+//! Backends that are broken on purpose, and the case that rejects each of them: one of the law that it breaks.
+//!
+//! Each is the reference backend, in both of its forms, behind a decorator with one mistake. The run ends with the
+//! table of what was found.
+
+mod alias;
+mod claims;
+mod names;
+mod paths;
+mod recovery;
+mod sessions;
+mod shares;
+mod support;
+mod tokens;
+#[path = "../world/mod.rs"]
+mod world;
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockcore::MemoryBackend;
+use lockcore_conformance::{Case, Decorated, Decorator, Law, Layer, World, cases, check};
+use support::{Store, lock};
+use world::{Memory, Wrap};
+
+/// One mistake.
+struct Broken {
+    name: &'static str,
+    /// The law that it breaks.
+    law: Law,
+    wrap: Arc<Wrap>,
+}
+
+impl Broken {
+    fn new<D: Decorator + 'static>(
+        name: &'static str,
+        law: Law,
+        wrap: impl Fn(Store) -> D + Send + Sync + 'static,
+    ) -> Self {
+        let wrap = Arc::new(move |store| Arc::new(Decorated(wrap(store))) as Store);
+        Self { name, law, wrap }
+    }
+}
+
+type Make = fn() -> Arc<MemoryBackend>;
+
+/// Whether the mistake breaks only what one form of the backend has is not known to the kit, so both are asked.
+const FORMS: [(&str, Make); 2] = [
+    ("whole", MemoryBackend::new),
+    ("records", MemoryBackend::records),
+];
+
+/// The cases of the law that reject the backend, the first of them first, and how many cases the law has.
+fn rejecting(broken: &Broken, make: Make) -> (Vec<String>, usize) {
+    let world: Arc<dyn World> = Arc::new(Memory {
+        name: "broken".to_owned(),
+        make: Box::new(make),
+        wrap: Arc::clone(&broken.wrap),
+    });
+    let of_law = |case: &Case| {
+        case.law() == broken.law && matches!(case.layer(), Layer::Backend | Layer::Client)
+    };
+    let cases: Vec<Case> = cases().into_iter().filter(of_law).collect();
+    let rejects = |case: &Case| {
+        let failure = check(case, &world, 1).err()?;
+        // A mistake that panics would be found by anybody.
+        assert!(!failure.what.starts_with("panicked"), "{failure}");
+        Some(failure.case)
+    };
+    (cases.iter().filter_map(rejects).collect(), cases.len())
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(2);
+    let table: Arc<Mutex<Vec<String>>> = Arc::default();
+    let all = [
+        claims::all(),
+        names::all(),
+        paths::all(),
+        recovery::all(),
+        sessions::all(),
+        shares::all(),
+        tokens::all(),
+    ];
+    let mut trials = Vec::new();
+    for broken in all.into_iter().flatten() {
+        let broken = Arc::new(broken);
+        for (form, make) in FORMS {
+            let (broken, table) = (Arc::clone(&broken), Arc::clone(&table));
+            let name = format!("{form}::{}", broken.name.replace(' ', "_"));
+            trials.push(Trial::test(name, move || {
+                let (rejecting, of) = rejecting(&broken, make);
+                let Some(first) = rejecting.first() else {
+                    let law = broken.law;
+                    return Err(Failed::from(format!(
+                        "none of {of} cases rejects it: {law}"
+                    )));
+                };
+                lock(&table).push(format!(
+                    "| {} | {form} | {} | {first} | {} of {of} |",
+                    broken.name,
+                    broken.law,
+                    rejecting.len(),
+                ));
+                Ok(())
+            }));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if !arguments.list {
+        println!(
+            "| mistake | form | law | a case that rejects it | rejecting |\n|---|---|---|---|---|"
+        );
+        let mut lines = std::mem::take(&mut *lock(&table));
+        lines.sort();
+        for line in lines {
+            println!("{line}");
+        }
+    }
+    conclusion.exit_code()
+}

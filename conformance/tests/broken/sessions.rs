@@ -1,0 +1,228 @@
+//! Mistakes with the life of a session.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use lockcore::{
+    Acquire, Acquired, Claim, End, Grant, Label, Life, LockBackend, Opened, Renewal, Renewed,
+    Result, SessionId, SessionState, async_trait,
+};
+use lockcore_conformance::{Decorated, Decorator, Law};
+
+use crate::Broken;
+use crate::alias::Aliases;
+use crate::support::{Ghost, Granted, Store, life, lock};
+
+pub(crate) fn all() -> Vec<Broken> {
+    let revives = |how| move |store| Revives::new(store, how);
+    vec![
+        Broken::new(
+            "write of a dead session obeyed",
+            Law::DeadStaysDead,
+            Obeys::new,
+        ),
+        Broken::new(
+            "late open that revives a used id",
+            Law::DeadStaysDead,
+            revives(How::ByOpen),
+        ),
+        Broken::new(
+            "renewal that revives",
+            Law::DeadStaysDead,
+            revives(How::ByRenewal),
+        ),
+        Broken::new(
+            "renewal that re-acquires",
+            Law::DeadStaysDead,
+            revives(How::WithItsLocks),
+        ),
+        Broken::new(
+            "death by reading only",
+            Law::DeadStaysDead,
+            revives(How::AfterReading),
+        ),
+        Broken::new("expiry that never comes", Law::ExpiryFrees, Immortal),
+        Broken::new(
+            "renewal whose number is not looked at",
+            Law::OneWriter,
+            Unordered::new,
+        ),
+    ]
+}
+
+/// Takes locks for who has died.
+struct Obeys {
+    store: Store,
+    ghost: Ghost,
+}
+
+impl Obeys {
+    fn new(store: Store) -> Self {
+        let ghost = Ghost::new();
+        Self { store, ghost }
+    }
+}
+
+#[async_trait]
+impl Decorator for Obeys {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.store.acquire(request).await?;
+        if answer == Acquired::Void && life(&self.store, request.grant.session).await? == Life::Dead
+        {
+            return self
+                .ghost
+                .acquires(&self.store, request.claims.clone())
+                .await;
+        }
+        Ok(answer)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    ByOpen,
+    ByRenewal,
+    WithItsLocks,
+    AfterReading,
+}
+
+/// Brings a dead session back.
+struct Revives {
+    store: Decorated<Aliases>,
+    how: How,
+    opened: Mutex<HashMap<SessionId, (Label, Duration)>>,
+    /// Who has died, and whether somebody only found it to be due.
+    died: Mutex<HashMap<SessionId, bool>>,
+    granted: Granted,
+}
+
+impl Revives {
+    fn new(store: Store, how: How) -> Self {
+        Self {
+            store: Decorated(Aliases::new(store)),
+            how,
+            opened: Mutex::default(),
+            died: Mutex::default(),
+            granted: Granted::default(),
+        }
+    }
+
+    async fn is_dead(&self, session: SessionId) -> Result<bool> {
+        Ok(self.end(&[session], End::IfDue).await?[0].life == Life::Dead)
+    }
+}
+
+#[async_trait]
+impl Decorator for Revives {
+    fn inner(&self) -> &dyn LockBackend {
+        &self.store
+    }
+
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        let opened = self.inner().open(session, label, ttl).await?;
+        if opened == Opened::Opened {
+            lock(&self.opened).insert(session, (label.clone(), ttl));
+        } else if self.how == How::ByOpen && self.is_dead(session).await? {
+            self.store.reopen(session, label, ttl).await?;
+            return Ok(Opened::Opened);
+        }
+        Ok(opened)
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let renewed = self.inner().renew(session, renewal).await?;
+        if renewed != Renewed::Dead || !self.is_dead(session).await? {
+            return Ok(renewed);
+        }
+        let revives = match self.how {
+            How::ByOpen => false,
+            How::ByRenewal | How::WithItsLocks => true,
+            How::AfterReading => lock(&self.died).get(&session) == Some(&true),
+        };
+        let opened = lock(&self.opened).get(&session).cloned();
+        let (true, Some((label, ttl))) = (revives, opened) else {
+            return Ok(renewed);
+        };
+        self.store.reopen(session, &label, ttl).await?;
+        if self.how != How::ByRenewal {
+            for request in self.granted.of(session) {
+                let _ = self.inner().acquire(&request).await?;
+            }
+        }
+        self.inner().renew(session, renewal).await
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        let ended = self.inner().end(sessions, how).await?;
+        let mut died = lock(&self.died);
+        for state in ended.iter().filter(|state| state.life == Life::Dead) {
+            died.entry(state.session).or_insert(how == End::IfDue);
+        }
+        Ok(ended)
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.inner().acquire(request).await?;
+        if matches!(answer, Acquired::Acquired(_)) {
+            self.granted.note(request);
+        }
+        Ok(answer)
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        self.granted.forget(grant);
+        self.inner().release(grant, claims).await
+    }
+}
+
+struct Immortal(Store);
+
+#[async_trait]
+impl Decorator for Immortal {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn open(&self, session: SessionId, label: &Label, _: Duration) -> Result<Opened> {
+        self.0.open(session, label, self.0.info().max_ttl).await
+    }
+}
+
+/// Whichever renewal arrives last is the last.
+struct Unordered {
+    store: Store,
+    last: Mutex<HashMap<SessionId, u64>>,
+}
+
+impl Unordered {
+    fn new(store: Store) -> Self {
+        let last = Mutex::default();
+        Self { store, last }
+    }
+}
+
+#[async_trait]
+impl Decorator for Unordered {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let seq = {
+            let mut last = lock(&self.last);
+            let last = last.entry(session).or_default();
+            *last = renewal.seq.max(*last + 1);
+            *last
+        };
+        let renewal = Renewal {
+            seq,
+            ..renewal.clone()
+        };
+        self.store.renew(session, &renewal).await
+    }
+}

@@ -1,0 +1,101 @@
+//! Mistakes in giving out tokens.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use lockcore::{
+    Acquire, Acquired, Claim, FencingToken, Filter, Grant, LockBackend, LockKey, Result, Sweep,
+    Swept, async_trait,
+};
+use lockcore_conformance::{Decorator, Law};
+
+use crate::Broken;
+use crate::support::{Store, lock};
+
+pub(crate) fn all() -> Vec<Broken> {
+    let resets = |when| move |store| Resets::new(store, when);
+    vec![
+        Broken::new(
+            "token reset on release",
+            Law::TokensOnlyRise,
+            resets(When::Released),
+        ),
+        Broken::new(
+            "token reset on deletion",
+            Law::TokensOnlyRise,
+            resets(When::Deleted),
+        ),
+    ]
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum When {
+    Released,
+    Deleted,
+}
+
+/// A counter in the record of the key, which goes with the record.
+struct Resets {
+    store: Store,
+    when: When,
+    counters: Mutex<HashMap<LockKey, u64>>,
+}
+
+impl Resets {
+    fn new(store: Store, when: When) -> Self {
+        let counters = Mutex::default();
+        Self {
+            store,
+            when,
+            counters,
+        }
+    }
+}
+
+#[async_trait]
+impl Decorator for Resets {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.store.acquire(request).await?;
+        if !matches!(answer, Acquired::Acquired(_)) {
+            return Ok(answer);
+        }
+        let mut counters = lock(&self.counters);
+        let keys = || request.claims.iter().map(Claim::key);
+        let last = keys().filter_map(|key| counters.get(key)).max();
+        let next = last.map_or(1, |last| last + 1);
+        for key in keys() {
+            counters.insert(key.clone(), next);
+        }
+        let token = FencingToken::new(next).expect("from 1");
+        Ok(Acquired::Acquired(token))
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        self.store.release(grant, claims).await?;
+        if self.when == When::Released {
+            for claim in claims {
+                lock(&self.counters).remove(claim.key());
+            }
+        }
+        Ok(())
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        let swept = self.store.sweep(which, limit).await?;
+        let keys: Vec<LockKey> = lock(&self.counters).keys().cloned().collect();
+        for key in keys {
+            let left = self
+                .store
+                .records(&Filter::Key(key.clone()), None, 1)
+                .await?;
+            if left.items.is_empty() {
+                lock(&self.counters).remove(&key);
+            }
+        }
+        Ok(swept)
+    }
+}

@@ -1,0 +1,71 @@
+//! The reference backend as a world of the suite.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{LockBackend, LockKey, MemoryBackend, async_trait};
+use lockcore_conformance::{BoxError, Space, World};
+
+/// What puts something in front of a backend.
+pub(crate) type Wrap = dyn Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + Send + Sync;
+
+/// The reference backend, perhaps behind something else.
+pub(crate) struct Memory {
+    pub(crate) name: String,
+    pub(crate) make: Box<dyn Fn() -> Arc<MemoryBackend> + Send + Sync>,
+    pub(crate) wrap: Arc<Wrap>,
+}
+
+struct MemorySpace {
+    memory: Arc<MemoryBackend>,
+    wrapped: Arc<dyn LockBackend>,
+}
+
+#[async_trait]
+impl World for Memory {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn paused(&self) -> bool {
+        true
+    }
+
+    fn processes(&self) -> bool {
+        false
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
+        let memory = (self.make)();
+        let wrapped = (self.wrap)(Arc::clone(&memory) as _);
+        Ok(Arc::new(MemorySpace { memory, wrapped }))
+    }
+
+    async fn reopen(&self, _url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Err("another process has its own memory".into())
+    }
+}
+
+#[async_trait]
+impl Space for MemorySpace {
+    async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Ok(Arc::clone(&self.wrapped))
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.memory.advance(time);
+    }
+
+    fn allowance(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
+        self.memory.plant(key);
+        Ok(())
+    }
+
+    fn url(&self) -> Option<String> {
+        None
+    }
+}
