@@ -181,6 +181,7 @@ where
                 store.name
             );
             if completed {
+                println!("{}: {case}: dropped after each of {polls} polls", store.name);
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! [`Case`], the [`Law`] that it checks, and the [`Failure`] that it ends in.
+//! [`Case`], and the [`Failure`] that it ends in.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,87 +10,10 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::journal::Journal;
+use crate::law::Law;
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong};
 use crate::world::Space;
-
-/// What a case checks: the laws of the traits, by number, and what else a store and a client promise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Law {
-    /// 1. At most one incompatible holder.
-    AtMostOneHolder,
-    /// 2. One grant per request.
-    OneGrantPerRequest,
-    /// 3. Own claims only.
-    OwnClaimsOnly,
-    /// 4. A dead session stays dead.
-    DeadStaysDead,
-    /// 5. Expiry frees every lock of a session that left no intent.
-    ExpiryFrees,
-    /// 6. Tokens only rise.
-    TokensOnlyRise,
-    /// 7. Shared holders are a set.
-    SharedAreASet,
-    /// 8. Refusal is a value.
-    RefusalIsAValue,
-    /// 9. Unknown is not busy and not free: what is over holds nothing.
-    UnknownIsSettled,
-    /// 10. Nothing granted, nothing kept.
-    NothingKept,
-    /// 11. Garbage is held.
-    GarbageIsHeld,
-    /// What the matrix allows is granted.
-    AllowedIsGranted,
-    /// The session record has one writer, whose numbers rise.
-    OneWriter,
-    /// A dead holder's change is handed on, to one at a time, until it is settled.
-    Recovery,
-    /// Same bytes, same key; other bytes, other key.
-    Keys,
-    /// Every bound holds on both sides.
-    Limits,
-    /// Listings show what is held; eviction and sweeps take only what does not count.
-    Listing,
-    /// Whoever waits is woken, in time and in order.
-    Waiting,
-    /// A guard tells the truth.
-    Guard,
-}
-
-impl Law {
-    /// The law in a few words.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Law::AtMostOneHolder => "law 1, at most one incompatible holder",
-            Law::OneGrantPerRequest => "law 2, one grant per request",
-            Law::OwnClaimsOnly => "law 3, own claims only",
-            Law::DeadStaysDead => "law 4, a dead session stays dead",
-            Law::ExpiryFrees => "law 5, expiry frees every lock of a session that left no intent",
-            Law::TokensOnlyRise => "law 6, tokens only rise",
-            Law::SharedAreASet => "law 7, shared holders are a set",
-            Law::RefusalIsAValue => "law 8, refusal is a value",
-            Law::UnknownIsSettled => "law 9, unknown is not busy and not free",
-            Law::NothingKept => "law 10, nothing granted, nothing kept",
-            Law::GarbageIsHeld => "law 11, garbage is held",
-            Law::AllowedIsGranted => "what the matrix allows is granted",
-            Law::OneWriter => "the session record has one writer, whose numbers rise",
-            Law::Recovery => "a dead holder's change is handed on until it is settled",
-            Law::Keys => "same bytes, same key; other bytes, other key",
-            Law::Limits => "every bound holds on both sides",
-            Law::Listing => "listings show what is held",
-            Law::Waiting => "whoever waits is woken",
-            Law::Guard => "a guard tells the truth",
-        }
-    }
-}
-
-impl fmt::Display for Law {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// What a case goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

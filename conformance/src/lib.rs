@@ -84,6 +84,7 @@ mod decorator;
 pub mod faults;
 pub mod history;
 mod journal;
+mod law;
 mod model;
 mod recorded;
 mod run;
@@ -94,8 +95,9 @@ mod verdict;
 mod wire;
 mod world;
 
-pub use case::{Case, Failure, Law, Layer};
+pub use case::{Case, Failure, Layer};
 pub use decorator::{Decorated, Decorator};
+pub use law::Law;
 pub use run::{check, main, suite};
 pub use world::{BoxError, Space, World};
 

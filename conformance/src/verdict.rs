@@ -54,7 +54,7 @@ macro_rules! cases {
         vec![$($($crate::case::Case::new(
             $crate::case::Layer::$layer,
             $group,
-            $crate::case::Law::$law,
+            $crate::law::Law::$law,
             stringify!($name),
             |scene| Box::pin($name(scene)),
         )),+),+]

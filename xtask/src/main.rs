@@ -26,8 +26,9 @@ enum Command {
         only: Option<&'static stores::Store>,
     },
     /// Runs the seeded simulation: `--seeds FROM..TO [--threads N]`, `--seed N`, or `--broken [RULE]`.
+    #[command(disable_help_flag = true)]
     Simulate {
-        /// What the simulation is given.
+        /// What the simulation is given; `--help` tells.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
         "run",
         "--release",
         "--package=lockcore-conformance",
-        "--bin=simulate",
+        "--example=simulate",
         "--target-dir=target/simulation",
     ];
     cargo_command(

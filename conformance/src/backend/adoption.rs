@@ -5,7 +5,8 @@ use lockcore::{Acquire, Adopt, End, FencingToken, Life, Want};
 
 use crate::actor::{Actor, registered};
 use crate::backend::recovery::with_intent;
-use crate::case::{Case, Law, Layer};
+use crate::case::{Case, Layer};
+use crate::law::Law;
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 

@@ -3,7 +3,8 @@
 use lockcore::limits::{MAX_KEY_BYTES, MAX_PATH_COMPONENTS};
 use lockcore::{Filter, LockKey, Want};
 
-use crate::case::{Case, Law, Layer};
+use crate::case::{Case, Layer};
+use crate::law::Law;
 use crate::scene::{Scene, exclusive};
 use crate::verdict::{Verdict, cases, ensure, ensure_eq};
 

@@ -3,7 +3,8 @@
 use lockcore::{Acquire, Acquired, End, IntentChange, Life, Opened, Renewed, Want};
 
 use crate::actor::{Actor, registered};
-use crate::case::{Case, Law, Layer};
+use crate::case::{Case, Layer};
+use crate::law::Law;
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, ensure, ensure_eq};
 

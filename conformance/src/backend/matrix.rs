@@ -5,7 +5,8 @@
 use lockcore::{Acquire, Life, Mode, Want};
 
 use crate::actor::{SHARE, share};
-use crate::case::{Case, Law, Layer};
+use crate::case::{Case, Layer};
+use crate::law::Law;
 use crate::scene::Scene;
 use crate::verdict::{Verdict, ensure, ensure_eq};
 

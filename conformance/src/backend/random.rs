@@ -8,7 +8,8 @@ use lockcore::{
 };
 
 use crate::actor::{Actor, SHARE, registered, share};
-use crate::case::{Case, Law, Layer};
+use crate::case::{Case, Layer};
+use crate::law::Law;
 use crate::model::{Model, Session};
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, ensure, ensure_eq};

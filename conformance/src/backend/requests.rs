@@ -4,7 +4,8 @@ use futures_util::future::try_join_all;
 use lockcore::{Acquire, Acquired, IntentChange, Renewed, Want};
 
 use crate::actor::{Actor, SHARE, share};
-use crate::case::{Case, Law, Layer};
+use crate::case::{Case, Layer};
+use crate::law::Law;
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 

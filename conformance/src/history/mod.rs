@@ -9,7 +9,6 @@ mod conflicts;
 mod event;
 mod guards;
 mod index;
-mod law;
 mod recorder;
 mod recoveries;
 mod resources;
@@ -18,7 +17,7 @@ mod store;
 mod tests;
 pub(crate) mod text;
 
+pub use crate::law::Law;
 pub use check::{Report, Violation, check};
 pub use event::{Answer, Change, Event, History, How, Outcome, Stored, What};
-pub use law::Law;
 pub use recorder::Recorder;

@@ -10,9 +10,9 @@
 //! ```text
 //! export RUSTFLAGS="--cfg lockcore_sim" CARGO_TARGET_DIR=target/sim
 //! cargo test -p lockcore-conformance --test simulation
-//! cargo run --release -p lockcore-conformance --bin simulate -- --seeds 0..1000
-//! cargo run --release -p lockcore-conformance --bin simulate -- --broken
-//! cargo run --release -p lockcore-conformance --bin simulate -- --seed 7
+//! cargo run --release -p lockcore-conformance --example simulate -- --seeds 0..1000
+//! cargo run --release -p lockcore-conformance --example simulate -- --broken
+//! cargo run --release -p lockcore-conformance --example simulate -- --seed 7
 //! ```
 
 mod broken;

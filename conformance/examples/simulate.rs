@@ -24,48 +24,66 @@ mod simulate {
     use std::process::ExitCode;
     use std::time::Instant;
 
+    use clap::Parser;
     use lockcore::sim::{Rule, break_rule, keep_all_rules};
     use lockcore_conformance::simulation::{Run, find, run, seeds_for};
 
-    const USAGE: &str = "\
-usage: simulate --seeds FROM..TO [--threads N]   run seeds, and check each
-       simulate --seed N [--lines] [--rule RULE] run one seed, and show what breaks, or all events as lines
-       simulate --broken [RULE] [--first N]      look for clients that break a rule";
+    /// The seeded simulation: seeds, or broken clients.
+    #[derive(Parser)]
+    #[command(name = "cargo xtask simulate")]
+    #[group(id = "what", required = true, multiple = false, args = ["seeds", "seed", "broken"])]
+    struct Args {
+        /// Runs these seeds, and checks what happened; the end is not among them.
+        #[arg(long, value_name = "FROM..TO", value_parser = parse_range)]
+        seeds: Option<Range<u64>>,
+        /// So many at the same time.
+        #[arg(long, value_name = "N", default_value_t = 1, requires = "seeds")]
+        threads: u64,
+        /// Runs one seed, and shows what it breaks.
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
+        /// Prints all of its events instead.
+        #[arg(long, requires = "seed")]
+        lines: bool,
+        /// With a client that breaks this rule.
+        #[arg(long, value_parser = parse_rule, requires = "seed")]
+        rule: Option<Rule>,
+        /// Looks for clients that break this rule, or each of them.
+        #[arg(long, value_name = "RULE", value_parser = parse_rule, num_args = 0..=1)]
+        broken: Option<Option<Rule>>,
+        /// From this seed on.
+        #[arg(long, value_name = "N", default_value_t = 0, requires = "broken")]
+        first: u64,
+    }
 
     pub(super) fn main() -> ExitCode {
-        let args: Vec<String> = std::env::args().skip(1).collect();
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let done = match args.as_slice() {
-            ["--seeds", range] => parsed(range).map(|range| seeds(range, 1)),
-            ["--seeds", range, "--threads", threads] => parsed(range)
-                .zip(threads.parse().ok())
-                .map(|(range, threads)| seeds(range, threads)),
-            ["--seed", seed, rest @ ..] => seed.parse().ok().and_then(|seed| one(seed, rest)),
-            ["--broken"] => Some(broken(&Rule::ALL, 0)),
-            ["--broken", "--first", first] => {
-                first.parse().ok().map(|first| broken(&Rule::ALL, first))
+        let args = Args::parse();
+        if let Some(range) = args.seeds {
+            seeds(range, args.threads)
+        } else if let Some(seed) = args.seed {
+            one(seed, args.rule, args.lines)
+        } else {
+            match args.broken.flatten() {
+                Some(rule) => broken(&[rule], args.first),
+                None => broken(&Rule::ALL, args.first),
             }
-            ["--broken", rule] => rule_named(rule).map(|rule| broken(&[rule], 0)),
-            ["--broken", rule, "--first", first] => rule_named(rule)
-                .zip(first.parse().ok())
-                .map(|(rule, first)| broken(&[rule], first)),
-            _ => None,
-        };
-        done.unwrap_or_else(|| {
-            eprintln!("{USAGE}");
-            ExitCode::FAILURE
-        })
+        }
     }
 
-    fn parsed(range: &str) -> Option<Range<u64>> {
-        let (from, to) = range.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
+    fn parse_range(range: &str) -> Result<Range<u64>, String> {
+        let parsed = range.split_once("..").and_then(|(from, to)| {
+            let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+            (from < to).then_some(from..to)
+        });
+        parsed.ok_or_else(|| "two rising numbers with two dots between them, as 1..1001".to_owned())
     }
 
-    fn rule_named(name: &str) -> Option<Rule> {
+    fn parse_rule(name: &str) -> Result<Rule, String> {
+        let named = |rule: &Rule| format!("{rule:?}") == name;
         Rule::ALL
             .into_iter()
-            .find(|rule| format!("{rule:?}") == name)
+            .find(named)
+            .ok_or_else(|| format!("one of {:?}", Rule::ALL))
     }
 
     #[derive(Default)]
@@ -154,29 +172,26 @@ usage: simulate --seeds FROM..TO [--threads N]   run seeds, and check each
         ExitCode::FAILURE
     }
 
-    fn one(seed: u64, rest: &[&str]) -> Option<ExitCode> {
-        let mut lines = false;
-        let mut rest = rest.iter();
+    fn one(seed: u64, rule: Option<Rule>, lines: bool) -> ExitCode {
         keep_all_rules();
-        while let Some(arg) = rest.next() {
-            match *arg {
-                "--lines" => lines = true,
-                "--rule" => break_rule(rule_named(rest.next()?)?),
-                _ => return None,
-            }
+        if let Some(rule) = rule {
+            break_rule(rule);
         }
         let run = run(seed);
         if lines {
             let out = BufWriter::new(std::io::stdout().lock());
-            run.history.write_lines(out).ok()?;
+            if let Err(error) = run.history.write_lines(out) {
+                eprintln!("simulate: cannot write the events: {error}");
+                return ExitCode::FAILURE;
+            }
         } else {
             show(&run);
         }
-        Some(if run.report.violations.is_empty() {
+        if run.report.violations.is_empty() {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
-        })
+        }
     }
 
     fn show(run: &Run) {

@@ -1,8 +1,9 @@
-//! The laws that a history is held against.
+//! [`Law`]: what is checked, by name.
 
 use std::fmt;
 
-/// What a history can break. The numbers are those of the laws that every store keeps.
+/// What a case checks and a history is held against: the laws of the traits, by number, and what else a store and a
+/// client promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Law {
@@ -20,10 +21,30 @@ pub enum Law {
     TokensOnlyRise,
     /// 7. Shared holders are a set.
     SharedAreASet,
-    /// 9. No failed, cancelled or released acquisition leaves a lock behind, and what is over stays over.
+    /// 8. Refusal is a value.
+    RefusalIsAValue,
+    /// 9. Unknown is not busy and not free: what is over holds nothing.
     UnknownIsSettled,
     /// 10. Nothing granted, nothing kept.
     NothingKept,
+    /// 11. Garbage is held.
+    GarbageIsHeld,
+    /// What the matrix allows is granted.
+    AllowedIsGranted,
+    /// The session record has one writer, whose numbers rise.
+    OneWriter,
+    /// A dead holder's change is handed on, to one at a time, until it is settled.
+    Recovery,
+    /// Same bytes, same key; other bytes, other key.
+    Keys,
+    /// Every bound holds on both sides.
+    Limits,
+    /// Listings show what is held; eviction and sweeps take only what does not count.
+    Listing,
+    /// Whoever waits is woken, in time and in order.
+    Waiting,
+    /// A guard tells the truth.
+    Guard,
     /// An intent has its locks.
     IntentHasItsLocks,
     /// An intent stays until its guard is released or its adopter has settled it.
@@ -58,8 +79,18 @@ impl Law {
             Law::ExpiryFrees => "law 5, expiry frees every lock of a session that left no intent",
             Law::TokensOnlyRise => "law 6, tokens only rise",
             Law::SharedAreASet => "law 7, shared holders are a set",
-            Law::UnknownIsSettled => "law 9, unknown is settled, and over stays over",
+            Law::RefusalIsAValue => "law 8, refusal is a value",
+            Law::UnknownIsSettled => "law 9, unknown is not busy and not free",
             Law::NothingKept => "law 10, nothing granted, nothing kept",
+            Law::GarbageIsHeld => "law 11, garbage is held",
+            Law::AllowedIsGranted => "what the matrix allows is granted",
+            Law::OneWriter => "the session record has one writer, whose numbers rise",
+            Law::Recovery => "a dead holder's change is handed on until it is settled",
+            Law::Keys => "same bytes, same key; other bytes, other key",
+            Law::Limits => "every bound holds on both sides",
+            Law::Listing => "listings show what is held",
+            Law::Waiting => "whoever waits is woken",
+            Law::Guard => "a guard tells the truth",
             Law::IntentHasItsLocks => "an intent has its locks",
             Law::IntentStays => "an intent stays until it is released or settled",
             Law::OneAdopter => "one adopter at a time, after the holder's death",
