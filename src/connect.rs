@@ -90,6 +90,9 @@ fn server(scheme: &str, rest: &str) -> ConnectError {
             };
         }
     };
+    if url::user_is_cut_short(rest) {
+        return ConnectError::UserCutShort;
+    }
     if !url::ports_are_valid(rest) {
         return ConnectError::BadPort;
     }
@@ -134,6 +137,12 @@ pub enum ConnectError {
     /// A port that is none.
     #[error("the port of the URL is no number from 1 to 65535: correct it")]
     BadPort,
+    /// An `@` behind the hosts.
+    #[error(
+        "an @ stands behind the host of the URL: in a user name or password write / as %2F, ? as %3F and # as %23; \
+         elsewhere write @ as %40"
+    )]
+    UserCutShort,
     /// `memory:` with something behind the colon.
     #[error("memory: takes nothing behind the colon: each connection is a store of its own")]
     MemoryTakesNothing,
@@ -200,6 +209,7 @@ mod tests {
         for url in [
             "redis://me:secret@h/",
             "redis://me:secret@h:0/",
+            "redis://me:12/secret@h/",
             "unknown://me:secret@h/",
             "me:secret@h",
         ] {

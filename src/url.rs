@@ -8,6 +8,14 @@ pub(crate) fn split(url: &str) -> Option<(&str, &str)> {
     (letter && scheme.chars().all(plain)).then_some((scheme, rest))
 }
 
+/// Whether an `@` stands behind the hosts. Then what was meant as a user or a password has a `/`, `?` or `#` in it, and
+/// nobody could tell where it ends.
+pub(crate) fn user_is_cut_short(rest: &str) -> bool {
+    rest.strip_prefix("//")
+        .and_then(|rest| rest.split_once(['/', '?', '#']))
+        .is_some_and(|(_, behind)| behind.contains('@'))
+}
+
 /// Whether every port between `//` and the path, of several hosts separated by commas, is a number from 1 to 65535.
 pub(crate) fn ports_are_valid(rest: &str) -> bool {
     let Some(rest) = rest.strip_prefix("//") else {
@@ -46,6 +54,16 @@ mod tests {
             "1a:",
         ] {
             assert_eq!(split(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn users() {
+        for whole in ["", "//h", "//me:p@ss@h/d", "//h/d?a=%40", "/no/authority@x"] {
+            assert!(!user_is_cut_short(whole), "{whole:?}");
+        }
+        for cut in ["//me:p/ss@h", "//me:p?ss@h/d", "//me:#@h", "//h/d?a=@"] {
+            assert!(user_is_cut_short(cut), "{cut:?}");
         }
     }
 

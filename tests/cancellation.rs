@@ -181,7 +181,10 @@ where
                 store.name
             );
             if completed {
-                println!("{}: {case}: dropped after each of {polls} polls", store.name);
+                println!(
+                    "{}: {case}: dropped after each of {polls} polls",
+                    store.name
+                );
                 break;
             }
         }

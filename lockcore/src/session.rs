@@ -156,6 +156,14 @@ impl fmt::Display for Label {
     }
 }
 
+impl FromStr for Label {
+    type Err = LabelError;
+
+    fn from_str(text: &str) -> Result<Self, LabelError> {
+        Self::parse(text)
+    }
+}
+
 /// Why a text is no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -248,6 +256,6 @@ mod tests {
                 bytes: MAX_LABEL_BYTES + 1
             })
         );
-        assert_eq!(Label::parse("a\tb"), Err(LabelError::ControlCharacter));
+        assert_eq!("a\tb".parse::<Label>(), Err(LabelError::ControlCharacter));
     }
 }

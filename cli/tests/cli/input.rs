@@ -279,6 +279,7 @@ fn urls() {
         ("opensearch://h", "feature \"elasticsearch\""),
         ("redis://me:secret@h:65536", "no number from 1 to 65535"),
         ("redis://me:secret@h:x", "no number from 1 to 65535"),
+        ("redis://me:12/secret@h", "write / as %2F"),
         ("sqlite:", "names no file"),
         ("sqlite::memory:", "memory:"),
         ("sqlite://host/locks.db", "no host"),

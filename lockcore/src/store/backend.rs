@@ -13,7 +13,16 @@ pub trait LockBackend: SessionStore + ClaimStore + Wakeups + Inspect {
     fn info(&self) -> Info;
 }
 
-/// What a store is like.
+/// What a store is like. A backend takes [`Info::new`] and changes what differs:
+///
+/// ```
+/// use lockcore::Info;
+///
+/// let mut info = Info::new("mine", "the server's clock");
+/// info.keys_per_step = 200;
+/// info.survives.crash = true;
+/// assert!(info.atomic && info.poll.is_none());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
