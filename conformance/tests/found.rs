@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::{
-    Attempt, End, Guard, Life, LockBackend, Locks, MemoryBackend, Recover, RecoverError, Recovery,
-    SessionStore,
+    Adopt, Adoption, Attempt, End, Error, ErrorKind, Guard, Life, LockBackend, Locks,
+    MemoryBackend, Operation, Recover, RecoverError, Recovery, SessionId, SessionStore,
 };
 use lockcore_conformance::faults::{Faulty, Link, Weather};
+use lockcore_conformance::{Decorated, Decorator};
 use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -170,4 +171,58 @@ async fn an_upgrade_does_not_stand_in_line_behind_who_waits_for_it() {
         locks.tree().write("/a").try_acquire().await.unwrap(),
         Attempt::Acquired(_)
     ));
+}
+
+/// Adopts, loses the answer, and cannot be reached by whoever asks again.
+struct AdoptsUnheard {
+    store: Arc<MemoryBackend>,
+    adopted: AtomicUsize,
+}
+
+#[async_trait]
+impl Decorator for AdoptsUnheard {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> lockcore::Result<Option<Adoption>> {
+        let failed = |kind| Error::new(kind, "memory", Operation::Adopt, "as the test wants it");
+        if how == Adopt::GiveUp {
+            return self.store.adopt(session, seen, adopter, how).await;
+        }
+        if self.adopted.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Err(failed(ErrorKind::Unavailable));
+        }
+        drop(self.store.adopt(session, seen, adopter, how).await?);
+        Err(failed(ErrorKind::Indeterminate))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_that_may_have_been_taken_is_given_up_whatever_failed_last() {
+    let store = MemoryBackend::new();
+    drop(with_intent(&client(&store), "f").await);
+    sleep(TTL / 10).await;
+    let unheard = Arc::new(Decorated(AdoptsUnheard {
+        store: Arc::clone(&store),
+        adopted: AtomicUsize::new(0),
+    }));
+    let locks = Locks::builder(Arc::clone(&unheard) as Arc<dyn LockBackend>)
+        .ttl(TTL)
+        .patience(TTL / 4)
+        .build()
+        .unwrap();
+    let other = client(&store);
+    let abandoned = other.abandoned().await.unwrap()[0].session;
+    assert!(locks.adopt(abandoned).await.is_err());
+    assert!(unheard.adopted.load(Ordering::SeqCst) > 1);
+    sleep(TTL).await;
+    let adopted = other.adopt(abandoned).await.unwrap();
+    assert!(adopted.is_some(), "the first adopter lives, and has it not");
 }

@@ -17,7 +17,7 @@ pub(crate) fn may_pass(error: &Error) -> bool {
 }
 
 /// Sends a request that may be repeated until it is answered, for at most the client's patience, and only while
-/// `go_on` says so.
+/// `go_on` says so. The error is one of unknown outcome if any of the failures was, whatever failed last.
 pub(crate) async fn until_answered<'a, T>(
     core: &Core,
     go_on: impl Fn() -> bool,
@@ -25,14 +25,23 @@ pub(crate) async fn until_answered<'a, T>(
 ) -> Result<T> {
     let patience = now() + core.config.patience;
     let mut failures = 0;
+    let mut in_doubt: Option<Error> = None;
     loop {
-        match send().await {
-            Err(error) if may_pass(&error) && now() < patience && go_on() => {
-                failures += 1;
-                pause(core, failures).await;
-            }
-            answer => return answer,
+        let error = match send().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let again = may_pass(&error) && now() < patience && go_on();
+        let failed = match in_doubt.take() {
+            Some(unknown) if error.is_certainly_without_effect() => unknown,
+            _ => error,
+        };
+        if !again {
+            return Err(failed);
         }
+        in_doubt = (!failed.is_certainly_without_effect()).then_some(failed);
+        failures += 1;
+        pause(core, failures).await;
     }
 }
 
