@@ -84,6 +84,9 @@ pub mod faults;
 pub mod history;
 mod journal;
 mod model;
+#[cfg(unix)]
+pub mod processes;
+mod programs;
 mod recorded;
 mod run;
 mod scene;

@@ -12,11 +12,6 @@ use super::resource::Resources;
 use crate::faults::Observed;
 use crate::history::{Recorder, What};
 
-/// Flat keys of a run.
-pub(super) const FLAT: [&str; 4] = ["f", "g", "h", "i"];
-/// Paths of a run: a small tree, and a name that stands between a path and what is below it in byte order.
-pub(super) const PATHS: [&str; 6] = ["/a", "/a!", "/a/b", "/a/b/c", "/a/d", "/e"];
-
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) plan: Plan,
