@@ -71,8 +71,10 @@ impl Log {
     }
 }
 
-/// All that the processes of a run have written down, in the order of their clock.
+/// All that the processes of a run have written down until now, in the order of their clock. They may go on: whatever
+/// led to an event that is there is there too.
 pub(super) fn collect(dir: &Path) -> io::Result<History> {
+    let until = now();
     let mut history = History {
         real_time: true,
         ..History::default()
@@ -87,6 +89,7 @@ pub(super) fn collect(dir: &Path) -> io::Result<History> {
             super::resource::events(file, &mut history)?;
         }
     }
+    history.events.retain(|event| event.at <= until);
     history.events.sort_by_key(|event| event.at);
     Ok(history)
 }

@@ -34,6 +34,7 @@ mod takeover;
 mod watched;
 mod worker;
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -64,7 +65,7 @@ pub struct Plan {
     pub seed: u64,
     /// Processes at a time.
     pub processes: usize,
-    /// How long faults go on.
+    /// How long faults go on. With a breach, at most: the run ends when something is found.
     pub length: Duration,
     /// Nothing but SIGKILL: no process is stopped, and no operator does anything.
     pub kill_only: bool,
@@ -162,10 +163,21 @@ async fn run_here(world: &dyn World, plan: &Plan) -> Verdict<Run> {
         return Err(Wrong("other processes cannot reach this store".to_owned()));
     };
     let mut nemesis = Nemesis::new(plan, ttl, &url, dir.path(), outside.log());
-    tokio::try_join!(nemesis.rage(), async {
-        operators(plan, ttl, &outside, &*store).await;
-        Ok(())
-    })?;
+    let faults = async {
+        tokio::try_join!(nemesis.rage(), async {
+            operators(plan, ttl, &outside, &*store).await;
+            Ok(())
+        })
+    };
+    if plan.breach.is_some() {
+        tokio::select! {
+            raged = faults => drop(raged?),
+            found = something_found(dir.path()) => found?,
+        }
+        // What is broken need not end well.
+        return finish(nemesis, dir.path(), ttl, space.allowance());
+    }
+    faults.await?;
 
     outside.record(What::Calm);
     std::fs::write(stop(dir.path()), "")?;
@@ -193,16 +205,31 @@ async fn run_here(world: &dyn World, plan: &Plan) -> Verdict<Run> {
             outside.record(What::Stuck { attempt });
         }
     }
+    finish(nemesis, dir.path(), ttl, space.allowance())
+}
+
+/// Checks what has been written down, when everybody has ended.
+fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, allowance: Duration) -> Verdict<Run> {
     let signals = nemesis.signals();
     drop(nemesis);
-    let history = log::collect(dir.path())?;
+    let history = log::collect(dir)?;
     Ok(Run {
         report: check(&history),
         takeovers: Takeovers::of(&history, ttl),
-        takeover_bound: ttl + Duration::from_millis(250).max(space.allowance() * 2),
+        takeover_bound: ttl + Duration::from_millis(250).max(allowance * 2),
         signals,
         history,
     })
+}
+
+/// Resolves when a law is broken.
+async fn something_found(dir: &Path) -> Verdict {
+    loop {
+        sleep(Duration::from_millis(500)).await;
+        if !check(&log::collect(dir)?).violations.is_empty() {
+            return Ok(());
+        }
+    }
 }
 
 /// Now and then an operator revokes a session, or discards an intent.

@@ -128,14 +128,14 @@ impl<'a> Nemesis<'a> {
         self.slots[slot] = Slot::Empty(then);
     }
 
-    /// Kills a process, or stops it.
+    /// Kills a process, or stops it for at most two TTL.
     fn strike(&mut self) -> Verdict {
         let slot = self.rng.random_range(0..self.slots.len());
         let kills = self.plan.kill_only || self.rng.random();
-        let longest = if self.rng.random() {
-            self.ttl * 2
-        } else {
-            self.ttl / 4
+        // Half of them outlive their sessions.
+        let (least, more) = match self.rng.random() {
+            true => (self.ttl, self.ttl),
+            false => (Duration::ZERO, self.ttl / 4),
         };
         let Slot::Full {
             process,
@@ -154,7 +154,7 @@ impl<'a> Nemesis<'a> {
             self.log.record_of(*number, What::Paused);
             signal(process, Signal::STOP)?;
             self.signals.stops += 1;
-            *stopped = Some(Instant::now() + up_to(&mut self.rng, longest));
+            *stopped = Some(Instant::now() + least + up_to(&mut self.rng, more));
         }
         Ok(())
     }

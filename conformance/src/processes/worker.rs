@@ -19,14 +19,14 @@ use super::watched::Watched;
 use super::{BOUND, Breach};
 use crate::child::Task;
 use crate::history::What;
-use crate::programs::{self, Access, Handler, Place, Request, User, ask, chance, hold, nanos};
-use crate::programs::{up_to, validity};
+use crate::programs::{self, Access, Handler, Place, Request, User, ask, chance, nanos};
+use crate::programs::{up_to, use_up, validity};
 use crate::verdict::Verdict;
 
 /// Programs of each process.
 const PROGRAMS: u64 = 2;
 /// Programs of each process that wait for one exclusive lock after the other, so that somebody waits for most of them.
-const RELAYS: u64 = 2;
+const RELAYS: u64 = 3;
 /// Those locks: nobody asks for them in another way.
 const RELAYED: [&str; 5] = ["r1", "r2", "r3", "r4", "r5"];
 
@@ -181,7 +181,7 @@ async fn relay(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
         let key = LockKey::parse(key).expect("a flat key");
         let claim = Claim::new(key, Want::Create).expect("a flat claim");
         if let Some(got) = ask(site, user, Request::waiting(claim)).await {
-            hold(site, user, &mut rng, got, false).await;
+            use_up(site, &mut rng, got).await;
         }
     }
 }

@@ -19,7 +19,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use crate::history::What;
 pub(crate) use program::{Request, ask, run};
 pub(crate) use recovery::Handler;
-pub(crate) use work::hold;
+pub(crate) use work::use_up;
 
 /// Flat keys of a run.
 pub(crate) const FLAT: [&str; 4] = ["f", "g", "h", "i"];

@@ -15,7 +15,7 @@ use super::{Access, PATHS, Place, User, up_to};
 use crate::history::{How, What};
 
 /// Works, looks at the guard now and then, and gives it back.
-pub(crate) async fn hold<P: Place>(
+pub(super) async fn hold<P: Place>(
     place: &P,
     user: &User,
     rng: &mut Xoshiro256PlusPlus,
@@ -62,6 +62,15 @@ pub(crate) async fn hold<P: Place>(
             rest(place, user, rng, inside).await;
         }
     }
+}
+
+/// Changes what it protects, as often as not without a look before the write, and gives it back.
+pub(crate) async fn use_up(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got: Got) {
+    for _ in 0..rng.random_range(1..4) {
+        let reckless = rng.random();
+        change(place, rng, &got, reckless).await;
+    }
+    give_back(place, rng, got).await;
 }
 
 /// What is left when the outer one is gone.
