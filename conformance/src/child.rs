@@ -154,13 +154,14 @@ impl Process {
         }
     }
 
-    /// Whether a signal has killed it; wrong, if it has ended in another way.
+    /// Whether SIGKILL has ended it; wrong, if something else has.
     #[cfg(unix)]
     pub(crate) fn was_killed(&mut self) -> Verdict<bool> {
         use std::os::unix::process::ExitStatusExt;
+        let kill = rustix::process::Signal::KILL.as_raw();
         match self.child.try_wait()? {
             None => Ok(false),
-            Some(status) if status.signal().is_some() => Ok(true),
+            Some(status) if status.signal() == Some(kill) => Ok(true),
             Some(status) => Err(self.ended(&format!("ended by itself, {status}"))),
         }
     }

@@ -86,6 +86,7 @@ mod journal;
 mod model;
 #[cfg(unix)]
 pub mod processes;
+#[cfg(any(unix, lockcore_sim))]
 mod programs;
 mod recorded;
 mod run;

@@ -168,8 +168,8 @@ fn judged(plan: &Plan, run: &Run) -> Result<(), BoxError> {
         let around = first.around(&run.history, 40, 5);
         return Err(format!("{}\n{around}", all.join("\n")).into());
     }
-    if run.report.guards == 0 || run.signals.kills == 0 {
-        return Err("nobody held anything, or nobody was killed".into());
+    if run.report.guards == 0 || run.signals.kills + run.signals.stops == 0 {
+        return Err("nobody held anything, or nothing was done to anybody".into());
     }
     if !plan.kill_only {
         return Ok(());

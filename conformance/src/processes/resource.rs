@@ -150,3 +150,76 @@ pub(super) fn events(from: impl Read, history: &mut History) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use lockcore::{FencingToken, LockKey};
+
+    use super::*;
+    use crate::child::Shared;
+
+    fn access(token: u64, fenced: bool) -> Access {
+        Access {
+            resource: LockKey::parse("/a/b").unwrap(),
+            fenced,
+            attempt: token,
+            token: FencingToken::new(token).unwrap(),
+        }
+    }
+
+    fn resources(dir: &Shared) -> Resources {
+        Resources {
+            dir: dir.path().to_owned(),
+            process: 1,
+            check: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn who_checks_tokens_refuses_the_stale() {
+        let dir = Shared::new().unwrap();
+        let all = resources(&dir);
+        let (old, new) = (access(1, true), access(2, true));
+        assert_eq!(all.read(&old).await.unwrap(), Some(0));
+        assert_eq!(all.read(&new).await.unwrap(), Some(0));
+        all.write(new.clone(), 0).await.unwrap();
+        all.write(old.clone(), 0).await.unwrap();
+        assert_eq!(all.read(&old).await.unwrap(), None);
+        assert_eq!(all.read(&new).await.unwrap(), Some(1));
+        // The other kind takes them all.
+        all.write(access(2, false), 0).await.unwrap();
+        all.write(access(1, false), 4).await.unwrap();
+        assert_eq!(all.read(&access(1, false)).await.unwrap(), Some(5));
+    }
+
+    #[tokio::test]
+    async fn half_a_line_has_not_happened() {
+        let dir = Shared::new().unwrap();
+        let all = resources(&dir);
+        for value in 0..100 {
+            all.write(access(1, true), value).await.unwrap();
+        }
+        let path = dir.path().join("resource-fenced-%a%b");
+        let whole = std::fs::metadata(&path).unwrap().len();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"value\":7,").unwrap();
+        assert_eq!(all.read(&access(2, true)).await.unwrap(), Some(100));
+        assert!(whole > u64::try_from(TAIL).unwrap(), "only the end is read");
+        let mut history = History::default();
+        events(File::open(&path).unwrap(), &mut history).unwrap();
+        assert_eq!(history.events.len(), 101);
+    }
+
+    #[tokio::test]
+    async fn one_at_a_time() {
+        let dir = Shared::new().unwrap();
+        let all = resources(&dir);
+        let held = all.counter(&access(1, true)).await.unwrap();
+        let later = access(2, true);
+        let mut read = std::pin::pin!(all.read(&later));
+        let waits = tokio::time::timeout(Duration::from_millis(50), &mut read).await;
+        assert!(waits.is_err(), "somebody else uses it");
+        drop(held);
+        assert_eq!(read.await.unwrap(), Some(0));
+    }
+}

@@ -369,6 +369,24 @@ fn resources() {
     told.tell(wrote(true, 2, 0, false))
         .breaks(Law::FencedLosesNothing);
 
+    // Nothing is lost, by chance, and still the token is one that it must not take.
+    told = two();
+    told.tell(wrote(true, 2, 0, true))
+        .tell(wrote(true, 1, 1, true));
+    told.breaks(Law::FencedLosesNothing);
+    let read = |fenced, value| What::Read {
+        resource: key("f"),
+        fenced,
+        attempt: 1,
+        value,
+    };
+    told = two();
+    told.tell(wrote(true, 2, 0, true)).tell(read(true, Some(1)));
+    told.breaks(Law::FencedLosesNothing);
+    told = two();
+    told.tell(wrote(true, 2, 0, true)).tell(read(true, None));
+    told.tell(read(false, Some(0))).is_fine();
+
     // The later one comes from a guard that is not valid any more.
     told = two();
     told.tell(wrote(false, 2, 0, true))
