@@ -30,6 +30,10 @@ const RELAYS: u64 = 3;
 /// Those locks: nobody asks for them in another way.
 const RELAYED: [&str; 5] = ["r1", "r2", "r3", "r4", "r5"];
 
+/// Documents that each process takes many of at a time, and not for long: most of its writes are these.
+const DOCUMENTS: usize = 500;
+const AT_A_TIME: usize = 30;
+
 /// What all processes of a trial are told, in a file.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Orders {
@@ -166,7 +170,8 @@ pub(crate) async fn work(task: Task, process: u32) -> Verdict {
     let programs =
         (0..PROGRAMS).map(|part| programs::run(&site, &user, chance(task.seed, 10 + part)));
     let relays = (0..RELAYS).map(|part| relay(&site, &user, chance(task.seed, 20 + part)));
-    tokio::join!(join_all(programs), join_all(relays));
+    let churn = churn(&site, &user, chance(task.seed, 30));
+    tokio::join!(join_all(programs), join_all(relays), churn);
     user.forget_owner(None);
     let done = user.locks.shutdown(BOUND).await;
     site.record(What::ShutDown { done });
@@ -178,10 +183,38 @@ async fn relay(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
     while !site.is_stopped() {
         sleep(up_to(&mut rng, Duration::from_millis(50))).await;
         let key = RELAYED[rng.random_range(0..RELAYED.len())];
-        let key = LockKey::parse(key).expect("a flat key");
-        let claim = Claim::new(key, Want::Create).expect("a flat claim");
-        if let Some(got) = ask(site, user, Request::waiting(claim)).await {
-            use_up(site, &mut rng, got).await;
-        }
+        take(site, user, &mut rng, vec![flat(key, Want::Create)], false).await;
     }
+}
+
+/// Takes many documents at a time.
+async fn churn(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
+    while !site.is_stopped() {
+        sleep(up_to(&mut rng, Duration::from_millis(10))).await;
+        let count = rng.random_range(1..=AT_A_TIME);
+        let documents = rand::seq::index::sample(&mut rng, DOCUMENTS, count);
+        let claims = documents
+            .iter()
+            .map(|number| flat(&format!("d{number}"), Want::Upsert));
+        let intent = rng.random_bool(0.1);
+        take(site, user, &mut rng, claims.collect(), intent).await;
+    }
+}
+
+async fn take(
+    site: &Site,
+    user: &User,
+    rng: &mut Xoshiro256PlusPlus,
+    claims: Vec<Claim>,
+    intent: bool,
+) {
+    let request = Request::waiting(claims, intent);
+    if let Some(got) = ask(site, user, request).await {
+        use_up(site, rng, got).await;
+    }
+}
+
+fn flat(key: &str, want: Want) -> Claim {
+    let key = LockKey::parse(key).expect("a flat key");
+    Claim::new(key, want).expect("a flat claim")
 }

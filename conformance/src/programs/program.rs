@@ -107,16 +107,16 @@ impl Request {
     pub(crate) fn probe(claim: Claim, wait: Duration) -> Self {
         Self {
             wait: Wait::For(wait),
-            ..Self::waiting(claim)
+            ..Self::waiting(vec![claim], false)
         }
     }
 
-    /// Of whoever waits for one thing for as long as it takes.
-    pub(crate) fn waiting(claim: Claim) -> Self {
+    /// Of whoever waits for as long as it takes.
+    pub(crate) fn waiting(claims: Vec<Claim>, intent: bool) -> Self {
         Self {
-            claims: vec![claim],
+            claims,
             owner: None,
-            intent: false,
+            intent,
             wait: Wait::ForEver,
             cancel: None,
         }
