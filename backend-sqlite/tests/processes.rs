@@ -17,6 +17,7 @@ use lockcore::{
     Wakeups,
 };
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
+use rustix::process::{Pid, Signal, kill_process};
 use support::*;
 
 const ROLE: &str = "LOCKCORE_SQLITE_TEST_ROLE";
@@ -45,6 +46,14 @@ fn main() -> ExitCode {
         trial("processes_take_turns_and_exclude_each_other", || {
             run(turns())
         }),
+        trial(
+            "who_is_stopped_inside_a_transaction_blocks_the_file_until_it_goes_on",
+            || run(stopped_inside(Signal::CONT)),
+        ),
+        trial(
+            "who_is_stopped_inside_a_transaction_blocks_the_file_until_it_is_killed",
+            || run(stopped_inside(Signal::KILL)),
+        ),
         trial("waiting_costs_next_to_nothing", || run(waiting())),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -88,6 +97,7 @@ async fn child(role: &str, path: &Path) -> ExitCode {
         "stay" => stay(path, number).await,
         "count" => count(path).await,
         "wait" => wait(path, number).await,
+        "occupy" => occupy(path),
         other => panic!("no role {other}"),
     }
 }
@@ -297,6 +307,41 @@ async fn turns() -> Result<(), Failed> {
     assert_eq!(value, total, "every addition was made alone: {all:?}");
     let least = all.iter().copied().min().unwrap_or(0);
     assert!(least * 4 * 5 >= total, "somebody starves: {all:?}");
+    Ok(())
+}
+
+/// Begins to write, and ends when it is told to.
+fn occupy(path: &Path) -> ExitCode {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    conn.execute_batch("COMMIT").unwrap();
+    ExitCode::SUCCESS
+}
+
+async fn stopped_inside(end: Signal) -> Result<(), Failed> {
+    let space = Space::new();
+    let config = SqliteConfig::new(&space.path).timeout(Duration::from_millis(300));
+    let here = SqliteBackend::connect(config).await?;
+    let me = open(&here, 1).await;
+    let mut child = command("occupy", &space.path)
+        .stdin(Stdio::piped())
+        .spawn()?;
+    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    told.read_line(&mut String::new())?;
+    let id = Pid::from_raw(i32::try_from(child.id())?).expect("a process has a number");
+    kill_process(id, Signal::STOP)?;
+    // It would end now, if it ran.
+    child.stdin.take().expect("it is piped").write_all(b"\n")?;
+    for _ in 0..3 {
+        let asked = here.acquire(&request(me, 1, &["create k"])).await;
+        let error = asked.expect_err("nobody can write");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "certainly no effect");
+    }
+    kill_process(id, end)?;
+    assert_eq!(child.wait()?.success(), end == Signal::CONT);
+    granted(&here, me, 1, &["create k"]).await;
     Ok(())
 }
 

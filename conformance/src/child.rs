@@ -19,6 +19,10 @@ const URL: &str = "LOCKCORE_CONFORMANCE_CHILD_URL";
 const DIR: &str = "LOCKCORE_CONFORMANCE_CHILD_DIR";
 const CHANCE: &str = "LOCKCORE_CONFORMANCE_CHILD_SEED";
 
+/// The role of a process of a trial, before its number.
+#[cfg(unix)]
+pub(crate) const TRIAL: &str = "trial ";
+
 /// What a child is asked to do.
 pub(crate) struct Task {
     pub(crate) role: String,
@@ -40,6 +44,11 @@ pub(crate) fn main<'a>(worlds: impl Iterator<Item = &'a dyn World>) -> Option<Ex
                 dir: std::env::var(DIR)?.into(),
                 seed: std::env::var(CHANCE)?.parse()?,
             };
+            #[cfg(unix)]
+            if let Some(process) = task.role.strip_prefix(TRIAL) {
+                let process = process.parse()?;
+                return crate::processes::work(task, process).await;
+            }
             crate::client::run_child(task).await
         })
     });
@@ -113,16 +122,48 @@ impl Process {
         scene
             .journal()
             .note(format!("a process begins to {role}, seed {seed}"));
+        Self::spawn(&url, dir.path(), role, seed)
+    }
+
+    /// Starts a child on a space.
+    pub(crate) fn spawn(url: &str, dir: &Path, role: &str, seed: u64) -> Verdict<Self> {
         let child = Command::new(std::env::current_exe()?)
             .env(ROLE, role)
             .env(URL, url)
-            .env(DIR, dir.path())
+            .env(DIR, dir)
             .env(CHANCE, seed.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
         Ok(Self { child, seed })
+    }
+
+    /// Its number in the system.
+    #[cfg(unix)]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has done its task, or was killed; wrong, if it failed.
+    #[cfg(unix)]
+    pub(crate) fn has_ended(&mut self) -> Verdict<bool> {
+        match self.child.try_wait()? {
+            Some(status) if status.success() => Ok(true),
+            _ => self.was_killed(),
+        }
+    }
+
+    /// Whether SIGKILL has ended it; wrong, if something else has.
+    #[cfg(unix)]
+    pub(crate) fn was_killed(&mut self) -> Verdict<bool> {
+        use std::os::unix::process::ExitStatusExt;
+        let kill = rustix::process::Signal::KILL.as_raw();
+        match self.child.try_wait()? {
+            None => Ok(false),
+            Some(status) if status.signal() == Some(kill) => Ok(true),
+            Some(status) => Err(self.ended(&format!("ended by itself, {status}"))),
+        }
     }
 
     /// SIGKILL, or what the system has in its place.

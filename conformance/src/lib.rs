@@ -70,6 +70,11 @@
 //! Several configurations of a store, each with chosen cases, are one [`suite`]; a single case is run by [`check`], or
 //! on a space of your own by [`Case::run`].
 //!
+//! # Real processes under faults
+//!
+//! The module `processes` (on Unix) runs real processes on a store that others reach, kills, stops and continues them at
+//! random, and checks what they saw: a second test target of one line.
+//!
 //! # What a store has to offer
 //!
 //! Steps of at least 20 keys, or only the cases of [`Layer::Client`] are for it. Its shortest TTL decides how long the
@@ -86,6 +91,10 @@ pub mod history;
 mod journal;
 mod law;
 mod model;
+#[cfg(unix)]
+pub mod processes;
+#[cfg(any(unix, lockcore_sim))]
+mod programs;
 mod recorded;
 mod run;
 mod scene;

@@ -4,6 +4,7 @@ mod fuzz;
 mod simulate;
 mod stores;
 mod test;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,16 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
+    /// Runs processes on one store that are killed, stopped and continued: `--seconds N [--processes N] [--seed S]
+    /// [--kill-only]`.
+    Trial {
+        /// Which store.
+        #[arg(long, value_name = "STORE", value_parser = stores::find, default_value = "sqlite")]
+        store: &'static stores::Store,
+        /// What the trial is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        args: Vec<String>,
+    },
     /// Runs the fuzz targets, one after the other. Needs a nightly toolchain and cargo-fuzz.
     Fuzz {
         /// Only this one.
@@ -50,6 +61,7 @@ fn main() -> ExitCode {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             simulate::run(&args)
         }
+        Command::Trial { store, args } => trial::run(store, &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,8 @@ pub(crate) struct Store {
     pub(crate) name: &'static str,
     /// What `cargo test` is given, one run for each, beside the tests of lockcore.
     pub(crate) tests: &'static [&'static [&'static str]],
+    /// The package whose target `trial` runs processes on it, if other processes reach it.
+    pub(crate) trial: Option<&'static str>,
     /// Starts what the tests talk to.
     pub(crate) server: fn() -> Result<Server, String>,
 }
@@ -17,11 +19,13 @@ pub(crate) const STORES: &[Store] = &[
     Store {
         name: "memory",
         tests: &[&["--package=lockcore-conformance", "--test=memory"]],
+        trial: None,
         server: none,
     },
     Store {
         name: "sqlite",
         tests: &[&["--package=lockcore-sqlite"]],
+        trial: Some("--package=lockcore-sqlite"),
         server: none,
     },
 ];

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Filter, Grant, Info,
-    Inspect, IntentChange, Label, Life, LockBackend, Opened, Page, Record, Renewal, Renewed,
-    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+    Acquire, Acquired, Adopt, Adoption, Claim, End, Grant, IntentChange, Label, Life, LockBackend,
+    Opened, Renewal, Renewed, Result, SessionId, SessionState,
 };
 
+use crate::decorator::{Decorated, Decorator};
 use crate::history::{Answer, Change, Recorder, Stored, What};
 
 /// A store, and the history into which goes what it executes.
@@ -22,8 +22,8 @@ pub struct Observed<B> {
 impl<B: LockBackend> Observed<B> {
     /// Observes a store. Intents are expected to be numbers of attempts, as JSON.
     #[must_use]
-    pub fn new(store: Arc<B>, recorder: Recorder) -> Self {
-        Self { store, recorder }
+    pub fn new(store: Arc<B>, recorder: Recorder) -> Decorated<Self> {
+        Decorated(Self { store, recorder })
     }
 
     fn stored(&self, stored: Stored) {
@@ -32,7 +32,11 @@ impl<B: LockBackend> Observed<B> {
 }
 
 #[async_trait]
-impl<B: LockBackend> SessionStore for Observed<B> {
+impl<B: LockBackend> Decorator for Observed<B> {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
         let answer = self.store.open(session, label, ttl).await?;
         self.stored(Stored::Open {
@@ -116,10 +120,7 @@ impl<B: LockBackend> SessionStore for Observed<B> {
         });
         Ok(settled)
     }
-}
 
-#[async_trait]
-impl<B: LockBackend> ClaimStore for Observed<B> {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         let begun = (self.recorder.now(), self.recorder.len());
         let acquired = self.store.acquire(request).await?;
@@ -171,42 +172,5 @@ impl<B: LockBackend> ClaimStore for Observed<B> {
             held,
         });
         Ok(held)
-    }
-
-    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
-        self.store.sweep(which, limit).await
-    }
-}
-
-#[async_trait]
-impl<B: LockBackend> Wakeups for Observed<B> {
-    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        self.store.watch(claims).await
-    }
-}
-
-#[async_trait]
-impl<B: LockBackend> Inspect for Observed<B> {
-    async fn records(
-        &self,
-        filter: &Filter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Page<Record>> {
-        self.store.records(filter, after, limit).await
-    }
-
-    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
-        self.store.sessions(after, limit).await
-    }
-
-    async fn evict(&self, seen: &Record) -> Result<bool> {
-        self.store.evict(seen).await
-    }
-}
-
-impl<B: LockBackend> LockBackend for Observed<B> {
-    fn info(&self) -> Info {
-        self.store.info()
     }
 }

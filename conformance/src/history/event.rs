@@ -187,6 +187,18 @@ pub enum What {
     },
     /// The store executed a request.
     Stored(Stored),
+    /// A session is opened or renewed. Written before that is sent.
+    Renewing {
+        /// Which.
+        #[serde(with = "text")]
+        session: SessionId,
+    },
+    /// The store has acknowledged that.
+    Renewed {
+        /// Which.
+        #[serde(with = "text")]
+        session: SessionId,
+    },
 }
 
 /// Why nothing was granted.
@@ -377,6 +389,9 @@ pub enum Answer {
 pub struct History {
     /// The events.
     pub events: Vec<Event>,
+    /// Time passes between any two steps of a process, as it does outside a simulation: a guard that was valid when the
+    /// client looked may not be so any more when its program does.
+    pub real_time: bool,
 }
 
 impl History {

@@ -54,11 +54,15 @@ pub(super) struct Guards {
     steps: Vec<Pos>,
     resumed: BTreeMap<u32, Pos>,
     paused: BTreeMap<u32, Pos>,
+    real_time: bool,
 }
 
 impl Guards {
     pub(super) fn of(history: &History, keys: &mut Keys, findings: &mut Findings) -> Self {
-        let mut guards = Self::default();
+        let mut guards = Self {
+            real_time: history.real_time,
+            ..Self::default()
+        };
         for (number, event) in history.events.iter().enumerate() {
             let at = Pos {
                 at: event.at,
@@ -106,7 +110,8 @@ impl Guards {
                 validity,
             } => {
                 let broken = self.broken_for(*session, at.at.saturating_sub(*validity));
-                if *left == 0 && !broken && !self.paused_since_asked(*attempt) {
+                let late = self.real_time || self.paused_since_asked(*attempt);
+                if *left == 0 && !broken && !late {
                     findings.add(Violation::new(
                         Law::HandedOutValid,
                         at,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lockcore::SessionId;
 
 use super::check::{Findings, Violation};
-use super::event::What;
+use super::event::{Stored, What};
 use super::guards::Guards;
 use super::index::Pos;
 use super::{History, Law};
@@ -101,6 +101,7 @@ impl Recoveries {
                 _ => {}
             }
         }
+        numbers(history, findings);
         this.cut(guards);
         this.one_at_a_time(findings);
         this.after_death(guards, findings);
@@ -168,6 +169,43 @@ impl Recoveries {
                     ),
                 ));
             }
+        }
+    }
+}
+
+/// Each number of an adoption is one adopter's, and only a number that somebody has received settles. This holds of
+/// what clients were answered, too, where some answers are missing.
+fn numbers(history: &History, findings: &mut Findings) {
+    let mut adopters: BTreeMap<(SessionId, u64), SessionId> = BTreeMap::new();
+    for (number, event) in history.events.iter().enumerate() {
+        let at = Pos {
+            at: event.at,
+            number: number + 1,
+        };
+        let wrong = match &event.what {
+            What::Stored(Stored::Adopt {
+                session,
+                adopter,
+                give_up: false,
+                number: Some(number),
+                ..
+            }) => {
+                let first = *adopters.entry((*session, *number)).or_insert(*adopter);
+                (first != *adopter).then(|| {
+                    format!("adoption {number} of {session} is {adopter}'s, and {first}'s")
+                })
+            }
+            What::Stored(Stored::Settle {
+                session,
+                adoption,
+                settled: true,
+            }) => (!adopters.contains_key(&(*session, *adoption))).then(|| {
+                format!("{session} was settled by adoption {adoption}, which nobody has received")
+            }),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            findings.add(Violation::new(Law::OneAdopter, at, wrong));
         }
     }
 }

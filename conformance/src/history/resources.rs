@@ -14,6 +14,8 @@ use super::{History, Law};
 #[derive(Default)]
 struct Resource {
     value: u64,
+    /// The greatest token that it has seen.
+    greatest: u64,
     /// Who wrote when.
     last: Option<(u64, Pos)>,
 }
@@ -33,6 +35,35 @@ pub(super) fn check(history: &History, guards: &Guards, findings: &mut Findings)
                 .of_attempt(attempt)
                 .is_some_and(|guard| guard.start <= at && at < guard.end)
         };
+        if let What::Read {
+            resource,
+            fenced: true,
+            attempt,
+            value: Some(_),
+        }
+        | What::Wrote {
+            resource,
+            fenced: true,
+            attempt,
+            taken: true,
+            ..
+        } = &event.what
+            && let Some(guard) = guards.of_attempt(*attempt)
+        {
+            let state = resources.entry((true, resource)).or_default();
+            if guard.token < state.greatest {
+                let greatest = state.greatest;
+                findings.add(Violation::new(
+                    Law::FencedLosesNothing,
+                    at,
+                    format!(
+                        "{resource} had seen token {greatest}, and took {} of attempt {attempt}",
+                        guard.token
+                    ),
+                ));
+            }
+            state.greatest = state.greatest.max(guard.token);
+        }
         match &event.what {
             What::Read {
                 resource,

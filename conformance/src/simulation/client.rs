@@ -1,17 +1,17 @@
 //! [`Client`]: one process.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use lockcore::sim::Gate;
-use lockcore::{Label, Locks, Owner};
+use lockcore::{Label, Locks};
 use rand::RngExt;
 
-use super::program;
-use super::recovery::Handler;
+use super::place::Site;
 use super::world::{World, detached};
 use crate::faults::{Faulty, Link, Weather};
 use crate::history::What;
+use crate::programs::{self, Handler, User};
 
 /// Parts of a run that are no process begin here.
 pub(super) const NEMESIS: u64 = 1 << 40;
@@ -21,9 +21,7 @@ pub(super) struct Client {
     pub(super) process: u32,
     pub(super) gate: Gate,
     pub(super) link: Link,
-    pub(super) locks: Locks,
-    /// An owner that several of its programs use, and its number.
-    owner: Mutex<Option<(u64, Owner)>>,
+    pub(super) user: User,
     programs: AtomicUsize,
 }
 
@@ -36,10 +34,10 @@ impl Client {
         for program in 0..plan.programs {
             let part = u64::from(client.process) * 100 + 10 + program as u64;
             let rng = plan.chance(part);
-            let (world, mine) = (Arc::clone(world), Arc::clone(&client));
+            let (site, mine) = (client.site(world), Arc::clone(&client));
             let gate = client.gate.clone();
             let body = async move {
-                program::run(&world, &mine, rng).await;
+                programs::run(&site, &mine.user, rng).await;
                 mine.programs.fetch_sub(1, Ordering::Relaxed);
             };
             detached(async move {
@@ -65,14 +63,18 @@ impl Client {
             .seed(rng.random());
         if recovers && rng.random_bool(0.6) {
             let chance = plan.chance(u64::from(process) * 100 + 1);
-            builder = builder.recovery(Handler::new(world, process, gate.clone(), chance));
+            let site = Site {
+                world: Arc::clone(world),
+                process,
+                gate: gate.clone(),
+            };
+            builder = builder.recovery(Handler::new(site, chance));
         }
         Arc::new(Self {
             process,
             gate,
             link,
-            locks: builder.build().expect("options that the store takes"),
-            owner: Mutex::default(),
+            user: User::new(builder.build().expect("options that the store takes")),
             programs: AtomicUsize::new(0),
         })
     }
@@ -82,19 +84,12 @@ impl Client {
         self.gate.is_gone() || self.programs.load(Ordering::Relaxed) == 0
     }
 
-    /// The owner that its programs share.
-    pub(super) fn owner(&self, world: &World) -> (u64, Owner) {
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        owner
-            .get_or_insert_with(|| (world.number(), self.locks.owner()))
-            .clone()
-    }
-
-    /// The owner's session was lost; or, without a number, nobody needs the owner any more.
-    pub(super) fn forget_owner(&self, number: Option<u64>) {
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        if number.is_none_or(|number| owner.as_ref().is_some_and(|(known, _)| *known == number)) {
-            *owner = None;
+    /// Where its programs run.
+    pub(super) fn site(&self, world: &Arc<World>) -> Site {
+        Site {
+            world: Arc::clone(world),
+            process: self.process,
+            gate: self.gate.clone(),
         }
     }
 }

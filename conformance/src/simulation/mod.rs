@@ -19,11 +19,9 @@ mod broken;
 mod client;
 mod ending;
 mod nemesis;
+mod place;
 mod plan;
-mod program;
-mod recovery;
 mod resource;
-mod work;
 mod world;
 
 use std::sync::Arc;

@@ -10,9 +10,9 @@ use rand::seq::IndexedRandom;
 use tokio::time::{Instant, sleep};
 
 use super::client::{Client, NEMESIS, kill};
-use super::plan::up_to;
 use super::world::World;
 use crate::history::What;
+use crate::programs::up_to;
 
 /// Does its worst for as long as the plan says.
 pub(super) async fn rage(world: &Arc<World>) {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
-use rand::{RngExt, SeedableRng};
 
 use crate::faults::Weather;
+use crate::programs::chance;
 
 /// The size of a run, and what may go wrong in it.
 #[derive(Debug, Clone)]
@@ -95,27 +96,8 @@ impl Plan {
         }
     }
 
-    /// From when a renewal is sent to the deadline that it gives.
-    pub(super) fn validity(&self) -> Duration {
-        self.ttl - (self.ttl / 100).max(lockcore::limits::MIN_MARGIN)
-    }
-
     /// The chance of one part of the run, independent of that of the others.
     pub(super) fn chance(&self, part: u64) -> Xoshiro256PlusPlus {
         chance(self.seed, part)
     }
-}
-
-fn chance(seed: u64, part: u64) -> Xoshiro256PlusPlus {
-    // Parts are small numbers, and seeds may be neighbours: both are spread.
-    let spread = seed
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(part.wrapping_mul(0xd1b5_4a32_d192_ed03));
-    Xoshiro256PlusPlus::seed_from_u64(spread)
-}
-
-/// A random duration up to this, in whole milliseconds.
-pub(super) fn up_to(rng: &mut impl rand::Rng, longest: Duration) -> Duration {
-    let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(rng.random_range(0..=longest))
 }

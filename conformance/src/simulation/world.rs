@@ -9,20 +9,16 @@ use lockcore::{LockBackend, MemoryBackend};
 use super::Plan;
 use super::client::Client;
 use super::resource::Resources;
+use crate::decorator::Decorated;
 use crate::faults::Observed;
 use crate::history::{Recorder, What};
-
-/// Flat keys of a run.
-pub(super) const FLAT: [&str; 4] = ["f", "g", "h", "i"];
-/// Paths of a run: a small tree, and a name that stands between a path and what is below it in byte order.
-pub(super) const PATHS: [&str; 6] = ["/a", "/a!", "/a/b", "/a/b/c", "/a/d", "/e"];
 
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) recorder: Recorder,
     pub(super) store: Arc<MemoryBackend>,
-    pub(super) observed: Arc<Observed<MemoryBackend>>,
+    pub(super) observed: Arc<Decorated<Observed<MemoryBackend>>>,
     resources: Mutex<Resources>,
     /// The client of each slot; a slot is empty for a while after a kill.
     clients: Mutex<Vec<Option<Arc<Client>>>>,

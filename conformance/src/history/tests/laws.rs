@@ -1,7 +1,7 @@
 //! What programs see: each law broken once, beside what looks alike and is fine.
 
 use super::story::{Story, grant, key, session};
-use crate::history::{How, Law, Outcome, What};
+use crate::history::{How, Law, Outcome, Stored, What};
 
 fn story() -> Story {
     Story::new()
@@ -212,6 +212,11 @@ fn a_guard_is_valid_when_it_is_handed_out() {
     told.ask(1, &["create f"]).after(2_000).granted(1, 1, 1, 0);
     told.breaks(Law::HandedOutValid);
 
+    // Where time passes by itself, it may end between the client's look and the program's.
+    told = story();
+    told.ask(1, &["create f"]).after(2_000).granted(1, 1, 1, 0);
+    told.in_real_time().is_fine();
+
     told = story();
     told.ask(1, &["create f"]).tell(What::Paused).after(2_000);
     told.tell(What::Resumed).granted(1, 1, 1, 0).is_fine();
@@ -364,6 +369,24 @@ fn resources() {
     told.tell(wrote(true, 2, 0, false))
         .breaks(Law::FencedLosesNothing);
 
+    // Nothing is lost, by chance, and still the token is one that it must not take.
+    told = two();
+    told.tell(wrote(true, 2, 0, true))
+        .tell(wrote(true, 1, 1, true));
+    told.breaks(Law::FencedLosesNothing);
+    let read = |fenced, value| What::Read {
+        resource: key("f"),
+        fenced,
+        attempt: 1,
+        value,
+    };
+    told = two();
+    told.tell(wrote(true, 2, 0, true)).tell(read(true, Some(1)));
+    told.breaks(Law::FencedLosesNothing);
+    told = two();
+    told.tell(wrote(true, 2, 0, true)).tell(read(true, None));
+    told.tell(read(false, Some(0))).is_fine();
+
     // The later one comes from a guard that is not valid any more.
     told = two();
     told.tell(wrote(false, 2, 0, true))
@@ -408,4 +431,30 @@ fn ends() {
         grant: grant((1, 1)),
     });
     told.breaks(Law::NothingKept);
+}
+
+#[test]
+fn a_number_of_an_adoption_is_one_adopters() {
+    // As clients know it: nothing of the sessions, and not every answer.
+    let adopt = |adopter, number| Stored::Adopt {
+        session: session(1),
+        seen: number - 1,
+        adopter: session(adopter),
+        give_up: false,
+        number: Some(number),
+    };
+    let settle = |adoption| Stored::Settle {
+        session: session(1),
+        adoption,
+        settled: true,
+    };
+    let mut told = story();
+    told.stored(adopt(2, 1)).stored(adopt(2, 1));
+    told.stored(adopt(3, 4)).stored(settle(4)).is_fine();
+    told = story();
+    told.stored(adopt(2, 1)).stored(adopt(3, 1));
+    told.breaks(Law::OneAdopter);
+    told = story();
+    told.stored(adopt(2, 1)).stored(settle(2));
+    told.breaks(Law::OneAdopter);
 }

@@ -56,6 +56,11 @@ impl Story {
         self
     }
 
+    pub(super) fn in_real_time(&mut self) -> &mut Self {
+        self.history.real_time = true;
+        self
+    }
+
     pub(super) fn after(&mut self, ms: u64) -> &mut Self {
         self.at += ms;
         self

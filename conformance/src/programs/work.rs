@@ -1,6 +1,5 @@
 //! What a program does while it holds something.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -9,19 +8,16 @@ use lockcore::{LockKey, Want};
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::client::Client;
-use super::plan::up_to;
-use super::program::{Got, Request, ask, nanos};
-use super::world::{PATHS, World, detached};
+use super::program::{Got, Request, ask};
+use super::{Access, PATHS, Place, User, up_to};
 use crate::history::{How, What};
 
 /// Works, looks at the guard now and then, and gives it back.
-pub(super) async fn hold(
-    world: &Arc<World>,
-    client: &Client,
+pub(super) async fn hold<P: Place>(
+    place: &P,
+    user: &User,
     rng: &mut Xoshiro256PlusPlus,
     got: Got,
     may_reenter: bool,
@@ -30,69 +26,79 @@ pub(super) async fn hold(
     let reckless = rng.random_bool(0.2);
     // Some hold it for longer than a session lives without a renewal.
     let (rounds, nap) = match rng.random_bool(0.15) {
-        true => (rng.random_range(4..20), world.plan.ttl / 3),
+        true => (rng.random_range(4..20), place.ttl() / 3),
         false => (rng.random_range(0..4), Duration::from_millis(200)),
     };
     let mut inside = None;
     for _ in 0..rounds {
         match rng.random_range(0..10) {
             0 if may_reenter && got.claims[0].want().reenters() && inside.is_none() => {
-                inside = ask(world, client, Request::inside(rng, &got)).await;
+                inside = ask(place, user, Request::inside(rng, &got)).await;
             }
             1 => {
                 drop(got.guard.confirm().await);
             }
-            2..=4 => change(world, client, rng, &got, reckless).await,
+            2..=4 => change(place, rng, &got, reckless).await,
             _ => sleep(up_to(rng, nap)).await,
         }
-        let valid = look(world, client, &got);
+        let valid = look(place, &got);
         if let Some(inside) = &inside {
-            look(world, client, inside);
+            look(place, inside);
         }
         if !valid && !reckless {
             break;
         }
     }
     match inside {
-        None => give_back(world, client, rng, got).await,
+        None => give_back(place, rng, got).await,
         // The inner one may go first, or last.
         Some(inside) if rng.random() => {
-            give_back(world, client, rng, inside).await;
-            give_back(world, client, rng, got).await;
+            give_back(place, rng, inside).await;
+            give_back(place, rng, got).await;
         }
         Some(inside) => {
-            give_back(world, client, rng, got).await;
-            look(world, client, &inside);
-            rest(world, client, rng, inside).await;
+            give_back(place, rng, got).await;
+            look(place, &inside);
+            rest(place, user, rng, inside).await;
         }
     }
 }
 
+/// Changes what it protects, as often as not without a look before the write, and gives it back.
+pub(crate) async fn use_up(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got: Got) {
+    for _ in 0..rng.random_range(1..4) {
+        let reckless = rng.random();
+        change(place, rng, &got, reckless).await;
+    }
+    give_back(place, rng, got).await;
+}
+
 /// What is left when the outer one is gone.
-fn rest<'a>(
-    world: &'a Arc<World>,
-    client: &'a Client,
+fn rest<'a, P: Place>(
+    place: &'a P,
+    user: &'a User,
     rng: &'a mut Xoshiro256PlusPlus,
     inside: Got,
 ) -> BoxFuture<'a, ()> {
-    hold(world, client, rng, inside, false).boxed()
+    hold(place, user, rng, inside, false).boxed()
 }
 
 /// What the guard says now.
-fn look(world: &World, client: &Client, got: &Got) -> bool {
-    let (attempt, left) = (got.attempt, nanos(got.guard.remaining()));
-    world.record(client.process, What::Looked { attempt, left });
+fn look(place: &impl Place, got: &Got) -> bool {
+    let at = place.now();
+    let (attempt, left) = (got.attempt, place.left(&got.guard));
+    place.record_at(at, What::Looked { attempt, left });
     left > 0
 }
 
-async fn give_back(world: &World, client: &Client, rng: &mut Xoshiro256PlusPlus, got: Got) {
-    look(world, client, &got);
+async fn give_back(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got: Got) {
+    look(place, &got);
     let attempt = got.attempt;
     let how = match rng.random_bool(0.7) {
         true => How::Released,
         false => How::Dropped,
     };
-    world.record(client.process, What::GivingBack { attempt, how });
+    place.record(What::GivingBack { attempt, how });
     match how {
         How::Dropped => drop(got.guard),
         How::Released if rng.random_bool(0.2) => {
@@ -104,60 +110,30 @@ async fn give_back(world: &World, client: &Client, rng: &mut Xoshiro256PlusPlus,
     }
 }
 
-/// Reads a resource that the guard protects, and writes one more. The write is under way by itself: it arrives
-/// although the program is paused or killed meanwhile.
-async fn change(
-    world: &Arc<World>,
-    client: &Client,
-    rng: &mut Xoshiro256PlusPlus,
-    got: &Got,
-    reckless: bool,
-) {
+/// Reads a resource that the guard protects, and writes one more.
+async fn change(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got: &Got, reckless: bool) {
     // What one owner holds twice, two of its programs may change at the same time.
     let Some(resource) = protected(rng, got).filter(|_| got.alone) else {
         return;
     };
-    let (fenced, token, attempt) = (rng.random(), got.guard.token(), got.attempt);
+    let access = Access {
+        resource,
+        fenced: rng.random(),
+        attempt: got.attempt,
+        token: got.guard.token(),
+    };
     sleep(up_to(rng, Duration::from_millis(20))).await;
-    let read = world.resources().read(&resource, fenced, token);
-    world.record(
-        client.process,
-        What::Read {
-            resource: resource.clone(),
-            fenced,
-            attempt,
-            value: read,
-        },
-    );
-    let Some(read) = read else {
+    let Some(read) = place.read(&access).await else {
         return;
     };
     let thinks = if rng.random_bool(0.2) { 300 } else { 20 };
     sleep(up_to(rng, Duration::from_millis(thinks))).await;
-    if !reckless && !look(world, client, got) {
+    if !reckless && !look(place, got) {
         return;
     }
     let slow = if rng.random_bool(0.1) { 3_000 } else { 20 };
     let delay = up_to(rng, Duration::from_millis(slow));
-    let (answer, answered) = oneshot::channel();
-    let (world, process) = (Arc::clone(world), client.process);
-    detached(async move {
-        sleep(delay).await;
-        let taken = world.resources().write(&resource, fenced, token, read + 1);
-        world.record(
-            process,
-            What::Wrote {
-                resource,
-                fenced,
-                attempt,
-                read,
-                taken,
-            },
-        );
-        // The program may be gone.
-        let _ = answer.send(());
-    });
-    drop(answered.await);
+    place.write(access, read, delay).await;
 }
 
 /// Something that the guard holds exclusively.

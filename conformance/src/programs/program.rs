@@ -1,51 +1,48 @@
 //! What a program does: it asks for one thing after the other, in every way there is.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use lockcore::{
-    AcquireError, Acquisition, Attempt, Claim, Guard, Intent, LockKey, LockPath, Owner, Want,
+    AcquireError, Acquisition, Attempt, Claim, Guard, Intent, LockKey, LockPath, Locks, Owner, Want,
 };
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::{IndexedRandom, SliceRandom};
 use tokio::time::{sleep, timeout};
 
-use super::client::Client;
-use super::plan::up_to;
-use super::world::{FLAT, PATHS, World};
-use super::{recovery, work};
+use super::{FLAT, PATHS, Place, User, nanos, recovery, up_to, validity, work};
 use crate::history::{Outcome, What};
 
-pub(super) async fn run(world: &Arc<World>, client: &Client, mut rng: Xoshiro256PlusPlus) {
-    while !world.is_stopped() {
+/// One thing after the other, until the place is stopped.
+pub(crate) async fn run<P: Place>(place: &P, user: &User, mut rng: Xoshiro256PlusPlus) {
+    while !place.is_stopped() {
         sleep(up_to(&mut rng, Duration::from_millis(150))).await;
         if rng.random_bool(0.06) {
-            recovery::by_hand(world, client, &mut rng, false).await;
+            recovery::by_hand(place, user, &mut rng, false).await;
         } else {
-            let request = Request::any(world, client, &mut rng);
-            if let Some(got) = ask(world, client, request).await {
-                work::hold(world, client, &mut rng, got, true).await;
+            let request = Request::any(place, user, &mut rng);
+            if let Some(got) = ask(place, user, request).await {
+                work::hold(place, user, &mut rng, got, true).await;
             }
         }
     }
 }
 
 /// A guard, and what it is for.
-pub(super) struct Got {
-    pub(super) attempt: u64,
+pub(crate) struct Got {
+    pub(crate) attempt: u64,
     pub(super) owner: u64,
     pub(super) claims: Vec<Claim>,
-    pub(super) guard: Guard,
+    pub(crate) guard: Guard,
     /// Nobody else works under the same owner.
     pub(super) alone: bool,
 }
 
 /// Something to ask for.
-pub(super) struct Request {
+pub(crate) struct Request {
     claims: Vec<Claim>,
     /// An explicit owner, and its number.
     owner: Option<(u64, Owner)>,
@@ -63,14 +60,14 @@ enum Wait {
 }
 
 impl Request {
-    fn any(world: &World, client: &Client, rng: &mut Xoshiro256PlusPlus) -> Self {
+    fn any(place: &impl Place, user: &User, rng: &mut Xoshiro256PlusPlus) -> Self {
         let claims = claims(rng);
         let reenters = claims[0].want().reenters();
-        let owner = (reenters && rng.random_bool(0.2)).then(|| client.owner(world));
+        let owner = (reenters && rng.random_bool(0.2)).then(|| user.owner(place));
         let intent = owner.is_none() && rng.random_bool(0.3);
         let wait = match rng.random_range(0..10) {
             0..=2 => Wait::No,
-            3..=5 => Wait::For(up_to(rng, world.plan.ttl * 2)),
+            3..=5 => Wait::For(up_to(rng, place.ttl() * 2)),
             _ => Wait::ForEver,
         };
         let cancel = rng
@@ -107,12 +104,20 @@ impl Request {
     }
 
     /// Of whoever looks whether a key can be had at all.
-    pub(super) fn probe(claim: Claim, wait: Duration) -> Self {
+    pub(crate) fn probe(claim: Claim, wait: Duration) -> Self {
         Self {
-            claims: vec![claim],
-            owner: None,
-            intent: false,
             wait: Wait::For(wait),
+            ..Self::waiting(vec![claim], false)
+        }
+    }
+
+    /// Of whoever waits for as long as it takes.
+    pub(crate) fn waiting(claims: Vec<Claim>, intent: bool) -> Self {
+        Self {
+            claims,
+            owner: None,
+            intent,
+            wait: Wait::ForEver,
             cancel: None,
         }
     }
@@ -158,39 +163,39 @@ fn tree_claims(rng: &mut Xoshiro256PlusPlus, most: usize) -> Vec<Claim> {
 }
 
 /// Asks, and writes down what came of it.
-pub(super) async fn ask(world: &World, client: &Client, request: Request) -> Option<Got> {
-    let attempt = world.number();
+pub(crate) async fn ask(place: &impl Place, user: &User, request: Request) -> Option<Got> {
+    let attempt = place.number();
     let owner = request.owner.as_ref().map_or(attempt, |(owner, _)| *owner);
     let claims = request.claims.clone();
     let alone = request.owner.is_none();
-    world.record(
-        client.process,
-        What::Asked {
-            attempt,
-            owner,
-            claims: claims.clone(),
-            intent: request.intent,
-        },
-    );
+    place.record(What::Asked {
+        attempt,
+        owner,
+        claims: claims.clone(),
+        intent: request.intent,
+    });
     let answer = match request.cancel {
-        None => sent(client, attempt, &request)
+        None => sent(&user.locks, attempt, &request)
             .await
             .map_err(|error| outcome(&error)),
-        Some(limit) => match timeout(limit, sent(client, attempt, &request)).await {
+        Some(limit) => match timeout(limit, sent(&user.locks, attempt, &request)).await {
             Ok(answer) => answer.map_err(|error| outcome(&error)),
             Err(_) => Err(Outcome::Cancelled),
         },
     };
     match answer {
         Ok(guard) => {
-            world.record(
-                client.process,
+            // The look comes after the instant: what it says was true then already.
+            let at = place.now();
+            let left = place.left(&guard);
+            place.record_at(
+                at,
                 What::Granted {
                     attempt,
                     session: guard.session(),
                     token: guard.token(),
-                    left: nanos(guard.remaining()),
-                    validity: nanos(world.plan.validity()),
+                    left,
+                    validity: nanos(validity(place.ttl())),
                 },
             );
             Some(Got {
@@ -203,16 +208,12 @@ pub(super) async fn ask(world: &World, client: &Client, request: Request) -> Opt
         }
         Err(outcome) => {
             if outcome == Outcome::Lost {
-                client.forget_owner(Some(owner));
+                user.forget_owner(Some(owner));
             }
-            world.record(client.process, What::Refused { attempt, outcome });
+            place.record(What::Refused { attempt, outcome });
             None
         }
     }
-}
-
-pub(super) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn outcome(error: &AcquireError) -> Outcome {
@@ -227,11 +228,11 @@ fn outcome(error: &AcquireError) -> Outcome {
 
 /// The acquisition by its scheme.
 fn sent<'a>(
-    client: &Client,
+    locks: &Locks,
     attempt: u64,
     request: &'a Request,
 ) -> BoxFuture<'a, Result<Guard, AcquireError>> {
-    let (locks, claims) = (&client.locks, &request.claims);
+    let claims = &request.claims;
     let names = || claims.iter().map(|claim| claim.key().as_str());
     let first = claims[0].key().as_str();
     match claims[0].want() {

@@ -1,18 +1,15 @@
 //! Finishing what dead clients have left: by a handler, and by hand.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::sim::Gate;
 use lockcore::{Recover, RecoverError, Recovery};
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use tokio::time::sleep;
 
-use super::client::{Client, kill};
-use super::plan::up_to;
-use super::world::World;
+use super::{Place, User, up_to};
 use crate::history::What;
 
 /// What an adopter does in the end.
@@ -24,30 +21,25 @@ enum Fate {
 }
 
 /// An adoption in the history: given up when it is dropped, unless it was settled.
-struct Adopted<'a> {
-    world: &'a World,
-    process: u32,
+struct Adopted<'a, P: Place> {
+    place: &'a P,
     number: u64,
     over: bool,
 }
 
-impl<'a> Adopted<'a> {
-    fn new(world: &'a World, process: u32, recovery: &Recovery) -> Self {
-        let number = world.number();
+impl<'a, P: Place> Adopted<'a, P> {
+    fn new(place: &'a P, recovery: &Recovery) -> Self {
+        let number = place.number();
         let attempt = serde_json::from_slice(recovery.intent().as_bytes());
-        world.record(
-            process,
-            What::Adopted {
-                adoption: number,
-                session: recovery.session().session,
-                attempt: attempt.expect("intents are numbers of attempts"),
-                old_token: recovery.old_token(),
-                token: recovery.token(),
-            },
-        );
+        place.record(What::Adopted {
+            adoption: number,
+            session: recovery.session().session,
+            attempt: attempt.expect("intents are numbers of attempts"),
+            old_token: recovery.old_token(),
+            token: recovery.token(),
+        });
         Self {
-            world,
-            process,
+            place,
             number,
             over: false,
         }
@@ -59,25 +51,26 @@ impl<'a> Adopted<'a> {
             if time > 0 {
                 sleep(each).await;
             }
+            let at = self.place.now();
             if recovery.is_valid() {
                 let adoption = self.number;
-                self.world.record(self.process, What::Believed { adoption });
+                self.place.record_at(at, What::Believed { adoption });
             }
         }
     }
 
     fn settling(mut self) {
         let adoption = self.number;
-        self.world.record(self.process, What::Settling { adoption });
+        self.place.record(What::Settling { adoption });
         self.over = true;
     }
 }
 
-impl Drop for Adopted<'_> {
+impl<P: Place> Drop for Adopted<'_, P> {
     fn drop(&mut self) {
         if !self.over {
             let adoption = self.number;
-            self.world.record(self.process, What::GivingUp { adoption });
+            self.place.record(What::GivingUp { adoption });
         }
     }
 }
@@ -94,46 +87,37 @@ fn plan(rng: &mut Xoshiro256PlusPlus) -> (u32, Duration, Fate) {
 }
 
 /// A handler that succeeds, fails, or does not survive.
-pub(super) struct Handler {
-    world: Arc<World>,
-    process: u32,
-    gate: Gate,
+pub(crate) struct Handler<P> {
+    place: P,
     rng: Mutex<Xoshiro256PlusPlus>,
 }
 
-impl Handler {
-    pub(super) fn new(
-        world: &Arc<World>,
-        process: u32,
-        gate: Gate,
-        rng: Xoshiro256PlusPlus,
-    ) -> Self {
+impl<P: Place> Handler<P> {
+    pub(crate) fn new(place: P, rng: Xoshiro256PlusPlus) -> Self {
         Self {
-            world: Arc::clone(world),
-            process,
-            gate,
+            place,
             rng: Mutex::new(rng),
         }
     }
 }
 
 #[async_trait]
-impl Recover for Handler {
+impl<P: Place> Recover for Handler<P> {
     async fn recover(&self, recovery: &Recovery) -> Result<(), RecoverError> {
         let (times, each, fate) =
             plan(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
-        let adopted = Adopted::new(&self.world, self.process, recovery);
+        let adopted = Adopted::new(&self.place, recovery);
         adopted.work(recovery, times, each).await;
         match fate {
             Fate::Settles => {
                 adopted.settling();
                 Ok(())
             }
-            Fate::Dies if self.world.plan.kills && !self.world.is_stopped() => {
-                kill(&self.world, self.process, &self.gate);
+            Fate::Dies if self.place.may_die() && !self.place.is_stopped() => {
+                self.place.die().await;
                 std::future::pending().await
             }
-            Fate::Fails | Fate::Dies => Err("the simulated recovery fails".into()),
+            Fate::Fails | Fate::Dies => Err("the recovery fails on purpose".into()),
         }
     }
 }
@@ -141,23 +125,23 @@ impl Recover for Handler {
 /// Adopts something that is abandoned, if there is anything, and settles it, gives it up, or drops it. Whether there
 /// was something.
 pub(super) async fn by_hand(
-    world: &World,
-    client: &Client,
+    place: &impl Place,
+    user: &User,
     rng: &mut Xoshiro256PlusPlus,
     always_settles: bool,
 ) -> bool {
-    let Ok(abandoned) = client.locks.abandoned().await else {
+    let Ok(abandoned) = user.locks.abandoned().await else {
         return true;
     };
     if abandoned.is_empty() {
         return false;
     }
     let session = abandoned[rng.random_range(0..abandoned.len())].session;
-    let Ok(Some(recovery)) = client.locks.adopt(session).await else {
+    let Ok(Some(recovery)) = user.locks.adopt(session).await else {
         return true;
     };
     let (times, each, fate) = plan(rng);
-    let adopted = Adopted::new(world, client.process, &recovery);
+    let adopted = Adopted::new(place, &recovery);
     adopted.work(&recovery, times, each).await;
     match fate {
         _ if always_settles => {

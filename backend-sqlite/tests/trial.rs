@@ -1,0 +1,11 @@
+//! Processes on one SQLite file, killed, stopped and continued at random.
+//!
+//! `cargo xtask trial --seconds 300 --processes 10` is a long run.
+
+mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lockcore_conformance::processes::main(world::Sqlite)
+}

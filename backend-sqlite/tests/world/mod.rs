@@ -1,0 +1,72 @@
+//! SQLite files, as the kit sees them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore_conformance::{BoxError, Space, World};
+use lockcore_sqlite::{SqliteBackend, SqliteConfig};
+use tempfile::TempDir;
+
+pub(crate) struct Sqlite;
+
+struct File(TempDir);
+
+#[async_trait]
+impl World for Sqlite {
+    fn name(&self) -> String {
+        "sqlite".into()
+    }
+
+    fn paused(&self) -> bool {
+        false
+    }
+
+    fn processes(&self) -> bool {
+        true
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
+        Ok(Arc::new(File(tempfile::tempdir()?)))
+    }
+
+    async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Ok(SqliteBackend::connect(SqliteConfig::parse(url)?).await?)
+    }
+}
+
+#[async_trait]
+impl Space for File {
+    async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Sqlite.reopen(&self.path()).await
+    }
+
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn allowance(&self) -> Duration {
+        Duration::from_millis(1)
+    }
+
+    async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
+        self.connect().await?;
+        let file = rusqlite::Connection::open(self.0.path().join("locks.db"))?;
+        file.busy_timeout(Duration::from_secs(5))?;
+        file.execute(
+            "INSERT INTO holders (key, session, n, m, want, since_ms) VALUES (?1, x'00', 1, 1, 'covet', 0)",
+            [key.as_str()],
+        )?;
+        Ok(())
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(self.path())
+    }
+}
+
+impl File {
+    fn path(&self) -> String {
+        format!("sqlite:{}", self.0.path().join("locks.db").display())
+    }
+}

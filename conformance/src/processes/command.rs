@@ -1,0 +1,192 @@
+//! [`main`]: the `main` of a test target.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Builder;
+
+use super::{Breach, Plan, Run, run};
+use crate::world::{BoxError, World};
+
+/// Processes of a run of the tests.
+const PROCESSES: usize = 6;
+
+/// All of the tests at once: they mostly sleep.
+const TRIALS_AT_A_TIME: usize = 6;
+
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    test: Arguments,
+    /// One run in place of the tests: how long faults go on.
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Processes at a time.
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "seconds")]
+    processes: usize,
+    /// What chance follows from; a new one every time, if it is not given.
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Sends nothing but SIGKILL, and holds the takeover times against their bound.
+    #[arg(long, requires = "seconds")]
+    kill_only: bool,
+    /// Writes the history to a file, as lines.
+    #[arg(long, value_name = "FILE", requires = "seconds")]
+    history: Option<PathBuf>,
+}
+
+/// Runs trials on one store, as the `main` of a test target with `harness = false`.
+///
+/// Without `--seconds` it takes the arguments of `cargo test` and runs a few seconds of each kind.
+#[must_use]
+pub fn main(world: impl World) -> ExitCode {
+    let world: Arc<dyn World> = Arc::new(world);
+    if let Some(code) = crate::child::main(std::iter::once(&*world)) {
+        return code;
+    }
+    let mut args = Args::parse();
+    let seed = args.seed.unwrap_or_else(rand::random);
+    let Some(seconds) = args.seconds else {
+        args.test.test_threads.get_or_insert(TRIALS_AT_A_TIME);
+        return libtest_mimic::run(&args.test, trials(&world, seed)).exit_code();
+    };
+    let plan = Plan {
+        processes: args.processes.max(1),
+        length: Duration::from_secs(seconds),
+        kill_only: args.kill_only,
+        ..Plan::new(seed)
+    };
+    let done = blocking(&*world, &plan).and_then(|run| {
+        println!("{}", summary(&plan, &run));
+        if let Some(file) = &args.history {
+            run.history
+                .write_lines(BufWriter::new(File::create(file)?))?;
+        }
+        judged(&plan, &run)
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            println!("{what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn blocking(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run(world, plan))
+}
+
+/// What `cargo test` runs: the laws under all faults, the takeover times, and everything that is broken on purpose.
+fn trials(world: &Arc<dyn World>, seed: u64) -> Vec<Trial> {
+    let trial = |name: String, test: fn(&dyn World, Plan) -> Result<(), BoxError>, plan: Plan| {
+        let world = Arc::clone(world);
+        let name = format!("{}::trial::{name}", world.name());
+        Trial::test(name, move || {
+            test(&*world, plan).map_err(|what| Failed::from(what.to_string()))
+        })
+    };
+    let plan = |seconds, kill_only, breach| Plan {
+        processes: PROCESSES,
+        length: Duration::from_secs(seconds),
+        kill_only,
+        breach,
+        ..Plan::new(seed)
+    };
+    let mut trials = vec![
+        trial(
+            "killed_stopped_and_continued".to_owned(),
+            keeps_the_laws,
+            plan(5, false, None),
+        ),
+        trial("killed".to_owned(), keeps_the_laws, plan(5, true, None)),
+    ];
+    for breach in Breach::ALL {
+        let name = format!("finds_{breach:?}").to_lowercase();
+        trials.push(trial(name, finds, plan(60, false, Some(breach))));
+    }
+    trials
+}
+
+fn keeps_the_laws(world: &dyn World, plan: Plan) -> Result<(), BoxError> {
+    let run = blocking(world, &plan)?;
+    println!("{}", summary(&plan, &run));
+    judged(&plan, &run)
+}
+
+fn finds(world: &dyn World, plan: Plan) -> Result<(), BoxError> {
+    let run = blocking(world, &plan)?;
+    let Some(first) = run.report.violations.first() else {
+        let what = format!("nothing was found: {}", summary(&plan, &run));
+        return Err(what.into());
+    };
+    println!("{:?}: {first}", plan.breach);
+    Ok(())
+}
+
+fn summary(plan: &Plan, run: &Run) -> String {
+    let (report, signals) = (&run.report, run.signals);
+    let takeovers = if plan.kill_only {
+        format!("\n{}", run.takeovers)
+    } else {
+        String::new()
+    };
+    format!(
+        "seed {}, {} processes, {} s: {} SIGKILL, {} SIGSTOP and SIGCONT, {} events, {} guards, {} refusals, {} adoptions, \
+         {} stale writes refused, {} unfenced writes lost (explained), {} violations{takeovers}",
+        plan.seed,
+        plan.processes,
+        plan.length.as_secs(),
+        signals.kills,
+        signals.stops,
+        report.events,
+        report.guards,
+        report.refused,
+        report.adoptions,
+        report.stale,
+        report.losses,
+        report.violations.len(),
+    )
+}
+
+/// Wrong, if a law is broken, nothing happened, or the dead are not replaced in time.
+fn judged(plan: &Plan, run: &Run) -> Result<(), BoxError> {
+    if let Some(first) = run.report.violations.first() {
+        let all: Vec<String> = run
+            .report
+            .violations
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let around = first.around(&run.history, 40, 5);
+        return Err(format!("{}\n{around}", all.join("\n")).into());
+    }
+    if run.report.guards == 0 || run.signals.kills + run.signals.stops == 0 {
+        return Err("nobody held anything, or nothing was done to anybody".into());
+    }
+    if !plan.kill_only {
+        return Ok(());
+    }
+    // Of fewer than a hundred a single one would decide, and a busy machine is late now and then.
+    let percent = if run.takeovers.times.len() < 100 {
+        50
+    } else {
+        99
+    };
+    match run.takeovers.percentile(percent) {
+        Some(time) if time <= run.takeover_bound => Ok(()),
+        Some(time) => Err(format!(
+            "{percent} in 100 takeovers took up to {time:?}, which is more than {:?}",
+            run.takeover_bound
+        )
+        .into()),
+        None => Err("nobody took over anything".into()),
+    }
+}

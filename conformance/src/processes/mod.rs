@@ -1,0 +1,262 @@
+//! Real processes on one store, killed, stopped and continued by chance, and the laws of what they saw.
+//!
+//! A run starts processes that do what the programs of the seeded simulation do, through the real client: all kinds of
+//! claims, re-entrant owners, intents and their recovery, changes of resources under a lock. Each writes down what it
+//! asks for, sees and does, one line at a time, on a clock that all of them share; meanwhile SIGKILL, SIGSTOP and
+//! SIGCONT meet them at random, and operators revoke sessions and discard intents. In the end their lines are one
+//! [`History`], which is [checked](crate::history::check).
+//!
+//! What processes write down is on the safe side: what begins something before it begins, what ends something after it
+//! has ended, a guard's validity counted from before the look at it. What only a store can see, the order of what it
+//! executes, is not in such a history, and the laws about that are the simulation's to check.
+//!
+//! In a run with SIGKILL only, the [`Takeovers`] say how long the locks of the dead waited for their next holder.
+//!
+//! # Running it against your own backend
+//!
+//! A test target of one line, for the same [`World`] as the conformance suite's:
+//!
+//! ```text
+//! fn main() -> std::process::ExitCode {
+//!     lockcore_conformance::processes::main(MyWorld)
+//! }
+//! ```
+//!
+//! `cargo test` then runs a few seconds of each kind, and runs in which something is broken on purpose, which has to be
+//! found. `cargo test --release --test trial -- --seconds 300 --processes 10 --seed 7` is one long run;
+//! `--kill-only` sends nothing but SIGKILL and holds the takeover times against their bound.
+
+mod command;
+mod log;
+mod nemesis;
+mod resource;
+mod takeover;
+mod watched;
+mod worker;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+pub use command::main;
+pub use takeover::Takeovers;
+pub(crate) use worker::work;
+
+use crate::child::Shared;
+use crate::history::{History, Report, What, check};
+use crate::programs::ending::{left, probe, recover_all, unanswered};
+use crate::programs::{Place, chance};
+use crate::scene::short;
+use crate::verdict::{Verdict, Wrong};
+use crate::world::{BoxError, World};
+use nemesis::Nemesis;
+use worker::{Orders, Site, stop};
+
+/// For how long whoever waits may wait once nothing goes wrong any more.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// What a run is like.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What is left to chance follows from it, as far as the system lets it.
+    pub seed: u64,
+    /// Processes at a time.
+    pub processes: usize,
+    /// How long faults go on. With a breach, at most: the run ends when something is found.
+    pub length: Duration,
+    /// Nothing but SIGKILL: no process is stopped, and no operator does anything.
+    pub kill_only: bool,
+    /// What is wrong on purpose.
+    pub breach: Option<Breach>,
+}
+
+impl Plan {
+    /// A run of eight processes, 10 s of all kinds of faults, and nothing wrong on purpose.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            processes: 8,
+            length: Duration::from_secs(10),
+            kill_only: false,
+            breach: None,
+        }
+    }
+}
+
+/// Something that is wrong on purpose, and that a run has to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Breach {
+    /// Renewals are acknowledged and never made.
+    Unrenewed,
+    /// Guards say that they are valid, whatever their deadline.
+    DeadlineIgnored,
+    /// Resources take any token.
+    TokensIgnored,
+    /// Whoever closes a session throws its intent away.
+    IntentsLost,
+}
+
+impl Breach {
+    /// Every one.
+    pub const ALL: [Breach; 4] = [
+        Breach::Unrenewed,
+        Breach::DeadlineIgnored,
+        Breach::TokensIgnored,
+        Breach::IntentsLost,
+    ];
+}
+
+/// What came of a run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// Everything that the processes have written down.
+    pub history: History,
+    /// What is wrong with it.
+    pub report: Report,
+    /// How often each signal was sent.
+    pub signals: Signals,
+    /// Of the locks of killed processes. Only in a run with SIGKILL alone are they a measure of the store.
+    pub takeovers: Takeovers,
+    /// Longest that 99 in 100 takeovers may take.
+    pub takeover_bound: Duration,
+}
+
+/// How often each signal was sent.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Signals {
+    /// SIGKILL, without the processes that killed themselves.
+    pub kills: usize,
+    /// SIGSTOP.
+    pub stops: usize,
+}
+
+/// Runs processes on a fresh space of the world, and checks what they have written down.
+///
+/// # Errors
+///
+/// No space or no processes could be made, or a process ended in another way than by a signal.
+pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
+    let run = run_here(world, plan).await;
+    run.map_err(|Wrong(what)| what.into())
+}
+
+async fn run_here(world: &dyn World, plan: &Plan) -> Verdict<Run> {
+    let space = world.fresh().await?;
+    let store = space.connect().await?;
+    let ttl = short(&store.info());
+    let dir = Shared::new()?;
+    let orders = Orders {
+        ttl,
+        breach: plan.breach,
+    };
+    orders.write(dir.path())?;
+    let outside = Site::new(dir.path(), 0, orders)?;
+    let Some(url) = space.url() else {
+        return Err(Wrong("other processes cannot reach this store".to_owned()));
+    };
+    let mut nemesis = Nemesis::new(plan, ttl, &url, dir.path(), outside.log());
+    let faults = async {
+        tokio::try_join!(nemesis.rage(), async {
+            operators(plan, ttl, &outside, &*store).await;
+            Ok(())
+        })
+    };
+    if plan.breach.is_some() {
+        tokio::select! {
+            raged = faults => drop(raged?),
+            found = something_found(dir.path()) => found?,
+        }
+        // What is broken need not end well.
+        return finish(nemesis, dir.path(), ttl, space.allowance());
+    }
+    faults.await?;
+
+    outside.record(What::Calm);
+    std::fs::write(stop(dir.path()), "")?;
+    if nemesis.all_end().await? {
+        // What the last of the dead have left is due.
+        sleep(ttl + space.allowance() + Duration::from_secs(1)).await;
+        let orders = Orders {
+            breach: None,
+            ..orders
+        };
+        let last = Site::new(dir.path(), nemesis.next_process(), orders)?;
+        let prober = last.user(space.connect().await?, None)?;
+        recover_all(&last, &prober, &mut chance(plan.seed, 2)).await;
+        left(&last, &*store).await;
+        probe(&last, &prober, ttl * 2).await;
+        let done = prober.locks.shutdown(BOUND).await;
+        last.record(What::ShutDown { done });
+    } else {
+        let mut open = unanswered(&log::collect(dir.path())?);
+        if open.is_empty() {
+            // Nobody waits for a lock, and still somebody is not done.
+            open.insert(0, 0);
+        }
+        for attempt in open.into_keys() {
+            outside.record(What::Stuck { attempt });
+        }
+    }
+    finish(nemesis, dir.path(), ttl, space.allowance())
+}
+
+/// Checks what has been written down, when everybody has ended.
+fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, allowance: Duration) -> Verdict<Run> {
+    let signals = nemesis.signals();
+    drop(nemesis);
+    let history = log::collect(dir)?;
+    Ok(Run {
+        report: check(&history),
+        takeovers: Takeovers::of(&history, ttl),
+        takeover_bound: ttl + Duration::from_millis(250).max(allowance * 2),
+        signals,
+        history,
+    })
+}
+
+/// Resolves when a law is broken.
+async fn something_found(dir: &Path) -> Verdict {
+    loop {
+        sleep(Duration::from_millis(500)).await;
+        if !check(&log::collect(dir)?).violations.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Now and then an operator revokes a session, or discards an intent.
+async fn operators(plan: &Plan, ttl: Duration, place: &Site, store: &dyn lockcore::LockBackend) {
+    use lockcore::{End, Life};
+    use rand::seq::IndexedRandom;
+    let mut rng = chance(plan.seed, 3);
+    let until = tokio::time::Instant::now() + plan.length;
+    loop {
+        sleep(crate::programs::up_to(&mut rng, ttl * 2)).await;
+        if plan.kill_only || tokio::time::Instant::now() >= until {
+            return;
+        }
+        // A stopped process may block the store; there is a next time.
+        let Ok(sessions) = store.sessions(None, 1_000).await else {
+            continue;
+        };
+        let Some(state) = sessions.items.choose(&mut rng) else {
+            continue;
+        };
+        let session = state.session;
+        let (what, how) = match state.life {
+            Life::Living => (What::Revoking { session }, End::Revoke),
+            Life::Abandoned => (What::Discarding { session }, End::Discard),
+            Life::Dead => continue,
+        };
+        place.record(what);
+        drop(store.end(&[session], how).await);
+    }
+}

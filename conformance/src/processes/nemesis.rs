@@ -1,0 +1,198 @@
+//! [`Nemesis`]: who starts the processes, and does its worst to them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, sleep};
+
+use super::log::Log;
+use super::{BOUND, Plan, Signals};
+use crate::child::{Process, TRIAL};
+use crate::history::What;
+use crate::programs::{chance, up_to};
+use crate::verdict::Verdict;
+
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A place for one process.
+enum Slot {
+    /// The next one is started then.
+    Empty(Instant),
+    Full {
+        process: Process,
+        number: u32,
+        /// It is stopped until then.
+        stopped: Option<Instant>,
+    },
+}
+
+pub(super) struct Nemesis<'a> {
+    plan: &'a Plan,
+    ttl: Duration,
+    url: &'a str,
+    dir: PathBuf,
+    rng: Xoshiro256PlusPlus,
+    log: Log,
+    slots: Vec<Slot>,
+    /// Numbers of processes so far.
+    started: u32,
+    signals: Signals,
+}
+
+impl<'a> Nemesis<'a> {
+    pub(super) fn new(plan: &'a Plan, ttl: Duration, url: &'a str, dir: &Path, log: &Log) -> Self {
+        let now = Instant::now();
+        Self {
+            plan,
+            ttl,
+            url,
+            dir: dir.to_owned(),
+            rng: chance(plan.seed, 1),
+            log: log.clone(),
+            slots: (0..plan.processes).map(|_| Slot::Empty(now)).collect(),
+            started: 0,
+            signals: Signals::default(),
+        }
+    }
+
+    /// A number that no process has had.
+    pub(super) fn next_process(&mut self) -> u32 {
+        self.started += 1;
+        self.started
+    }
+
+    pub(super) fn signals(&self) -> Signals {
+        self.signals
+    }
+
+    /// Does its worst for as long as the plan says, and lets go of everybody.
+    pub(super) async fn rage(&mut self) -> Verdict {
+        let until = Instant::now() + self.plan.length;
+        let mut next = Instant::now() + self.pause();
+        while Instant::now() < until {
+            for slot in 0..self.slots.len() {
+                self.look(slot)?;
+            }
+            if Instant::now() >= next {
+                self.strike()?;
+                next = Instant::now() + self.pause();
+            }
+            sleep(LOOK).await;
+        }
+        for slot in 0..self.slots.len() {
+            self.go_on(slot)?;
+        }
+        Ok(())
+    }
+
+    /// Until the next signal: the more processes, the shorter.
+    fn pause(&mut self) -> Duration {
+        let processes = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        up_to(&mut self.rng, self.ttl * 5 / processes.max(1))
+    }
+
+    /// Starts what is missing, and lets go on what has been stopped for long enough.
+    fn look(&mut self, slot: usize) -> Verdict {
+        let now = Instant::now();
+        match &mut self.slots[slot] {
+            Slot::Empty(then) if *then <= now => {
+                let number = self.next_process();
+                let role = format!("{TRIAL}{number}");
+                let seed = self.rng.random();
+                self.slots[slot] = Slot::Full {
+                    process: Process::spawn(self.url, &self.dir, &role, seed)?,
+                    number,
+                    stopped: None,
+                };
+            }
+            Slot::Empty(_) => {}
+            Slot::Full {
+                process, stopped, ..
+            } => {
+                if process.was_killed()? {
+                    // By itself; it has said so.
+                    self.empty(slot);
+                } else if stopped.is_some_and(|until| until <= now) {
+                    self.go_on(slot)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn empty(&mut self, slot: usize) {
+        let then = Instant::now() + up_to(&mut self.rng, self.ttl / 2);
+        self.slots[slot] = Slot::Empty(then);
+    }
+
+    /// Kills a process, or stops it for at most two TTL.
+    fn strike(&mut self) -> Verdict {
+        let slot = self.rng.random_range(0..self.slots.len());
+        let kills = self.plan.kill_only || self.rng.random();
+        // Half of them outlive their sessions.
+        let (least, more) = match self.rng.random() {
+            true => (self.ttl, self.ttl),
+            false => (Duration::ZERO, self.ttl / 4),
+        };
+        let Slot::Full {
+            process,
+            number,
+            stopped,
+        } = &mut self.slots[slot]
+        else {
+            return Ok(());
+        };
+        if kills {
+            self.log.record_of(*number, What::Killed);
+            signal(process, Signal::KILL)?;
+            self.signals.kills += 1;
+            self.empty(slot);
+        } else if stopped.is_none() {
+            self.log.record_of(*number, What::Paused);
+            signal(process, Signal::STOP)?;
+            self.signals.stops += 1;
+            *stopped = Some(Instant::now() + least + up_to(&mut self.rng, more));
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, slot: usize) -> Verdict {
+        if let Slot::Full {
+            process,
+            number,
+            stopped,
+        } = &mut self.slots[slot]
+            && stopped.take().is_some()
+        {
+            signal(process, Signal::CONT)?;
+            self.log.record_of(*number, What::Resumed);
+        }
+        Ok(())
+    }
+
+    /// Whether all processes end by themselves, when they are told to.
+    pub(super) async fn all_end(&mut self) -> Verdict<bool> {
+        let until = Instant::now() + BOUND;
+        for slot in &mut self.slots {
+            let Slot::Full { process, .. } = slot else {
+                continue;
+            };
+            while !process.has_ended()? {
+                if Instant::now() >= until {
+                    return Ok(false);
+                }
+                sleep(LOOK).await;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A process that is already dead, by its own hand, does not mind.
+fn signal(process: &Process, signal: Signal) -> Verdict {
+    let id = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+    Ok(kill_process(id.expect("a process has a number"), signal)?)
+}

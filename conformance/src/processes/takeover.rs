@@ -1,0 +1,324 @@
+//! How long the lock of a killed process waits for its next holder.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use lockcore::{LockKey, SessionId, Want};
+
+use crate::history::{History, What};
+
+/// Takeover times: from when the last acknowledged renewal of a killed holder was sent to the next grant of its lock, of
+/// locks that somebody waited for.
+///
+/// Only locks that are asked for in one way are looked at, an exclusive claim of one flat key, as whoever asks for
+/// several may have the one and wait for another.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Takeovers {
+    /// The times, the shortest first.
+    pub times: Vec<Duration>,
+    /// Locks of killed processes for which nobody waited.
+    pub unwanted: usize,
+    /// Those of which nobody knows from when to count or who was next: a renewal, a release or a grant was under way
+    /// when its process was killed.
+    pub unclear: usize,
+}
+
+impl Takeovers {
+    /// The time that so many percent of them do not exceed; nothing if there are none.
+    #[must_use]
+    pub fn percentile(&self, percent: usize) -> Option<Duration> {
+        let rank = (self.times.len() * percent).div_ceil(100);
+        self.times.get(rank.saturating_sub(1)).copied()
+    }
+
+    pub(super) fn of(history: &History, ttl: Duration) -> Self {
+        let mut looking = Looking::new(history, ttl);
+        for event in &history.events {
+            looking.event(event.at, event.process, &event.what);
+        }
+        let mut found = looking.found;
+        found.times.sort_unstable();
+        found
+    }
+}
+
+impl fmt::Display for Takeovers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} takeovers", self.times.len())?;
+        for (name, percent) in [("p50", 50), ("p99", 99), ("max", 100)] {
+            if let Some(time) = self.percentile(percent) {
+                write!(f, ", {name} {} ms", time.as_millis())?;
+            }
+        }
+        write!(
+            f,
+            " ({} locks unwanted, {} unclear)",
+            self.unwanted, self.unclear
+        )
+    }
+}
+
+/// Who asked for which lock, and when.
+struct Asked<'a> {
+    key: &'a LockKey,
+    process: u32,
+    at: u64,
+}
+
+/// A lock, as far as it matters here.
+#[derive(Default)]
+struct Lock {
+    /// Its holder was killed.
+    orphan: Option<Orphan>,
+    /// Whose guard was given back last; nobody has been granted it since.
+    given_back: Option<u32>,
+}
+
+struct Orphan {
+    /// When the renewal was sent that it lives from; nobody knows if it is `None`.
+    since: Option<u64>,
+}
+
+struct Looking<'a> {
+    ttl: u64,
+    /// The locks that are looked at.
+    locks: BTreeMap<&'a LockKey, Lock>,
+    /// Attempts that wait or hold.
+    asked: BTreeMap<u64, Asked<'a>>,
+    /// Those that hold, and in which session.
+    held: BTreeMap<u64, SessionId>,
+    /// When each session's last renewal was sent, and when the last acknowledged one was.
+    renewals: BTreeMap<SessionId, (u64, Option<u64>)>,
+    found: Takeovers,
+}
+
+impl<'a> Looking<'a> {
+    fn new(history: &'a History, ttl: Duration) -> Self {
+        let mut locks = BTreeMap::new();
+        for event in &history.events {
+            let What::Asked { claims, .. } = &event.what else {
+                continue;
+            };
+            for claim in claims {
+                let alone = claims.len() == 1 && claim.want() == Want::Create;
+                let only = locks.entry(claim.key()).or_insert(true);
+                *only &= alone;
+            }
+        }
+        let locks = locks.into_iter().filter(|(_, only)| *only);
+        Self {
+            ttl: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
+            locks: locks.map(|(key, _)| (key, Lock::default())).collect(),
+            asked: BTreeMap::new(),
+            held: BTreeMap::new(),
+            renewals: BTreeMap::new(),
+            found: Takeovers::default(),
+        }
+    }
+
+    fn event(&mut self, at: u64, process: u32, what: &'a What) {
+        match what {
+            What::Asked {
+                attempt, claims, ..
+            } => {
+                let key = claims.first().map(lockcore::Claim::key);
+                if let Some(key) = key.filter(|key| self.locks.contains_key(key)) {
+                    let asked = Asked { key, process, at };
+                    self.asked.insert(*attempt, asked);
+                }
+            }
+            What::Granted {
+                attempt, session, ..
+            } => self.granted(at, *attempt, *session),
+            What::Refused { attempt, .. } => drop(self.asked.remove(attempt)),
+            What::GivingBack { attempt, .. } => {
+                self.held.remove(attempt);
+                let asked = self.asked.remove(attempt);
+                let lock = asked.and_then(|asked| self.locks.get_mut(asked.key));
+                if let Some(lock) = lock {
+                    lock.given_back = Some(process);
+                }
+            }
+            What::Renewing { session } => {
+                let (last, _) = self.renewals.entry(*session).or_default();
+                *last = at;
+            }
+            What::Renewed { session } => {
+                if let Some((last, acknowledged)) = self.renewals.get_mut(session) {
+                    *acknowledged = Some(*last);
+                }
+            }
+            What::Killed => self.killed(at, process),
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, at: u64, attempt: u64, session: SessionId) {
+        let Some(asked) = self.asked.get(&attempt) else {
+            return;
+        };
+        self.held.insert(attempt, session);
+        let lock = self.locks.entry(asked.key).or_default();
+        lock.given_back = None;
+        match lock.orphan.take().map(|orphan| orphan.since) {
+            None => {}
+            Some(None) => self.found.unclear += 1,
+            Some(Some(since)) if asked.at > since + self.ttl => self.found.unwanted += 1,
+            Some(Some(since)) => self.found.times.push(Duration::from_nanos(at - since)),
+        }
+    }
+
+    fn killed(&mut self, at: u64, process: u32) {
+        for lock in self.locks.values_mut() {
+            if lock.given_back == Some(process) {
+                // Released or not.
+                lock.orphan.get_or_insert(Orphan { since: None });
+            }
+        }
+        let gone = self
+            .asked
+            .extract_if(.., |_, asked| asked.process == process);
+        for (attempt, asked) in gone {
+            let lock = self.locks.entry(asked.key).or_default();
+            if let Some(session) = self.held.remove(&attempt) {
+                let renewals = self.renewals.get(&session).copied();
+                let since = renewals.and_then(|(last, acknowledged)| {
+                    acknowledged.filter(|acknowledged| *acknowledged == last)
+                });
+                lock.orphan = Some(Orphan { since });
+            } else if let Some(orphan) = &mut lock.orphan
+                && orphan.since.is_none_or(|since| at > since + self.ttl)
+            {
+                // Perhaps it had just got what was left.
+                orphan.since = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockcore::{Claim, FencingToken};
+
+    use super::*;
+    use crate::history::Event;
+
+    const TTL: Duration = Duration::from_secs(1);
+
+    /// Events of processes, each at a time in milliseconds.
+    fn history(events: impl IntoIterator<Item = (u64, u32, What)>) -> History {
+        let event = |(at, process, what)| Event {
+            at: at * 1_000_000,
+            process,
+            what,
+        };
+        History {
+            events: events.into_iter().map(event).collect(),
+            real_time: true,
+        }
+    }
+
+    fn session(process: u32) -> SessionId {
+        SessionId::new(process.into())
+    }
+
+    fn ask(attempt: u64) -> What {
+        What::Asked {
+            attempt,
+            owner: attempt,
+            claims: vec![Claim::new(LockKey::parse("r").unwrap(), Want::Create).unwrap()],
+            intent: false,
+        }
+    }
+
+    fn granted(attempt: u64, process: u32) -> What {
+        What::Granted {
+            attempt,
+            session: session(process),
+            token: FencingToken::new(attempt).unwrap(),
+            left: 1,
+            validity: 1,
+        }
+    }
+
+    /// The first process holds the lock when it is killed at 500 ms, and was last renewed at 200.
+    fn killed() -> Vec<(u64, u32, What)> {
+        let session = session(1);
+        vec![
+            (0, 1, What::Renewing { session }),
+            (1, 1, What::Renewed { session }),
+            (2, 1, ask(1)),
+            (3, 1, granted(1, 1)),
+            (200, 1, What::Renewing { session }),
+            (201, 1, What::Renewed { session }),
+            (500, 1, What::Killed),
+        ]
+    }
+
+    fn times(more: Vec<(u64, u32, What)>) -> Takeovers {
+        let mut events = [killed(), more].concat();
+        events.sort_by_key(|(at, ..)| *at);
+        Takeovers::of(&history(events), TTL)
+    }
+
+    fn counts(found: &Takeovers) -> (Vec<u128>, usize, usize) {
+        let times = found.times.iter().map(Duration::as_millis).collect();
+        (times, found.unwanted, found.unclear)
+    }
+
+    #[test]
+    fn from_the_last_acknowledged_renewal_to_the_next_grant() {
+        let found = times(vec![(300, 2, ask(2)), (1_210, 2, granted(2, 2))]);
+        assert_eq!(counts(&found), (vec![1_010], 0, 0));
+        assert_eq!(found.percentile(99), Some(Duration::from_millis(1_010)));
+    }
+
+    #[test]
+    fn a_lock_that_nobody_waits_for_is_no_takeover() {
+        let found = times(vec![(5_000, 2, ask(2)), (5_001, 2, granted(2, 2))]);
+        assert_eq!(counts(&found), (vec![], 1, 0));
+        assert_eq!(found.percentile(99), None);
+    }
+
+    #[test]
+    fn what_was_under_way_is_unclear() {
+        let session = session(1);
+        let next = [(300, 2, ask(2)), (1_210, 2, granted(2, 2))];
+        for before in [
+            // The last renewal has no answer.
+            vec![(499, 1, What::Renewing { session })],
+            // It was perhaps released already.
+            vec![(
+                499,
+                1,
+                What::GivingBack {
+                    attempt: 1,
+                    how: crate::history::How::Released,
+                },
+            )],
+            // Another one was killed that had perhaps just got it.
+            vec![(300, 3, ask(3)), (1_205, 3, What::Killed)],
+        ] {
+            let found = times([before, next.to_vec()].concat());
+            assert_eq!(counts(&found), (vec![], 0, 1));
+        }
+        // Before that it cannot have got it.
+        let other = vec![(300, 3, ask(3)), (1_100, 3, What::Killed)];
+        let found = times([other, next.to_vec()].concat());
+        assert_eq!(counts(&found), (vec![1_010], 0, 0));
+    }
+
+    #[test]
+    fn percentiles_are_of_times_that_were_measured() {
+        let times = (1..=200).map(Duration::from_millis).collect();
+        let found = Takeovers {
+            times,
+            ..Takeovers::default()
+        };
+        assert_eq!(found.percentile(50), Some(Duration::from_millis(100)));
+        assert_eq!(found.percentile(99), Some(Duration::from_millis(198)));
+        assert_eq!(found.percentile(100), Some(Duration::from_millis(200)));
+    }
+}

@@ -1,0 +1,220 @@
+//! One process of a trial: programs by chance, until it is told to stop or killed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockcore::{Claim, Guard, Label, LockBackend, LockKey, Locks, Want};
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+use rustix::process::{Signal, getpid, kill_process};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::log::{Log, now};
+use super::resource::Resources;
+use super::watched::Watched;
+use super::{BOUND, Breach};
+use crate::child::Task;
+use crate::history::What;
+use crate::programs::{self, Access, Handler, Place, Request, User, ask, chance, nanos};
+use crate::programs::{up_to, use_up, validity};
+use crate::verdict::Verdict;
+
+/// Programs of each process.
+const PROGRAMS: u64 = 2;
+/// Programs of each process that wait for one exclusive lock after the other, so that somebody waits for most of them.
+const RELAYS: u64 = 3;
+/// Those locks: nobody asks for them in another way.
+const RELAYED: [&str; 5] = ["r1", "r2", "r3", "r4", "r5"];
+
+/// Documents that each process takes many of at a time, and not for long: most of its writes are these.
+const DOCUMENTS: usize = 500;
+const AT_A_TIME: usize = 30;
+
+/// What all processes of a trial are told, in a file.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Orders {
+    pub(super) ttl: Duration,
+    pub(super) breach: Option<Breach>,
+}
+
+impl Orders {
+    const FILE: &str = "orders";
+
+    pub(super) fn write(&self, dir: &Path) -> Verdict {
+        Ok(std::fs::write(
+            dir.join(Self::FILE),
+            serde_json::to_vec(self)?,
+        )?)
+    }
+
+    fn read(dir: &Path) -> Verdict<Self> {
+        Ok(serde_json::from_slice(&std::fs::read(
+            dir.join(Self::FILE),
+        )?)?)
+    }
+}
+
+/// The file that tells processes to begin nothing new.
+pub(super) fn stop(dir: &Path) -> PathBuf {
+    dir.join("stop")
+}
+
+/// One process, and what its programs need.
+#[derive(Debug, Clone)]
+pub(super) struct Site {
+    log: Log,
+    process: u32,
+    orders: Orders,
+    stop: PathBuf,
+    resources: Resources,
+    next: Arc<AtomicU64>,
+}
+
+impl Site {
+    pub(super) fn new(dir: &Path, process: u32, orders: Orders) -> Verdict<Self> {
+        Ok(Self {
+            log: Log::create(dir, process)?,
+            process,
+            orders,
+            stop: stop(dir),
+            resources: Resources {
+                dir: dir.to_owned(),
+                process,
+                check: orders.breach != Some(Breach::TokensIgnored),
+            },
+            next: Arc::default(),
+        })
+    }
+
+    pub(super) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The client of this process.
+    pub(super) fn user(
+        &self,
+        store: Arc<dyn LockBackend>,
+        recovery: Option<Xoshiro256PlusPlus>,
+    ) -> Verdict<User> {
+        let store = Watched::new(store, self.log.clone(), self.orders.breach);
+        let mut builder = Locks::builder(Arc::new(store))
+            .ttl(self.orders.ttl)
+            .label(Label::parse(format!("p{}", self.process))?);
+        if let Some(chance) = recovery {
+            builder = builder.recovery(Handler::new(self.clone(), chance));
+        }
+        Ok(User::new(builder.build()?))
+    }
+}
+
+impl Place for Site {
+    fn now(&self) -> u64 {
+        now()
+    }
+
+    fn record_at(&self, at: u64, what: What) {
+        self.log.record_at(at, what);
+    }
+
+    fn number(&self) -> u64 {
+        (u64::from(self.process) << 32) + self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.exists()
+    }
+
+    fn ttl(&self) -> Duration {
+        self.orders.ttl
+    }
+
+    fn left(&self, guard: &Guard) -> u64 {
+        match self.orders.breach {
+            Some(Breach::DeadlineIgnored) => nanos(validity(self.orders.ttl)),
+            _ => nanos(guard.remaining()),
+        }
+    }
+
+    fn may_die(&self) -> bool {
+        true
+    }
+
+    async fn die(&self) {
+        self.record(What::Killed);
+        kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
+    }
+
+    async fn read(&self, access: &Access) -> Option<u64> {
+        let read = self.resources.read(access).await;
+        read.expect("a resource can be read")
+    }
+
+    async fn write(&self, access: Access, read: u64, delay: Duration) {
+        sleep(delay).await;
+        let written = self.resources.write(access, read).await;
+        written.expect("a resource can be written");
+    }
+}
+
+/// What a process does from its beginning to its end.
+pub(crate) async fn work(task: Task, process: u32) -> Verdict {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let site = Site::new(&task.dir, process, Orders::read(&task.dir)?)?;
+    let recovers = chance(task.seed, 0).random_bool(0.6);
+    let user = site.user(task.backend, recovers.then(|| chance(task.seed, 1)))?;
+    let programs =
+        (0..PROGRAMS).map(|part| programs::run(&site, &user, chance(task.seed, 10 + part)));
+    let relays = (0..RELAYS).map(|part| relay(&site, &user, chance(task.seed, 20 + part)));
+    let churn = churn(&site, &user, chance(task.seed, 30));
+    tokio::join!(join_all(programs), join_all(relays), churn);
+    user.forget_owner(None);
+    let done = user.locks.shutdown(BOUND).await;
+    site.record(What::ShutDown { done });
+    Ok(())
+}
+
+/// Waits for one lock after the other, for as long as it takes.
+async fn relay(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
+    while !site.is_stopped() {
+        sleep(up_to(&mut rng, Duration::from_millis(50))).await;
+        let key = RELAYED[rng.random_range(0..RELAYED.len())];
+        take(site, user, &mut rng, vec![flat(key, Want::Create)], false).await;
+    }
+}
+
+/// Takes many documents at a time.
+async fn churn(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
+    while !site.is_stopped() {
+        sleep(up_to(&mut rng, Duration::from_millis(10))).await;
+        let count = rng.random_range(1..=AT_A_TIME);
+        let documents = rand::seq::index::sample(&mut rng, DOCUMENTS, count);
+        let claims = documents
+            .iter()
+            .map(|number| flat(&format!("d{number}"), Want::Upsert));
+        let intent = rng.random_bool(0.1);
+        take(site, user, &mut rng, claims.collect(), intent).await;
+    }
+}
+
+async fn take(
+    site: &Site,
+    user: &User,
+    rng: &mut Xoshiro256PlusPlus,
+    claims: Vec<Claim>,
+    intent: bool,
+) {
+    let request = Request::waiting(claims, intent);
+    if let Some(got) = ask(site, user, request).await {
+        use_up(site, rng, got).await;
+    }
+}
+
+fn flat(key: &str, want: Want) -> Claim {
+    let key = LockKey::parse(key).expect("a flat key");
+    Claim::new(key, want).expect("a flat claim")
+}

@@ -1,0 +1,73 @@
+//! After the last fault: whatever is abandoned is settled, nothing is left behind, and every key can be had.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockcore::{Claim, Filter, LockBackend, LockKey, Sweep, Want};
+use rand::rngs::Xoshiro256PlusPlus;
+use tokio::time::sleep;
+
+use super::program::{Request, ask};
+use super::{FLAT, PATHS, Place, User, recovery};
+use crate::history::{History, How, What};
+
+/// The attempts without an answer, and whose they are.
+pub(crate) fn unanswered(history: &History) -> BTreeMap<u64, u32> {
+    let mut open: BTreeMap<u64, u32> = BTreeMap::new();
+    for event in &history.events {
+        match &event.what {
+            What::Asked { attempt, .. } => drop(open.insert(*attempt, event.process)),
+            What::Granted { attempt, .. } | What::Refused { attempt, .. } => {
+                open.remove(attempt);
+            }
+            What::Killed => open.retain(|_, process| *process != event.process),
+            _ => {}
+        }
+    }
+    open
+}
+
+/// Settles whatever is abandoned.
+pub(crate) async fn recover_all(place: &impl Place, prober: &User, rng: &mut Xoshiro256PlusPlus) {
+    for _ in 0..200 {
+        drop(prober.locks.backend().sweep(Sweep::All, 10_000).await);
+        if !recovery::by_hand(place, prober, rng, true).await {
+            return;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Nobody has a guard any more, so nobody holds anything.
+pub(crate) async fn left(place: &impl Place, store: &dyn LockBackend) {
+    let all = Filter::Prefix(String::new());
+    let Ok(page) = store.records(&all, None, 1_000).await else {
+        return;
+    };
+    for record in page.items {
+        for grant in record.holders.iter().filter_map(|holder| holder.grant) {
+            let key = record.key.clone();
+            place.record(What::Left { key, grant });
+        }
+    }
+}
+
+/// Every key can be had, by somebody who waits for as long as this.
+pub(crate) async fn probe(place: &impl Place, prober: &User, wait: Duration) {
+    for text in FLAT.into_iter().chain(PATHS) {
+        let key = LockKey::parse(text).expect("a key");
+        let want = if key.is_path() {
+            Want::Write
+        } else {
+            Want::Create
+        };
+        let claim = Claim::new(key.clone(), want).expect("the want fits the key");
+        let Some(got) = ask(place, prober, Request::probe(claim, wait)).await else {
+            place.record(What::NotToBeHad { key });
+            continue;
+        };
+        let (attempt, how) = (got.attempt, How::Released);
+        place.record(What::GivingBack { attempt, how });
+        drop(got.guard.release().await);
+    }
+}
