@@ -24,14 +24,14 @@ mod simulate {
     use std::process::ExitCode;
     use std::time::Instant;
 
-    use clap::Parser;
+    use clap::{ArgGroup, Parser};
     use lockcore::sim::{Rule, break_rule, keep_all_rules};
     use lockcore_conformance::simulation::{Run, find, run, seeds_for};
 
     /// The seeded simulation: seeds, or broken clients.
     #[derive(Parser)]
     #[command(name = "cargo xtask simulate")]
-    #[group(id = "what", required = true, multiple = false, args = ["seeds", "seed", "broken"])]
+    #[command(group = ArgGroup::new("what").required(true).args(["seeds", "seed", "broken"]))]
     struct Args {
         /// Runs these seeds, and checks what happened; the end is not among them.
         #[arg(long, value_name = "FROM..TO", value_parser = parse_range)]
