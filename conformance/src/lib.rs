@@ -87,6 +87,8 @@ mod model;
 mod recorded;
 mod run;
 mod scene;
+#[cfg(feature = "servers")]
+pub mod servers;
 #[cfg(lockcore_sim)]
 pub mod simulation;
 mod verdict;
