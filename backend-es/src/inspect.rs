@@ -122,6 +122,14 @@ impl EsBackend {
                 }
             };
             let shown = self.shown(&documents, wanted).await?;
+            // In order of bytes all keys with one prefix stand together.
+            let behind = match (&at, filter, documents.last()) {
+                (After::Key(_), Filter::Prefix(prefix), Some(last)) => !last.sort[0]
+                    .as_str()
+                    .unwrap_or_default()
+                    .starts_with(prefix),
+                _ => false,
+            };
             for (document, record) in documents.iter().zip(shown) {
                 at = match &at {
                     After::Key(_) => {
@@ -137,7 +145,7 @@ impl EsBackend {
                     return Ok(Page { items, next });
                 }
             }
-            if found == LOOKED_AT {
+            if found == LOOKED_AT && !behind {
                 continue;
             }
             match (&at, filter) {
@@ -257,7 +265,8 @@ fn query(filter: &Filter, at: &After) -> Value {
                 Filter::Session(session) => json!({"term": {"processes": session.to_string()}}),
                 Filter::Key(key) => json!({"term": {"key": key.as_str()}}),
                 Filter::Prefix(prefix) if prefix.is_empty() => json!({"exists": {"field": "key"}}),
-                Filter::Prefix(prefix) => json!({"prefix": {"key": prefix}}),
+                // Not a query by prefix, which takes no long ones.
+                Filter::Prefix(prefix) => json!({"range": {"key": {"gte": prefix}}}),
             };
             query["query"] = json!({"bool": {"filter": [which]}});
             query["sort"] = json!(["key"]);
