@@ -20,6 +20,9 @@ use crate::wakeups::counts_by;
 /// So many documents are looked at in one request.
 const LOOKED_AT: usize = 1_000;
 
+/// Longest prefix of a query.
+const PREFIX_BYTES: usize = 256;
+
 /// Where a page of records begins: behind a key, or behind a write of a record that says no key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum After {
@@ -122,14 +125,6 @@ impl EsBackend {
                 }
             };
             let shown = self.shown(&documents, wanted).await?;
-            // In order of bytes all keys with one prefix stand together.
-            let behind = match (&at, filter, documents.last()) {
-                (After::Key(_), Filter::Prefix(prefix), Some(last)) => !last.sort[0]
-                    .as_str()
-                    .unwrap_or_default()
-                    .starts_with(prefix),
-                _ => false,
-            };
             for (document, record) in documents.iter().zip(shown) {
                 at = match &at {
                     After::Key(_) => {
@@ -145,7 +140,7 @@ impl EsBackend {
                     return Ok(Page { items, next });
                 }
             }
-            if found == LOOKED_AT && !behind {
+            if found == LOOKED_AT {
                 continue;
             }
             match (&at, filter) {
@@ -265,8 +260,7 @@ fn query(filter: &Filter, at: &After) -> Value {
                 Filter::Session(session) => json!({"term": {"processes": session.to_string()}}),
                 Filter::Key(key) => json!({"term": {"key": key.as_str()}}),
                 Filter::Prefix(prefix) if prefix.is_empty() => json!({"exists": {"field": "key"}}),
-                // Not a query by prefix, which takes no long ones.
-                Filter::Prefix(prefix) => json!({"range": {"key": {"gte": prefix}}}),
+                Filter::Prefix(prefix) => json!({"prefix": {"key": short(prefix)}}),
             };
             query["query"] = json!({"bool": {"filter": [which]}});
             query["sort"] = json!(["key"]);
@@ -281,6 +275,15 @@ fn query(filter: &Filter, at: &After) -> Value {
         }
     }
     query
+}
+
+/// As much of a prefix as a query takes; the rest is looked at here.
+fn short(prefix: &str) -> &str {
+    let mut end = prefix.len().min(PREFIX_BYTES);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    &prefix[..end]
 }
 
 #[cfg(test)]
