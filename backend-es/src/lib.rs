@@ -49,7 +49,7 @@
 //! - A record with thousands of holders is slow: each of them is written again with every change.
 //! - The index holds nothing but locks, but its disk is shared: when it is full, nothing can be locked, renewed or
 //!   released, and leases run out.
-//! - The server compiles only some scripts in five minutes. This crate sends eleven, each once for each node; another
+//! - The server compiles only some scripts in five minutes. This crate sends twelve, each once for each node; another
 //!   program that makes up scripts all the time can use the limit up, and then requests fail without effect.
 //! - A key that another writer has put under an id of its own cannot be listed by prefix if its `key` says otherwise.
 //!
