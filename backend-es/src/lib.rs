@@ -45,7 +45,7 @@
 //!
 //! # Its limits
 //!
-//! - Nobody is told of a release in another process: who waits looks, some fifteen times a second, by reading.
+//! - Nobody is told of a release in another process: who waits looks, some thirteen times a second, by reading.
 //! - A record with thousands of holders is slow: each of them is written again with every change.
 //! - The index holds nothing but locks, but its disk is shared: when it is full, nothing can be locked, renewed or
 //!   released, and leases run out.
