@@ -47,7 +47,8 @@ pub(crate) const STORES: &[Store] = &[
     },
     Store {
         name: "elasticsearch",
-        tests: &[&["--package=lockcore-es"]],
+        // A few at a time: most cases are about this store's answers, and the server has its part of the machine.
+        tests: &[&["--package=lockcore-es", "--", "--test-threads=4"]],
         servers: Some(Servers {
             package: "lockcore-es",
             variable: "LOCKKEEPER_TEST_ELASTICSEARCH",

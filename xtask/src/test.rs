@@ -60,7 +60,15 @@ fn cargo(args: &[&str]) -> Result<(), String> {
 pub(crate) fn cargo_command(args: &[&str], environment: &[(&str, String)]) -> Result<(), String> {
     println!("+ cargo {}", args.join(" "));
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    // What cargo says to this program is about this program. Build scripts that see it run again.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
+    let status = command
         .args(args)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .status()
