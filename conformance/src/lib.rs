@@ -98,6 +98,8 @@ mod programs;
 mod recorded;
 mod run;
 mod scene;
+#[cfg(feature = "servers")]
+pub mod servers;
 #[cfg(lockcore_sim)]
 pub mod simulation;
 mod verdict;

@@ -1,6 +1,9 @@
-//! The stores: what tests each of them, and the server that it needs.
+//! The stores: what tests each of them, and the servers that it needs.
 
-use std::process::Child;
+use std::env;
+use std::path::Path;
+
+use lockcore_conformance::servers::{ELASTICSEARCH_7, Engine, OPENSEARCH_2, OPENSEARCH_3, Server};
 
 /// A store.
 #[derive(Debug)]
@@ -10,8 +13,26 @@ pub(crate) struct Store {
     pub(crate) tests: &'static [&'static [&'static str]],
     /// The package whose target `trial` runs processes on it, if other processes reach it.
     pub(crate) trial: Option<&'static str>,
-    /// Starts what the tests talk to.
-    pub(crate) server: fn() -> Result<Server, String>,
+    /// What the tests talk to; `None` for a store that is embedded in its program.
+    pub(crate) servers: Option<Servers>,
+}
+
+/// The servers of a store. Its tests run on each, one after the other.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    /// The package whose tests need them.
+    pub(crate) package: &'static str,
+    /// In this variable the tests find the server's URL. Where it is set, that server is the only one.
+    pub(crate) variable: &'static str,
+    /// Each starts one.
+    pub(crate) start: &'static [fn() -> Result<Server, String>],
+}
+
+impl Servers {
+    /// Whether the environment names the server.
+    pub(crate) fn given(&self) -> bool {
+        env::var_os(self.variable).is_some()
+    }
 }
 
 /// Every store of this version.
@@ -20,15 +41,36 @@ pub(crate) const STORES: &[Store] = &[
         name: "memory",
         tests: &[&["--package=lockcore-conformance", "--test=memory"]],
         trial: None,
-        server: none,
+        servers: None,
     },
     Store {
         name: "sqlite",
         tests: &[&["--package=lockcore-sqlite"]],
         trial: Some("--package=lockcore-sqlite"),
-        server: none,
+        servers: None,
+    },
+    Store {
+        name: "elasticsearch",
+        // A few at a time: most cases are about this store's answers, and the server has its part of the machine.
+        tests: &[&["--package=lockcore-es", "--", "--test-threads=4"]],
+        trial: None,
+        servers: Some(Servers {
+            package: "lockcore-es",
+            variable: "LOCKKEEPER_TEST_ELASTICSEARCH",
+            start: &[
+                || engine(&ELASTICSEARCH_7),
+                || engine(&OPENSEARCH_2),
+                || engine(&OPENSEARCH_3),
+            ],
+        }),
     },
 ];
+
+fn engine(engine: &Engine) -> Result<Server, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
+    let started = engine.start(&root.join("servers"));
+    started.map_err(|error| format!("{}: {error}", engine.name))
+}
 
 /// The store of that name.
 pub(crate) fn find(name: &str) -> Result<&'static Store, String> {
@@ -39,29 +81,6 @@ pub(crate) fn find(name: &str) -> Result<&'static Store, String> {
             let known: Vec<&str> = STORES.iter().map(|store| store.name).collect();
             format!("no store of that name; known are {}", known.join(", "))
         })
-}
-
-/// A server that runs; dropping it stops it.
-#[derive(Debug)]
-pub(crate) struct Server(Option<Child>);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(server) = &mut self.0 {
-            // It may have ended by itself; then there is nothing to stop.
-            let _ = server.kill();
-            let _ = server.wait();
-        }
-    }
-}
-
-/// For a store that is embedded in its program.
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "the signature of a server that may fail to start"
-)]
-fn none() -> Result<Server, String> {
-    Ok(Server(None))
 }
 
 #[cfg(test)]

@@ -10,9 +10,14 @@ use crate::stores::{STORES, Store};
 pub(crate) fn run(only: Option<&Store>) -> Result<(), String> {
     match only {
         None => {
-            let servers = STORES.iter().map(|store| (store.server)());
-            let _running = servers.collect::<Result<Vec<_>, _>>()?;
-            cargo(&["test", "--workspace"])?;
+            // Tests that need a server run on each of theirs.
+            let with_servers = STORES.iter().filter_map(|store| store.servers.as_ref());
+            let mut rest = vec!["test", "--workspace"];
+            rest.extend(with_servers.flat_map(|servers| ["--exclude", servers.package]));
+            cargo(&rest)?;
+            for store in STORES.iter().filter(|store| store.servers.is_some()) {
+                tests(store)?;
+            }
             // A backend outside the workspace, as another author would have it.
             cargo(&[
                 "test",
@@ -22,13 +27,28 @@ pub(crate) fn run(only: Option<&Store>) -> Result<(), String> {
             simulate::check()
         }
         Some(store) => {
-            let _running = (store.server)()?;
             cargo(&["test", "--package=lockcore"])?;
-            for tests in store.tests {
-                cargo(&[&["test"], *tests].concat())?;
+            tests(store)
+        }
+    }
+}
+
+/// Runs a store's own tests, on each of its servers.
+fn tests(store: &Store) -> Result<(), String> {
+    let on = |environment: &[(&str, String)]| {
+        let mut tests = store.tests.iter();
+        tests.try_for_each(|tests| cargo_command(&[&["test"], *tests].concat(), environment))
+    };
+    match &store.servers {
+        Some(servers) if !servers.given() => {
+            for start in servers.start {
+                let server = start()?;
+                let url = server.url().replacen("http", store.name, 1);
+                on(&[(servers.variable, url)])?;
             }
             Ok(())
         }
+        _ => on(&[]),
     }
 }
 
@@ -40,7 +60,15 @@ fn cargo(args: &[&str]) -> Result<(), String> {
 pub(crate) fn cargo_command(args: &[&str], environment: &[(&str, String)]) -> Result<(), String> {
     println!("+ cargo {}", args.join(" "));
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    // What cargo says to this program is about this program. Build scripts that see it run again.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
+    let status = command
         .args(args)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .status()

@@ -1,0 +1,465 @@
+//! `_bulk`: everything that decides goes through it. Ids are in the body, and an answer counts only if it is the
+//! item's own.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use elasticsearch::http::Method;
+use lockcore::{ErrorKind, FencingToken};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::EsBackend;
+use crate::error::{Cause, Failure, Outcome, Refusal};
+use crate::http::Request;
+
+/// Conflicts with others that the server settles by itself, for one item.
+const RETRY_ON_CONFLICT: u32 = 8;
+
+/// The items of one request. They are executed in order, each by itself.
+#[derive(Debug, Default)]
+pub(crate) struct Bulk {
+    body: Vec<u8>,
+    asked: Vec<Asked>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    verb: Verb,
+    id: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Verb {
+    Create,
+    Delete,
+    Index,
+    Update,
+}
+
+/// The document whose write this one depends on: nothing is done if there was another one since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) seq_no: u64,
+    pub(crate) primary_term: u64,
+}
+
+/// What became of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// It was written, and acknowledged.
+    Written,
+    /// The script refused, and changed nothing.
+    Refused,
+    /// There is no such document.
+    Absent,
+    /// There is a document already, or another one since.
+    Conflict,
+    /// The script could not understand what it found.
+    Unreadable,
+    /// Everything else.
+    Failed,
+}
+
+/// The answer to one item.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Item {
+    #[serde(rename = "_index")]
+    index: Option<String>,
+    #[serde(rename = "_id")]
+    id: Option<String>,
+    #[serde(rename = "_seq_no")]
+    seq_no: Option<u64>,
+    /// What is added to a sequence number of its index to make a token.
+    #[serde(skip)]
+    base: u64,
+    status: u16,
+    result: Option<String>,
+    error: Option<Cause>,
+    get: Option<Get>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Get {
+    #[serde(rename = "_source")]
+    source: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    items: Vec<One>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum One {
+    Create(Item),
+    Delete(Item),
+    Index(Item),
+    Update(Item),
+}
+
+impl One {
+    fn parts(self) -> (Verb, Item) {
+        match self {
+            One::Create(item) => (Verb::Create, item),
+            One::Delete(item) => (Verb::Delete, item),
+            One::Index(item) => (Verb::Index, item),
+            One::Update(item) => (Verb::Update, item),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Action<'a> {
+    #[serde(rename = "_id")]
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_on_conflict: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    if_seq_no: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    if_primary_term: Option<u64>,
+}
+
+impl<'a> Action<'a> {
+    fn on(id: &'a str) -> Self {
+        Self {
+            id,
+            retry_on_conflict: None,
+            if_seq_no: None,
+            if_primary_term: None,
+        }
+    }
+
+    fn seen(id: &'a str, seen: Seen) -> Self {
+        Self {
+            if_seq_no: Some(seen.seq_no),
+            if_primary_term: Some(seen.primary_term),
+            ..Self::on(id)
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Update<'a, P, U> {
+    script: Run<'a, P>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scripted_upsert: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upsert: Option<U>,
+    #[serde(rename = "_source", skip_serializing_if = "Option::is_none")]
+    source: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct Run<'a, P> {
+    lang: &'static str,
+    source: &'a str,
+    params: P,
+}
+
+/// For an update without a document to begin with.
+const NO_UPSERT: Option<()> = None;
+
+impl Bulk {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Runs a script on a document that is there.
+    pub(crate) fn run(&mut self, id: &str, script: &str, params: impl Serialize) {
+        self.update(id, script, params, NO_UPSERT, None);
+    }
+
+    /// Runs a script on a document that is there; the answer holds the document.
+    pub(crate) fn run_and_read(&mut self, id: &str, script: &str, params: impl Serialize) {
+        self.update(id, script, params, NO_UPSERT, Some(true));
+    }
+
+    /// Runs a script on a document, or on this one where there is none; the answer holds the document.
+    pub(crate) fn upsert(
+        &mut self,
+        id: &str,
+        script: &str,
+        params: impl Serialize,
+        document: impl Serialize,
+    ) {
+        // Never a filter: it would show what a refused script made of the document.
+        self.update(id, script, params, Some(document), Some(true));
+    }
+
+    fn update(
+        &mut self,
+        id: &str,
+        script: &str,
+        params: impl Serialize,
+        upsert: Option<impl Serialize>,
+        source: Option<bool>,
+    ) {
+        let action = Action {
+            retry_on_conflict: Some(RETRY_ON_CONFLICT),
+            ..Action::on(id)
+        };
+        self.action(Verb::Update, &action);
+        self.line(&Update {
+            script: Run {
+                lang: "painless",
+                source: script,
+                params,
+            },
+            scripted_upsert: upsert.is_some().then_some(true),
+            upsert,
+            source,
+        });
+    }
+
+    /// Writes a document where there is none.
+    pub(crate) fn create(&mut self, id: &str, document: &impl Serialize) {
+        self.action(Verb::Create, &Action::on(id));
+        self.line(document);
+    }
+
+    /// Writes a document.
+    pub(crate) fn put(&mut self, id: &str, document: &impl Serialize) {
+        self.action(Verb::Index, &Action::on(id));
+        self.line(document);
+    }
+
+    /// Removes a document.
+    pub(crate) fn delete(&mut self, id: &str) {
+        self.action(Verb::Delete, &Action::on(id));
+    }
+
+    /// Removes a document that is as it was seen.
+    pub(crate) fn delete_seen(&mut self, id: &str, seen: Seen) {
+        self.action(Verb::Delete, &Action::seen(id, seen));
+    }
+
+    /// Replaces a document that is as it was seen.
+    pub(crate) fn replace_seen(&mut self, id: &str, seen: Seen, document: &impl Serialize) {
+        self.action(Verb::Index, &Action::seen(id, seen));
+        self.line(document);
+    }
+
+    fn action(&mut self, verb: Verb, action: &Action<'_>) {
+        self.asked.push(Asked {
+            verb,
+            id: action.id.to_owned(),
+        });
+        let name: &[u8] = match verb {
+            Verb::Create => b"{\"create\":",
+            Verb::Delete => b"{\"delete\":",
+            Verb::Index => b"{\"index\":",
+            Verb::Update => b"{\"update\":",
+        };
+        self.body.extend_from_slice(name);
+        self.json(action);
+        self.body.extend_from_slice(b"}\n");
+    }
+
+    fn line(&mut self, value: &impl Serialize) {
+        self.json(value);
+        self.body.push(b'\n');
+    }
+
+    fn json(&mut self, value: &impl Serialize) {
+        serde_json::to_writer(&mut self.body, value)
+            .expect("what is stored has a form in JSON, and memory does not fail");
+    }
+}
+
+impl Item {
+    pub(crate) fn reply(&self) -> Reply {
+        match (&self.error, self.result.as_deref(), self.status) {
+            (None, Some("created" | "updated" | "deleted"), 200 | 201) => Reply::Written,
+            // With a filter on the answer there is no result; only a document that was created answers so.
+            (None, None, 201) => Reply::Written,
+            (None, Some("noop"), 200) => Reply::Refused,
+            (None, Some("not_found"), 404) => Reply::Absent,
+            (Some(cause), _, 404) if cause.is("document_missing_exception") => Reply::Absent,
+            (Some(cause), _, 409) if cause.is("version_conflict_engine_exception") => {
+                Reply::Conflict
+            }
+            (Some(cause), _, 400) if cause.is_of_the_record() => Reply::Unreadable,
+            _ => Reply::Failed,
+        }
+    }
+
+    /// The document, where it was asked for.
+    pub(crate) fn document(&self) -> Option<&Value> {
+        self.get.as_ref()?.source.as_ref()
+    }
+
+    /// The token of a write.
+    pub(crate) fn token(&self) -> Outcome<FencingToken> {
+        let seq_no = self.seq_no.filter(|_| self.reply() == Reply::Written);
+        let seq_no = seq_no.ok_or_else(|| not_ours("a write without a sequence number"))?;
+        let token = self.base.checked_add(seq_no).and_then(FencingToken::new);
+        token.ok_or_else(|| {
+            let what = "the sequence numbers of the index are used up: make the namespace anew";
+            Failure::Found(ErrorKind::Corrupt, what.into())
+        })
+    }
+
+    fn into_refusal(self) -> Refusal {
+        Refusal {
+            status: self.status,
+            cause: self.error,
+        }
+    }
+}
+
+/// Fails with the first item whose reply is none of these.
+pub(crate) fn expect(items: Vec<Item>, expected: &[Reply]) -> Outcome<Vec<Item>> {
+    let is_expected = |item: &Item| expected.contains(&item.reply());
+    if items.iter().all(is_expected) {
+        return Ok(items);
+    }
+    let in_part = items.iter().any(|item| item.reply() == Reply::Written);
+    let failed = items.into_iter().find(|item| !is_expected(item));
+    let refusal = failed.expect("one of them is not expected").into_refusal();
+    Err(if in_part {
+        Failure::InPart(refusal)
+    } else {
+        Failure::Server(refusal)
+    })
+}
+
+impl EsBackend {
+    /// Sends the items, and answers each of them.
+    pub(crate) async fn bulk(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
+        self.bulk_filtered(bulk, None).await
+    }
+
+    /// As [`bulk`](Self::bulk), of which the server sends only these fields. Those of the last item are never left
+    /// out: it is the one that tells which index has answered.
+    pub(crate) async fn bulk_filtered(
+        &self,
+        bulk: Bulk,
+        fields: Option<&str>,
+    ) -> Outcome<Vec<Item>> {
+        let Bulk { body, asked } = bulk;
+        let path = format!("/{}/_bulk", self.alias);
+        // The server gives up before we do, so that its answer arrives.
+        let timeout = format!("{}ms", self.nodes.timeout().as_millis() * 4 / 5);
+        let mut query = vec![("require_alias", "true"), ("timeout", timeout.as_str())];
+        query.extend(fields.map(|fields| ("filter_path", fields)));
+        let answer: Answer = self
+            .nodes
+            .send(Request {
+                method: Method::Post,
+                path: &path,
+                query: &query,
+                body: Bytes::from(body),
+            })
+            .await?;
+        if answer.items.len() != asked.len() {
+            return Err(not_ours("another number of items than was sent"));
+        }
+        let mut items = Vec::with_capacity(asked.len());
+        for (asked, one) in asked.iter().zip(answer.items) {
+            let (verb, item) = one.parts();
+            if verb != asked.verb || item.id.as_ref().is_some_and(|id| *id != asked.id) {
+                return Err(not_ours("an item that was not sent"));
+            }
+            items.push(item);
+        }
+        // An item that failed names the alias.
+        let answered = items.iter().filter(|item| item.error.is_none());
+        let indices: Vec<&str> = answered.filter_map(|item| item.index.as_deref()).collect();
+        let base = self.answered_by(&indices).await?;
+        items.iter_mut().for_each(|item| item.base = base);
+        Ok(items)
+    }
+}
+
+fn not_ours(what: &'static str) -> Failure {
+    Failure::Answer(Cow::Borrowed(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(text: &str) -> Item {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn an_answer_counts_only_if_it_is_the_items_own() {
+        let error = |kind: &str, status: u16| {
+            format!(r#"{{"status":{status},"error":{{"type":"{kind}","reason":"r"}}}}"#)
+        };
+        for (text, reply) in [
+            (r#"{"status":201,"result":"created","_seq_no":1}"#.to_owned(), Reply::Written),
+            (r#"{"status":200,"result":"updated","_seq_no":2}"#.to_owned(), Reply::Written),
+            (r#"{"status":200,"result":"deleted","_seq_no":2}"#.to_owned(), Reply::Written),
+            (r#"{"status":201}"#.to_owned(), Reply::Written),
+            (r#"{"status":200}"#.to_owned(), Reply::Failed),
+            (r#"{"status":200,"result":"noop","_seq_no":2}"#.to_owned(), Reply::Refused),
+            (r#"{"status":404,"result":"not_found"}"#.to_owned(), Reply::Absent),
+            (error("document_missing_exception", 404), Reply::Absent),
+            (error("index_not_found_exception", 404), Reply::Failed),
+            (error("shard_not_found_exception", 404), Reply::Failed),
+            (error("version_conflict_engine_exception", 409), Reply::Conflict),
+            (error("es_rejected_execution_exception", 429), Reply::Failed),
+            (error("unavailable_shards_exception", 503), Reply::Failed),
+            (error("illegal_argument_exception", 400), Reply::Failed),
+            (
+                r#"{"status":400,"error":{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"script_exception","reason":"runtime error"}}}"#.to_owned(),
+                Reply::Unreadable,
+            ),
+            (
+                r#"{"status":400,"error":{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"circuit_breaking_exception","reason":"x"}}}"#.to_owned(),
+                Reply::Failed,
+            ),
+        ] {
+            assert_eq!(item(&text).reply(), reply, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_fails_beside_something_written_is_of_unknown_outcome() {
+        let refused = || {
+            item(
+                r#"{"status":429,"error":{"type":"es_rejected_execution_exception","reason":"r"}}"#,
+            )
+        };
+        let written = || item(r#"{"status":200,"result":"updated"}"#);
+        let alone = expect(vec![refused()], &[Reply::Written]);
+        assert!(matches!(alone, Err(Failure::Server(_))));
+        let beside = expect(vec![written(), refused()], &[Reply::Written]);
+        assert!(matches!(beside, Err(Failure::InPart(_))));
+        assert!(expect(vec![written()], &[Reply::Written]).is_ok());
+    }
+
+    #[test]
+    fn items_are_lines() {
+        let mut bulk = Bulk::default();
+        bulk.run("a\"b", "s", [1]);
+        bulk.upsert("k", "s", (), serde_json::json!({}));
+        bulk.delete("d");
+        bulk.put("p", &"x");
+        let text = String::from_utf8(bulk.body).unwrap();
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"update":{"_id":"a\"b","retry_on_conflict":8}}"#,
+                "\n",
+                r#"{"script":{"lang":"painless","source":"s","params":[1]}}"#,
+                "\n",
+                r#"{"update":{"_id":"k","retry_on_conflict":8}}"#,
+                "\n",
+                r#"{"script":{"lang":"painless","source":"s","params":null},"scripted_upsert":true,"upsert":{},"_source":true}"#,
+                "\n",
+                r#"{"delete":{"_id":"d"}}"#,
+                "\n",
+                r#"{"index":{"_id":"p"}}"#,
+                "\n",
+                "\"x\"\n",
+            )
+        );
+    }
+}

@@ -1,0 +1,451 @@
+//! `ClaimStore`: claims, each written as a record of its own, and each ancestor of a path as one too.
+//!
+//! No time is looked at in lock records. Holders that were met are judged by ending their sessions, if these are due,
+//! and the whole step is sent once more, to go past those that do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use lockcore::limits::MAX_LISTED;
+use lockcore::{
+    Acquire, Acquired, Busy, Claim, ClaimStore, End, FencingToken, Grant, Holder, Life, LockKey,
+    Mode, Operation, OwnerId, Refused, Result, SessionId, SessionState, Sweep, Swept, Want,
+};
+use serde_json::{Value, json};
+
+use crate::EsBackend;
+use crate::backend::unix_ms;
+use crate::bulk::{Bulk, Item, Reply, expect};
+use crate::error::{Failure, Outcome};
+use crate::record::{Held, Names, Sole, counts, held, lock_id, session_id, stood, unreadable};
+use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, RELEASE};
+
+/// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
+const CREATE_FIRST: usize = 32;
+/// What the server answers of those: enough to see which were refused.
+const CREATED: &str = "errors,items.create.status,items.create.error,items.update";
+
+/// The records that claims need, in path order, each with what is asked of it most.
+type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
+
+/// Who was in the way, by record.
+type Met = BTreeMap<LockKey, Vec<Held>>;
+
+/// What a claim asks of a record: of its own key, or of an ancestor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    claim: &'a Claim,
+    above: bool,
+}
+
+impl Ask<'_> {
+    fn mode(self) -> Mode {
+        match self.claim.want().above() {
+            Some(mode) if self.above => mode,
+            _ => self.claim.want().mode(),
+        }
+    }
+
+    /// The modes that may stand beside it.
+    fn with(self) -> Vec<&'static str> {
+        let beside = Mode::ALL
+            .into_iter()
+            .filter(|mode| self.mode().beside(*mode));
+        beside.map(Mode::as_str).collect()
+    }
+
+    fn beside(self, held: &Held, owner: Option<OwnerId>) -> bool {
+        let same = owner.is_some() && held.known.map(|known| known.owner) == owner;
+        if self.above {
+            self.claim.beside_above(held.mode, same)
+        } else {
+            self.claim.beside(held.mode, same)
+        }
+    }
+
+    /// Who is in the way there. Of a share, all shares are where their limit is reached.
+    pub(crate) fn in_the_way(
+        self,
+        held: &[Held],
+        asker: Option<(Grant, OwnerId)>,
+        counts: impl Fn(Grant) -> bool,
+    ) -> Vec<Held> {
+        let (own, owner) = asker.unzip();
+        let others = || {
+            let counting = |held: &&Held| held.grant().is_none_or(&counts);
+            let other = move |held: &&Held| held.grant().is_none() || held.grant() != own;
+            held.iter().filter(other).filter(counting)
+        };
+        let share = |held: &&Held| held.known.is_some() && held.mode == Mode::IS;
+        let limit = self.claim.want().limit();
+        let full = limit.is_some_and(|limit| {
+            others().filter(share).count() >= usize::try_from(limit.get()).unwrap_or(usize::MAX)
+        });
+        let in_the_way = |held: &&Held| !self.beside(held, owner) || full && share(held);
+        others().filter(in_the_way).cloned().collect()
+    }
+}
+
+/// What each claim asks, of its own key and of every ancestor.
+fn asks(claim: &Claim) -> impl Iterator<Item = (LockKey, Ask<'_>)> {
+    let above = claim.key().ancestors().map(move |ancestor| {
+        let key = LockKey::parse(ancestor).expect("an ancestor of a path is a path");
+        (key, Ask { claim, above: true })
+    });
+    above.chain([(
+        claim.key().clone(),
+        Ask {
+            claim,
+            above: false,
+        },
+    )])
+}
+
+pub(crate) fn needed(claims: &[Claim]) -> Needed<'_> {
+    let mut needed = Needed::new();
+    for (key, ask) in claims.iter().flat_map(asks) {
+        let most = needed.entry(key).or_insert(ask);
+        // IS and IX is IX, X is all; S and IX never meet in prepared claims.
+        if most.mode() < ask.mode() {
+            *most = ask;
+        }
+    }
+    needed
+}
+
+/// How a try ended that did not fail.
+enum Tried {
+    Granted(FencingToken),
+    /// The session did not outlive the last write.
+    Void,
+    Met(Met),
+}
+
+/// What was written so far.
+#[derive(Default)]
+struct Written<'a> {
+    /// The records, and whether the grant is new there.
+    records: Vec<(&'a LockKey, bool)>,
+    met: Met,
+    /// Of the last item that was written.
+    token: Option<FencingToken>,
+    /// What the session's item said, if there was one.
+    alive: Option<bool>,
+}
+
+#[async_trait]
+impl ClaimStore for EsBackend {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.acquire_step(request)
+            .await
+            .map_err(|failure| failure.into_error(Operation::Acquire))
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        let needed = needed(claims);
+        self.give_back(grant, needed.keys())
+            .await
+            .map_err(|failure| failure.into_error(Operation::Release))
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        self.confirm_step(grant, claims)
+            .await
+            .map_err(|failure| failure.into_error(Operation::Confirm))
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        self.sweep_some(which, limit)
+            .await
+            .map_err(|failure| failure.into_error(Operation::Sweep))
+    }
+}
+
+impl EsBackend {
+    async fn acquire_step(&self, request: &Acquire) -> Outcome<Acquired> {
+        let needed = needed(&request.claims);
+        let mut free = BTreeSet::new();
+        // Ends: each round but the last has learnt of somebody who will never count again.
+        loop {
+            let met = match self.try_step(request, &needed, &free).await? {
+                Tried::Granted(token) => return Ok(Acquired::Acquired(token)),
+                Tried::Void => return Ok(Acquired::Void),
+                Tried::Met(met) => met,
+            };
+            let grants: BTreeSet<Grant> = met.values().flatten().filter_map(Held::grant).collect();
+            let mut ids: Vec<SessionId> = grants.iter().map(|grant| grant.session).collect();
+            ids.dedup();
+            let states = self.end_sessions(&ids, End::IfDue).await?;
+            let states: BTreeMap<SessionId, SessionState> = states
+                .into_iter()
+                .map(|state| (state.session, state))
+                .collect();
+            let own = states.get(&request.grant.session);
+            if own.is_some_and(|own| own.life != Life::Living || !counts(own, request.grant)) {
+                return Ok(Acquired::Void);
+            }
+            let known = free.len();
+            let gone = |grant: &Grant| !counts(&states[&grant.session], *grant);
+            free.extend(grants.into_iter().filter(gone));
+            if free.len() == known {
+                return Ok(Acquired::Busy(busy(request, &met, &states)));
+            }
+        }
+    }
+
+    /// Writes every record. If some refuse, or the session is not living, the others are given back.
+    async fn try_step(
+        &self,
+        request: &Acquire,
+        needed: &Needed<'_>,
+        free: &BTreeSet<Grant>,
+    ) -> Outcome<Tried> {
+        let exclusive = |claim: &Claim| matches!(claim.want(), Want::Create | Want::Upsert);
+        let create = request.claims.len() >= CREATE_FIRST && request.claims.iter().all(exclusive);
+        let checked = needed.len() > 1 || request.joined || self.has_moved();
+        let mut written = Written::default();
+        let mut left: Vec<(&LockKey, Ask<'_>)> =
+            needed.iter().map(|(key, ask)| (key, *ask)).collect();
+        if create {
+            left = self.create(request, left, &mut written).await?;
+        }
+        if !left.is_empty() {
+            self.enter(request, &left, free, checked, &mut written)
+                .await?;
+        }
+        let Written {
+            records,
+            met,
+            token,
+            alive,
+        } = written;
+        if !met.is_empty() {
+            let all = records.iter().map(|(key, _)| *key);
+            self.give_back(request.grant, all).await?;
+            return Ok(Tried::Met(met));
+        }
+        if checked && alive != Some(true) {
+            // What stood before stays: the session may be abandoned, and this a late copy of what its intent is about.
+            let new = records.iter().filter(|(_, new)| *new);
+            self.give_back(request.grant, new.map(|(key, _)| *key))
+                .await?;
+            return Ok(Tried::Void);
+        }
+        let token = token.ok_or_else(|| Failure::Answer("nothing was written".into()))?;
+        Ok(Tried::Granted(token))
+    }
+
+    /// Tries the records as new documents. Says which are there already.
+    async fn create<'a, 'b>(
+        &self,
+        request: &Acquire,
+        records: Vec<(&'a LockKey, Ask<'b>)>,
+        written: &mut Written<'a>,
+    ) -> Outcome<Vec<(&'a LockKey, Ask<'b>)>> {
+        let names = Names {
+            grant: request.grant.to_string(),
+            owner: request.owner.to_string(),
+            session: request.grant.session.to_string(),
+        };
+        let since_ms = unix_ms();
+        let mut bulk = Bulk::default();
+        for (key, _) in &records {
+            bulk.create(&lock_id(key), &Sole::new(key, &names, since_ms));
+        }
+        alive(&mut bulk, request.grant);
+        let items = self.bulk_filtered(bulk, Some(CREATED)).await?;
+        let known = [
+            Reply::Written,
+            Reply::Conflict,
+            Reply::Refused,
+            Reply::Absent,
+            Reply::Unreadable,
+        ];
+        let items = expect(items, &known)?;
+        let mut left = Vec::new();
+        for ((key, ask), item) in records.into_iter().zip(&items) {
+            match item.reply() {
+                Reply::Written => written.records.push((key, true)),
+                _ => left.push((key, ask)),
+            }
+        }
+        written.checked_by(items.last())?;
+        Ok(left)
+    }
+
+    /// Enters the grant in the records.
+    async fn enter<'a>(
+        &self,
+        request: &Acquire,
+        records: &[(&'a LockKey, Ask<'_>)],
+        free: &BTreeSet<Grant>,
+        checked: bool,
+        written: &mut Written<'a>,
+    ) -> Outcome<()> {
+        let (grant, owner) = (request.grant.to_string(), request.owner.to_string());
+        let session = request.grant.session.to_string();
+        let free: Vec<String> = free.iter().map(Grant::to_string).collect();
+        let mut bulk = Bulk::default();
+        for (key, ask) in records {
+            let want = ask.claim.want();
+            let params = json!({
+                "key": key.as_str(), "grant": grant, "owner": owner, "session": session,
+                "mode": ask.mode().as_str(), "with": ask.with(), "reenter": want.reenters(),
+                "limit": want.limit().map_or(0, std::num::NonZeroU32::get), "free": free,
+            });
+            bulk.upsert(&lock_id(key), &ACQUIRE, params, json!({}));
+        }
+        if checked {
+            alive(&mut bulk, request.grant);
+        }
+        let known = [
+            Reply::Written,
+            Reply::Refused,
+            Reply::Unreadable,
+            Reply::Absent,
+        ];
+        let items = expect(self.bulk(bulk).await?, &known)?;
+        let asker = Some((request.grant, request.owner));
+        for ((key, ask), item) in records.iter().zip(&items) {
+            match (item.reply(), item.document()) {
+                (Reply::Written, Some(document)) => {
+                    written.records.push((key, !stood(document, request.grant)));
+                    written.token = Some(item.token()?);
+                }
+                (Reply::Written, None) => {
+                    return Err(Failure::Answer("a record is missing".into()));
+                }
+                (_, document) => {
+                    let document = document.unwrap_or(&Value::Null);
+                    let not_free = |other: Grant| !free.contains(&other.to_string());
+                    let mut met = ask.in_the_way(&held(key, document), asker, not_free);
+                    if met.is_empty() {
+                        met.push(unreadable(document));
+                    }
+                    written.met.insert((*key).clone(), met);
+                }
+            }
+        }
+        if checked {
+            written.checked_by(items.last())?;
+        }
+        Ok(())
+    }
+
+    /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too.
+    async fn give_back<'a>(
+        &self,
+        grant: Grant,
+        keys: impl DoubleEndedIterator<Item = &'a LockKey>,
+    ) -> Outcome<()> {
+        let mut bulk = Bulk::default();
+        let params = json!({"grants": [grant.to_string()]});
+        for key in keys.rev() {
+            bulk.run(&lock_id(key), &RELEASE, &params);
+        }
+        if bulk.is_empty() {
+            return Ok(());
+        }
+        let known = [
+            Reply::Written,
+            Reply::Refused,
+            Reply::Absent,
+            Reply::Unreadable,
+        ];
+        expect(self.bulk(bulk).await?, &known)?;
+        Ok(())
+    }
+
+    async fn confirm_step(&self, grant: Grant, claims: &[Claim]) -> Outcome<bool> {
+        let mut bulk = Bulk::default();
+        for (key, ask) in needed(claims) {
+            let params = json!({"grant": grant.to_string(), "mode": ask.mode().as_str()});
+            bulk.run(&lock_id(&key), &CONFIRM, params);
+        }
+        alive(&mut bulk, grant);
+        let known = [
+            Reply::Written,
+            Reply::Refused,
+            Reply::Absent,
+            Reply::Unreadable,
+        ];
+        let items = expect(self.bulk(bulk).await?, &known)?;
+        Ok(items.iter().all(|item| item.reply() == Reply::Written))
+    }
+}
+
+impl Written<'_> {
+    fn checked_by(&mut self, session: Option<&Item>) -> Outcome<()> {
+        let session =
+            session.ok_or_else(|| Failure::Answer("the session's item is missing".into()))?;
+        let lives = session.reply() == Reply::Written;
+        self.alive = Some(lives);
+        if lives {
+            self.token = Some(session.token()?);
+        }
+        Ok(())
+    }
+}
+
+/// An item on the session's record that is written only if the session lives and the number is not over.
+fn alive(bulk: &mut Bulk, grant: Grant) {
+    bulk.run(&session_id(grant.session), &ALIVE, json!({"n": grant.n}));
+}
+
+/// Who refused which claims. A record may have been asked for more than one claim needs of it, so each is judged
+/// again.
+fn busy(request: &Acquire, met: &Met, states: &BTreeMap<SessionId, SessionState>) -> Busy {
+    let asker = Some((request.grant, request.owner));
+    let refusal = |claim: &Claim| {
+        let mut listed = Listed::default();
+        for (key, ask) in asks(claim) {
+            let Some(met) = met.get(&key) else { continue };
+            // A share that is in the way is there because of the limit.
+            let full = claim.want().limit().is_some();
+            let in_the_way = |held: &&Held| {
+                full || !ask
+                    .in_the_way(std::slice::from_ref(*held), asker, |_| true)
+                    .is_empty()
+            };
+            for held in met.iter().filter(in_the_way) {
+                let state = held.grant().map(|grant| &states[&grant.session]);
+                listed.add(&key, held, state);
+            }
+        }
+        (!listed.holders.is_empty()).then(|| Refused {
+            claim: claim.clone(),
+            holders: listed.holders,
+            more: listed.more,
+        })
+    };
+    let mut refused: Vec<Refused> = request
+        .claims
+        .iter()
+        .filter_map(refusal)
+        .take(MAX_LISTED + 1)
+        .collect();
+    let more = refused.len() > MAX_LISTED;
+    refused.truncate(MAX_LISTED);
+    Busy::new(refused, more)
+}
+
+/// Some of the holders of a claim's keys, and whether there are more.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) holders: Vec<Holder>,
+    pub(crate) more: bool,
+}
+
+impl Listed {
+    pub(crate) fn add(&mut self, key: &LockKey, held: &Held, state: Option<&SessionState>) {
+        if self.holders.len() == MAX_LISTED {
+            self.more = true;
+            return;
+        }
+        let (label, life) = match state {
+            Some(state) => (state.label.to_string(), state.life),
+            None => (held.label.clone(), Life::Living),
+        };
+        self.holders.push(held.holder(key, label, life));
+    }
+}

@@ -1,0 +1,325 @@
+//! The only place where an error of the server or of the way to it becomes ours.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use lockcore::{Error, ErrorKind, Operation};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+/// The backend's name.
+pub(crate) const NAME: &str = "elasticsearch";
+/// Of a server's reason, so many bytes are kept.
+const REASON_BYTES: usize = 300;
+
+/// Why something failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No connection to any node: nothing was sent.
+    Unreachable(elasticsearch::Error),
+    /// The connection broke or the time was over: it may have been sent.
+    Broken(elasticsearch::Error),
+    /// The server refused, or failed.
+    Server(Refusal),
+    /// An item of a bulk was refused or failed, after another one of the same bulk was written.
+    InPart(Refusal),
+    /// What was answered is not an answer of the operation.
+    Answer(Cow<'static, str>),
+    /// Our own finding, and what to do about it.
+    Found(ErrorKind, Cow<'static, str>),
+}
+
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+/// What the server said: a status, and a cause where it could be read.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) cause: Option<Cause>,
+}
+
+/// An exception of the server, and what caused it.
+#[derive(Debug, Default)]
+pub(crate) struct Cause {
+    kind: String,
+    reason: String,
+    caused_by: Option<Box<Cause>>,
+}
+
+impl Cause {
+    /// The type of the exception.
+    pub(crate) fn is(&self, kind: &str) -> bool {
+        self.kind == kind
+    }
+
+    /// Whether the exception, or one that caused it, is of that type.
+    pub(crate) fn comes_of(&self, kind: &str) -> bool {
+        self.is(kind)
+            || self
+                .caused_by
+                .as_ref()
+                .is_some_and(|cause| cause.comes_of(kind))
+    }
+
+    fn says(&self, text: &str) -> bool {
+        self.reason.contains(text)
+            || self
+                .caused_by
+                .as_ref()
+                .is_some_and(|cause| cause.says(text))
+    }
+
+    /// A script ran and could not understand what it found. Not: it could not be compiled.
+    pub(crate) fn is_of_the_record(&self) -> bool {
+        self.comes_of("script_exception")
+            && !self.comes_of("circuit_breaking_exception")
+            && !self.comes_of("general_script_exception")
+            && !self.says("compile error")
+    }
+}
+
+// An exception is an object with a type; a proxy in between may put a text, or anything else, in its place.
+impl<'de> Deserialize<'de> for Cause {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Cause;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an exception")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Cause, E> {
+                Ok(Cause {
+                    reason: shortened(text),
+                    ..Cause::default()
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Cause, A::Error> {
+                let mut cause = Cause::default();
+                while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+                    match &*name {
+                        "type" => {
+                            cause.kind = map.next_value::<Option<String>>()?.unwrap_or_default()
+                        }
+                        "reason" => {
+                            let reason = map.next_value::<Option<String>>()?;
+                            cause.reason = shortened(&reason.unwrap_or_default());
+                        }
+                        "caused_by" => cause.caused_by = map.next_value()?,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(cause)
+            }
+        }
+
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let mut end = text.len().min(REASON_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "status {}", self.status)?;
+        let mut cause = self.cause.as_ref();
+        while let Some(this) = cause {
+            write!(f, ": {}: {}", this.kind, this.reason)?;
+            cause = this.caused_by.as_deref();
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Failure {
+    /// The configuration cannot work.
+    pub(crate) fn config(what: impl Into<Cow<'static, str>>) -> Self {
+        Failure::Found(ErrorKind::Config, what.into())
+    }
+
+    /// Whether the server says that something of this type happened.
+    pub(crate) fn comes_of(&self, kind: &str) -> bool {
+        match self {
+            Failure::Server(refusal) => {
+                let cause = refusal.cause.as_ref();
+                cause.is_some_and(|cause| cause.comes_of(kind))
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn into_error(self, operation: Operation) -> Error {
+        let of = |kind, what: Cow<'static, str>| Error::new(kind, NAME, operation, what);
+        match self {
+            Failure::Unreachable(error) => {
+                let what =
+                    "no node can be reached: check that they run and that the URL names them";
+                of(ErrorKind::Unavailable, what.into()).with_source(error)
+            }
+            Failure::Broken(error) if error.is_timeout() => {
+                of(ErrorKind::Indeterminate, "no answer in time".into()).with_source(error)
+            }
+            Failure::Broken(error) => {
+                of(ErrorKind::Indeterminate, "the connection broke".into()).with_source(error)
+            }
+            Failure::Server(refusal) => {
+                let (kind, what) = judge(&refusal);
+                of(kind, what.into()).with_source(refusal)
+            }
+            Failure::InPart(refusal) => {
+                let (_, what) = judge(&refusal);
+                let what = format!("only a part was written: {what}");
+                of(ErrorKind::Indeterminate, what.into()).with_source(refusal)
+            }
+            Failure::Answer(what) => of(ErrorKind::Indeterminate, what),
+            Failure::Found(kind, what) => of(kind, what),
+        }
+    }
+}
+
+/// The table.
+fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
+    use ErrorKind::{Config, Corrupt, Indeterminate, Limit, Unauthorized, Unavailable};
+    let unread = Cause::default();
+    let cause = refusal.cause.as_ref().unwrap_or(&unread);
+    match refusal.status {
+        // Also 400, where a script could not be compiled any more.
+        400 | 429 if cause.comes_of("circuit_breaking_exception") => (
+            Unavailable,
+            "a circuit breaker of the server is open (memory, or script compilations): relieve the server",
+        ),
+        400 if cause.says("Too many dynamic script compilations") => (
+            Unavailable,
+            "the server compiles no more scripts for now: something else on it compiles too many",
+        ),
+        403 | 429 if cause.is("cluster_block_exception") => (
+            Unavailable,
+            "the index may not be written: free the disk, then lift the index's block",
+        ),
+        429 => (Unavailable, "the server is overloaded"),
+        401 => (
+            Unauthorized,
+            "the server does not know who we are: check user and password, or the API key",
+        ),
+        403 => (
+            Unauthorized,
+            "not allowed: give the role the privileges on the index that the documentation lists",
+        ),
+        404 if cause.is("index_not_found_exception") => (
+            Config,
+            "the namespace's alias points nowhere, its index was removed: connect again to make it",
+        ),
+        413 => (Limit, "the request is too large for the server or a proxy"),
+        400 if cause.is_of_the_record() => (Corrupt, "a record cannot be understood"),
+        400 if cause.says("script_lang not supported") => (
+            Config,
+            "this server has no Painless: the module lang-painless is missing",
+        ),
+        400 if refusal.cause.is_some() => (
+            Config,
+            "the server does not take the request: check its version and the index's mapping",
+        ),
+        409 => (Indeterminate, "others changed the record again and again"),
+        500..=599 => (Indeterminate, "the server failed"),
+        _ => (Indeterminate, "an answer that is not expected"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status: u16, cause: &str) -> Refusal {
+        let cause = Some(cause).filter(|cause| !cause.is_empty());
+        Refusal {
+            status,
+            cause: cause.map(|cause| serde_json::from_str(cause).unwrap()),
+        }
+    }
+
+    macro_rules! rows {
+        ($($name:ident: $status:literal, $cause:literal => $kind:ident, $in_part:ident;)*) => {
+            $(
+                #[test]
+                fn $name() {
+                    for (failure, kind) in [
+                        (Failure::Server(refusal($status, $cause)), ErrorKind::$kind),
+                        (Failure::InPart(refusal($status, $cause)), ErrorKind::$in_part),
+                    ] {
+                        let error = failure.into_error(Operation::Acquire);
+                        assert_eq!(error.kind(), kind, "{error}");
+                        let source = std::error::Error::source(&error).map(ToString::to_string);
+                        let status = format!("status {}", $status);
+                        assert!(source.is_some_and(|source| source.starts_with(&status)), "the cause is kept");
+                    }
+                }
+            )*
+        };
+    }
+
+    rows! {
+        unauthenticated: 401, r#"{"type":"security_exception","reason":"missing authentication credentials"}"# => Unauthorized, Indeterminate;
+        unauthenticated_by_a_proxy: 401, "" => Unauthorized, Indeterminate;
+        forbidden: 403, r#"{"type":"security_exception","reason":"action [x] is unauthorized"}"# => Unauthorized, Indeterminate;
+        forbidden_by_a_proxy: 403, "" => Unauthorized, Indeterminate;
+        index_missing: 404, r#"{"type":"index_not_found_exception","reason":"no such index [a]"}"# => Config, Indeterminate;
+        shard_missing: 404, r#"{"type":"shard_not_found_exception","reason":"no such shard"}"# => Indeterminate, Indeterminate;
+        not_found_by_a_proxy: 404, "" => Indeterminate, Indeterminate;
+        conflict: 409, r#"{"type":"version_conflict_engine_exception","reason":"[k]: version conflict"}"# => Indeterminate, Indeterminate;
+        too_large: 413, "" => Limit, Indeterminate;
+        overloaded: 429, r#"{"type":"es_rejected_execution_exception","reason":"rejected execution"}"# => Unavailable, Indeterminate;
+        overloaded_opensearch: 429, r#"{"type":"rejected_execution_exception","reason":"rejected execution"}"# => Unavailable, Indeterminate;
+        overloaded_by_a_proxy: 429, "" => Unavailable, Indeterminate;
+        circuit_breaker: 429, r#"{"type":"circuit_breaking_exception","reason":"[parent] Data too large"}"# => Unavailable, Indeterminate;
+        read_only_allow_delete: 429, r#"{"type":"cluster_block_exception","reason":"index [a] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block];"}"# => Unavailable, Indeterminate;
+        read_only_allow_delete_older: 403, r#"{"type":"cluster_block_exception","reason":"index [a] blocked by: [FORBIDDEN/12/index read-only / allow delete (api)];"}"# => Unavailable, Indeterminate;
+        script_compilations: 400, r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"circuit_breaking_exception","reason":"[script] Too many dynamic script compilations within, max: [75/5m]"}}"# => Unavailable, Indeterminate;
+        script_compilations_older: 400, r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"general_script_exception","reason":"Failed to compile inline script","caused_by":{"type":"circuit_breaking_exception","reason":"[script] Too many dynamic script compilations within, max: [75/5m]"}}}"# => Unavailable, Indeterminate;
+        script_compilations_in_words: 400, r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"general_script_exception","reason":"[script] Too many dynamic script compilations within, max: [75/5m]"}}"# => Unavailable, Indeterminate;
+        no_painless: 400, r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"illegal_argument_exception","reason":"script_lang not supported [painless]"}}"# => Config, Indeterminate;
+        a_broken_record: 400, r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"script_exception","reason":"runtime error","caused_by":{"type":"null_pointer_exception","reason":null}}}"# => Corrupt, Indeterminate;
+        a_refused_mapping: 400, r#"{"type":"mapper_parsing_exception","reason":"failed to parse field [lock_count]"}"# => Config, Indeterminate;
+        bad_request_by_a_proxy: 400, "" => Indeterminate, Indeterminate;
+        no_primary: 503, r#"{"type":"unavailable_shards_exception","reason":"primary shard is not active"}"# => Indeterminate, Indeterminate;
+        no_master: 503, r#"{"type":"cluster_block_exception","reason":"blocked by: [SERVICE_UNAVAILABLE/2/no master];"}"# => Indeterminate, Indeterminate;
+        server_error: 500, r#""a text where an exception is expected""# => Indeterminate, Indeterminate;
+        bad_gateway: 502, "" => Indeterminate, Indeterminate;
+        gateway_timeout: 504, "" => Indeterminate, Indeterminate;
+        anything_else: 302, "" => Indeterminate, Indeterminate;
+    }
+
+    #[test]
+    fn an_answer_that_is_none() {
+        let error = Failure::Answer("x".into()).into_error(Operation::Renew);
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    }
+
+    #[test]
+    fn our_own_findings_keep_their_kind_and_text() {
+        let error = Failure::config("use another index").into_error(Operation::Connect);
+        assert_eq!(
+            error.to_string(),
+            "elasticsearch: connect: cannot be used as configured: use another index"
+        );
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters() {
+        let text = format!("\"a{}\"", "é".repeat(300));
+        let cause: Cause = serde_json::from_str(&text).unwrap();
+        assert_eq!(cause.reason.len(), 299);
+    }
+}

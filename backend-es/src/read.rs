@@ -1,0 +1,169 @@
+//! Reading: by id, which sees every write, and by search, which sees what was refreshed. Nothing is decided by it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use elasticsearch::http::Method;
+use lockcore::{SessionId, SessionState};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use crate::EsBackend;
+use crate::bulk::Seen;
+use crate::error::{Failure, Outcome};
+use crate::http::Request;
+use crate::record::{Session, session_id, unreadable_session};
+
+/// A document.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Document {
+    #[serde(rename = "_id")]
+    pub(crate) id: String,
+    #[serde(rename = "_seq_no")]
+    seq_no: Option<u64>,
+    #[serde(rename = "_primary_term")]
+    primary_term: Option<u64>,
+    #[serde(rename = "_source", default)]
+    pub(crate) source: Value,
+    #[serde(default)]
+    pub(crate) sort: Vec<Value>,
+    #[serde(default)]
+    found: bool,
+    error: Option<IgnoredAny>,
+}
+
+impl Document {
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            seq_no: self.seq_no.unwrap_or(0),
+            primary_term: self.primary_term.unwrap_or(0),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Got {
+    docs: Vec<Document>,
+}
+
+#[derive(Deserialize)]
+struct Searched {
+    timed_out: bool,
+    #[serde(rename = "_shards")]
+    shards: Shards,
+    hits: Hits,
+    #[serde(default)]
+    aggregations: Value,
+}
+
+#[derive(Deserialize)]
+struct Shards {
+    failed: u64,
+}
+
+#[derive(Deserialize)]
+struct Hits {
+    hits: Vec<Document>,
+}
+
+/// What a search has found.
+pub(crate) struct Found {
+    pub(crate) documents: Vec<Document>,
+    pub(crate) aggregations: Value,
+}
+
+/// What sessions are; one without a record is dead, and not in it.
+pub(crate) type States = BTreeMap<SessionId, SessionState>;
+
+/// The states that the documents of sessions say.
+pub(crate) fn states(sessions: &[SessionId], documents: Vec<Option<Document>>) -> States {
+    let state = |(session, document): (&SessionId, Option<Document>)| {
+        let read = Session::read(*session, &document?.source);
+        let state = read.map_or_else(|| unreadable_session(*session), |read| read.state);
+        Some((*session, state))
+    };
+    sessions.iter().zip(documents).filter_map(state).collect()
+}
+
+#[derive(Deserialize)]
+struct Removed {
+    deleted: usize,
+}
+
+impl EsBackend {
+    async fn post<T: serde::de::DeserializeOwned>(
+        &self,
+        action: &str,
+        query: &[(&str, &str)],
+        body: &Value,
+    ) -> Outcome<T> {
+        let path = format!("/{}/{action}", self.alias);
+        let body = match body {
+            Value::Null => Bytes::new(),
+            body => Bytes::from(body.to_string()),
+        };
+        self.nodes
+            .send(Request {
+                method: Method::Post,
+                path: &path,
+                query,
+                body,
+            })
+            .await
+    }
+
+    /// The documents of these ids, in order, as they are now; `None` where there is none.
+    pub(crate) async fn get(&self, ids: Vec<String>) -> Outcome<Vec<Option<Document>>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked = ids.len();
+        let got: Got = self.post("_mget", &[], &json!({"ids": ids})).await?;
+        if got.docs.len() != asked || got.docs.iter().any(|document| document.error.is_some()) {
+            return Err(Failure::Answer("some documents could not be read".into()));
+        }
+        let found = got
+            .docs
+            .into_iter()
+            .map(|document| Some(document).filter(|it| it.found));
+        Ok(found.collect())
+    }
+
+    /// What these sessions are, as their records stand.
+    pub(crate) async fn states(&self, sessions: &[SessionId]) -> Outcome<States> {
+        let ids = sessions.iter().map(|session| session_id(*session));
+        Ok(states(sessions, self.get(ids.collect()).await?))
+    }
+
+    /// Lets searches see everything that was written.
+    pub(crate) async fn refresh(&self) -> Outcome<()> {
+        let _: Value = self.post("_refresh", &[], &Value::Null).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn search(&self, body: &Value) -> Outcome<Found> {
+        let found: Searched = self.post("_search", &[], body).await?;
+        if found.timed_out || found.shards.failed > 0 {
+            return Err(Failure::Answer("only a part was searched".into()));
+        }
+        Ok(Found {
+            documents: found.hits.hits,
+            aggregations: found.aggregations,
+        })
+    }
+
+    /// Removes up to `most` documents that the query finds, and that are as it found them.
+    pub(crate) async fn delete_by_query(&self, query: &Value, most: usize) -> Outcome<usize> {
+        let (most, batch) = (most.to_string(), most.min(5_000).to_string());
+        let query_string = [
+            ("conflicts", "proceed"),
+            ("max_docs", most.as_str()),
+            ("scroll_size", batch.as_str()),
+        ];
+        let removed: Removed = self
+            .post("_delete_by_query", &query_string, &json!({"query": query}))
+            .await?;
+        Ok(removed.deleted)
+    }
+}

@@ -1,0 +1,276 @@
+//! `SessionStore`: the only records that know time, and the payloads of intents beside them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use lockcore::{
+    Adopt, Adoption, End, FencingToken, Intent, IntentChange, Label, Life, Opened, Operation,
+    Registered, Renewal, Renewed, Result, SessionId, SessionState, SessionStore,
+};
+use serde_json::{Value, json};
+
+use crate::EsBackend;
+use crate::bulk::{Bulk, Item, Reply, expect};
+use crate::error::Outcome;
+use crate::record::{Named, Session, intent_id, session_id, unreadable_session};
+use crate::scripts::{ADOPT, END, GIVE_UP, LOOK, OPEN, RENEW, SETTLE};
+
+/// So many sessions are asked about in one request.
+const SESSIONS_PER_REQUEST: usize = 1_000;
+
+#[async_trait]
+impl SessionStore for EsBackend {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        self.open_session(session, label, ttl)
+            .await
+            .map_err(|failure| failure.into_error(Operation::Open))
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        self.renew_session(session, renewal)
+            .await
+            .map_err(|failure| failure.into_error(Operation::Renew))
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        self.end_sessions(sessions, how)
+            .await
+            .map_err(|failure| failure.into_error(Operation::End))
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        // Above that there are no numbers in the store.
+        let Some(next) = seen
+            .checked_add(1)
+            .filter(|next| i64::try_from(*next).is_ok())
+        else {
+            return Ok(None);
+        };
+        let params = json!({"seen": seen, "next": next, "adopter": adopter.to_string()});
+        let adopted = async {
+            match how {
+                Adopt::Take => self.take(session, next, params).await,
+                Adopt::GiveUp => self.give_up(session, params).await,
+            }
+        };
+        adopted
+            .await
+            .map_err(|failure| failure.into_error(Operation::Adopt))
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        self.settle_session(session, adoption)
+            .await
+            .map_err(|failure| failure.into_error(Operation::Settle))
+    }
+}
+
+impl EsBackend {
+    async fn open_session(
+        &self,
+        session: SessionId,
+        label: &Label,
+        ttl: Duration,
+    ) -> Outcome<Opened> {
+        let mut bulk = Bulk::default();
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let record = json!({
+            "session": session.to_string(), "label": label.as_str(), "ttl": ttl_ms,
+            "state": Life::Living.as_str(), "seq": 0, "over": [], "adoption": 0,
+        });
+        bulk.upsert(&session_id(session), &OPEN, json!({}), record);
+        // A dead session leaves a tombstone longer than its intent; an intent alone is not ours to explain.
+        let known = [Reply::Written, Reply::Refused, Reply::Unreadable];
+        let item = one(expect(self.bulk(bulk).await?, &known)?);
+        Ok(match item.reply() {
+            Reply::Written => Opened::Opened,
+            _ => Opened::Used,
+        })
+    }
+
+    async fn renew_session(&self, session: SessionId, renewal: &Renewal) -> Outcome<Renewed> {
+        let mut bulk = Bulk::default();
+        let (intent, token) = match &renewal.intent {
+            IntentChange::Keep => ("keep", None),
+            IntentChange::Drop => ("drop", None),
+            IntentChange::Put(registered) => ("put", Some(registered.token.to_string())),
+        };
+        // The payload is there before the session names it. Each has a document of its own, so that what a dead
+        // session still sends changes nothing of what it has left.
+        if let IntentChange::Put(registered) = &renewal.intent {
+            let payload = json!({
+                "session": session.to_string(), "token": token,
+                "payload": STANDARD.encode(registered.intent.as_bytes()),
+            });
+            bulk.put(&intent_id(session, renewal.seq), &payload);
+        }
+        let params = json!({
+            "seq": renewal.seq, "over": renewal.over.as_slice(), "intent": intent, "token": token,
+        });
+        bulk.run_and_read(&session_id(session), &RENEW, params);
+        let known = [Reply::Written, Reply::Refused, Reply::Absent];
+        let items = expect(self.bulk(bulk).await?, &known)?;
+        let item = items.last().expect("as many are answered as were sent");
+        Ok(match (item.reply(), item.document()) {
+            (Reply::Written, _) => Renewed::Living,
+            // Others can make it dead, but only its owner, who asks, can make it anything else.
+            (Reply::Refused, Some(document)) if document["state"] == Life::Living.as_str() => {
+                Renewed::Overtaken
+            }
+            _ => Renewed::Dead,
+        })
+    }
+
+    /// Ends sessions, and says what each is now.
+    pub(crate) async fn end_sessions(
+        &self,
+        sessions: &[SessionId],
+        how: End,
+    ) -> Outcome<Vec<SessionState>> {
+        let name = match how {
+            End::IfDue => "if_due",
+            End::Close => "close",
+            End::Revoke => "revoke",
+            End::Discard => "discard",
+        };
+        let allowance_ms = u64::try_from(self.allowance.as_millis()).unwrap_or(u64::MAX);
+        let params = json!({"how": name, "allowance": allowance_ms});
+        let mut states = Vec::with_capacity(sessions.len());
+        for some in sessions.chunks(SESSIONS_PER_REQUEST) {
+            let mut bulk = Bulk::default();
+            for session in some {
+                // A session without a record is dead, and stays so.
+                let tombstone = json!({
+                    "session": session.to_string(), "label": "", "ttl": 0,
+                    "state": Life::Dead.as_str(), "seq": 0, "over": [], "adoption": 0,
+                });
+                bulk.upsert(&session_id(*session), &END, &params, tombstone);
+            }
+            let known = [Reply::Written, Reply::Refused, Reply::Unreadable];
+            let items = expect(self.bulk(bulk).await?, &known)?;
+            if how == End::Close {
+                self.drop_payloads_of(some, &items).await;
+            }
+            states.extend(
+                some.iter()
+                    .zip(&items)
+                    .map(|(session, item)| state(*session, item)),
+            );
+        }
+        Ok(states)
+    }
+
+    /// Removes the payloads that closed sessions have left. What stays is removed by a sweep.
+    async fn drop_payloads_of(&self, sessions: &[SessionId], items: &[Item]) {
+        let mut bulk = Bulk::default();
+        for (session, item) in sessions.iter().zip(items) {
+            let record = item
+                .document()
+                .filter(|record| record["state"] == Life::Dead.as_str());
+            if let Some(seq) = record.and_then(|record| record["payload"].as_u64()) {
+                bulk.delete(&intent_id(*session, seq));
+            }
+        }
+        if !bulk.is_empty() {
+            let _ = self.bulk(bulk).await;
+        }
+    }
+
+    async fn take(
+        &self,
+        session: SessionId,
+        number: u64,
+        params: Value,
+    ) -> Outcome<Option<Adoption>> {
+        let mut bulk = Bulk::default();
+        bulk.run_and_read(&session_id(session), &ADOPT, params);
+        let known = [Reply::Written, Reply::Refused, Reply::Absent];
+        let adopted = one(expect(self.bulk(bulk).await?, &known)?);
+        if adopted.reply() != Reply::Written {
+            return Ok(None);
+        }
+        let token = adopted.token()?;
+        let record = adopted
+            .document()
+            .and_then(|document| Session::read(session, document));
+        let left = match record.and_then(|record| record.intent) {
+            Some(named) => self.left(session, named).await?,
+            None => None,
+        };
+        match left {
+            Some(left) => Ok(Some(Adoption {
+                number,
+                token,
+                left,
+            })),
+            None => {
+                // A registration of which the payload failed was not acknowledged: the change never began.
+                self.settle_session(session, number).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The intent that a session names.
+    async fn left(&self, session: SessionId, named: Named) -> Outcome<Option<Registered>> {
+        let mut bulk = Bulk::default();
+        // By the primary, which has it if anybody has.
+        bulk.run_and_read(&intent_id(session, named.seq), &LOOK, json!({}));
+        let item = one(expect(
+            self.bulk(bulk).await?,
+            &[Reply::Refused, Reply::Absent],
+        )?);
+        Ok(item
+            .document()
+            .and_then(|payload| registered(payload, named)))
+    }
+
+    async fn give_up(&self, session: SessionId, params: Value) -> Outcome<Option<Adoption>> {
+        let mut bulk = Bulk::default();
+        bulk.run(&session_id(session), &GIVE_UP, params);
+        expect(self.bulk(bulk).await?, &[Reply::Written, Reply::Absent])?;
+        Ok(None)
+    }
+
+    async fn settle_session(&self, session: SessionId, adoption: u64) -> Outcome<bool> {
+        if i64::try_from(adoption).is_err() {
+            return Ok(false);
+        }
+        let mut bulk = Bulk::default();
+        bulk.run(&session_id(session), &SETTLE, json!({"adoption": adoption}));
+        let known = [Reply::Written, Reply::Refused, Reply::Absent];
+        let item = one(expect(self.bulk(bulk).await?, &known)?);
+        Ok(item.reply() == Reply::Written)
+    }
+}
+
+/// The one item of a bulk of one.
+fn one(items: Vec<Item>) -> Item {
+    let mut items = items.into_iter();
+    items.next().expect("as many are answered as were sent")
+}
+
+/// The state that an answer shows. What cannot be read lives.
+fn state(session: SessionId, item: &Item) -> SessionState {
+    let document = item
+        .document()
+        .filter(|_| item.reply() != Reply::Unreadable);
+    let read = document.and_then(|document| Session::read(session, document));
+    read.map_or_else(|| unreadable_session(session), |read| read.state)
+}
+
+/// The payload, if it is the one that the session names.
+fn registered(payload: &Value, named: Named) -> Option<Registered> {
+    let token: FencingToken = payload["token"].as_str()?.parse().ok()?;
+    let bytes = STANDARD.decode(payload["payload"].as_str()?).ok()?;
+    let intent = Intent::new(bytes).ok()?;
+    (named.token == token).then_some(Registered { token, intent })
+}

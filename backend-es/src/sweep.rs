@@ -1,0 +1,305 @@
+//! Sweeping: removing what does not count. It frees nothing, but clients of the book see what is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockcore::limits::TOMBSTONE_KEPT;
+use lockcore::{End, Grant, Life, SessionId, SessionState, Sweep, Swept};
+use serde_json::{Value, json};
+
+use crate::EsBackend;
+use crate::bulk::{Bulk, Reply, expect};
+use crate::error::Outcome;
+use crate::read::Document;
+use crate::record::{Held, counts, held, key_of, session_id, session_of_intent};
+use crate::scripts::{FORGET, RELEASE};
+
+/// So many records are looked at in one request.
+const PAGE: usize = 1_000;
+/// So many documents are removed by one query: a server may add a header for each batch of it, and clients take only
+/// some.
+const BY_QUERY: usize = 50_000;
+
+impl EsBackend {
+    pub(crate) async fn sweep_some(&self, which: Sweep, limit: usize) -> Outcome<Swept> {
+        if limit == 0 {
+            return Ok(Swept {
+                removed: 0,
+                more: true,
+            });
+        }
+        self.refresh().await?;
+        match which {
+            Sweep::Session(session) => self.sweep_session(session, limit).await,
+            Sweep::All => self.sweep_all(limit).await,
+        }
+    }
+
+    /// Removes what a session has left. The index is refreshed.
+    async fn sweep_session(&self, session: SessionId, limit: usize) -> Outcome<Swept> {
+        let states = self.end_sessions(&[session], End::IfDue).await?;
+        let state = states.first().expect("one session was asked about");
+        let mut removed = 0;
+        if state.life == Life::Dead {
+            // Nobody else holds what a dead session holds exclusively.
+            let exclusive = json!({"bool": {"filter": [
+                {"term": {"processes": session.to_string()}}, {"exists": {"field": "process_id"}},
+            ]}});
+            removed = self
+                .delete_by_query(&exclusive, limit.min(BY_QUERY))
+                .await?;
+            if removed > 0 {
+                // A search does not see that yet.
+                return Ok(Swept {
+                    removed,
+                    more: true,
+                });
+            }
+        }
+        let mut after: Option<Vec<Value>> = None;
+        loop {
+            let page = self.page_of_session(session, after.as_deref()).await?;
+            let mut gone = Vec::new();
+            let mut entries = 0;
+            for document in &page {
+                let grants = over(document, state);
+                if removed + entries < limit && !grants.is_empty() {
+                    entries += grants.len();
+                    gone.push((document.id.as_str(), grants));
+                }
+            }
+            let enough = removed + entries >= limit;
+            removed += self.remove(&gone).await?;
+            if enough {
+                return Ok(Swept {
+                    removed,
+                    more: true,
+                });
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = Some(last.sort.clone()),
+                _ => break,
+            }
+        }
+        if state.life == Life::Dead {
+            let payloads = json!({"bool": {
+                "filter": [{"term": {"session": session.to_string()}}],
+                "must_not": [{"exists": {"field": "state"}}],
+            }});
+            removed += self.delete_by_query(&payloads, BY_QUERY).await?;
+        }
+        Ok(Swept {
+            removed,
+            more: false,
+        })
+    }
+
+    async fn page_of_session(
+        &self,
+        session: SessionId,
+        after: Option<&[Value]>,
+    ) -> Outcome<Vec<Document>> {
+        let mut search = json!({
+            "size": PAGE, "sort": ["key"], "_source": ["key", "lock_type", "lock_count", "holders"],
+            "query": {"bool": {"filter": [{"term": {"processes": session.to_string()}}]}},
+        });
+        if let Some(after) = after {
+            search["search_after"] = after.into();
+        }
+        Ok(self.search(&search).await?.documents)
+    }
+
+    /// Removes grants from records, by id, and says how many there were.
+    async fn remove(&self, gone: &[(&str, Vec<Grant>)]) -> Outcome<usize> {
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        let mut bulk = Bulk::default();
+        for (id, grants) in gone {
+            let grants: Vec<String> = grants.iter().map(Grant::to_string).collect();
+            bulk.run(id, &RELEASE, json!({"grants": grants}));
+        }
+        let known = [
+            Reply::Written,
+            Reply::Refused,
+            Reply::Absent,
+            Reply::Unreadable,
+        ];
+        let items = expect(self.bulk(bulk).await?, &known)?;
+        let removed = gone
+            .iter()
+            .zip(&items)
+            .filter(|(_, item)| item.reply() == Reply::Written);
+        Ok(removed.map(|((_, grants), _)| grants.len()).sum())
+    }
+
+    /// Removes what any session has left, then what is left of sessions. The index is refreshed.
+    async fn sweep_all(&self, limit: usize) -> Outcome<Swept> {
+        self.end_due().await?;
+        let mut removed = 0;
+        let mut after = Value::Null;
+        loop {
+            let (sessions, next) = self.sessions_that_hold(&after).await?;
+            for session in sessions {
+                let swept = self.sweep_session(session, limit - removed).await?;
+                removed += swept.removed;
+                if removed >= limit || swept.more {
+                    return Ok(Swept {
+                        removed,
+                        more: true,
+                    });
+                }
+            }
+            match next {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+        removed += self.drop_payloads(limit - removed).await?;
+        if removed < limit {
+            removed += self.forget(limit - removed).await?;
+        }
+        Ok(Swept {
+            removed,
+            more: removed >= limit,
+        })
+    }
+
+    /// Ends every session that is due.
+    async fn end_due(&self) -> Outcome<()> {
+        let mut after: Option<Vec<Value>> = None;
+        loop {
+            let mut search = json!({
+                "size": PAGE, "sort": ["session"], "_source": ["session"],
+                "query": {"bool": {"filter": [
+                    {"term": {"state": Life::Living.as_str()}}, {"range": {"expires": {"lte": "now"}}},
+                ]}},
+            });
+            if let Some(after) = &after {
+                search["search_after"] = after.as_slice().into();
+            }
+            let page = self.search(&search).await?.documents;
+            let due: Vec<SessionId> = page.iter().filter_map(session_of).collect();
+            self.end_sessions(&due, End::IfDue).await?;
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = Some(last.sort.clone()),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Some of the sessions that are in lock records, and where to go on.
+    async fn sessions_that_hold(&self, after: &Value) -> Outcome<(Vec<SessionId>, Option<Value>)> {
+        let mut composite = json!({
+            "size": PAGE, "sources": [{"session": {"terms": {"field": "processes"}}}],
+        });
+        if !after.is_null() {
+            composite["after"] = after.clone();
+        }
+        let search = json!({"size": 0, "aggs": {"sessions": {"composite": composite}}});
+        let found = self.search(&search).await?.aggregations;
+        let buckets = found["sessions"]["buckets"].as_array();
+        let names = buckets
+            .into_iter()
+            .flatten()
+            .filter_map(|bucket| bucket["key"]["session"].as_str());
+        let next = Some(&found["sessions"]["after_key"]).filter(|next| !next.is_null());
+        Ok((
+            names.filter_map(|name| name.parse().ok()).collect(),
+            next.cloned(),
+        ))
+    }
+
+    /// Removes payloads of sessions that are dead.
+    async fn drop_payloads(&self, limit: usize) -> Outcome<usize> {
+        let search = json!({
+            "size": limit.min(PAGE), "_source": false,
+            "query": {"bool": {
+                "filter": [{"exists": {"field": "session"}}], "must_not": [{"exists": {"field": "state"}}],
+            }},
+        });
+        let found = self.search(&search).await?.documents;
+        let named = |document: &Document| {
+            let session = session_of_intent(&document.id)?;
+            Some((document.id.clone(), session))
+        };
+        let payloads: Vec<(String, SessionId)> = found.iter().filter_map(named).collect();
+        let sessions: BTreeSet<SessionId> = payloads.iter().map(|(_, session)| *session).collect();
+        let sessions: Vec<SessionId> = sessions.into_iter().collect();
+        let states = self.end_sessions(&sessions, End::IfDue).await?;
+        let dead = states.iter().filter(|state| state.life == Life::Dead);
+        let dead: BTreeSet<SessionId> = dead.map(|state| state.session).collect();
+        let mut bulk = Bulk::default();
+        for (id, _) in payloads
+            .iter()
+            .filter(|(_, session)| dead.contains(session))
+        {
+            bulk.delete(id);
+        }
+        self.written(bulk, &[Reply::Written, Reply::Absent]).await
+    }
+
+    /// Forgets sessions that died long ago, of which nothing is left.
+    async fn forget(&self, limit: usize) -> Outcome<usize> {
+        let kept_ms = u64::try_from(TOMBSTONE_KEPT.as_millis()).unwrap_or(u64::MAX);
+        let before = format!("now-{}s", TOMBSTONE_KEPT.as_secs());
+        let search = json!({
+            "size": limit.min(PAGE), "_source": ["session"],
+            "query": {"bool": {"filter": [
+                {"term": {"state": Life::Dead.as_str()}}, {"range": {"ended": {"lte": before}}},
+            ]}},
+        });
+        let mut bulk = Bulk::default();
+        for session in self
+            .search(&search)
+            .await?
+            .documents
+            .iter()
+            .filter_map(session_of)
+        {
+            bulk.run(&session_id(session), &FORGET, json!({"kept": kept_ms}));
+        }
+        let known = [
+            Reply::Written,
+            Reply::Refused,
+            Reply::Absent,
+            Reply::Unreadable,
+        ];
+        self.written(bulk, &known).await
+    }
+
+    /// How many items of a bulk were written.
+    async fn written(&self, bulk: Bulk, known: &[Reply]) -> Outcome<usize> {
+        if bulk.is_empty() {
+            return Ok(0);
+        }
+        let items = expect(self.bulk(bulk).await?, known)?;
+        Ok(items
+            .iter()
+            .filter(|item| item.reply() == Reply::Written)
+            .count())
+    }
+}
+
+/// The grants of a session in a record that do not count.
+fn over(document: &Document, state: &SessionState) -> Vec<Grant> {
+    let Some(key) = key_of(&document.id, &document.source) else {
+        return Vec::new();
+    };
+    let held = held(&key, &document.source);
+    let grants = held.iter().filter_map(Held::grant);
+    let own = grants.filter(|grant| grant.session == state.session);
+    own.filter(|grant| !counts(state, *grant)).collect()
+}
+
+fn session_of(document: &Document) -> Option<SessionId> {
+    let session: SessionId = document.source["session"].as_str()?.parse().ok()?;
+    (document.id == session_id(session)).then_some(session)
+}
+
+/// The sessions of holders, each once.
+pub(crate) fn sessions_of<'a>(held: impl Iterator<Item = &'a Held>) -> Vec<SessionId> {
+    let sessions = held
+        .filter_map(Held::grant)
+        .map(|grant| (grant.session, ()));
+    BTreeMap::from_iter(sessions).into_keys().collect()
+}

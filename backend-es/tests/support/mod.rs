@@ -1,0 +1,197 @@
+//! What the tests share: the server that they talk to, and namespaces of their own that they remove.
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    reason = "it is part of tests, and each test program uses a part of it"
+)]
+
+use elasticsearch::auth::Credentials;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elasticsearch::http::Method;
+use elasticsearch::http::headers::HeaderMap;
+use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, TransportBuilder};
+use lockcore::{
+    Acquire, Acquired, Busy, Claim, ClaimStore, FencingToken, Grant, Label, LockKey, Opened,
+    OwnerId, SessionId, SessionStore, Want,
+};
+use lockcore_es::{EsBackend, EsConfig};
+use serde_json::Value;
+
+/// In this variable is the URL of the server, without options.
+pub const VARIABLE: &str = "LOCKKEEPER_TEST_ELASTICSEARCH";
+
+/// The server's URL.
+///
+/// # Panics
+///
+/// Panics, and says what to do, if none is given.
+pub fn server() -> String {
+    std::env::var(VARIABLE).unwrap_or_else(|_| {
+        panic!(
+            "{VARIABLE} is not set: run `cargo xtask test --only elasticsearch`, which starts servers, or set it to the \
+             URL of one, as in elasticsearch://localhost:9200"
+        )
+    })
+}
+
+/// A namespace of its own, whose index is removed in the end.
+pub struct Space {
+    pub namespace: String,
+}
+
+impl Space {
+    pub fn new() -> Self {
+        let number: u64 = rand::random();
+        Self {
+            namespace: format!("test-{number:016x}"),
+        }
+    }
+
+    /// How a backend reaches it. There is one node, whose clock does not differ from itself.
+    pub fn url(&self) -> String {
+        let (server, namespace) = (server(), &self.namespace);
+        format!("{server}/?namespace={namespace}&replicas=0&clock_skew_ms=0&timeout_ms=20000")
+    }
+
+    /// A request beside the backend, about the namespace.
+    pub async fn raw(&self, method: Method, path: &str, body: String) -> (u16, Value) {
+        let path = path.replace("{ns}", &self.namespace);
+        raw(method, &path, body).await
+    }
+
+    /// Puts a document there, as another writer would.
+    pub async fn put(&self, id: &str, document: &Value) {
+        let action = serde_json::json!({"index": {"_id": id}});
+        let body = format!("{action}\n{document}\n");
+        let (status, answer) = self.raw(Method::Post, "/{ns}/_bulk", body).await;
+        assert!(status == 200 && answer["errors"] == false, "{answer}");
+    }
+
+    /// Removes a document.
+    pub async fn remove(&self, id: &str) {
+        let action = serde_json::json!({"delete": {"_id": id}});
+        let (status, answer) = self
+            .raw(Method::Post, "/{ns}/_bulk", format!("{action}\n"))
+            .await;
+        assert!(status == 200 && answer["errors"] == false, "{answer}");
+    }
+
+    /// The document of this id, as it is now.
+    pub async fn document(&self, id: &str) -> Option<Value> {
+        let body = serde_json::json!({"ids": [id]}).to_string();
+        let (status, answer) = self.raw(Method::Post, "/{ns}/_mget", body).await;
+        assert_eq!(status, 200, "{answer}");
+        let document = &answer["docs"][0];
+        (document["found"] == true).then(|| document["_source"].clone())
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let namespace = self.namespace.clone();
+        let remove = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async {
+                let (status, about) =
+                    raw(Method::Get, &format!("/{namespace}"), String::new()).await;
+                let indices = about.as_object().filter(|_| status == 200);
+                for index in indices.into_iter().flat_map(|indices| indices.keys()) {
+                    raw(Method::Delete, &format!("/{index}"), String::new()).await;
+                }
+            });
+        };
+        // Not on this thread, which may be in a runtime. What is left behind harms no other test.
+        let _ = std::thread::spawn(remove).join();
+    }
+}
+
+/// A request to the server.
+pub async fn raw(method: Method, path: &str, body: String) -> (u16, Value) {
+    let server = server()
+        .replace("elasticsearch", "http")
+        .replace("opensearch", "http");
+    let mut url = url::Url::parse(&server).unwrap();
+    let credentials = url
+        .password()
+        .map(|password| Credentials::Basic(url.username().to_owned(), password.to_owned()));
+    url.set_username("").unwrap();
+    url.set_password(None).unwrap();
+    let mut builder = TransportBuilder::new(SingleNodeConnectionPool::new(url)).disable_proxy();
+    if let Some(credentials) = credentials {
+        builder = builder.auth(credentials);
+    }
+    let transport: Transport = builder.build().unwrap();
+    let answer = transport
+        .send(
+            method,
+            path,
+            HeaderMap::new(),
+            None::<&str>,
+            Some(body),
+            None,
+        )
+        .await
+        .unwrap();
+    let status = answer.status_code().as_u16();
+    (status, answer.json().await.unwrap_or_default())
+}
+
+pub fn id(number: u128) -> SessionId {
+    SessionId::new(number)
+}
+
+/// `create k`, `upsert k`, `share k`, `write /p`, `read /p`.
+pub fn claim(text: &str) -> Claim {
+    let (want, key) = text.split_once(' ').unwrap();
+    let want = match want {
+        "create" => Want::Create,
+        "upsert" => Want::Upsert,
+        "share" => Want::Share { limit: None },
+        "write" => Want::Write,
+        "read" => Want::Read,
+        other => panic!("{other}"),
+    };
+    Claim::new(LockKey::parse(key).unwrap(), want).unwrap()
+}
+
+/// A request under number `n`, by an owner of its own.
+pub fn request(session: SessionId, n: u64, texts: &[&str]) -> Acquire {
+    Acquire {
+        grant: Grant { session, n },
+        owner: OwnerId { session, m: n },
+        claims: texts.iter().map(|text| claim(text)).collect(),
+        joined: false,
+    }
+}
+
+pub async fn connect(space: &Space) -> Arc<EsBackend> {
+    EsBackend::connect(EsConfig::parse(&space.url()).unwrap())
+        .await
+        .unwrap()
+}
+
+pub async fn open(backend: &EsBackend, number: u128) -> SessionId {
+    let label = Label::parse(format!("session {number}")).unwrap();
+    let opened = backend.open(id(number), &label, Duration::from_secs(30));
+    assert_eq!(opened.await.unwrap(), Opened::Opened);
+    id(number)
+}
+
+pub async fn granted(backend: &EsBackend, request: &Acquire) -> FencingToken {
+    match backend.acquire(request).await.unwrap() {
+        Acquired::Acquired(token) => token,
+        other => panic!("{request:?} not granted: {other:?}"),
+    }
+}
+
+pub async fn refused(backend: &EsBackend, request: &Acquire) -> Busy {
+    match backend.acquire(request).await.unwrap() {
+        Acquired::Busy(busy) => busy,
+        other => panic!("{request:?} not refused: {other:?}"),
+    }
+}

@@ -1,0 +1,61 @@
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.elasticsearch.analysis.common.CommonAnalysisPlugin;
+import org.elasticsearch.cluster.service.ClusterService;
+import org.elasticsearch.common.settings.Settings;
+import org.elasticsearch.http.HttpServerTransport;
+import org.elasticsearch.index.reindex.ReindexPlugin;
+import org.elasticsearch.node.InternalSettingsPreparer;
+import org.elasticsearch.node.Node;
+import org.elasticsearch.painless.PainlessPlugin;
+import org.elasticsearch.transport.Netty4Plugin;
+
+/** One node, with the settings that it is given as name=value. It ends, and its home with it, when its standard input does. */
+public final class Server extends Node {
+    private Server(Settings settings) {
+        super(
+            InternalSettingsPreparer.prepareEnvironment(
+                settings, Map.of(), Path.of(settings.get("path.home"), "config"), () -> settings.get("node.name")),
+            List.of(PainlessPlugin.class, ReindexPlugin.class, Netty4Plugin.class, CommonAnalysisPlugin.class),
+            true);
+    }
+
+    @Override
+    protected void configureNodeAndClusterIdStateListener(ClusterService service) {
+        // It would configure the log of the whole process.
+    }
+
+    public static void main(String[] args) throws Exception {
+        Settings.Builder settings = Settings.builder();
+        for (String arg : args) {
+            String[] pair = arg.split("=", 2);
+            settings.put(pair[0], pair[1]);
+        }
+        Settings all = settings.build();
+        for (String folder : List.of("config", "modules", "plugins", "data", "logs")) {
+            Files.createDirectories(Path.of(all.get("path.home"), folder));
+        }
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> remove(Path.of(all.get("path.home")))));
+        Server server = new Server(all);
+        server.start();
+        int port = server.injector().getInstance(HttpServerTransport.class).boundAddress().publishAddress().getPort();
+        System.out.println("READY " + port);
+        while (System.in.read() >= 0) {
+            // Whoever started it is there.
+        }
+        System.exit(0);
+    }
+
+    private static void remove(Path folder) {
+        try (Stream<Path> all = Files.walk(folder)) {
+            all.sorted(Comparator.reverseOrder()).forEach(path -> path.toFile().delete());
+        } catch (IOException gone) {
+            // Then there is nothing to remove.
+        }
+    }
+}

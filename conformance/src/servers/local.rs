@@ -1,0 +1,78 @@
+//! A server program that is installed on the machine.
+
+use std::fs::{File, create_dir_all, read_dir};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::{Process, Server, quiet};
+
+/// Starts an installed Elasticsearch or OpenSearch of that version, if there is one. It refuses to be started by root.
+pub(super) fn start(name: &str, version: &str) -> Option<Result<Server, String>> {
+    let places = [
+        name.to_owned(),
+        format!("/usr/share/{name}/bin/{name}"),
+        format!("/opt/{name}/bin/{name}"),
+    ];
+    let is_that = |program: &&String| {
+        quiet(program, &["--version"]).is_some_and(|said| said.contains(version))
+    };
+    let program = places.iter().find(is_that)?;
+    if quiet("id", &["-u"]).as_deref() == Some("0") {
+        println!("{program} refuses to be started by root, so it is not used");
+        return None;
+    }
+    Some(start_program(program).map_err(|error| format!("{program}: {error}")))
+}
+
+fn start_program(program: &str) -> std::io::Result<Server> {
+    let data = tempfile::tempdir()?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let config = configuration(&data, program)?;
+    let child = Command::new(program)
+        .env("ES_PATH_CONF", &config)
+        .env("OPENSEARCH_PATH_CONF", &config)
+        .env("ES_JAVA_OPTS", "-Xms512m -Xmx512m")
+        .env("OPENSEARCH_JAVA_OPTS", "-Xms512m -Xmx512m")
+        .arg(format!(
+            "-Epath.data={}",
+            data.path().join("data").display()
+        ))
+        .arg(format!(
+            "-Epath.logs={}",
+            data.path().join("logs").display()
+        ))
+        .arg(format!("-Ehttp.port={port}"))
+        .arg("-Etransport.port=0")
+        .arg("-Ediscovery.type=single-node")
+        .stdin(Stdio::null())
+        .stdout(File::create(data.path().join("out.log"))?)
+        .stderr(Stdio::null())
+        .spawn()?;
+    Ok(Server {
+        url: format!("http://127.0.0.1:{port}"),
+        how: format!("the program {program}"),
+        process: Process::Child(child),
+        _data: Some(data),
+    })
+}
+
+/// A configuration of its own, with the JVM's options of the installed one.
+fn configuration(data: &TempDir, program: &str) -> std::io::Result<std::path::PathBuf> {
+    let config = data.path().join("config");
+    create_dir_all(&config)?;
+    let home = Path::new(program).parent().and_then(Path::parent);
+    for file in home
+        .into_iter()
+        .flat_map(|home| read_dir(home.join("config")))
+    {
+        for file in file.flatten().filter(|file| file.path().is_file()) {
+            if file.file_name() != "elasticsearch.yml" && file.file_name() != "opensearch.yml" {
+                std::fs::copy(file.path(), config.join(file.file_name()))?;
+            }
+        }
+    }
+    Ok(config)
+}

@@ -1,0 +1,92 @@
+//! Servers for the tests, started where none is given: behind the feature `servers`.
+
+mod docker;
+mod elasticsearch;
+mod java;
+mod local;
+
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+pub use elasticsearch::{ELASTICSEARCH_7, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3};
+
+/// A server that runs; dropping it stops it and removes its data.
+#[derive(Debug)]
+pub struct Server {
+    url: String,
+    how: String,
+    // Stopped before its data is removed.
+    process: Process,
+    _data: Option<TempDir>,
+}
+
+#[derive(Debug)]
+enum Process {
+    Child(Child),
+    Container(String),
+}
+
+impl Server {
+    /// How it is reached: `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What it was started from, in a few words.
+    #[must_use]
+    pub fn how(&self) -> &str {
+        &self.how
+    }
+
+    /// The process, to stop or to kill it; `None` of a container.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        match &self.process {
+            Process::Child(child) => Some(child.id()),
+            Process::Container(_) => None,
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to stop.
+        match &mut self.process {
+            Process::Child(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Process::Container(id) => {
+                let _ = quiet("docker", &["rm", "--force", id]);
+            }
+        }
+    }
+}
+
+/// The output of a program; `None` if it is not there or fails.
+fn quiet(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let text = if output.stdout.is_empty() {
+        output.stderr
+    } else {
+        output.stdout
+    };
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    output.status.success().then_some(text)
+}
+
+/// Runs a program whose output people see.
+fn run(command: &mut Command) -> Result<(), String> {
+    let shown = format!("{command:?}");
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{shown}: {status}")),
+        Err(error) => Err(format!("{shown}: {error}")),
+    }
+}
