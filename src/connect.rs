@@ -59,6 +59,9 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
         "memory" if rest.is_empty() => Ok(MemoryBackend::new()),
         "memory" => Err(ConnectError::MemoryTakesNothing),
         "sqlite" => sqlite(url).await,
+        "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => {
+            elasticsearch(url).await
+        }
         _ => Err(server(scheme, rest)),
     }
 }
@@ -77,13 +80,26 @@ async fn sqlite(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     })
 }
 
-/// Why the URL of a server is not taken. No server's store is part of this version yet.
+#[cfg(feature = "elasticsearch")]
+async fn elasticsearch(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    let config = lockcore_es::EsConfig::parse(url)?;
+    Ok(lockcore_es::EsBackend::connect(config).await?)
+}
+
+#[cfg(not(feature = "elasticsearch"))]
+async fn elasticsearch(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    Err(ConnectError::NotCompiledIn {
+        scheme: "elasticsearch",
+        feature: "elasticsearch",
+    })
+}
+
+/// Why the URL of another server is not taken: its store is not part of this version yet.
 fn server(scheme: &str, rest: &str) -> ConnectError {
     let feature = match scheme {
         "redis" | "rediss" => "redis",
         "postgres" | "postgresql" => "postgres",
         "etcd" | "etcds" => "etcd",
-        "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => "elasticsearch",
         _ => {
             return ConnectError::UnknownScheme {
                 scheme: scheme.to_owned(),
@@ -105,10 +121,10 @@ fn server(scheme: &str, rest: &str) -> ConnectError {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The text does not begin with a scheme.
-    #[error("the URL has no scheme: write it as sqlite:PATH or memory:")]
+    #[error("the URL has no scheme: write it as sqlite:PATH, elasticsearch://HOST or memory:")]
     MissingScheme,
     /// A scheme that no store has.
-    #[error("no store has the scheme {scheme:?}: use sqlite:PATH or memory:")]
+    #[error("no store has the scheme {scheme:?}: use sqlite:PATH, elasticsearch://HOST or memory:")]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -123,7 +139,7 @@ pub enum ConnectError {
     },
     /// This version has no store of that scheme.
     #[error(
-        "{scheme:?} will need the feature {feature:?}, which is not part of this version: use sqlite:PATH or memory:"
+        "{scheme:?} will need the feature {feature:?}, which is not part of this version: use sqlite:PATH, elasticsearch://HOST or memory:"
     )]
     NotInThisVersion {
         /// The scheme.
@@ -141,6 +157,10 @@ pub enum ConnectError {
     #[cfg(feature = "sqlite")]
     #[error(transparent)]
     Sqlite(#[from] lockcore_sqlite::ConfigError),
+    /// What the URL says of an Elasticsearch or OpenSearch cannot be.
+    #[cfg(feature = "elasticsearch")]
+    #[error(transparent)]
+    Elasticsearch(#[from] lockcore_es::ConfigError),
     /// The store does not take a default of the client; build one with [`backend`] and [`Locks::builder`].
     #[error(transparent)]
     Defaults(#[from] InputError),
@@ -183,8 +203,6 @@ mod tests {
             ("postgresql://h/d", "postgres"),
             ("etcd://h", "etcd"),
             ("etcds://h", "etcd"),
-            ("elasticsearch://h:9200", "elasticsearch"),
-            ("opensearchs://h", "elasticsearch"),
         ] {
             let error = refused(url).await;
             assert!(error.to_string().contains(feature), "{error}");
@@ -201,6 +219,8 @@ mod tests {
             "redis://me:secret@h/",
             "redis://me:secret@h:0/",
             "unknown://me:secret@h/",
+            "elasticsearch://me:secret@h:0/",
+            "opensearchs://h/?api_key=secret&x=1",
             "me:secret@h",
         ] {
             let error = refused(url).await;
@@ -216,6 +236,49 @@ mod tests {
     async fn a_store_that_was_left_out_is_named() {
         let error = refused("sqlite:locks.db").await;
         assert!(error.to_string().contains("feature \"sqlite\""), "{error}");
+    }
+
+    #[cfg(not(feature = "elasticsearch"))]
+    #[tokio::test]
+    async fn a_server_that_was_left_out_is_named() {
+        for url in ["elasticsearch://h", "opensearchs://h"] {
+            let error = refused(url).await;
+            assert!(
+                error.to_string().contains("feature \"elasticsearch\""),
+                "{error}"
+            );
+        }
+    }
+
+    #[cfg(feature = "elasticsearch")]
+    #[tokio::test]
+    async fn a_server_that_is_not_there() {
+        for scheme in [
+            "elasticsearch",
+            "opensearch",
+            "elasticsearchs",
+            "opensearchs",
+        ] {
+            // Nobody listens on the port of a socket that listens no more.
+            let port = std::net::TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .port();
+            let error = refused(&format!("{scheme}://me:secret@127.0.0.1:{port}")).await;
+            let ConnectError::Store(error) = error else {
+                panic!("{error}");
+            };
+            assert_eq!(error.kind(), lockcore::ErrorKind::Unavailable, "{error}");
+            assert!(
+                !format!("{error} {error:?}").contains("secret"),
+                "{error:?}"
+            );
+        }
+        assert!(matches!(
+            refused("elasticsearch://h/path").await,
+            ConnectError::Elasticsearch(_)
+        ));
     }
 
     #[cfg(feature = "sqlite")]

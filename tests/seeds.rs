@@ -1,5 +1,5 @@
 //! What the fuzz target of URLs checks, on its seeds and around them.
-#![cfg(feature = "sqlite")]
+#![cfg(all(feature = "sqlite", feature = "elasticsearch"))]
 
 #[path = "../fuzz/properties/replay.rs"]
 mod replay;

@@ -121,10 +121,6 @@ struct Action<'a> {
     if_seq_no: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     if_primary_term: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version_type: Option<&'static str>,
 }
 
 impl<'a> Action<'a> {
@@ -134,8 +130,6 @@ impl<'a> Action<'a> {
             retry_on_conflict: None,
             if_seq_no: None,
             if_primary_term: None,
-            version: None,
-            version_type: None,
         }
     }
 
@@ -143,15 +137,6 @@ impl<'a> Action<'a> {
         Self {
             if_seq_no: Some(seen.seq_no),
             if_primary_term: Some(seen.primary_term),
-            ..Self::on(id)
-        }
-    }
-
-    /// Only if no greater version was there.
-    fn version(id: &'a str, version: u64) -> Self {
-        Self {
-            version: Some(version),
-            version_type: Some("external_gte"),
             ..Self::on(id)
         }
     }
@@ -236,15 +221,10 @@ impl Bulk {
         self.line(document);
     }
 
-    /// Writes a document, unless it has a greater version.
-    pub(crate) fn put(&mut self, id: &str, version: u64, document: &impl Serialize) {
-        self.action(Verb::Index, &Action::version(id, version));
+    /// Writes a document.
+    pub(crate) fn put(&mut self, id: &str, document: &impl Serialize) {
+        self.action(Verb::Index, &Action::on(id));
         self.line(document);
-    }
-
-    /// Removes a document, unless it has a greater version.
-    pub(crate) fn drop(&mut self, id: &str, version: u64) {
-        self.action(Verb::Delete, &Action::version(id, version));
     }
 
     /// Removes a document.
@@ -461,7 +441,7 @@ mod tests {
         bulk.run("a\"b", "s", [1]);
         bulk.upsert("k", "s", (), serde_json::json!({}));
         bulk.delete("d");
-        bulk.put("p", 3, &"x");
+        bulk.put("p", &"x");
         let text = String::from_utf8(bulk.body).unwrap();
         assert_eq!(
             text,
@@ -476,7 +456,7 @@ mod tests {
                 "\n",
                 r#"{"delete":{"_id":"d"}}"#,
                 "\n",
-                r#"{"index":{"_id":"p","version":3,"version_type":"external_gte"}}"#,
+                r#"{"index":{"_id":"p"}}"#,
                 "\n",
                 "\"x\"\n",
             )

@@ -20,6 +20,9 @@ use crate::wakeups::counts_by;
 /// So many documents are looked at in one request.
 const LOOKED_AT: usize = 1_000;
 
+/// Longest prefix of a query.
+const PREFIX_BYTES: usize = 256;
+
 /// Where a page of records begins: behind a key, or behind a write of a record that says no key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum After {
@@ -257,7 +260,7 @@ fn query(filter: &Filter, at: &After) -> Value {
                 Filter::Session(session) => json!({"term": {"processes": session.to_string()}}),
                 Filter::Key(key) => json!({"term": {"key": key.as_str()}}),
                 Filter::Prefix(prefix) if prefix.is_empty() => json!({"exists": {"field": "key"}}),
-                Filter::Prefix(prefix) => json!({"prefix": {"key": prefix}}),
+                Filter::Prefix(prefix) => json!({"prefix": {"key": short(prefix)}}),
             };
             query["query"] = json!({"bool": {"filter": [which]}});
             query["sort"] = json!(["key"]);
@@ -272,6 +275,15 @@ fn query(filter: &Filter, at: &After) -> Value {
         }
     }
     query
+}
+
+/// As much of a prefix as a query takes; the rest is looked at here.
+fn short(prefix: &str) -> &str {
+    let mut end = prefix.len().min(PREFIX_BYTES);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    &prefix[..end]
 }
 
 #[cfg(test)]

@@ -48,14 +48,15 @@ pub(crate) fn session_id(session: SessionId) -> String {
     format!("{SESSION}{session}")
 }
 
-/// The id of the payload of a session's intent.
-pub(crate) fn intent_id(session: SessionId) -> String {
-    format!("{INTENT}{session}")
+/// The id of the payload of a session's intent, which was registered by the renewal of that number.
+pub(crate) fn intent_id(session: SessionId, seq: u64) -> String {
+    format!("{INTENT}{session}/{seq}")
 }
 
 /// The session whose intent has this id.
 pub(crate) fn session_of_intent(id: &str) -> Option<SessionId> {
-    id.strip_prefix(INTENT)?.parse().ok()
+    let (session, _) = id.strip_prefix(INTENT)?.split_once('/')?;
+    session.parse().ok()
 }
 
 /// Somebody in a lock record.
@@ -253,8 +254,15 @@ pub(crate) fn without_foreign(key: &LockKey, document: &Value) -> Option<Value> 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) state: SessionState,
-    /// The token of its intent.
-    pub(crate) intent: Option<FencingToken>,
+    pub(crate) intent: Option<Named>,
+}
+
+/// What a session says of its intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) token: FencingToken,
+    /// The number of the renewal that has registered it.
+    pub(crate) seq: u64,
 }
 
 impl Session {
@@ -270,8 +278,10 @@ impl Session {
         let over = document["over"].as_array()?.iter().map(range);
         let intent = match &document["intent"] {
             Value::Null => None,
-            Value::String(token) => Some(token.parse().ok()?),
-            _ => return None,
+            intent => Some(Named {
+                token: intent["token"].as_str()?.parse().ok()?,
+                seq: intent["seq"].as_u64()?,
+            }),
         };
         let adopter = match &document["adopter"] {
             Value::Null => None,
@@ -469,11 +479,14 @@ mod tests {
     fn session_records_are_read_or_are_not_believed() {
         let id = SessionId::new(7);
         let record = json!({"session": id.to_string(), "label": "l", "ttl": 1000, "state": "abandoned", "seq": 3,
-            "over": [[1, 4], [7, 7]], "intent": "5", "adoption": 2, "adopter": SessionId::new(8).to_string()});
+            "over": [[1, 4], [7, 7]], "intent": {"token": "5", "seq": 2}, "adoption": 2, "adopter": SessionId::new(8).to_string()});
         let read = Session::read(id, &record).unwrap();
         assert_eq!(read.state.over.to_string(), "1-4,7-7");
         assert_eq!((read.state.life, read.state.adoption), (Life::Abandoned, 2));
-        assert_eq!(read.intent.unwrap().get(), 5);
+        assert_eq!(
+            read.intent.map(|intent| (intent.token.get(), intent.seq)),
+            Some((5, 2))
+        );
         for (field, value) in [
             ("state", json!("live")),
             ("state", Value::Null),
@@ -485,6 +498,8 @@ mod tests {
             ("ttl", json!("x")),
             ("seq", Value::Null),
             ("intent", json!(5)),
+            ("intent", json!({"token": "5"})),
+            ("intent", json!({"seq": 2})),
             ("intent", Value::Null),
             ("adoption", json!(-1)),
             ("adopter", json!("x")),

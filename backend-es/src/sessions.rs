@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::EsBackend;
 use crate::bulk::{Bulk, Item, Reply, expect};
-use crate::error::{Failure, Outcome};
-use crate::record::{Session, intent_id, session_id, unreadable_session};
+use crate::error::Outcome;
+use crate::record::{Named, Session, intent_id, session_id, unreadable_session};
 use crate::scripts::{ADOPT, END, GIVE_UP, LOOK, OPEN, RENEW, SETTLE};
 
 /// So many sessions are asked about in one request.
@@ -103,47 +103,30 @@ impl EsBackend {
             IntentChange::Drop => ("drop", None),
             IntentChange::Put(registered) => ("put", Some(registered.token.to_string())),
         };
-        // The payload is there before the session names it, and goes after it does not any more; of two renewals the
-        // later one's stays.
+        // The payload is there before the session names it. Each has a document of its own, so that what a dead
+        // session still sends changes nothing of what it has left.
         if let IntentChange::Put(registered) = &renewal.intent {
             let payload = json!({
                 "session": session.to_string(), "token": token,
                 "payload": STANDARD.encode(registered.intent.as_bytes()),
             });
-            bulk.put(&intent_id(session), renewal.seq, &payload);
+            bulk.put(&intent_id(session, renewal.seq), &payload);
         }
         let params = json!({
             "seq": renewal.seq, "over": renewal.over.as_slice(), "intent": intent, "token": token,
         });
         bulk.run_and_read(&session_id(session), &RENEW, params);
-        if renewal.intent == IntentChange::Drop {
-            bulk.drop(&intent_id(session), renewal.seq);
-        }
-        let known = [
-            Reply::Written,
-            Reply::Refused,
-            Reply::Absent,
-            Reply::Conflict,
-        ];
-        let items = self.bulk(bulk).await?;
-        let at = usize::from(matches!(renewal.intent, IntentChange::Put(_)));
-        let item = &items[at];
-        let renewed = match item.reply() {
-            Reply::Written => Renewed::Living,
+        let known = [Reply::Written, Reply::Refused, Reply::Absent];
+        let items = expect(self.bulk(bulk).await?, &known)?;
+        let item = items.last().expect("as many are answered as were sent");
+        Ok(match (item.reply(), item.document()) {
+            (Reply::Written, _) => Renewed::Living,
             // Others can make it dead, but only its owner, who asks, can make it anything else.
-            Reply::Refused => match item.document().map(|document| &document["state"]) {
-                Some(state) if *state == Life::Living.as_str() => Renewed::Overtaken,
-                _ => Renewed::Dead,
-            },
-            Reply::Absent => Renewed::Dead,
-            Reply::Conflict | Reply::Unreadable | Reply::Failed => {
-                expect(items, &known[..3])?;
-                return Err(Failure::Answer("a renewal that was not answered".into()));
+            (Reply::Refused, Some(document)) if document["state"] == Life::Living.as_str() => {
+                Renewed::Overtaken
             }
-        };
-        // A payload with a greater version is a later renewal's, and then this one was overtaken.
-        expect(items, &known)?;
-        Ok(renewed)
+            _ => Renewed::Dead,
+        })
     }
 
     /// Ends sessions, and says what each is now.
@@ -190,10 +173,8 @@ impl EsBackend {
     ) -> Outcome<Option<Adoption>> {
         let mut bulk = Bulk::default();
         bulk.run_and_read(&session_id(session), &ADOPT, params);
-        bulk.run_and_read(&intent_id(session), &LOOK, json!({}));
         let known = [Reply::Written, Reply::Refused, Reply::Absent];
-        let items = expect(self.bulk(bulk).await?, &known)?;
-        let adopted = &items[0];
+        let adopted = one(expect(self.bulk(bulk).await?, &known)?);
         if adopted.reply() != Reply::Written {
             return Ok(None);
         }
@@ -201,9 +182,11 @@ impl EsBackend {
         let record = adopted
             .document()
             .and_then(|document| Session::read(session, document));
-        let named = record.and_then(|record| record.intent);
-        let payload = items[1].document();
-        match payload.and_then(|payload| registered(payload, named)) {
+        let left = match record.and_then(|record| record.intent) {
+            Some(named) => self.left(session, named).await?,
+            None => None,
+        };
+        match left {
             Some(left) => Ok(Some(Adoption {
                 number,
                 token,
@@ -215,6 +198,20 @@ impl EsBackend {
                 Ok(None)
             }
         }
+    }
+
+    /// The intent that a session names.
+    async fn left(&self, session: SessionId, named: Named) -> Outcome<Option<Registered>> {
+        let mut bulk = Bulk::default();
+        // By the primary, which has it if anybody has.
+        bulk.run_and_read(&intent_id(session, named.seq), &LOOK, json!({}));
+        let item = one(expect(
+            self.bulk(bulk).await?,
+            &[Reply::Refused, Reply::Absent],
+        )?);
+        Ok(item
+            .document()
+            .and_then(|payload| registered(payload, named)))
     }
 
     async fn give_up(&self, session: SessionId, params: Value) -> Outcome<Option<Adoption>> {
@@ -252,9 +249,9 @@ fn state(session: SessionId, item: &Item) -> SessionState {
 }
 
 /// The payload, if it is the one that the session names.
-fn registered(payload: &Value, named: Option<FencingToken>) -> Option<Registered> {
+fn registered(payload: &Value, named: Named) -> Option<Registered> {
     let token: FencingToken = payload["token"].as_str()?.parse().ok()?;
     let bytes = STANDARD.decode(payload["payload"].as_str()?).ok()?;
     let intent = Intent::new(bytes).ok()?;
-    (named == Some(token)).then_some(Registered { token, intent })
+    (named.token == token).then_some(Registered { token, intent })
 }

@@ -1,6 +1,6 @@
 //! Sweeping: removing what does not count. It frees nothing, but clients of the book see what is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{End, Grant, Life, SessionId, SessionState, Sweep, Swept};
@@ -10,7 +10,7 @@ use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, expect};
 use crate::error::Outcome;
 use crate::read::Document;
-use crate::record::{Held, counts, held, intent_id, key_of, session_id, session_of_intent};
+use crate::record::{Held, counts, held, key_of, session_id, session_of_intent};
 use crate::scripts::{FORGET, RELEASE};
 
 /// So many records are looked at in one request.
@@ -81,13 +81,11 @@ impl EsBackend {
             }
         }
         if state.life == Life::Dead {
-            let mut bulk = Bulk::default();
-            bulk.delete(&intent_id(session));
-            let items = expect(self.bulk(bulk).await?, &[Reply::Written, Reply::Absent])?;
-            removed += items
-                .iter()
-                .filter(|item| item.reply() == Reply::Written)
-                .count();
+            let payloads = json!({"bool": {
+                "filter": [{"term": {"session": session.to_string()}}],
+                "must_not": [{"exists": {"field": "state"}}],
+            }});
+            removed += self.delete_by_query(&payloads, BY_QUERY).await?;
         }
         Ok(Swept {
             removed,
@@ -220,14 +218,22 @@ impl EsBackend {
             }},
         });
         let found = self.search(&search).await?.documents;
-        let sessions = found
-            .iter()
-            .filter_map(|document| session_of_intent(&document.id));
-        let sessions: Vec<SessionId> = sessions.collect();
+        let named = |document: &Document| {
+            let session = session_of_intent(&document.id)?;
+            Some((document.id.clone(), session))
+        };
+        let payloads: Vec<(String, SessionId)> = found.iter().filter_map(named).collect();
+        let sessions: BTreeSet<SessionId> = payloads.iter().map(|(_, session)| *session).collect();
+        let sessions: Vec<SessionId> = sessions.into_iter().collect();
         let states = self.end_sessions(&sessions, End::IfDue).await?;
+        let dead = states.iter().filter(|state| state.life == Life::Dead);
+        let dead: BTreeSet<SessionId> = dead.map(|state| state.session).collect();
         let mut bulk = Bulk::default();
-        for state in states.iter().filter(|state| state.life == Life::Dead) {
-            bulk.delete(&intent_id(state.session));
+        for (id, _) in payloads
+            .iter()
+            .filter(|(_, session)| dead.contains(session))
+        {
+            bulk.delete(id);
         }
         self.written(bulk, &[Reply::Written, Reply::Absent]).await
     }

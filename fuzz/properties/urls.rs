@@ -2,11 +2,12 @@
 //!
 //! - no text makes the parsing panic;
 //! - a password is no part of what is said about the URL, neither in an error nor in the causes of it;
-//! - a URL of an SQLite file that is taken is taken alike the next time.
+//! - a URL of an SQLite file or of an Elasticsearch that is taken is taken alike the next time.
 
 use std::error::Error;
 
 use futures_util::FutureExt;
+use lockcore_es::EsConfig;
 use lockcore_sqlite::SqliteConfig;
 
 /// What no message has by itself.
@@ -34,15 +35,18 @@ pub(crate) fn hold(data: &[u8]) {
     }
 }
 
-/// Everything that is said about a URL, as far as it goes without touching a file.
+/// Everything that is said about a URL, as far as it goes without touching a file or a server.
 fn refuse(url: &str) {
-    let config = SqliteConfig::parse(url);
-    match &config {
-        Ok(config) => assert_eq!(SqliteConfig::parse(url).as_ref(), Ok(config)),
-        Err(error) => keeps_secret(error),
+    match SqliteConfig::parse(url) {
+        Ok(config) => return assert_eq!(SqliteConfig::parse(url), Ok(config)),
+        Err(error) => keeps_secret(&error),
     }
-    if config.is_ok() {
-        return;
+    match EsConfig::parse(url) {
+        Ok(config) => {
+            assert!(!format!("{config:?}").contains(PASSWORD), "{config:?}");
+            return assert_eq!(EsConfig::parse(url), Ok(config));
+        }
+        Err(error) => keeps_secret(&error),
     }
     let answer = lockkeeper::backend(url)
         .now_or_never()

@@ -227,13 +227,14 @@ async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
     let guard = granted(a.global("g")).await?;
     let order = Mutex::new(Vec::new());
     let waiter = async |n: u32| -> Verdict {
-        sleep(Duration::from_millis(50) * n).await;
+        // Longer than a refusal takes: they are served in the order in which they were refused.
+        sleep(Duration::from_millis(200) * n).await;
         let guard = acquired(a.global("g")).await?;
         order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
         release(guard).await
     };
     let (all, first) = join(try_join_all((0..5).map(waiter)), async {
-        sleep(Duration::from_millis(400)).await;
+        sleep(Duration::from_millis(1_200)).await;
         release(guard).await
     })
     .await;
@@ -409,13 +410,14 @@ async fn a_waiter_keeps_what_it_was_granted(scene: Scene) -> Verdict {
     let others = async {
         // While it waits for the third it holds the first two, and nobody overtakes it there.
         soon("the waiter takes what is free", async {
-            while a
-                .documents(["d1"])
-                .wait(Duration::from_millis(20))
-                .acquire()
-                .await
-                .is_ok()
-            {
+            // No answer in time is no refusal.
+            while !matches!(
+                a.documents(["d1"])
+                    .wait(Duration::from_millis(20))
+                    .acquire()
+                    .await,
+                Err(AcquireError::Busy(_))
+            ) {
                 sleep(Duration::from_millis(20)).await;
             }
         })
