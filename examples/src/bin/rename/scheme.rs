@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lockcore_es::{EsBackend, EsConfig};
 use lockkeeper::{Guard, LockBackend, Locks};
 
 use crate::files::{Files, parent};
@@ -145,8 +144,7 @@ pub(crate) async fn remove_locks(options: &Options) -> Result<(), BoxError> {
 
 /// A client whose locks are in an index beside the files.
 pub(crate) async fn locks(folder: &Path, options: &Options) -> Result<Locks, BoxError> {
-    let backend: Arc<dyn LockBackend> =
-        EsBackend::connect(EsConfig::parse(&locks_url(options))?).await?;
+    let backend: Arc<dyn LockBackend> = lockkeeper::backend(&locks_url(options)).await?;
     let finish = Finish {
         folder: folder.to_owned(),
         files: Files::new(options)?,
