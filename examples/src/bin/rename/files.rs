@@ -106,6 +106,7 @@ impl Files {
             .map(|(id, path)| create(&id.to_string(), path, 0))
             .collect();
         let failed = self.bulk(&actions).await?;
+        self.send(Method::Post, "/_refresh", String::new()).await?;
         if failed.is_empty() {
             return Ok(names);
         }
@@ -163,7 +164,7 @@ impl Files {
 
     /// A file that is there, or was a moment ago.
     pub(crate) async fn any(&self, seed: u64) -> Result<Option<String>, BoxError> {
-        let random = json!({"random_score": {"seed": seed, "field": "_seq_no"}});
+        let random = json!({"random_score": {"seed": seed >> 1, "field": "_seq_no"}});
         let query = json!({"size": 1, "query": {"function_score": random}});
         Ok(self.search(&query).await?.pop().map(|(_, path)| path))
     }

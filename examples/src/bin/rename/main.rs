@@ -1,7 +1,8 @@
 //! Many processes rename directories of thousands of documents, while others change single files below them: the
 //! argument of *Elasticsearch: The Definitive Guide*, "Solving Concurrency Issues", measured.
 //!
-//! `cargo run --release -p lockkeeper-examples --bin rename -- --url elasticsearch://localhost:9200`
+//! `cargo run --release -p lockkeeper-examples --bin rename -- --url elasticsearch://localhost:9200`, or with a server
+//! of its own: `cargo xtask with opensearch-2 -- cargo run --release -p lockkeeper-examples --bin rename`
 //!
 //! The files of a real directory tree are documents of one index, each with its path. Several processes rename
 //! directories (one update for each document below), and rename, add and delete single files. That is done without
@@ -34,7 +35,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[command(about = "Many processes rename directories of thousands of documents of an index")]
 pub(crate) struct Options {
     /// The server, as elasticsearch://HOST:PORT.
-    #[arg(long, env = "LOCKKEEPER_TEST_ELASTICSEARCH")]
+    #[arg(long, env = "LOCKKEEPER_URL")]
     url: String,
     /// The real tree whose names are used.
     #[arg(long, default_value = "/usr/share")]
