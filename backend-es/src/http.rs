@@ -7,7 +7,7 @@ use bytes::Bytes;
 use elasticsearch::auth::Credentials;
 use elasticsearch::cert::{Certificate, CertificateValidation};
 use elasticsearch::http::Method;
-use elasticsearch::http::headers::HeaderMap;
+use elasticsearch::http::headers::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use elasticsearch::http::transport::{
     BuildError, SingleNodeConnectionPool, Transport, TransportBuilder,
 };
@@ -133,7 +133,9 @@ fn node(config: &EsConfig, url: &url::Url) -> Outcome<Transport> {
     let pool = SingleNodeConnectionPool::new(url.clone());
     let mut builder = TransportBuilder::new(pool)
         .disable_proxy()
-        .enable_meta_header(false);
+        .enable_meta_header(false)
+        // Compressing takes longer than sending.
+        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let Some(auth) = &config.auth {
         builder = builder.auth(match auth {
             Auth::Basic { user, password } => Credentials::Basic(user.clone(), password.clone()),

@@ -15,6 +15,7 @@ use crate::read::Document;
 use crate::record::{
     Held, Session, held, key_of, lock_id, session_id, unreadable_session, without_foreign,
 };
+use crate::sweep::sessions_of;
 use crate::wakeups::counts_by;
 
 /// So many documents are looked at in one request.
@@ -163,7 +164,7 @@ impl EsBackend {
         };
         let records: Vec<Option<(LockKey, Vec<Held>)>> = documents.iter().map(read).collect();
         let all = records.iter().flatten().flat_map(|(_, held)| held);
-        let states = self.states_of(all).await?;
+        let states = self.states(&sessions_of(all)).await?;
         let shown = records
             .into_iter()
             .zip(documents)

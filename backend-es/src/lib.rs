@@ -1,4 +1,84 @@
 //! Locks in an index of Elasticsearch or OpenSearch: the backend of lockkeeper for programs whose documents are there.
+//!
+//! Tested on Elasticsearch 7.10.2 and OpenSearch 2.19 and 3.8; newer versions of Elasticsearch have what it needs.
+//!
+//! # What it promises
+//!
+//! All laws of [`lockcore`]'s traits. The largest atomic thing of the store is one document: every claim is a document,
+//! every ancestor of a path is one too, and a step is one `_bulk` request, of which everything is given back if a part
+//! is refused. Everything that decides is a write by the primary shard that every copy in sync has acknowledged, never
+//! a read. Nothing is refreshed to acquire, to renew or to release.
+//!
+//! A namespace is an alias, and one index with one primary shard behind it. Tokens are the sequence numbers of that
+//! shard's writes, above a base in the index's mapping: they rise over deletions and failover. Acknowledged grants
+//! survive the end of every node as long as one copy in sync is left. They do not survive `translog.durability: async`
+//! with a loss of power, the loss of all copies, or a stale primary that an operator forces: after that, and after an
+//! index was restored from a snapshot, remove the index, so that the namespace is made anew with greater tokens.
+//!
+//! If the index is removed under a running program, its guards are lost at the next renewal, or at their deadline if
+//! nobody makes the namespace anew.
+//!
+//! # Its clock
+//!
+//! That of the node with the primary shard, which the scripts read in steps of 200 ms. A session is due that much and
+//! the difference between the nodes' clocks ([`EsConfig::clock_skew`], 1 s by default) after its lease. Nodes whose
+//! clocks are farther apart can end a session early when the primary moves; tokens still rise.
+//!
+//! # What is in the index
+//!
+//! | id | document |
+//! |---|---|
+//! | the key, or `~sha256/<hex>` for one of more than 512 bytes or with a `~` in front | `{"key", "lock_type": "exclusive" or "shared", "lock_count", "process_id": owner, "processes": [session…], "holders": {grant: {"owner", "session", "mode", "since"}}}` |
+//! | `~session/<id>` | a session: its label, lease, number of the last renewal, numbers that are over, intent, adoption |
+//! | `~intent/<session>/<n>` | the payload of an intent, before the session names it |
+//!
+//! A lock record is the document that *Elasticsearch: The Definitive Guide* locks with, and three fields more. Clients
+//! that follow the book by hand may share the index: what they write (`{}`, `{"process_id"}`, `{"lock_type":
+//! "exclusive"}`, `{"lock_type": "shared", "lock_count"}`) holds until they remove it, or an operator evicts it; what
+//! this library writes, the book's scripts are refused by or counted with.
+//!
+//! # Privileges
+//!
+//! To use a namespace: `read`, `write` and `maintenance` (for refreshing before a sweep or a listing) and
+//! `view_index_metadata` on the alias and its index; with OpenSearch's security also `cluster_composite_ops`. To make
+//! one, once: `create_index` and `manage`. Scripts must be allowed inline, in Painless.
+//!
+//! # Its limits
+//!
+//! - Nobody is told of a release in another process: who waits looks, some thirteen times a second, by reading.
+//! - A record with thousands of holders is slow: each of them is written again with every change.
+//! - The index holds nothing but locks, but its disk is shared: when it is full, nothing can be locked, renewed or
+//!   released, and leases run out.
+//! - The server compiles only some scripts in five minutes. This crate sends twelve, each once for each node; another
+//!   program that makes up scripts all the time can use the limit up, and then requests fail without effect.
+//! - A key that another writer has put under an id of its own cannot be listed by prefix if its `key` says otherwise.
+//!
+//! # Examples
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use lockcore::{Acquire, Acquired, Claim, ClaimStore, Grant, Label, LockKey, OwnerId, SessionId, SessionStore, Want};
+//! use lockcore_es::{EsBackend, EsConfig};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = EsConfig::parse("elasticsearchs://me:secret@a.example,b.example/?namespace=fs&ca=/etc/ca.pem")?;
+//! let backend = EsBackend::connect(config).await?;
+//! let session = SessionId::new(7);
+//! backend.open(session, &Label::parse("example")?, Duration::from_secs(30)).await?;
+//! let request = Acquire {
+//!     grant: Grant { session, n: 1 },
+//!     owner: OwnerId { session, m: 1 },
+//!     claims: vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()],
+//!     joined: false,
+//! };
+//! assert!(matches!(backend.acquire(&request).await?, Acquired::Acquired(_)));
+//! backend.release(request.grant, &request.claims).await?;
+//! # Ok(())
+//! # }
+//! ```
+
 mod backend;
 mod bulk;
 mod claims;

@@ -1,5 +1,7 @@
 //! Reading: by id, which sees every write, and by search, which sees what was refreshed. Nothing is decided by it.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use elasticsearch::http::Method;
 use lockcore::{SessionId, SessionState};
@@ -71,6 +73,19 @@ pub(crate) struct Found {
     pub(crate) aggregations: Value,
 }
 
+/// What sessions are; one without a record is dead, and not in it.
+pub(crate) type States = BTreeMap<SessionId, SessionState>;
+
+/// The states that the documents of sessions say.
+pub(crate) fn states(sessions: &[SessionId], documents: Vec<Option<Document>>) -> States {
+    let state = |(session, document): (&SessionId, Option<Document>)| {
+        let read = Session::read(*session, &document?.source);
+        let state = read.map_or_else(|| unreadable_session(*session), |read| read.state);
+        Some((*session, state))
+    };
+    sessions.iter().zip(documents).filter_map(state).collect()
+}
+
 #[derive(Deserialize)]
 struct Removed {
     deleted: usize,
@@ -115,18 +130,10 @@ impl EsBackend {
         Ok(found.collect())
     }
 
-    /// What these sessions are, as their records stand; a session without one is dead.
-    pub(crate) async fn states(
-        &self,
-        sessions: &[SessionId],
-    ) -> Outcome<Vec<Option<SessionState>>> {
+    /// What these sessions are, as their records stand.
+    pub(crate) async fn states(&self, sessions: &[SessionId]) -> Outcome<States> {
         let ids = sessions.iter().map(|session| session_id(*session));
-        let documents = self.get(ids.collect()).await?;
-        let state = |(session, document): (&SessionId, Option<Document>)| {
-            let read = Session::read(*session, &document?.source);
-            Some(read.map_or_else(|| unreadable_session(*session), |read| read.state))
-        };
-        Ok(sessions.iter().zip(documents).map(state).collect())
+        Ok(states(sessions, self.get(ids.collect()).await?))
     }
 
     /// Lets searches see everything that was written.

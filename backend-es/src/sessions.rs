@@ -156,6 +156,9 @@ impl EsBackend {
             }
             let known = [Reply::Written, Reply::Refused, Reply::Unreadable];
             let items = expect(self.bulk(bulk).await?, &known)?;
+            if how == End::Close {
+                self.drop_payloads_of(some, &items).await;
+            }
             states.extend(
                 some.iter()
                     .zip(&items)
@@ -163,6 +166,22 @@ impl EsBackend {
             );
         }
         Ok(states)
+    }
+
+    /// Removes the payloads that closed sessions have left. What stays is removed by a sweep.
+    async fn drop_payloads_of(&self, sessions: &[SessionId], items: &[Item]) {
+        let mut bulk = Bulk::default();
+        for (session, item) in sessions.iter().zip(items) {
+            let record = item
+                .document()
+                .filter(|record| record["state"] == Life::Dead.as_str());
+            if let Some(seq) = record.and_then(|record| record["payload"].as_u64()) {
+                bulk.delete(&intent_id(*session, seq));
+            }
+        }
+        if !bulk.is_empty() {
+            let _ = self.bulk(bulk).await;
+        }
     }
 
     async fn take(

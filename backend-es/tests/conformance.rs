@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         .enable_all()
         .build();
     let runtime = runtime.expect("a runtime can be made");
-    let (status, about) = runtime.block_on(support::request(Method::Get, "/", String::new()));
+    let (status, about) = runtime.block_on(support::raw(Method::Get, "/", String::new()));
     assert_eq!(status, 200, "the server says who it is: {about}");
     let version = &about["version"];
     let engine = version["distribution"].as_str().unwrap_or("elasticsearch");

@@ -7,10 +7,17 @@
 )]
 
 use elasticsearch::auth::Credentials;
+use std::sync::Arc;
+use std::time::Duration;
+
 use elasticsearch::http::Method;
 use elasticsearch::http::headers::HeaderMap;
 use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, TransportBuilder};
-use lockcore::SessionId;
+use lockcore::{
+    Acquire, Acquired, Busy, Claim, ClaimStore, FencingToken, Grant, Label, LockKey, Opened,
+    OwnerId, SessionId, SessionStore, Want,
+};
+use lockcore_es::{EsBackend, EsConfig};
 use serde_json::Value;
 
 /// In this variable is the URL of the server, without options.
@@ -52,7 +59,7 @@ impl Space {
     /// A request beside the backend, about the namespace.
     pub async fn raw(&self, method: Method, path: &str, body: String) -> (u16, Value) {
         let path = path.replace("{ns}", &self.namespace);
-        request(method, &path, body).await
+        raw(method, &path, body).await
     }
 
     /// Puts a document there, as another writer would.
@@ -63,6 +70,15 @@ impl Space {
         assert!(status == 200 && answer["errors"] == false, "{answer}");
     }
 
+    /// Removes a document.
+    pub async fn remove(&self, id: &str) {
+        let action = serde_json::json!({"delete": {"_id": id}});
+        let (status, answer) = self
+            .raw(Method::Post, "/{ns}/_bulk", format!("{action}\n"))
+            .await;
+        assert!(status == 200 && answer["errors"] == false, "{answer}");
+    }
+
     /// The document of this id, as it is now.
     pub async fn document(&self, id: &str) -> Option<Value> {
         let body = serde_json::json!({"ids": [id]}).to_string();
@@ -70,14 +86,6 @@ impl Space {
         assert_eq!(status, 200, "{answer}");
         let document = &answer["docs"][0];
         (document["found"] == true).then(|| document["_source"].clone())
-    }
-
-    /// Lets the lease of a session run out.
-    pub async fn make_due(&self, session: SessionId) {
-        let id = format!("~session/{session}");
-        let mut record = self.document(&id).await.unwrap();
-        record["expires"] = 0.into();
-        self.put(&id, &record).await;
     }
 }
 
@@ -90,10 +98,10 @@ impl Drop for Space {
                 .build();
             runtime.unwrap().block_on(async {
                 let (status, about) =
-                    request(Method::Get, &format!("/{namespace}"), String::new()).await;
+                    raw(Method::Get, &format!("/{namespace}"), String::new()).await;
                 let indices = about.as_object().filter(|_| status == 200);
                 for index in indices.into_iter().flat_map(|indices| indices.keys()) {
-                    request(Method::Delete, &format!("/{index}"), String::new()).await;
+                    raw(Method::Delete, &format!("/{index}"), String::new()).await;
                 }
             });
         };
@@ -103,7 +111,7 @@ impl Drop for Space {
 }
 
 /// A request to the server.
-pub async fn request(method: Method, path: &str, body: String) -> (u16, Value) {
+pub async fn raw(method: Method, path: &str, body: String) -> (u16, Value) {
     let server = server()
         .replace("elasticsearch", "http")
         .replace("opensearch", "http");
@@ -131,4 +139,59 @@ pub async fn request(method: Method, path: &str, body: String) -> (u16, Value) {
         .unwrap();
     let status = answer.status_code().as_u16();
     (status, answer.json().await.unwrap_or_default())
+}
+
+pub fn id(number: u128) -> SessionId {
+    SessionId::new(number)
+}
+
+/// `create k`, `upsert k`, `share k`, `write /p`, `read /p`.
+pub fn claim(text: &str) -> Claim {
+    let (want, key) = text.split_once(' ').unwrap();
+    let want = match want {
+        "create" => Want::Create,
+        "upsert" => Want::Upsert,
+        "share" => Want::Share { limit: None },
+        "write" => Want::Write,
+        "read" => Want::Read,
+        other => panic!("{other}"),
+    };
+    Claim::new(LockKey::parse(key).unwrap(), want).unwrap()
+}
+
+/// A request under number `n`, by an owner of its own.
+pub fn request(session: SessionId, n: u64, texts: &[&str]) -> Acquire {
+    Acquire {
+        grant: Grant { session, n },
+        owner: OwnerId { session, m: n },
+        claims: texts.iter().map(|text| claim(text)).collect(),
+        joined: false,
+    }
+}
+
+pub async fn connect(space: &Space) -> Arc<EsBackend> {
+    EsBackend::connect(EsConfig::parse(&space.url()).unwrap())
+        .await
+        .unwrap()
+}
+
+pub async fn open(backend: &EsBackend, number: u128) -> SessionId {
+    let label = Label::parse(format!("session {number}")).unwrap();
+    let opened = backend.open(id(number), &label, Duration::from_secs(30));
+    assert_eq!(opened.await.unwrap(), Opened::Opened);
+    id(number)
+}
+
+pub async fn granted(backend: &EsBackend, request: &Acquire) -> FencingToken {
+    match backend.acquire(request).await.unwrap() {
+        Acquired::Acquired(token) => token,
+        other => panic!("{request:?} not granted: {other:?}"),
+    }
+}
+
+pub async fn refused(backend: &EsBackend, request: &Acquire) -> Busy {
+    match backend.acquire(request).await.unwrap() {
+        Acquired::Busy(busy) => busy,
+        other => panic!("{request:?} not refused: {other:?}"),
+    }
 }

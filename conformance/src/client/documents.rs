@@ -184,7 +184,7 @@ async fn a_wait_for_the_last_id_that_is_over_holds_nothing(scene: Scene) -> Verd
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let ids = ids(7);
     let taken = granted(b.documents([&ids[6]])).await?;
-    let limit = Duration::from_secs(1);
+    let limit = Duration::from_secs(2);
     let late = a.documents(&ids).wait(limit).acquire().await;
     ensure!(
         matches!(late, Err(AcquireError::Busy(_))),

@@ -1,0 +1,441 @@
+//! What servers, proxies and broken connections answer, from a server of this test that says one thing: which error
+//! each becomes, and where the next request goes.
+#![allow(clippy::unwrap_used, reason = "it is a test")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockcore::{
+    Acquire, Acquired, Claim, ClaimStore, End, Error, ErrorKind, Grant, LockKey, OwnerId,
+    SessionId, SessionStore, Want,
+};
+use lockcore_es::{EsBackend, EsConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A namespace, as the server describes it.
+const NAMESPACE: &str = r#"{"ns-1":{"mappings":{"_meta":{"lockkeeper":1,"base":1024}},"settings":{"index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
+
+/// What the server does with a request.
+#[derive(Debug, Clone)]
+enum Says {
+    /// This status and body.
+    This(u16, String),
+    /// That it sends more than it does.
+    CutOff(String),
+    /// Nothing, and closes.
+    Nothing,
+    /// Nothing, and does not close.
+    Never,
+}
+
+/// A server that describes a namespace, and answers everything else alike.
+struct Server {
+    port: u16,
+    says: Arc<Mutex<Says>>,
+    asked: Arc<AtomicUsize>,
+    last: Arc<Mutex<String>>,
+}
+
+impl Server {
+    async fn new(says: Says) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Self {
+            port: listener.local_addr().unwrap().port(),
+            says: Arc::new(Mutex::new(says)),
+            asked: Arc::default(),
+            last: Arc::default(),
+        };
+        let (says, asked, last) = (
+            server.says.clone(),
+            server.asked.clone(),
+            server.last.clone(),
+        );
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the server of a test belongs to nobody else"
+        )]
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (says, asked, last) = (says.clone(), asked.clone(), last.clone());
+                tokio::spawn(serve(stream, says, asked, last));
+            }
+        });
+        server
+    }
+
+    fn says(&self, says: Says) {
+        *self.says.lock().unwrap() = says;
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    async fn backend(&self) -> Arc<EsBackend> {
+        connect(&format!(
+            "elasticsearch://127.0.0.1:{}/?timeout_ms=300",
+            self.port
+        ))
+        .await
+    }
+}
+
+async fn connect(url: &str) -> Arc<EsBackend> {
+    EsBackend::connect(EsConfig::parse(url).unwrap())
+        .await
+        .unwrap()
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    says: Arc<Mutex<Says>>,
+    asked: Arc<AtomicUsize>,
+    last: Arc<Mutex<String>>,
+) {
+    while let Some(request) = read(&mut stream).await {
+        asked.fetch_add(1, Ordering::Relaxed);
+        last.lock().unwrap().clone_from(&request);
+        let says = if request.starts_with("GET ") {
+            Says::This(200, NAMESPACE.to_owned())
+        } else {
+            says.lock().unwrap().clone()
+        };
+        let head = |status, length| {
+            format!(
+                "HTTP/1.1 {status} Said\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            )
+        };
+        let answer = match says {
+            Says::This(status, body) => head(status, body.len()) + &body,
+            Says::CutOff(body) => {
+                let answer = head(200, body.len() + 100) + &body;
+                let _ = stream.write_all(answer.as_bytes()).await;
+                return;
+            }
+            Says::Nothing => return,
+            Says::Never => std::future::pending().await,
+        };
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One request with its body.
+async fn read(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut some = [0; 4096];
+        match stream.read(&mut some).await {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => bytes.extend_from_slice(&some[..read]),
+        }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length")
+                .then(|| value.trim().parse().ok())?
+        });
+        if body.len() >= length.unwrap_or(0) {
+            return Some(text);
+        }
+    }
+}
+
+fn request(keys: &[&str]) -> Acquire {
+    let session = SessionId::new(7);
+    let claim = |key: &&str| Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap();
+    Acquire {
+        grant: Grant { session, n: 1 },
+        owner: OwnerId { session, m: 1 },
+        claims: keys.iter().map(claim).collect(),
+        joined: false,
+    }
+}
+
+fn bulk(items: &[String]) -> Says {
+    Says::This(
+        200,
+        format!(
+            r#"{{"took":1,"errors":true,"items":[{}]}}"#,
+            items.join(",")
+        ),
+    )
+}
+
+fn written(id: &str, seq_no: u64) -> String {
+    format!(
+        r#"{{"update":{{"_index":"ns-1","_id":"{id}","result":"created","_seq_no":{seq_no},"status":201,"get":{{"_source":{{}}}}}}}}"#
+    )
+}
+
+fn failed(id: &str, status: u16, error: &str) -> String {
+    format!(
+        r#"{{"update":{{"_index":"lockkeeper","_id":"{id}","status":{status},"error":{error}}}}}"#
+    )
+}
+
+const HTML: &str = "<html><body>502 Bad Gateway</body></html>";
+const NOT_FOUND: &str = r#"{"type":"index_not_found_exception","reason":"no such index [lockkeeper] and [require_alias] request flag is [true]"}"#;
+const REJECTED: &str = r#"{"type":"es_rejected_execution_exception","reason":"rejected execution of primary operation"}"#;
+const BREAKER: &str = r#"{"type":"circuit_breaking_exception","reason":"[parent] Data too large"}"#;
+const READ_ONLY: &str = r#"{"type":"cluster_block_exception","reason":"index [ns-1] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block];"}"#;
+const COMPILATIONS: &str = r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"circuit_breaking_exception","reason":"[script] Too many dynamic script compilations within, max: [75/5m]"}}"#;
+const CONFLICT: &str =
+    r#"{"type":"version_conflict_engine_exception","reason":"[a]: version conflict"}"#;
+const SHARD: &str = r#"{"type":"shard_not_found_exception","reason":"no such shard"}"#;
+const SECURITY: &str = r#"{"type":"security_exception","reason":"action is unauthorized"}"#;
+
+/// Every operation that sends a bulk gives the same error for one cause; here it is acquiring.
+async fn error(says: Says) -> Error {
+    let server = Server::new(says).await;
+    let backend = server.backend().await;
+    backend.acquire(&request(&["a"])).await.unwrap_err()
+}
+
+fn whole(status: u16, error: &str) -> Says {
+    Says::This(status, format!(r#"{{"error":{error},"status":{status}}}"#))
+}
+
+macro_rules! rows {
+    ($($name:ident: $says:expr => $kind:ident;)*) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                let error = error($says).await;
+                assert_eq!(error.kind(), ErrorKind::$kind, "{error:?}");
+                assert_eq!(error.to_string().lines().count(), 1, "{error}");
+            }
+        )*
+    };
+}
+
+rows! {
+    unauthenticated: whole(401, SECURITY) => Unauthorized;
+    forbidden: whole(403, SECURITY) => Unauthorized;
+    forbidden_in_a_bulk: bulk(&[failed("a", 403, SECURITY)]) => Unauthorized;
+    index_missing: whole(404, NOT_FOUND) => Config;
+    index_missing_in_a_bulk: bulk(&[failed("a", 404, NOT_FOUND)]) => Config;
+    shard_missing_in_a_bulk: bulk(&[failed("a", 404, SHARD)]) => Indeterminate;
+    conflict_in_a_bulk: bulk(&[failed("a", 409, CONFLICT)]) => Indeterminate;
+    overloaded: whole(429, REJECTED) => Unavailable;
+    overloaded_in_a_bulk: bulk(&[failed("a", 429, REJECTED)]) => Unavailable;
+    circuit_breaker: whole(429, BREAKER) => Unavailable;
+    circuit_breaker_in_a_bulk: bulk(&[failed("a", 429, BREAKER)]) => Unavailable;
+    read_only: whole(429, READ_ONLY) => Unavailable;
+    read_only_in_a_bulk: bulk(&[failed("a", 429, READ_ONLY)]) => Unavailable;
+    read_only_in_a_bulk_older: bulk(&[failed("a", 403, READ_ONLY)]) => Unavailable;
+    script_compilations_in_a_bulk: bulk(&[failed("a", 400, COMPILATIONS)]) => Unavailable;
+    server_error: whole(500, r#"{"type":"null_pointer_exception","reason":null}"#) => Indeterminate;
+    unavailable: whole(503, r#"{"type":"master_not_discovered_exception","reason":null}"#) => Indeterminate;
+    unavailable_in_a_bulk: bulk(&[failed("a", 503, r#"{"type":"unavailable_shards_exception","reason":"x"}"#)]) => Indeterminate;
+    html_of_a_proxy: Says::This(502, HTML.into()) => Indeterminate;
+    html_of_a_proxy_that_says_yes: Says::This(200, HTML.into()) => Indeterminate;
+    html_of_a_proxy_that_finds_nothing: Says::This(404, HTML.into()) => Indeterminate;
+    html_of_a_proxy_that_asks_for_a_password: Says::This(401, HTML.into()) => Unauthorized;
+    too_large_for_a_proxy: Says::This(413, HTML.into()) => Limit;
+    json_that_ends_early: Says::This(200, r#"{"took":1,"items":[{"update":{"_in"#.into()) => Indeterminate;
+    an_answer_that_is_cut_off: Says::CutOff(r#"{"took":1,"items":["#.into()) => Indeterminate;
+    nothing_at_all: Says::Nothing => Indeterminate;
+    no_answer_in_time: Says::Never => Indeterminate;
+    other_json: Says::This(200, r#"{"acknowledged":true}"#.into()) => Indeterminate;
+    no_items: bulk(&[]) => Indeterminate;
+    an_item_too_many: bulk(&[written("a", 1), written("a", 2)]) => Indeterminate;
+    the_item_of_another_document: bulk(&[written("b", 1)]) => Indeterminate;
+    the_item_of_another_index: bulk(&[written("a", 1).replace("ns-1", "ns-2")]) => Indeterminate;
+    another_kind_of_item: bulk(&[written("a", 1).replace("update", "delete")]) => Indeterminate;
+    a_write_without_a_number: bulk(&[written("a", 1).replace("_seq_no", "x")]) => Indeterminate;
+    a_token_above_all: bulk(&[written("a", u64::MAX >> 1)]) => Corrupt;
+}
+
+#[tokio::test]
+async fn what_fails_beside_something_written_is_of_unknown_outcome() {
+    for error in [REJECTED, READ_ONLY] {
+        let server = Server::new(bulk(&[
+            written("a", 1),
+            failed("b", 429, error),
+            failed("~session/00000000000000000000000000000007", 429, error),
+        ]))
+        .await;
+        let backend = server.backend().await;
+        let error = backend.acquire(&request(&["a", "b"])).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
+    let id = "~session/00000000000000000000000000000007";
+    let session = SessionId::new(7);
+    let renewal = lockcore::Renewal {
+        seq: 1,
+        over: lockcore::Ranges::EMPTY,
+        intent: lockcore::IntentChange::Keep,
+    };
+    for (error, kind) in [
+        (SHARD, ErrorKind::Indeterminate),
+        (NOT_FOUND, ErrorKind::Config),
+    ] {
+        let server = Server::new(bulk(&[failed(id, 404, error)])).await;
+        let backend = server.backend().await;
+        assert_eq!(
+            backend.renew(session, &renewal).await.unwrap_err().kind(),
+            kind
+        );
+        assert_eq!(
+            backend
+                .end(&[session], End::IfDue)
+                .await
+                .unwrap_err()
+                .kind(),
+            kind
+        );
+        let settled = backend.settle(session, 1).await;
+        assert_eq!(settled.unwrap_err().kind(), kind);
+    }
+    let missing = r#"{"type":"document_missing_exception","reason":"document missing"}"#;
+    let server = Server::new(bulk(&[failed(id, 404, missing)])).await;
+    let backend = server.backend().await;
+    assert_eq!(
+        backend.renew(session, &renewal).await.unwrap(),
+        lockcore::Renewed::Dead
+    );
+}
+
+#[tokio::test]
+async fn a_release_is_not_believed_without_its_answer() {
+    let server = Server::new(bulk(&[failed("a", 404, SHARD)])).await;
+    let backend = server.backend().await;
+    let request = request(&["a"]);
+    let error = backend
+        .release(request.grant, &request.claims)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    let missing = r#"{"type":"document_missing_exception","reason":"document missing"}"#;
+    server.says(bulk(&[failed("a", 404, missing)]));
+    backend
+        .release(request.grant, &request.claims)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn no_secret_is_said() {
+    let server = Server::new(whole(401, SECURITY)).await;
+    for (url, sent) in [
+        (
+            format!("elasticsearch://me:s%23cret@127.0.0.1:{}", server.port),
+            "authorization: basic bwu6cynjcmv0",
+        ),
+        (
+            format!(
+                "elasticsearch://127.0.0.1:{}/?api_key=s%23cret",
+                server.port
+            ),
+            "authorization: apikey s#cret",
+        ),
+    ] {
+        let backend = connect(&url).await;
+        let error = backend.acquire(&request(&["a"])).await.unwrap_err();
+        assert!(
+            !format!("{error} {error:?} {backend:?}").contains("s#cret"),
+            "{error:?}"
+        );
+        let last = server.last.lock().unwrap().to_lowercase();
+        assert!(last.contains(sent), "{last}");
+    }
+}
+
+#[tokio::test]
+async fn the_next_node_is_asked_when_one_cannot_be_reached() {
+    let server = Server::new(bulk(&[written("a", 1)])).await;
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let backend = connect(&format!(
+        "elasticsearch://127.0.0.1:{gone},127.0.0.1:{}",
+        server.port
+    ))
+    .await;
+    for _ in 0..3 {
+        let acquired = backend.acquire(&request(&["a"])).await.unwrap();
+        assert_eq!(
+            acquired,
+            Acquired::Acquired(lockcore::FencingToken::new(1025).unwrap())
+        );
+    }
+    let nobody = format!("elasticsearch://127.0.0.1:{gone}");
+    let error = EsBackend::connect(EsConfig::parse(&nobody).unwrap())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.is_certainly_without_effect());
+}
+
+#[tokio::test]
+async fn a_node_that_fails_is_left_with_the_next_request_and_not_with_the_same() {
+    for says in [Says::This(503, HTML.into()), Says::Nothing, Says::Never] {
+        let (first, second) = (
+            Server::new(says.clone()).await,
+            Server::new(bulk(&[written("a", 1)])).await,
+        );
+        let backend = connect(&format!(
+            "elasticsearch://127.0.0.1:{},127.0.0.1:{}/?timeout_ms=300",
+            first.port, second.port
+        ))
+        .await;
+        let error = backend.acquire(&request(&["a"])).await.unwrap_err();
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Indeterminate,
+            "one attempt: {says:?}"
+        );
+        assert_eq!(second.asked(), 0);
+        for _ in 0..2 {
+            backend.acquire(&request(&["a"])).await.unwrap();
+        }
+        assert_eq!((first.asked(), second.asked()), (2, 2), "{says:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_ends_in_time() {
+    let server = Server::new(Says::Never).await;
+    let backend = server.backend().await;
+    let since = tokio::time::Instant::now();
+    backend.acquire(&request(&["a"])).await.unwrap_err();
+    assert!(
+        since.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        since.elapsed()
+    );
+    let last = server.last.lock().unwrap().clone();
+    assert!(
+        last.starts_with("POST /lockkeeper/_bulk?require_alias=true&timeout=240ms "),
+        "{last}"
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_none_is_told() {
+    for (ca, says) in [
+        ("/nonexistent.pem", "/nonexistent.pem"),
+        ("Cargo.toml", "Cargo.toml"),
+    ] {
+        let config = EsConfig::parse("elasticsearchs://127.0.0.1")
+            .unwrap()
+            .ca(ca);
+        let error = EsBackend::connect(config).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}

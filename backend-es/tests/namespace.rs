@@ -1,0 +1,235 @@
+//! The namespace's index: made once, checked, and made anew under a running program. Needs a server.
+#![allow(clippy::unwrap_used, reason = "it is a test")]
+
+mod support;
+
+use elasticsearch::http::Method;
+use lockcore::{
+    Acquired, ClaimStore, Error, ErrorKind, IntentChange, LockBackend, Ranges, Renewal, Renewed,
+    SessionStore,
+};
+use lockcore_es::{EsBackend, EsConfig};
+use serde_json::{Value, json};
+use support::{Space, connect, granted, open, raw, request};
+
+async fn error(space: &Space) -> Error {
+    let config = EsConfig::parse(&space.url()).unwrap();
+    EsBackend::connect(config).await.unwrap_err()
+}
+
+/// Makes an index behind the namespace's alias, as somebody else would.
+async fn make(space: &Space, suffix: &str, body: Value) {
+    let (status, answer) = space
+        .raw(Method::Put, &format!("/{{ns}}-{suffix}"), body.to_string())
+        .await;
+    assert_eq!(status, 200, "{answer}");
+}
+
+fn aliased(space: &Space, meta: Value) -> Value {
+    json!({
+        "settings": {"number_of_shards": 1, "number_of_replicas": 0},
+        "aliases": {&space.namespace: {}},
+        "mappings": {"_meta": meta},
+    })
+}
+
+async fn remove(space: &Space) {
+    let (_, about) = raw(Method::Get, &format!("/{}", space.namespace), String::new()).await;
+    let index = about.as_object().unwrap().keys().next().unwrap().clone();
+    let (status, _) = raw(Method::Delete, &format!("/{index}"), String::new()).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn it_is_made_hidden_with_one_shard_behind_an_alias() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let (_, about) = space.raw(Method::Get, "/{ns}", String::new()).await;
+    let (index, about) = about.as_object().unwrap().iter().next().unwrap();
+    assert!(
+        index.starts_with(&format!("{}-", space.namespace)),
+        "{index}"
+    );
+    let settings = &about["settings"]["index"];
+    assert_eq!(
+        (&settings["number_of_shards"], &settings["hidden"]),
+        (&json!("1"), &json!("true"))
+    );
+    assert_eq!(about["mappings"]["dynamic"], json!("false"));
+    assert_eq!(about["mappings"]["_meta"]["lockkeeper"], json!(1));
+    let info = backend.info();
+    assert!(
+        info.survives.crash && info.survives.power_loss && !info.survives.failover,
+        "there is no replica"
+    );
+    assert!(!info.atomic && info.poll.is_some());
+}
+
+#[tokio::test]
+async fn many_that_connect_at_once_have_one_index() {
+    let space = Space::new();
+    let config = EsConfig::parse(&space.url()).unwrap();
+    let connects = (0..8).map(|_| EsBackend::connect(config.clone()));
+    let mut backends = Vec::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    connects.for_each(|connect| {
+        tasks.spawn(connect);
+    });
+    while let Some(backend) = tasks.join_next().await {
+        backends.push(backend.unwrap().unwrap());
+    }
+    let session = open(&backends[0], 1).await;
+    let held = request(session, 1, &["create k"]);
+    granted(&backends[1], &held).await;
+    let other = open(&backends[2], 2).await;
+    for backend in &backends {
+        let busy = backend
+            .acquire(&request(other, 1, &["create k"]))
+            .await
+            .unwrap();
+        assert!(matches!(busy, Acquired::Busy(_)));
+    }
+    let (_, about) = space.raw(Method::Get, "/{ns}", String::new()).await;
+    assert_eq!(about.as_object().unwrap().len(), 1, "{about}");
+}
+
+#[tokio::test]
+async fn what_is_no_index_of_ours_is_refused_and_not_changed() {
+    let meta = json!({"lockkeeper": 1, "base": 1024});
+    let two = Space::new();
+    make(&two, "1", aliased(&two, meta.clone())).await;
+    make(&two, "2", aliased(&two, meta.clone())).await;
+    let error_of_two = error(&two).await;
+    assert!(
+        error_of_two.to_string().contains("several indices"),
+        "{error_of_two}"
+    );
+    raw(
+        Method::Delete,
+        &format!("/{}-2", two.namespace),
+        String::new(),
+    )
+    .await;
+    connect(&two).await;
+
+    let cases = [
+        (json!({}), "not made for locks"),
+        (json!({"lockkeeper": 1}), "not made for locks"),
+        (json!({"lockkeeper": 2, "base": 1}), "version 2"),
+    ];
+    for (meta, says) in cases {
+        let space = Space::new();
+        make(&space, "1", aliased(&space, meta)).await;
+        let error = error(&space).await;
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+
+    let shards = Space::new();
+    let mut body = aliased(&shards, meta.clone());
+    body["settings"]["number_of_shards"] = 2.into();
+    make(&shards, "1", body).await;
+    assert!(error(&shards).await.to_string().contains("several shards"));
+
+    let index = Space::new();
+    let (status, _) = index
+        .raw(
+            Method::Put,
+            "/{ns}",
+            json!({"settings": {"number_of_replicas": 0}}).to_string(),
+        )
+        .await;
+    assert_eq!(status, 200);
+    assert!(error(&index).await.to_string().contains("not an alias"));
+}
+
+fn renewal(seq: u64) -> Renewal {
+    Renewal {
+        seq,
+        over: Ranges::EMPTY,
+        intent: IntentChange::Keep,
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_is_removed_under_a_program_ends_its_sessions_and_tokens_still_rise() {
+    let space = Space::new();
+    let (old, held) = (connect(&space).await, "create k");
+    let session = open(&old, 1).await;
+    let mut greatest = granted(&old, &request(session, 1, &[held])).await;
+    for n in 2..20 {
+        greatest = granted(&old, &request(session, n, &[&format!("create k{n}")])).await;
+    }
+    remove(&space).await;
+    let error = old.renew(session, &renewal(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let error = old
+        .acquire(&request(session, 30, &[held]))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::Config,
+        "nothing is made by writing: {error}"
+    );
+
+    let new = connect(&space).await;
+    let other = open(&new, 2).await;
+    let token = granted(&new, &request(other, 1, &[held])).await;
+    assert!(token > greatest, "{token} after {greatest}");
+
+    // The first answer of the new index is not taken for one of the old.
+    let error = old
+        .acquire(&request(session, 31, &["create other"]))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert_eq!(
+        old.acquire(&request(session, 31, &["create other"]))
+            .await
+            .unwrap(),
+        Acquired::Void
+    );
+    assert_eq!(
+        old.renew(session, &renewal(2)).await.unwrap(),
+        Renewed::Dead
+    );
+    let again = open(&old, 3).await;
+    let later = granted(&old, &request(again, 1, &["create other"])).await;
+    assert!(later > token, "{later} after {token}");
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_is_told_and_passes() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    let block = async |on: bool| {
+        let body = json!({"index.blocks.read_only_allow_delete": if on { json!(true) } else { Value::Null }});
+        let (status, answer) = space
+            .raw(Method::Put, "/{ns}/_settings", body.to_string())
+            .await;
+        assert_eq!(status, 200, "{answer}");
+    };
+    let held = request(session, 1, &["create k"]);
+    granted(&backend, &held).await;
+    block(true).await;
+    for error in [
+        backend
+            .acquire(&request(session, 2, &["create l"]))
+            .await
+            .unwrap_err(),
+        backend.renew(session, &renewal(1)).await.unwrap_err(),
+        backend.release(held.grant, &held.claims).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.to_string().contains("free the disk"), "{error}");
+    }
+    block(false).await;
+    assert_eq!(
+        backend.renew(session, &renewal(2)).await.unwrap(),
+        Renewed::Living
+    );
+    backend.release(held.grant, &held.claims).await.unwrap();
+    assert_eq!(space.document("k").await, None);
+}

@@ -1,0 +1,445 @@
+//! What is stored: the book's documents, with clients of the book beside us, and what is left of sessions. Needs a server.
+#![allow(clippy::unwrap_used, reason = "it is a test")]
+
+mod support;
+
+use lockcore::{
+    Acquire, Adopt, Claim, ClaimStore, End, FencingToken, Filter, Inspect, Intent, IntentChange,
+    Life, LockKey, Mode, Ranges, Registered, Renewal, Renewed, SessionId, SessionStore, Sweep,
+    Want,
+};
+use lockcore_es::EsBackend;
+use serde_json::{Value, json};
+use support::{Space, claim, connect, granted, open, refused, request};
+
+/// What is in a record besides times and what is ours alone.
+fn book(record: &Value) -> Value {
+    let mut record = record.clone();
+    for field in ["key", "processes", "holders"] {
+        record.as_object_mut().unwrap().remove(field);
+    }
+    record
+}
+
+#[tokio::test]
+async fn lock_records_are_the_books() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    let first = request(session, 1, &["write /a/b/c"]);
+    granted(&backend, &first).await;
+    granted(&backend, &request(session, 2, &["write /a/d"])).await;
+    let target = space.document("/a/b/c").await.unwrap();
+    let process = format!("{session}/1");
+    assert_eq!(
+        book(&target),
+        json!({"lock_type": "exclusive", "lock_count": 1, "process_id": process})
+    );
+    let above = space.document("/a").await.unwrap();
+    assert_eq!(
+        book(&above),
+        json!({"lock_type": "shared", "lock_count": 2})
+    );
+    assert_eq!(above["processes"], json!([session.to_string()]));
+    backend.release(first.grant, &first.claims).await.unwrap();
+    assert_eq!(space.document("/a/b/c").await, None);
+    assert_eq!(space.document("/a/b").await, None);
+    assert_eq!(
+        book(&space.document("/a").await.unwrap()),
+        json!({"lock_type": "shared", "lock_count": 1})
+    );
+}
+
+#[tokio::test]
+async fn documents_of_other_writers_hold_as_the_book_means_it() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    let mut n = 0;
+    for document in [
+        json!({}),
+        json!({"process_id": 123}),
+        json!({"lock_type": "exclusive"}),
+        json!({"lock_type": "shared", "lock_count": 0}),
+        json!({"lock_type": "shared", "lock_count": -2}),
+        json!({"lock_type": "shared", "lock_count": 1.5}),
+        json!({"lock_type": "shared", "lock_count": "x"}),
+        json!({"lock_type": "shared", "lock_count": 3_000_000_000_u64}),
+        json!({"key": "/f", "lock_count": 1, "holders": 5}),
+        json!({"key": "/f", "lock_count": 1, "holders": {"x": 5}}),
+        json!({"key": "/other", "lock_count": 1, "holders": {}}),
+    ] {
+        space.put("/f", &document).await;
+        for wanted in ["write /f", "read /f", "write /f/x", "read /f/x"] {
+            n += 1;
+            let asked = request(session, n, &[wanted]);
+            let busy = refused(&backend, &asked).await;
+            let holder = &busy.first().holders[0];
+            assert_eq!(
+                (holder.grant, holder.mode, holder.life),
+                (None, Mode::X, Life::Living),
+                "{document}"
+            );
+            backend.release(asked.grant, &asked.claims).await.unwrap();
+        }
+        assert_eq!(
+            space.document("/f").await,
+            Some(document),
+            "it is not changed"
+        );
+        assert_eq!(
+            space.document("/f/x").await,
+            None,
+            "nothing is left below it"
+        );
+    }
+}
+
+#[tokio::test]
+async fn shares_of_other_writers_are_counted_with_ours() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    space
+        .put("/f", &json!({"lock_type": "shared", "lock_count": 2}))
+        .await;
+    let below = request(session, 1, &["write /f/x"]);
+    granted(&backend, &below).await;
+    let reader = request(session, 2, &["read /f/y"]);
+    granted(&backend, &reader).await;
+    let record = space.document("/f").await.unwrap();
+    assert_eq!(
+        (&record["lock_type"], &record["lock_count"]),
+        (&json!("shared"), &json!(4))
+    );
+    for wanted in ["write /f", "read /f"] {
+        let other = open(&backend, if wanted == "read /f" { 2 } else { 3 }).await;
+        let busy = refused(&backend, &request(other, 1, &[wanted])).await;
+        assert!(
+            busy.first()
+                .holders
+                .iter()
+                .any(|holder| holder.grant.is_none() && holder.mode == Mode::IX)
+        );
+    }
+    backend.release(below.grant, &below.claims).await.unwrap();
+    backend.release(below.grant, &below.claims).await.unwrap();
+    backend.release(reader.grant, &reader.claims).await.unwrap();
+    let left = space.document("/f").await.unwrap();
+    assert_eq!(
+        left,
+        json!({"lock_type": "shared", "lock_count": 2}),
+        "exactly the book's"
+    );
+}
+
+#[tokio::test]
+async fn an_eviction_takes_what_is_foreign_and_as_it_was_seen() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    space
+        .put("/f", &json!({"lock_type": "shared", "lock_count": 2}))
+        .await;
+    let below = request(session, 1, &["write /f/x"]);
+    granted(&backend, &below).await;
+    let listed = async || {
+        let key = LockKey::parse("/f").unwrap();
+        backend
+            .records(&Filter::Key(key), None, 10)
+            .await
+            .unwrap()
+            .items
+            .remove(0)
+    };
+    let seen = listed().await;
+    assert_eq!(seen.holders.len(), 2);
+    granted(&backend, &request(session, 2, &["write /f/y"])).await;
+    assert!(!backend.evict(&seen).await.unwrap(), "it was written since");
+    assert!(backend.evict(&listed().await).await.unwrap());
+    let left = listed().await;
+    assert_eq!(left.holders.len(), 2);
+    assert!(left.holders.iter().all(|holder| holder.grant.is_some()));
+    assert_eq!(space.document("/f").await.unwrap()["lock_count"], 2);
+    assert!(
+        !backend.evict(&left).await.unwrap(),
+        "nothing foreign is left"
+    );
+    assert!(backend.confirm(below.grant, &below.claims).await.unwrap());
+}
+
+#[tokio::test]
+async fn foreign_records_are_listed_by_prefix() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    for key in ["fa", "fb", "g"] {
+        space.put(key, &json!({"process_id": 1})).await;
+    }
+    granted(&backend, &request(session, 1, &["create f"])).await;
+    let mut keys = Vec::new();
+    let mut after = None;
+    loop {
+        let filter = Filter::Prefix("f".to_owned());
+        let page = backend.records(&filter, after.as_deref(), 1).await.unwrap();
+        keys.extend(page.items.iter().map(|record| record.key.to_string()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    keys.sort();
+    assert_eq!(keys, ["f", "fa", "fb"]);
+}
+
+fn many(session: SessionId, n: u64, range: std::ops::Range<usize>) -> Acquire {
+    let keys: Vec<String> = range
+        .map(|number| format!("upsert document {number:05}"))
+        .collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    request(session, n, &keys)
+}
+
+#[tokio::test]
+async fn many_keys_are_written_as_the_script_writes_one() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    let all = many(session, 1, 0..100);
+    let token = granted(&backend, &all).await;
+    let mut created = space.document("document 00042").await.unwrap();
+    let one = request(session, 1, &["upsert alone"]);
+    granted(&backend, &one).await;
+    let mut alone = space.document("alone").await.unwrap();
+    created["key"] = Value::Null;
+    alone["key"] = Value::Null;
+    for record in [&mut created, &mut alone] {
+        let since = record["holders"][format!("{session}/1")]["since"].take();
+        assert!(
+            since.as_u64().is_some_and(|ms| ms > 1_600_000_000_000),
+            "{since}"
+        );
+    }
+    assert_eq!(created, alone);
+    assert!(granted(&backend, &all).await > token, "sent again");
+    let other = open(&backend, 2).await;
+    let overlapping = many(other, 1, 60..160);
+    let busy = refused(&backend, &overlapping).await;
+    assert_eq!(busy.first().claim, claim("upsert document 00060"));
+    assert!(busy.more && busy.refused().len() == 16);
+    assert_eq!(
+        space.document("document 00150").await,
+        None,
+        "what was granted beside it is given back"
+    );
+    backend.end(&[session], End::Close).await.unwrap();
+    granted(&backend, &overlapping).await;
+    assert!(
+        backend
+            .confirm(overlapping.grant, &overlapping.claims)
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test]
+async fn many_keys_of_a_session_that_died_are_void_and_leave_nothing_that_counts() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    backend.end(&[session], End::Revoke).await.unwrap();
+    let all = many(session, 1, 0..40);
+    assert_eq!(
+        backend.acquire(&all).await.unwrap(),
+        lockcore::Acquired::Void
+    );
+    assert_eq!(space.document("document 00000").await, None);
+}
+
+async fn swept(backend: &EsBackend, which: Sweep) -> usize {
+    let mut removed = 0;
+    loop {
+        let swept = backend.sweep(which, 1_000).await.unwrap();
+        removed += swept.removed;
+        if !swept.more {
+            return removed;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_takes_everything_of_a_dead_session_and_leaves_other_writers() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let (dead, living) = (open(&backend, 1).await, open(&backend, 2).await);
+    space.put("book", &json!({"process_id": 123})).await;
+    space
+        .put("/p", &json!({"lock_type": "shared", "lock_count": 1}))
+        .await;
+    granted(&backend, &many(dead, 1, 0..50)).await;
+    granted(&backend, &request(dead, 2, &["write /p/x", "read /q/r"])).await;
+    granted(&backend, &request(dead, 3, &["share s"])).await;
+    let share = request(living, 1, &["share s"]);
+    granted(&backend, &share).await;
+    backend.end(&[dead], End::Close).await.unwrap();
+    assert_eq!(swept(&backend, Sweep::Session(dead)).await, 50 + 4 + 1);
+    assert_eq!(
+        space.document("/p").await,
+        Some(json!({"lock_type": "shared", "lock_count": 1}))
+    );
+    assert_eq!(
+        space.document("book").await,
+        Some(json!({"process_id": 123}))
+    );
+    assert_eq!(space.document("/q").await, None);
+    assert!(backend.confirm(share.grant, &share.claims).await.unwrap());
+}
+
+fn put(seq: u64, text: &str, token: FencingToken) -> Renewal {
+    let intent = Intent::new(text).unwrap();
+    Renewal {
+        seq,
+        over: Ranges::EMPTY,
+        intent: IntentChange::Put(Registered { token, intent }),
+    }
+}
+
+#[tokio::test]
+async fn payloads_are_documents_of_their_own_that_go_with_their_session() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let (holder, adopter) = (open(&backend, 1).await, open(&backend, 2).await);
+    let token = granted(&backend, &request(holder, 1, &["create k"])).await;
+    assert_eq!(
+        backend
+            .renew(holder, &put(1, "half done", token))
+            .await
+            .unwrap(),
+        Renewed::Living
+    );
+    let payload = space
+        .document(&format!("~intent/{holder}/1"))
+        .await
+        .unwrap();
+    assert_eq!(payload["payload"], "aGFsZiBkb25l");
+    let record = space.document(&format!("~session/{holder}")).await.unwrap();
+    assert!(!record.to_string().contains("aGFsZiBkb25l"), "{record}");
+    backend.end(&[holder], End::Close).await.unwrap();
+    // What a dead session still sends changes nothing of what it has left.
+    assert_eq!(
+        backend
+            .renew(holder, &put(2, "other", token))
+            .await
+            .unwrap(),
+        Renewed::Dead
+    );
+    let adoption = backend
+        .adopt(holder, 0, adopter, Adopt::Take)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(adoption.left.intent.as_bytes(), b"half done");
+    assert!(adoption.token > token);
+    assert!(backend.settle(holder, 1).await.unwrap());
+    swept(&backend, Sweep::All).await;
+    for seq in [1, 2] {
+        assert_eq!(
+            space.document(&format!("~intent/{holder}/{seq}")).await,
+            None
+        );
+    }
+    let finished = open(&backend, 3).await;
+    assert_eq!(
+        backend.renew(finished, &put(1, "x", token)).await.unwrap(),
+        Renewed::Living
+    );
+    let drop = Renewal {
+        seq: 2,
+        over: Ranges::EMPTY,
+        intent: IntentChange::Drop,
+    };
+    assert_eq!(
+        backend.renew(finished, &drop).await.unwrap(),
+        Renewed::Living
+    );
+    backend.end(&[finished], End::Close).await.unwrap();
+    assert_eq!(space.document(&format!("~intent/{finished}/1")).await, None);
+}
+
+#[tokio::test]
+async fn an_intent_without_its_payload_never_began() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let (holder, adopter) = (open(&backend, 1).await, open(&backend, 2).await);
+    let token = granted(&backend, &request(holder, 1, &["create k"])).await;
+    backend.renew(holder, &put(1, "x", token)).await.unwrap();
+    // As if that item of the bulk had failed.
+    space.remove(&format!("~intent/{holder}/1")).await;
+    backend.end(&[holder], End::Close).await.unwrap();
+    assert_eq!(
+        backend
+            .adopt(holder, 0, adopter, Adopt::Take)
+            .await
+            .unwrap(),
+        None
+    );
+    let state = backend.end(&[holder], End::IfDue).await.unwrap();
+    assert_eq!(state[0].life, Life::Dead);
+    granted(&backend, &request(adopter, 1, &["create k"])).await;
+}
+
+#[tokio::test]
+async fn session_records_that_cannot_be_understood_live() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let asker = open(&backend, 9).await;
+    for (number, change) in [
+        (1, json!({"state": "undead"})),
+        (2, json!({"expires": null})),
+        (3, json!({"over": 5})),
+        (4, json!({"state": "dead", "over": "x"})),
+    ] {
+        let session = open(&backend, number).await;
+        let key = format!("create k{number}");
+        granted(&backend, &request(session, 1, &[&key])).await;
+        let id = format!("~session/{session}");
+        let mut record = space.document(&id).await.unwrap();
+        for (field, value) in change.as_object().unwrap() {
+            record[field] = value.clone();
+        }
+        space.put(&id, &record).await;
+        let states = backend.end(&[session], End::IfDue).await.unwrap();
+        assert_eq!(states[0].life, Life::Living, "{change}");
+        let asked = request(asker, u64::try_from(number).unwrap(), &[&key]);
+        refused(&backend, &asked).await;
+        backend.release(asked.grant, &asked.claims).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn long_keys_have_ids_of_their_own() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    let mut n = 0;
+    for (key, id) in [
+        ("x".repeat(512), "x".repeat(512)),
+        ("é".repeat(256), "é".repeat(256)),
+        ("..".to_owned(), "..".to_owned()),
+        ("_all".to_owned(), "_all".to_owned()),
+        (
+            "~".to_owned(),
+            "~sha256/7ace431cb61584cb9b8dc7ec08cf38ac0a2d649660be86d349fb43108b542fa4".to_owned(),
+        ),
+    ] {
+        n += 1;
+        let asked = Acquire {
+            claims: vec![Claim::new(LockKey::parse(&key).unwrap(), Want::Create).unwrap()],
+            ..request(session, n, &["create placeholder"])
+        };
+        granted(&backend, &asked).await;
+        assert_eq!(space.document(&id).await.unwrap()["key"], key.as_str());
+        backend.release(asked.grant, &asked.claims).await.unwrap();
+        assert_eq!(space.document(&id).await, None);
+    }
+}
