@@ -113,8 +113,15 @@ impl Files {
         Err(format!("the files cannot be laid out: {}", failed[0]).into())
     }
 
-    pub(crate) async fn remove(&self) -> Result<(), BoxError> {
-        self.send(Method::Delete, "", String::new()).await.map(drop)
+    /// Removes the index, or the one behind an alias.
+    pub(crate) async fn remove(mut self) -> Result<(), BoxError> {
+        let found = self.send(Method::Get, "", String::new()).await?;
+        let names = found.as_object().into_iter().flat_map(|found| found.keys());
+        for name in names {
+            self.index.clone_from(name);
+            self.send(Method::Delete, "", String::new()).await?;
+        }
+        Ok(())
     }
 
     async fn search(&self, query: &Value) -> Result<Vec<(String, String)>, BoxError> {
