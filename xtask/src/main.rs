@@ -9,6 +9,7 @@ mod trial;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use lockcore_conformance::servers::Engine;
 
 /// The developer's commands.
 #[derive(Parser)]
@@ -43,6 +44,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
+    /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
+    With {
+        /// elasticsearch-7, opensearch-2 or opensearch-3.
+        #[arg(value_parser = stores::find_engine)]
+        server: &'static Engine,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
     /// Runs the fuzz targets, one after the other. Needs a nightly toolchain and cargo-fuzz.
     Fuzz {
         /// Only this one.
@@ -57,6 +67,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Test { only } => test::run(only),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Command::With { server, command } => stores::with(server, &command),
         Command::Simulate { args } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             simulate::run(&args)

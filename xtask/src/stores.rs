@@ -2,8 +2,11 @@
 
 use std::env;
 use std::path::Path;
+use std::process::Command;
 
-use lockcore_conformance::servers::{ELASTICSEARCH_7, Engine, OPENSEARCH_2, OPENSEARCH_3, Server};
+use lockcore_conformance::servers::{
+    ELASTICSEARCH_7, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3, Server,
+};
 
 /// A store.
 #[derive(Debug)]
@@ -70,6 +73,31 @@ fn engine(engine: &Engine) -> Result<Server, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
     let started = engine.start(&root.join("servers"));
     started.map_err(|error| format!("{}: {error}", engine.name))
+}
+
+/// The engine of that name.
+pub(crate) fn find_engine(name: &str) -> Result<&'static Engine, String> {
+    let known: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
+    let mut engines = ENGINES.into_iter();
+    let found = engines.find(|engine| engine.name == name);
+    found.ok_or_else(|| format!("no server of that name; known are {}", known.join(", ")))
+}
+
+/// Runs a command beside an engine.
+pub(crate) fn with(wanted: &Engine, command: &[String]) -> Result<(), String> {
+    let server = engine(wanted)?;
+    let url = server.url().replacen("http", "elasticsearch", 1);
+    let (program, args) = command.split_first().ok_or("there is no command")?;
+    let status = Command::new(program)
+        .args(args)
+        .env("LOCKKEEPER_URL", url)
+        .status()
+        .map_err(|error| format!("{program} cannot be run: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program} failed: {status}"))
+    }
 }
 
 /// The store of that name.
