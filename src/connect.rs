@@ -59,6 +59,7 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
         "memory" if rest.is_empty() => Ok(MemoryBackend::new()),
         "memory" => Err(ConnectError::MemoryTakesNothing),
         "sqlite" => sqlite(url).await,
+        _ if url::user_is_cut_short(rest) => Err(ConnectError::UserCutShort),
         "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => {
             elasticsearch(url).await
         }
@@ -106,9 +107,6 @@ fn server(scheme: &str, rest: &str) -> ConnectError {
             };
         }
     };
-    if url::user_is_cut_short(rest) {
-        return ConnectError::UserCutShort;
-    }
     if !url::ports_are_valid(rest) {
         return ConnectError::BadPort;
     }

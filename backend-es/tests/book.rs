@@ -3,6 +3,7 @@
 //!
 //! The requests are the book's, as today's engines take them: no types in the paths, scripts in Painless, which fails by
 //! throwing where Groovy asserted.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
 
