@@ -1,7 +1,9 @@
 //! What is seen only from inside: the order of what the keeper does. The public suite has the rest.
 
 mod attempts;
+mod guards;
 mod keeping;
+mod recoveries;
 mod spy;
 
 use std::sync::Arc;
