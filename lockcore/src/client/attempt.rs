@@ -242,8 +242,8 @@ impl Taking<'_> {
                             return Err(AcquireError::WouldDeadlock(busy).into());
                         }
                         self.observe(&Progress::Waiting(&busy));
-                        let again = waiting.take().filter(|waiting| waiting.is_for(&claims[at]));
-                        let now_waiting = match again {
+                        // Until it is granted, the refused claim is the same.
+                        let now_waiting = match waiting.take() {
                             Some(waiting) => {
                                 waiting.refused_again(busy);
                                 waiting
