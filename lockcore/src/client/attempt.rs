@@ -203,7 +203,7 @@ impl Taking<'_> {
                         break self.token.unwrap_or(token);
                     }
                 }
-                Step::Void if broken(Rule::StepsDieWithSession) && !self.grants.is_empty() => {
+                Step::Void if broken(Rule::StepsDieWithSession) => {
                     self.handle = pool::open(self.core).await?;
                     self.owner = self.handle.session.owner();
                     next_len = Some(len);
