@@ -478,3 +478,27 @@ const _: fn() = || {
     }
     let _ = all;
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_taken_up_to_their_bounds_and_no_further() {
+        let long = "x".repeat(1_024);
+        let keys = Keys::flat(Want::Upsert, std::iter::repeat(&long));
+        let bytes = MAX_KEYS_BYTES + 1_024;
+        assert_eq!(keys.claims.len(), MAX_KEYS_BYTES / 1_024);
+        assert!(matches!(
+            keys.error,
+            Some(InputError::Claims(PrepareError::TooLarge { bytes: found })) if found == bytes
+        ));
+        let keys = Keys::flat(Want::Upsert, std::iter::repeat("x"));
+        assert_eq!(keys.claims.len(), MAX_KEYS);
+        let claims = MAX_KEYS + 1;
+        assert!(matches!(
+            keys.error,
+            Some(InputError::Claims(PrepareError::TooMany { claims: found })) if found == claims
+        ));
+    }
+}
