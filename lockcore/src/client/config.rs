@@ -215,6 +215,20 @@ mod tests {
     }
 
     #[test]
+    fn a_ttl_of_either_bound_is_taken_and_none_outside() {
+        let moment = Duration::from_nanos(1);
+        for (ttl, taken) in [
+            (MIN_TTL, true),
+            (MIN_TTL - moment, false),
+            (MAX_TTL, true),
+            (MAX_TTL + moment, false),
+        ] {
+            let locks = LocksBuilder::new(crate::MemoryBackend::new()).ttl(ttl);
+            assert_eq!(locks.build().is_ok(), taken, "{ttl:?}");
+        }
+    }
+
+    #[test]
     fn the_deadline_leaves_a_hundredth_or_a_quarter_of_a_second() {
         for (ttl, validity) in [(1_000, 750), (25_000, 24_750), (50_000, 49_500)] {
             let mut config = LocksBuilder::new(crate::MemoryBackend::new()).config;
