@@ -231,4 +231,36 @@ mod tests {
     fn an_error_is_one_pointer_wide() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
     }
+
+    #[test]
+    fn an_error_says_what_happened_and_leaves_the_cause_to_its_source() {
+        for (kind, without_effect, text) in [
+            (ErrorKind::Config, true, "cannot be used as configured"),
+            (ErrorKind::Unauthorized, true, "not authorized"),
+            (ErrorKind::Unavailable, true, "unavailable"),
+            (ErrorKind::Indeterminate, false, "outcome unknown"),
+            (ErrorKind::Corrupt, false, "corrupt"),
+            (ErrorKind::Limit, true, "over a limit"),
+        ] {
+            let error = Error::new(kind, "store", Operation::Open, "what");
+            assert_eq!(error.to_string(), format!("store: open: {text}: what"));
+            assert_eq!(error.is_certainly_without_effect(), without_effect);
+            assert_eq!((error.kind(), error.backend()), (kind, "store"));
+            assert!(error.key().is_none() && error.source().is_none());
+        }
+        let key = LockKey::parse("a key").unwrap();
+        let error = Error::new(ErrorKind::Limit, "store", Operation::Acquire, "what")
+            .with_key(key.clone())
+            .with_source("cause");
+        assert_eq!(error.operation(), Operation::Acquire);
+        assert_eq!(error.key(), Some(&key));
+        let text = "store: acquire of \"a key\": over a limit: what";
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.source().unwrap().to_string(), "cause");
+        let shown = format!("{error:?}");
+        assert!(
+            shown.contains("Limit") && shown.contains("cause"),
+            "{shown}"
+        );
+    }
 }

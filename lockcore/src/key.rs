@@ -370,6 +370,18 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_shown_as_it_is() {
+        let key = LockKey::parse("/a/\u{e9}").unwrap();
+        let path = key.as_path().unwrap();
+        assert_eq!(key.as_ref() as &str, "/a/\u{e9}");
+        assert_eq!([key.to_string(), path.to_string()], ["/a/\u{e9}"; 2]);
+        assert_eq!(
+            [format!("{key:?}"), format!("{path:?}")],
+            ["\"/a/\u{e9}\""; 2]
+        );
+    }
+
+    #[test]
     fn spellings_that_look_alike_stay_apart() {
         let composed = LockKey::parse("caf\u{e9}").unwrap();
         let decomposed = LockKey::parse("cafe\u{301}").unwrap();

@@ -28,3 +28,15 @@ pub const MAX_LISTED: usize = 16;
 pub const MAX_OVER_RANGES: usize = 1_000;
 /// How long the record of a dead session without an intent is kept, so that a late `open` of its id is refused.
 pub const TOMBSTONE_KEPT: Duration = MAX_TTL;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_are_those_of_the_documents() {
+        assert_eq!(MAX_KEYS_BYTES, 67_108_864);
+        assert_eq!(MAX_INTENT_BYTES, 65_536);
+        assert_eq!(MAX_TTL.as_secs(), 86_400);
+    }
+}

@@ -51,8 +51,7 @@ pub fn prepare(mut claims: Vec<Claim>) -> Result<Vec<Claim>, PrepareError> {
     if broken(Rule::PathOrder) {
         claims.sort_unstable_by(|left, right| left.key().as_str().cmp(right.key().as_str()));
     }
-    let reads = claims.iter().any(|claim| claim.want() == Want::Read);
-    if !reads || broken(Rule::ReadAboveWriteIsWrite) {
+    if broken(Rule::ReadAboveWriteIsWrite) {
         return Ok(claims);
     }
     // Everything below a path stands directly behind it: from the back, a path has a write at or below it exactly if
@@ -192,6 +191,14 @@ mod tests {
             claims.unwrap(),
             [flat(Want::Upsert, "d"), flat(limit(3), "s")]
         );
+        for (weaker, stronger) in [(0, u32::MAX), (u32::MAX, u32::MAX - 1), (2, 1)] {
+            let mut claims = vec![flat(limit(weaker), "s"), flat(limit(stronger), "s")];
+            for _ in 0..2 {
+                claims.reverse();
+                let prepared = prepare(claims.clone()).unwrap();
+                assert_eq!(prepared, [flat(limit(stronger), "s")], "and not {weaker}");
+            }
+        }
     }
 
     #[test]

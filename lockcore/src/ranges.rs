@@ -143,6 +143,12 @@ mod tests {
     }
 
     #[test]
+    fn only_the_empty_set_is_empty() {
+        assert!(Ranges::EMPTY.is_empty());
+        assert!(!Ranges::new(vec![(1, 1)]).unwrap().is_empty());
+    }
+
+    #[test]
     fn one_set_has_one_spelling() {
         for text in [
             "1-2,3-4", "3-1", "1-4,2-9", "5-6,1-2", "1-", "-1", "1-2,", ",", "01-2", "+1-2",

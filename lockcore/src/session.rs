@@ -249,6 +249,7 @@ mod tests {
     #[test]
     fn label_bounds_on_both_sides() {
         assert!(Label::parse("").is_ok());
+        assert_eq!(Label::parse("a b").unwrap().to_string(), "a b");
         assert!(Label::parse("x".repeat(MAX_LABEL_BYTES)).is_ok());
         assert_eq!(
             Label::parse("x".repeat(MAX_LABEL_BYTES + 1)),

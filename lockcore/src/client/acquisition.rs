@@ -478,3 +478,20 @@ const _: fn() = || {
     }
     let _ = all;
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_taken_up_to_their_bytes_and_no_further() {
+        let long = "x".repeat(1_024);
+        let keys = Keys::flat(Want::Upsert, std::iter::repeat_n(&long, 70_000));
+        let bytes = MAX_KEYS_BYTES + 1_024;
+        assert_eq!(keys.claims.len(), MAX_KEYS_BYTES / 1_024);
+        assert!(matches!(
+            keys.error,
+            Some(InputError::Claims(PrepareError::TooLarge { bytes: found })) if found == bytes
+        ));
+    }
+}

@@ -203,7 +203,7 @@ impl Taking<'_> {
                         break self.token.unwrap_or(token);
                     }
                 }
-                Step::Void if broken(Rule::StepsDieWithSession) && !self.grants.is_empty() => {
+                Step::Void if broken(Rule::StepsDieWithSession) => {
                     self.handle = pool::open(self.core).await?;
                     self.owner = self.handle.session.owner();
                     next_len = Some(len);
@@ -242,8 +242,8 @@ impl Taking<'_> {
                             return Err(AcquireError::WouldDeadlock(busy).into());
                         }
                         self.observe(&Progress::Waiting(&busy));
-                        let again = waiting.take().filter(|waiting| waiting.is_for(&claims[at]));
-                        let now_waiting = match again {
+                        // Until it is granted, the refused claim is the same.
+                        let now_waiting = match waiting.take() {
                             Some(waiting) => {
                                 waiting.refused_again(busy);
                                 waiting

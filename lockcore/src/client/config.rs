@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::client::Locks;
 use crate::client::error::InputError;
 use crate::client::recovery::Recover;
-use crate::limits::{DEFAULT_TTL, MAX_TTL, MIN_MARGIN, MIN_TTL};
+use crate::limits::{DEFAULT_TTL, MAX_LABEL_BYTES, MAX_TTL, MIN_MARGIN, MIN_TTL};
 use crate::{Label, LockBackend};
 
 /// What every part of a client may ask.
@@ -158,9 +158,13 @@ fn default_label() -> Label {
         .and_then(|path| path.file_name())
         .unwrap_or_default()
         .to_string_lossy();
-    let mut text = format!("{}:{} {program}", host(), std::process::id());
+    fitting(format!("{}:{} {program}", host(), std::process::id()))
+}
+
+/// As much of the text as a label takes.
+fn fitting(mut text: String) -> Label {
     text.retain(|c| !c.is_control());
-    while text.len() > crate::limits::MAX_LABEL_BYTES {
+    while text.len() > MAX_LABEL_BYTES {
         text.pop();
     }
     Label::parse(text).expect("short, and without control characters")
@@ -184,5 +188,52 @@ impl fmt::Debug for LocksBuilder {
         f.debug_struct("LocksBuilder")
             .field("backend", &self.backend.info().name)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_made_of_what_fits() {
+        assert_eq!(fitting("a\tb\n".to_owned()).as_str(), "ab");
+        let longest = "x".repeat(MAX_LABEL_BYTES);
+        assert_eq!(fitting(longest.clone()).as_str(), longest);
+        assert_eq!(fitting(format!("{longest}y")).as_str(), longest);
+        let cut = fitting(format!("{}é", &longest[1..]));
+        assert_eq!(cut.as_str(), &longest[1..], "no half of a character");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_label_names_host_process_and_program() {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let (label, id) = (default_label(), std::process::id());
+        let start = format!("{}:{id} lockcore", host.trim_end());
+        assert!(label.as_str().starts_with(&start), "{label}");
+    }
+
+    #[test]
+    fn a_ttl_of_either_bound_is_taken_and_none_outside() {
+        let moment = Duration::from_nanos(1);
+        for (ttl, taken) in [
+            (MIN_TTL, true),
+            (MIN_TTL - moment, false),
+            (MAX_TTL, true),
+            (MAX_TTL + moment, false),
+        ] {
+            let locks = LocksBuilder::new(crate::MemoryBackend::new()).ttl(ttl);
+            assert_eq!(locks.build().is_ok(), taken, "{ttl:?}");
+        }
+    }
+
+    #[test]
+    fn the_deadline_leaves_a_hundredth_or_a_quarter_of_a_second() {
+        for (ttl, validity) in [(1_000, 750), (25_000, 24_750), (50_000, 49_500)] {
+            let mut config = LocksBuilder::new(crate::MemoryBackend::new()).config;
+            config.ttl = Duration::from_millis(ttl);
+            assert_eq!(config.validity(), Duration::from_millis(validity));
+        }
     }
 }

@@ -106,4 +106,30 @@ mod tests {
         contention.released(&claims);
         assert_eq!(contention.pause(&key), None, "nobody was met for a while");
     }
+
+    fn claim(n: usize) -> [Claim; 1] {
+        let key = LockKey::flat(n.to_string()).unwrap();
+        [Claim::new(key, crate::Want::Create).unwrap()]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_keys_are_remembered_and_those_of_a_while_ago_make_room() {
+        let poll = Duration::from_millis(3);
+        let contention = Contention::new(Some(poll));
+        let met_and_released = |n| {
+            contention.met(claim(n)[0].key());
+            contention.released(&claim(n));
+            contention.pause(claim(n)[0].key())
+        };
+        for n in 0..KEYS {
+            assert_eq!(met_and_released(n), Some(poll));
+        }
+        assert_eq!(met_and_released(KEYS), None, "one more is not remembered");
+        assert_eq!(met_and_released(0), Some(poll), "and the others still are");
+        tokio::time::advance(CONTENDED).await;
+        contention.released(&claim(1));
+        assert_eq!(contention.pause(claim(1)[0].key()), None, "long ago");
+        assert_eq!(met_and_released(KEYS), Some(poll));
+        assert_eq!(contention.keys().len(), 1);
+    }
 }

@@ -50,7 +50,7 @@ impl Deadline {
     fn update(&self, now: Instant, to: Option<u64>) -> bool {
         let now = self.nanos(now);
         let next = |at: u64| match to {
-            _ if at == PASSED => None,
+            // So it is when it has passed: nothing is earlier than `PASSED`.
             _ if now >= at => Some(PASSED),
             Some(to) if to > at => Some(to),
             _ => None,
@@ -60,7 +60,7 @@ impl Deadline {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
         {
             Ok(before) => now < before,
-            Err(unchanged) => unchanged != PASSED,
+            Err(_) => true,
         }
     }
 

@@ -365,6 +365,9 @@ impl Keeper {
         for confirm in self.confirms.drain(..) {
             let _ = confirm.send(false);
         }
+        // What is in doubt ends with the session, which nobody renews any more.
+        self.core.unsettled(0, self.doubts.len());
+        self.doubts.clear();
         // Nothing is released: the intent may be registered, and it always has its locks.
         for release in std::mem::take(&mut self.after_intent) {
             if broken(Rule::LostReleasesNothing) {

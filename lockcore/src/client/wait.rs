@@ -186,10 +186,6 @@ impl Waiting {
         Arc::clone(&self.refusal)
     }
 
-    pub(crate) fn is_for(&self, claim: &Claim) -> bool {
-        self.claim == *claim
-    }
-
     /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
     /// is not missed.
     pub(crate) async fn until_worth_asking(&mut self) {

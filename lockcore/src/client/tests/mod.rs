@@ -1,5 +1,11 @@
 //! What is seen only from inside: the order of what the keeper does. The public suite has the rest.
 
+mod attempts;
+mod guards;
+mod keeping;
+mod recoveries;
+mod spy;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,374 @@
+//! What the keeper sends, and when.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::client::tests::spy::{Call, Fate, Spy};
+use crate::{
+    AcquireError, End, ErrorKind, Guard, Inspect, IntentChange, Life, Locks, MemoryBackend,
+    Released, SessionStore, Sweep,
+};
+
+const TTL: Duration = Duration::from_secs(30);
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn renews(call: &Call) -> bool {
+    matches!(call, Call::Renew(..))
+}
+
+fn releases(call: &Call) -> bool {
+    matches!(call, Call::Release(_))
+}
+
+fn closes(call: &Call) -> bool {
+    matches!(call, Call::End(_, End::Close))
+}
+
+async fn hold(locks: &Locks, key: &str) -> Guard {
+    locks.global(key).acquire().await.unwrap()
+}
+
+/// More documents than ten steps take, of a store that takes one at a time: the guard has a session of its own.
+async fn hold_many(locks: &Locks) -> Guard {
+    let ids = (0..11).map(|n| format!("d{n:02}"));
+    locks.documents(ids).acquire().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_goes_out_every_third_of_the_ttl() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let guard = hold(&locks, "g").await;
+    sleep(secs(35)).await;
+    assert_eq!(spy.times(renews), [10, 20, 30].map(secs));
+    assert_eq!(
+        guard.remaining(),
+        secs(25) - Duration::from_millis(300),
+        "counted from the last renewal"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_is_sent_again_after_pauses_that_grow_up_to_a_tenth_of_the_ttl() {
+    for (ttl, longest) in [(5, 500), (20, 2_000), (60, 2_000)] {
+        let spy = Spy::new(MemoryBackend::new());
+        let ttl = secs(ttl);
+        let locks = spy.builder().ttl(ttl).build().unwrap();
+        let guard = hold(&locks, "g").await;
+        spy.decide(|call| match renews(call) {
+            true => Fate::Fails(ErrorKind::Unavailable),
+            false => Fate::Answered,
+        });
+        guard.lost().await;
+        let times = spy.times(renews);
+        assert!(times[0] - ttl / 3 < Duration::from_millis(1), "{times:?}");
+        let longest = Duration::from_millis(longest);
+        let mut greatest = Duration::ZERO;
+        for (at, pair) in times.windows(2).enumerate() {
+            // A moment passes until it has failed, and a timer fires up to a moment late.
+            let pause = pair[1] - pair[0] - Duration::from_millis(1);
+            let doubled = Duration::from_millis(50) * (1 << at.min(6));
+            let most = doubled.min(longest) + Duration::from_millis(1);
+            assert!(pause <= most, "{pause:?} after {} failures", at + 1);
+            greatest = greatest.max(pause);
+        }
+        assert!(greatest > longest / 2, "{greatest:?} of {longest:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_was_sent_before_acknowledges_no_intent() {
+    let spy = Spy::new(MemoryBackend::new());
+    // The renewal of 10 s is answered at 13 s; the last claim is granted at 11 s.
+    spy.decide(|call| match call {
+        Call::Renew(..) => Fate::AnsweredAfter(secs(3)),
+        Call::Acquire(_) => Fate::AnsweredAfter(secs(11)),
+        _ => Fate::Answered,
+    });
+    let acquisition = spy.locks().documents(["d"]).intent(&"change").unwrap();
+    let guard = acquisition.acquire().await.unwrap();
+    let puts = spy.times(|call| call.changes_intent(|how| matches!(how, IntentChange::Put(_))));
+    assert_eq!(puts, [secs(13)]);
+    assert!(guard.is_valid());
+    assert_eq!(spy.elapsed(), secs(16));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_in_doubt_is_released_beside_each_renewal_for_a_minute() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let kept = hold(&locks, "kept").await;
+    let mut first = true;
+    spy.decide(move |call| match call {
+        Call::Acquire(_) if std::mem::take(&mut first) => Fate::AnswerLost,
+        _ => Fate::Answered,
+    });
+    let guard = hold(&locks, "g").await;
+    let asked = spy.times(|call| matches!(call, Call::Acquire(_)));
+    assert_eq!(asked.len(), 3, "once for what is kept, and twice for this");
+    let at = asked[2];
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    sleep(secs(300)).await;
+    let mut expected = vec![at];
+    // Beside a renewal at once, and beside each that follows.
+    expected.extend((0..6).map(|n| at + secs(10) * n));
+    assert_eq!(spy.times(releases), expected);
+    assert!(kept.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_released_is_not_released_again() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let kept = hold(&locks, "kept").await;
+    drop(hold(&locks, "dropped").await);
+    let released = hold(&locks, "released").await.release().await;
+    assert_eq!(released.unwrap(), Released::Released);
+    sleep(secs(1_000)).await;
+    assert_eq!(spy.count(releases), 2);
+    let own = Sweep::Session(kept.session());
+    assert_eq!(
+        spy.count(|call| matches!(call, Call::Sweep(which, _) if *which == own)),
+        0,
+        "nothing is left that does not count"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_is_sent_again_beside_the_renewals() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let kept = hold(&locks, "kept").await;
+    let guard = hold(&locks, "g").await;
+    spy.decide(|call| match releases(call) {
+        true => Fate::Fails(ErrorKind::Corrupt),
+        false => Fate::Answered,
+    });
+    drop(guard);
+    sleep(secs(5)).await;
+    assert_eq!(spy.times(releases), [0, 1].map(Duration::from_millis));
+    spy.answer_all();
+    sleep(secs(95)).await;
+    assert_eq!(
+        spy.count(releases),
+        2 + 5,
+        "beside each renewal within a minute"
+    );
+    assert!(kept.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_doubt_counts_for_a_minute_or_until_its_session_ends() {
+    for ends in [false, true] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.builder().max_unsettled(1).build().unwrap();
+        let kept = hold(&locks, "kept").await;
+        let mut first = true;
+        spy.decide(move |call| match call {
+            Call::Acquire(_) if std::mem::take(&mut first) => Fate::AnswerLost,
+            _ => Fate::Answered,
+        });
+        drop(hold(&locks, "g").await);
+        sleep(secs(25)).await;
+        let next = locks.global("next").acquire().await;
+        assert!(matches!(next, Err(AcquireError::Input(_))), "{next:?}");
+        if ends {
+            let ended = spy.end(&[kept.session()], End::Revoke).await.unwrap();
+            assert_eq!(ended[0].life, Life::Dead);
+            drop(kept);
+            sleep(secs(6)).await;
+        } else {
+            sleep(secs(45)).await;
+            assert!(kept.is_valid());
+        }
+        drop(hold(&locks, "next").await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_namespace_is_swept_every_ten_minutes() {
+    let spy = Spy::new(MemoryBackend::new());
+    let guard = hold(&spy.locks(), "g").await;
+    sleep(secs(3_600)).await;
+    let sweeps = spy.sent(|call| matches!(call, Call::Sweep(..)));
+    let all = |(_, call): &(Duration, Call)| *call == Call::Sweep(Sweep::All, 1_000);
+    assert!(sweeps.iter().all(all), "{sweeps:?}");
+    let times: Vec<Duration> = sweeps.into_iter().map(|(at, _)| at).collect();
+    assert!(
+        times[0] >= secs(300) && times[0] <= secs(910),
+        "not all at once: {times:?}"
+    );
+    assert!(
+        times.windows(2).all(|pair| pair[1] - pair[0] == secs(600)),
+        "{times:?}"
+    );
+    assert!(times.len() >= 5, "{times:?}");
+    assert!(guard.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_had_a_request_in_doubt_sweeps_its_own_records() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let kept = hold(&locks, "kept").await;
+    let own = Call::Sweep(Sweep::Session(kept.session()), 1_000);
+    let sweeps = |spy: &Spy| spy.times(|call| *call == own);
+    let in_doubt = async || {
+        let mut first = true;
+        spy.decide(move |call| match call {
+            Call::Acquire(_) if std::mem::take(&mut first) => Fate::AnswerLost,
+            _ => Fate::Answered,
+        });
+        drop(hold(&locks, "g").await);
+    };
+    in_doubt().await;
+    sleep(secs(1_000)).await;
+    let times = sweeps(&spy);
+    assert_eq!(times.len(), 1, "{times:?}");
+    assert!(times[0] >= secs(300) && times[0] < secs(310), "{times:?}");
+    in_doubt().await;
+    sleep(secs(3)).await;
+    in_doubt().await;
+    sleep(secs(1_000)).await;
+    let times = sweeps(&spy);
+    assert_eq!(times.len(), 3, "{times:?}");
+    assert!(
+        times[1] < secs(1_010),
+        "the last one is long ago: {times:?}"
+    );
+    assert!(times[2] - times[1] >= secs(300), "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_closes_sweeps_until_there_is_no_more() {
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let locks = spy.locks();
+    let guard = hold_many(&locks).await;
+    let session = guard.session();
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    sleep(secs(1)).await;
+    let own = Call::Sweep(Sweep::Session(session), 1_000);
+    assert_eq!(spy.count(|call| *call == own), 1);
+    assert_eq!(spy.count(releases), 0, "its end is one write");
+    assert_eq!(spy.count(closes), 1);
+    drop(hold(&locks, "g").await);
+    assert!(locks.shutdown(secs(1)).await);
+    assert_eq!(spy.count(closes), 2);
+    assert_eq!(
+        spy.count(|call| matches!(call, Call::Sweep(..))),
+        1,
+        "nothing is left of the other one"
+    );
+    assert_eq!(spy.count(renews), 0, "whose intent there is none of");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_claims_are_released_one_by_one_while_something_re_enters() {
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let locks = spy.locks();
+    let guard = hold_many(&locks).await;
+    let inner = locks.documents(["d00", "inner"]).owner(&guard.owner());
+    let inner = inner.acquire().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    assert!(inner.is_valid() && inner.confirm().await.unwrap());
+    assert_eq!(spy.count(releases), 11);
+    assert_eq!(spy.count(closes), 0);
+    sleep(TTL).await;
+    assert!(inner.is_valid());
+    let other = spy.locks();
+    drop(other.documents(["d01"]).acquire().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_a_session_that_is_closed_is_told_before_it_is() {
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let (locks, other) = (spy.locks(), spy.locks());
+    let taken = hold(&other, "taken").await;
+    let guard = hold_many(&locks).await;
+    let owner = guard.owner();
+    let waits = locks.documents(["taken"]).owner(&owner).acquire();
+    let ends = async {
+        sleep(secs(1)).await;
+        spy.decide(|call| match closes(call) {
+            true => Fate::Hangs,
+            false => Fate::Answered,
+        });
+        drop(guard);
+        sleep(secs(1)).await;
+        drop(taken);
+    };
+    let (late, ()) = tokio::join!(waits, ends);
+    assert!(matches!(late, Err(AcquireError::Lost)), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_that_is_answered_at_the_deadline_released_nothing() {
+    for (early, released) in [
+        (Duration::ZERO, Released::NotHeld),
+        (Duration::from_millis(1), Released::Released),
+    ] {
+        let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+        let guard = hold_many(&spy.locks()).await;
+        let time = guard.remaining() - early;
+        spy.decide(move |call| match call {
+            Call::End(..) => Fate::AnsweredAfter(time),
+            _ => Fate::Answered,
+        });
+        assert_eq!(guard.release().await.unwrap(), released);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_change_is_not_handed_on_though_its_session_was_lost() {
+    // The removal hangs, or a renewal before it does, which was executed.
+    for (since, fate, removals) in [
+        (15, Fate::Hangs, 2),
+        (5, Fate::AnsweredAfter(secs(1_000)), 1),
+    ] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.locks();
+        let acquisition = locks.documents(["d"]).intent(&"change").unwrap();
+        let guard = acquisition.acquire().await.unwrap();
+        sleep(secs(since)).await;
+        spy.decide(move |call| match renews(call) {
+            true => fate,
+            false => Fate::Answered,
+        });
+        sleep(secs(15 - since)).await;
+        let remaining = guard.remaining();
+        let mended = async {
+            sleep(remaining - secs(1)).await;
+            spy.answer_all();
+        };
+        let (released, ()) = tokio::join!(guard.release(), mended);
+        assert_eq!(released.unwrap(), Released::NotHeld);
+        assert!(locks.shutdown(secs(1)).await);
+        let removed = spy.count(|call| call.changes_intent(|how| *how == IntentChange::Drop));
+        assert_eq!(removed, removals, "the last one at the end");
+        let states = spy.sessions(None, 10).await.unwrap().items;
+        let lives: Vec<Life> = states.iter().map(|state| state.life).collect();
+        assert_eq!(lives, [Life::Dead], "nobody has to finish it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_may_be_repeated_are_repeated_after_pauses_that_grow() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let guard = hold(&locks, "g").await;
+    spy.decide(|call| match releases(call) {
+        true => Fate::Fails(ErrorKind::Unavailable),
+        false => Fate::Answered,
+    });
+    let since = spy.elapsed();
+    assert!(guard.release().await.is_err());
+    let took = spy.elapsed() - since;
+    assert!(took >= secs(10) && took < secs(12), "{took:?}");
+    // Pauses of up to 20 ms, 40 ms, …, 1 s: half of that on the average.
+    let times = spy.times(releases);
+    assert!(times.len() > 15 && times.len() < 50, "{}", times.len());
+}

@@ -1,0 +1,145 @@
+//! Adoptions whose requests fail.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::client::tests::spy::{Call, Fate, Spy};
+use crate::{AcquireError, Adopt, ErrorKind, Locks, MemoryBackend, Recovery, SessionId};
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn gives_up(call: &Call) -> bool {
+    matches!(call, Call::Adopt(_, _, Adopt::GiveUp))
+}
+
+fn takes(call: &Call) -> bool {
+    matches!(call, Call::Adopt(_, _, Adopt::Take))
+}
+
+/// A change that was left behind, and its session.
+async fn left(locks: &Locks) -> SessionId {
+    let acquisition = locks.documents(["d"]).intent(&"change").unwrap();
+    let guard = acquisition.acquire().await.unwrap();
+    let session = guard.session();
+    drop(guard);
+    sleep(secs(1)).await;
+    session
+}
+
+async fn adopted(locks: &Locks, session: SessionId) -> Recovery {
+    let recovery = locks.adopt(session).await.unwrap();
+    recovery.expect("it is abandoned, and nobody is at it")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recovery_is_valid_as_long_as_the_session_that_adopted() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let session = left(&spy.locks()).await;
+    let recovery = adopted(&locks, session).await;
+    assert_eq!(recovery.remaining(), secs(30) - Duration::from_millis(300));
+    assert!(recovery.is_valid());
+    recovery.give_up().await.unwrap();
+    let sent = spy.sent(gives_up);
+    assert_eq!(sent[0].1, Call::Adopt(session, 0, Adopt::GiveUp));
+    assert!(adopted(&locks, session).await.settle().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_is_given_up_however_long_the_store_cannot_be_reached() {
+    for kind in [ErrorKind::Unavailable, ErrorKind::Indeterminate] {
+        let spy = Spy::new(MemoryBackend::new());
+        let (locks, other) = (spy.locks(), spy.locks());
+        let session = left(&other).await;
+        let recovery = adopted(&locks, session).await;
+        spy.decide(move |call| match gives_up(call) {
+            true => Fate::Fails(kind),
+            false => Fate::Answered,
+        });
+        let mended = async {
+            sleep(secs(100)).await;
+            spy.answer_all();
+        };
+        let (given_up, ()) = tokio::join!(recovery.give_up(), mended);
+        given_up.unwrap();
+        assert!(spy.elapsed() >= secs(100));
+        drop(adopted(&other, session).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_that_cannot_be_given_up_ends_with_an_error() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let session = left(&spy.locks()).await;
+    let recovery = adopted(&locks, session).await;
+    spy.decide(|call| match gives_up(call) {
+        true => Fate::Fails(ErrorKind::Corrupt),
+        false => Fate::Answered,
+    });
+    let given_up = timeout(secs(1), recovery.give_up()).await.unwrap();
+    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(spy.count(gives_up), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_of_a_session_that_is_lost_is_not_given_up_any_more() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let session = left(&spy.locks()).await;
+    let recovery = adopted(&locks, session).await;
+    spy.decide(|call| match call {
+        Call::Renew(..) | Call::Adopt(..) => Fate::Fails(ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    let given_up = timeout(secs(60), recovery.give_up()).await.unwrap();
+    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::Unavailable);
+    let tried = spy.count(gives_up);
+    sleep(secs(60)).await;
+    assert_eq!(spy.count(gives_up), tried);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_of_unknown_outcome_is_given_up_and_one_without_effect_is_not() {
+    for (kind, given_up) in [
+        (ErrorKind::Indeterminate, 1),
+        (ErrorKind::Corrupt, 1),
+        (ErrorKind::Unavailable, 0),
+    ] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.locks();
+        let session = left(&spy.locks()).await;
+        spy.decide(move |call| match takes(call) {
+            true => Fate::Fails(kind),
+            false => Fate::Answered,
+        });
+        let failed = locks.adopt(session).await;
+        assert!(matches!(failed, Err(AcquireError::Store(_))), "{failed:?}");
+        sleep(secs(1)).await;
+        assert_eq!(spy.count(gives_up), given_up, "{kind:?}");
+        spy.answer_all();
+        drop(adopted(&locks, session).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_whose_token_went_back_is_given_up() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let before = locks.documents(["before"]).acquire().await.unwrap();
+    let session = left(&spy.locks()).await;
+    let token = before.token();
+    spy.decide(move |call| match takes(call) {
+        true => Fate::Token(token),
+        false => Fate::Answered,
+    });
+    match locks.adopt(session).await {
+        Err(AcquireError::Store(error)) => assert_eq!(error.kind(), ErrorKind::Corrupt),
+        adopted => panic!("{adopted:?}"),
+    }
+    sleep(secs(1)).await;
+    assert_eq!(spy.count(gives_up), 1);
+}

@@ -1,0 +1,316 @@
+//! [`Spy`]: a store whose requests are written down, and some of which fail as a test says.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind,
+    FencingToken, Filter, Grant, Info, Inspect, IntentChange, Label, LockBackend, Locks,
+    LocksBuilder, MemoryBackend, Opened, Operation, Page, Record, Renewal, Renewed, Result,
+    SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+};
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Call {
+    Open(SessionId),
+    Renew(SessionId, Renewal),
+    End(Vec<SessionId>, End),
+    Adopt(SessionId, u64, Adopt),
+    Settle(SessionId),
+    Acquire(Acquire),
+    Release(Grant),
+    Confirm(Grant),
+    Sweep(Sweep, usize),
+    Watch,
+}
+
+impl Call {
+    fn operation(&self) -> Operation {
+        match self {
+            Call::Open(_) => Operation::Open,
+            Call::Renew(..) => Operation::Renew,
+            Call::End(..) => Operation::End,
+            Call::Adopt(..) => Operation::Adopt,
+            Call::Settle(_) => Operation::Settle,
+            Call::Acquire(_) => Operation::Acquire,
+            Call::Release(_) => Operation::Release,
+            Call::Confirm(_) => Operation::Confirm,
+            Call::Sweep(..) => Operation::Sweep,
+            Call::Watch => Operation::Watch,
+        }
+    }
+
+    /// The keys that are asked for, if it asks for some.
+    pub(super) fn keys(&self) -> Option<Vec<String>> {
+        match self {
+            Call::Acquire(request) => {
+                let keys = request.claims.iter().map(|claim| claim.key().to_string());
+                Some(keys.collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it is a renewal that changes the intent in this way.
+    pub(super) fn changes_intent(&self, how: impl Fn(&IntentChange) -> bool) -> bool {
+        matches!(self, Call::Renew(_, renewal) if how(&renewal.intent))
+    }
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fate {
+    /// It is executed and answered.
+    Answered,
+    /// It is executed at once, and answered so much later.
+    AnsweredAfter(Duration),
+    /// It is executed, and its outcome stays unknown.
+    AnswerLost,
+    /// It is not executed, a moment passes, and the answer is an error.
+    Fails(ErrorKind),
+    /// It is not executed and never answered.
+    Hangs,
+    /// It is not executed, and the session of what acquires is said to be dead.
+    Void,
+    /// What acquires or adopts is executed, and said to have this token.
+    Token(FencingToken),
+}
+
+type Decide = dyn FnMut(&Call) -> Fate + Send;
+
+pub(super) struct Spy {
+    store: Arc<MemoryBackend>,
+    info: Info,
+    begun: Instant,
+    clients: AtomicU64,
+    calls: Mutex<Vec<(Duration, Call)>>,
+    decide: Mutex<Box<Decide>>,
+}
+
+impl Spy {
+    pub(super) fn new(store: Arc<MemoryBackend>) -> Arc<Self> {
+        Self::with_info(store, |_| ())
+    }
+
+    /// A store that says something else of itself than is true.
+    pub(super) fn with_info(
+        store: Arc<MemoryBackend>,
+        change: impl FnOnce(&mut Info),
+    ) -> Arc<Self> {
+        let mut info = store.info();
+        change(&mut info);
+        Arc::new(Self {
+            store,
+            info,
+            begun: Instant::now(),
+            clients: AtomicU64::new(0),
+            calls: Mutex::default(),
+            decide: Mutex::new(Box::new(|_| Fate::Answered)),
+        })
+    }
+
+    /// A client with a seed of its own, so that its pauses are the same in every run.
+    pub(super) fn builder(self: &Arc<Self>) -> LocksBuilder {
+        let seed = self.clients.fetch_add(1, Ordering::Relaxed);
+        Locks::builder(Arc::clone(self) as Arc<dyn LockBackend>).seed(seed)
+    }
+
+    pub(super) fn locks(self: &Arc<Self>) -> Locks {
+        self.builder().build().unwrap()
+    }
+
+    /// From now on this becomes of requests.
+    pub(super) fn decide(&self, decide: impl FnMut(&Call) -> Fate + Send + 'static) {
+        *self.decide.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(decide);
+    }
+
+    /// From now on everything is answered.
+    pub(super) fn answer_all(&self) {
+        self.decide(|_| Fate::Answered);
+    }
+
+    /// The time since it was made.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Vec<(Duration, Call)>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of the requests that `which` takes, and when each was sent, from the first one on or a later.
+    pub(super) fn sent(&self, which: impl Fn(&Call) -> bool) -> Vec<(Duration, Call)> {
+        let mut sent = self.calls().clone();
+        sent.retain(|(_, call)| which(call));
+        sent
+    }
+
+    /// When those requests were sent.
+    pub(super) fn times(&self, which: impl Fn(&Call) -> bool) -> Vec<Duration> {
+        self.sent(which).into_iter().map(|(at, _)| at).collect()
+    }
+
+    /// How many of them were sent.
+    pub(super) fn count(&self, which: impl Fn(&Call) -> bool) -> usize {
+        self.sent(which).len()
+    }
+
+    /// What was asked for, request by request.
+    pub(super) fn asked(&self) -> Vec<Vec<String>> {
+        let calls = self.calls();
+        calls.iter().filter_map(|(_, call)| call.keys()).collect()
+    }
+
+    /// Writes the request down.
+    fn fate(&self, call: Call) -> (Operation, Fate) {
+        let operation = call.operation();
+        let fate = {
+            let mut decide = self.decide.lock().unwrap_or_else(PoisonError::into_inner);
+            decide(&call)
+        };
+        let mut calls = self.calls();
+        assert!(calls.len() < 10_000, "requests without end");
+        calls.push((self.elapsed(), call));
+        (operation, fate)
+    }
+
+    async fn answer<T>(
+        &self,
+        (operation, fate): (Operation, Fate),
+        execute: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let error = |kind| Error::new(kind, self.info.name, operation, "as the test says");
+        match fate {
+            Fate::Answered => execute.await,
+            Fate::AnsweredAfter(time) => {
+                let answer = execute.await;
+                sleep(time).await;
+                answer
+            }
+            Fate::AnswerLost => {
+                execute.await?;
+                Err(error(ErrorKind::Indeterminate))
+            }
+            Fate::Fails(kind) => {
+                sleep(Duration::from_millis(1)).await;
+                Err(error(kind))
+            }
+            Fate::Hangs => std::future::pending().await,
+            Fate::Void | Fate::Token(_) => panic!("{operation} has no such answer"),
+        }
+    }
+
+    async fn call<T>(&self, call: Call, execute: impl Future<Output = Result<T>>) -> Result<T> {
+        self.answer(self.fate(call), execute).await
+    }
+}
+
+#[async_trait]
+impl SessionStore for Spy {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        let execute = self.store.open(session, label, ttl);
+        self.call(Call::Open(session), execute).await
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let execute = self.store.renew(session, renewal);
+        self.call(Call::Renew(session, renewal.clone()), execute)
+            .await
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        let execute = self.store.end(sessions, how);
+        self.call(Call::End(sessions.to_vec(), how), execute).await
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        let execute = self.store.adopt(session, seen, adopter, how);
+        match self.fate(Call::Adopt(session, seen, how)) {
+            (_, Fate::Token(token)) => {
+                let adoption = execute.await?;
+                Ok(adoption.map(|adoption| Adoption { token, ..adoption }))
+            }
+            fate => self.answer(fate, execute).await,
+        }
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        let execute = self.store.settle(session, adoption);
+        self.call(Call::Settle(session), execute).await
+    }
+}
+
+#[async_trait]
+impl ClaimStore for Spy {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let execute = self.store.acquire(request);
+        match self.fate(Call::Acquire(request.clone())) {
+            (_, Fate::Void) => Ok(Acquired::Void),
+            (_, Fate::Token(token)) => {
+                execute.await?;
+                Ok(Acquired::Acquired(token))
+            }
+            fate => self.answer(fate, execute).await,
+        }
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        let execute = self.store.release(grant, claims);
+        self.call(Call::Release(grant), execute).await
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        let execute = self.store.confirm(grant, claims);
+        self.call(Call::Confirm(grant), execute).await
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        let execute = self.store.sweep(which, limit);
+        self.call(Call::Sweep(which, limit), execute).await
+    }
+}
+
+#[async_trait]
+impl Wakeups for Spy {
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        let execute = self.store.watch(claims);
+        self.call(Call::Watch, execute).await
+    }
+}
+
+#[async_trait]
+impl Inspect for Spy {
+    async fn records(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        self.store.records(filter, after, limit).await
+    }
+
+    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
+        self.store.sessions(after, limit).await
+    }
+
+    async fn evict(&self, seen: &Record) -> Result<bool> {
+        self.store.evict(seen).await
+    }
+}
+
+impl LockBackend for Spy {
+    fn info(&self) -> Info {
+        self.info.clone()
+    }
+}
