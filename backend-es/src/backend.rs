@@ -160,8 +160,7 @@ async fn find_or_make(nodes: &Nodes, config: &EsConfig) -> Outcome<Place> {
 /// Makes the index with its alias, in one step; fails if the alias is there.
 async fn make(nodes: &Nodes, config: &EsConfig) -> Outcome<()> {
     let created_ms = unix_ms();
-    let mut index: Value = serde_json::from_str(include_str!("../server/index.json"))
-        .expect("the file is part of this package");
+    let mut index = index_as_made();
     index["settings"]["index"]["number_of_replicas"] = config.replicas.into();
     // Only one index can have it as its write index: of two who make it at once, one is refused.
     index["aliases"][&config.namespace]["is_write_index"] = true.into();
@@ -190,6 +189,12 @@ pub(crate) fn unix_ms() -> u64 {
     let now = SystemTime::now();
     let since = now.duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
+}
+
+/// The index, without what is different in each namespace.
+fn index_as_made() -> Value {
+    serde_json::from_str(include_str!("../server/index.json"))
+        .expect("the file is part of this package")
 }
 
 /// What the alias stands for; `None` if there is no such alias.
@@ -233,6 +238,20 @@ fn place(alias: &str, indices: &Map<String, Value>) -> Outcome<Place> {
             "the index {index} has version {version} of the stored shape, and this program knows {VERSION}: use a \
              version of it that knows that one"
         );
+        return Err(Failure::config(what));
+    }
+    let ours = index_as_made();
+    let properties = ours["mappings"]["properties"].as_object();
+    for (name, property) in properties.into_iter().flatten() {
+        if about["mappings"]["properties"][name]["type"] != property["type"] {
+            let what = format!("the index {index} has another mapping of {name}: make it anew");
+            return Err(Failure::config(what));
+        }
+    }
+    let options = ["filter", "index_routing", "search_routing"];
+    let given = |option: &&str| !about["aliases"][alias][*option].is_null();
+    if let Some(option) = options.into_iter().find(given) {
+        let what = format!("the alias {alias} has a {option}: remove that");
         return Err(Failure::config(what));
     }
     let setting = |name: &str| about["settings"][format!("index.{name}")].as_str();

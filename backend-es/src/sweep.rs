@@ -29,15 +29,18 @@ impl EsBackend {
         }
         self.refresh().await?;
         match which {
-            Sweep::Session(session) => self.sweep_session(session, limit).await,
+            Sweep::Session(session) => {
+                let states = self.end_sessions(&[session], End::IfDue).await?;
+                let state = states.first().expect("one session was asked about");
+                self.sweep_session(state, limit).await
+            }
             Sweep::All => self.sweep_all(limit).await,
         }
     }
 
     /// Removes what a session has left. The index is refreshed.
-    async fn sweep_session(&self, session: SessionId, limit: usize) -> Outcome<Swept> {
-        let states = self.end_sessions(&[session], End::IfDue).await?;
-        let state = states.first().expect("one session was asked about");
+    async fn sweep_session(&self, state: &SessionState, limit: usize) -> Outcome<Swept> {
+        let session = state.session;
         let mut removed = 0;
         if state.life == Life::Dead {
             // Nobody else holds what a dead session holds exclusively.
@@ -139,8 +142,11 @@ impl EsBackend {
         let mut after = Value::Null;
         loop {
             let (sessions, next) = self.sessions_that_hold(&after).await?;
-            for session in sessions {
-                let swept = self.sweep_session(session, limit - removed).await?;
+            let states = self.end_sessions(&sessions, End::IfDue).await?;
+            // Of the others everything counts.
+            let left = |state: &&SessionState| state.life == Life::Dead || !state.over.is_empty();
+            for state in states.iter().filter(left) {
+                let swept = self.sweep_session(state, limit - removed).await?;
                 removed += swept.removed;
                 if removed >= limit || swept.more {
                     return Ok(Swept {

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A namespace, as the server describes it.
-const NAMESPACE: &str = r#"{"ns-1":{"mappings":{"_meta":{"lockkeeper":1,"base":1024}},"settings":{"index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
+const NAMESPACE: &str = r#"{"ns-1":{"mappings":{"_meta":{"lockkeeper":1,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
 
 /// What the server does with a request.
 #[derive(Debug, Clone)]

@@ -26,11 +26,11 @@ async fn make(space: &Space, suffix: &str, body: Value) {
 }
 
 fn aliased(space: &Space, meta: Value) -> Value {
-    json!({
-        "settings": {"number_of_shards": 1, "number_of_replicas": 0},
-        "aliases": {&space.namespace: {}},
-        "mappings": {"_meta": meta},
-    })
+    let mut index: Value = serde_json::from_str(include_str!("../server/index.json")).unwrap();
+    index["settings"]["index"]["number_of_replicas"] = 0.into();
+    index["aliases"] = json!({&space.namespace: {}});
+    index["mappings"]["_meta"] = meta;
+    index
 }
 
 async fn remove(space: &Space) {
@@ -127,9 +127,30 @@ async fn what_is_no_index_of_ours_is_refused_and_not_changed() {
 
     let shards = Space::new();
     let mut body = aliased(&shards, meta.clone());
-    body["settings"]["number_of_shards"] = 2.into();
+    body["settings"]["index"]["number_of_shards"] = 2.into();
     make(&shards, "1", body).await;
     assert!(error(&shards).await.to_string().contains("several shards"));
+
+    let mapped = Space::new();
+    let mut body = aliased(&mapped, meta.clone());
+    body["mappings"]["properties"]["processes"]["type"] = "text".into();
+    body["mappings"]["properties"]["processes"]
+        .as_object_mut()
+        .unwrap()
+        .remove("ignore_above");
+    make(&mapped, "1", body).await;
+    assert!(
+        error(&mapped)
+            .await
+            .to_string()
+            .contains("another mapping of processes")
+    );
+
+    let filtered = Space::new();
+    let mut body = aliased(&filtered, meta.clone());
+    body["aliases"][&filtered.namespace] = json!({"filter": {"term": {"state": "dead"}}});
+    make(&filtered, "1", body).await;
+    assert!(error(&filtered).await.to_string().contains("has a filter"));
 
     let index = Space::new();
     let (status, _) = index
