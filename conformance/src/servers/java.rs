@@ -24,6 +24,8 @@ pub(super) fn jdk(versions: &RangeInclusive<u32>) -> Result<PathBuf, String> {
         return Ok(home);
     }
     let (from, to) = (versions.start(), versions.end());
+    // A new machine has no list of packages yet; without the right to fetch one, what it has must do.
+    let _ = apt_get(&["update", "-qq"]);
     let known = |package: &str| quiet("apt-cache", &["show", package]).is_some();
     let package = PACKAGES
         .iter()
@@ -40,6 +42,7 @@ pub(super) fn maven() -> Result<(), String> {
     if quiet("mvn", &["--version"]).is_some() {
         return Ok(());
     }
+    let _ = apt_get(&["update", "-qq"]);
     install("maven").map_err(|error| format!("mvn is missing: install Maven ({error})"))
 }
 
@@ -70,6 +73,11 @@ fn feature(text: &str) -> Option<u32> {
 }
 
 fn install(package: &str) -> Result<(), String> {
+    println!("+ apt-get install {package}");
+    apt_get(&["install", "-y", "-qq", "--no-install-recommends", package])
+}
+
+fn apt_get(args: &[&str]) -> Result<(), String> {
     let root = quiet("id", &["-u"]).as_deref() == Some("0");
     let mut command = if root {
         Command::new("apt-get")
@@ -78,10 +86,9 @@ fn install(package: &str) -> Result<(), String> {
         sudo.args(["-n", "apt-get"]);
         sudo
     } else {
-        return Err(format!("{package} can be installed by root only"));
+        return Err("packages are installed by root only".to_owned());
     };
-    println!("+ apt-get install {package}");
-    run(command.args(["install", "-y", "-qq", "--no-install-recommends", package]))
+    run(command.args(args))
 }
 
 #[cfg(test)]
