@@ -42,8 +42,8 @@ public final class Server extends Node {
         for (String folder : List.of("config", "modules", "plugins", "data", "logs")) {
             Files.createDirectories(Path.of(all.get("path.home"), folder));
         }
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> remove(Path.of(all.get("path.home")))));
         Server server = new Server(all);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> end(server, Path.of(all.get("path.home")))));
         server.start();
         int port = server.injector().getInstance(HttpServerTransport.class).boundAddress().publishAddress().getPort();
         System.out.println("READY " + port);
@@ -53,11 +53,16 @@ public final class Server extends Node {
         System.exit(0);
     }
 
-    private static void remove(Path folder) {
-        try (Stream<Path> all = Files.walk(folder)) {
+    private static void end(Server server, Path home) {
+        try {
+            server.close();
+        } catch (IOException e) {
+            System.err.println(e);
+        }
+        try (Stream<Path> all = Files.walk(home)) {
             all.sorted(Comparator.reverseOrder()).forEach(path -> path.toFile().delete());
-        } catch (IOException gone) {
-            // Then there is nothing to remove.
+        } catch (IOException e) {
+            System.err.println(e);
         }
     }
 }

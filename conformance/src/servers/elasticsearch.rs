@@ -113,7 +113,7 @@ impl Engine {
         let log = data.path().join("out.log");
         let out = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         let err = out.try_clone().map_err(|error| error.to_string())?;
-        let home = data.path().join("home");
+        let home = data.path();
         let at = |folder: &str| home.join(folder).display().to_string();
         let mut command = Command::new(jdk.join("bin/java"));
         command
