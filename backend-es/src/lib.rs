@@ -28,7 +28,7 @@
 //!
 //! | id | document |
 //! |---|---|
-//! | the key, or `~sha256/<hex>` for one of more than 512 bytes or with a `~` in front | `{"key", "lock_type": "exclusive" or "shared", "lock_count", "process_id": owner, "processes": [session…], "holders": {grant: {"owner", "session", "mode", "since"}}}` |
+//! | the key, or `~sha256/<hex>` for one of more than 512 bytes or with a `~` in front | `{"key", "lock_type": "exclusive" or "shared", "lock_count", "process_id": owner, "processes": [session…], "holders": {grant: {"owner", "session", "mode", "since", "again" (of a request that was sent again)}}}` |
 //! | `~session/<id>` | a session: its label, lease, number of the last renewal, numbers that are over, intent, adoption |
 //! | `~intent/<session>/<n>` | the payload of an intent, before the session names it |
 //!
