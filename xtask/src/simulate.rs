@@ -12,7 +12,7 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
     let flags = env::var("RUSTFLAGS").unwrap_or_default();
     let build = [
         "run",
-        "--release",
+        "--profile=simulation",
         "--package=lockcore-conformance",
         "--example=simulate",
         "--target-dir=target/simulation",
