@@ -1,12 +1,12 @@
 //! What a refusal says, and how much of it.
 
 use lockcore::limits::MAX_LISTED;
-use lockcore::{Acquire, End, Grant, Life, Mode, Want};
+use lockcore::{Acquire, Acquired, End, Grant, Life, Mode, Want};
 
-use crate::actor::SHARE;
+use crate::actor::{SHARE, share};
 use crate::case::Case;
 use crate::scene::{Scene, short};
-use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "refusals";
@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_dead_holder_is_never_named,
             a_due_holder_is_never_named,
             a_number_that_is_over_is_never_named,
+            a_dead_session_is_not_told_of_a_later_claim_first,
             labels_come_as_they_were_given;
     }
 }
@@ -59,6 +60,27 @@ async fn the_first_refused_claim_comes_first(scene: Scene) -> Verdict {
         );
     }
     Ok(())
+}
+
+/// What it has left of its first claim may still be there, and of its second claim not.
+async fn a_dead_session_is_not_told_of_a_later_claim_first(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let step = a.hold(&[(share(1), "k1"), (share(1), "k2")]).await?;
+    b.hold(&[(share(2), "k1")]).await?;
+    scene.end(a.session(), End::Revoke).await?;
+    // Whoever takes the second claim exclusively goes past the dead.
+    let passing = b.hold(&[(Want::Create, "k2")]).await?;
+    b.release(&passing).await?;
+    b.hold(&[(SHARE, "k2")]).await?;
+    match a.send(&step).await? {
+        Acquired::Void => Ok(()),
+        Acquired::Busy(busy) => {
+            let first = busy.first().claim.key().as_str();
+            ensure_eq!(first, "k1", "the first refused claim");
+            Ok(())
+        }
+        Acquired::Acquired(_) => Err(Wrong("a dead session is granted a step".to_owned())),
+    }
 }
 
 async fn refused_claims_keep_the_order_of_the_request(scene: Scene) -> Verdict {

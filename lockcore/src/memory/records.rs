@@ -43,15 +43,17 @@ impl MemoryBackend {
                 .flatten()
                 .filter_map(|held| held.grant)
                 .collect();
-            let mut ids: Vec<SessionId> = grants.iter().map(|grant| grant.session).collect();
-            ids.dedup();
+            // Who asks, too: what a dead session has left stands, so its refusal could not name the first claim.
+            let own = request.grant.session;
+            let mut ids: BTreeSet<SessionId> = grants.iter().map(|grant| grant.session).collect();
+            ids.insert(own);
+            let ids: Vec<SessionId> = ids.into_iter().collect();
             let states = self.end(&ids, End::IfDue).await?;
             let states: BTreeMap<SessionId, SessionState> = states
                 .into_iter()
                 .map(|state| (state.session, state))
                 .collect();
-            let own = states.get(&request.grant.session);
-            if own.is_some_and(|own| own.life != Life::Living || !counts(own, request.grant)) {
+            if states[&own].life != Life::Living || !counts(&states[&own], request.grant) {
                 return Ok(Acquired::Void);
             }
             let known = free.len();
