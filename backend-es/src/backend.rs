@@ -34,6 +34,8 @@ const ATTEMPTS: u32 = 5;
 ///
 /// # Examples
 ///
+/// Compiled and not run, because it needs a server; the conformance suite does the same with one.
+///
 /// ```no_run
 /// use lockcore::LockBackend;
 /// use lockcore_es::{EsBackend, EsConfig};

@@ -621,9 +621,11 @@ async fn a_crowd_of_both_excludes_each_other_and_leaves_nothing() {
             for turn in 0..TURNS {
                 let path = PATHS[(worker + 5 * turn) % PATHS.len()];
                 while !book.lock_tree(path).await {
+                    // The book has nothing that tells who waits: it asks again.
                     tokio::time::sleep(Duration::from_millis(rand::random_range(1..30))).await;
                 }
                 occupied.enter(path);
+                // Long enough for somebody else to come in, if a lock let them.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 occupied.leave(path);
                 book.release_tree(path).await;
@@ -636,6 +638,7 @@ async fn a_crowd_of_both_excludes_each_other_and_leaves_nothing() {
                 let path = PATHS[(worker + 7 * turn) % PATHS.len()];
                 let guard = locks.tree().write(path).acquire().await.unwrap();
                 occupied.enter(path);
+                // Long enough for somebody else to come in, if a lock let them.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 occupied.leave(path);
                 gives_back(guard).await;
