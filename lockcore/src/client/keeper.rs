@@ -32,8 +32,6 @@ const IN_DOUBT: Duration = Duration::from_secs(60);
 const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
 /// How often a session sweeps some of the namespace.
 const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
-/// Records of one sweep.
-const SWEEP_LIMIT: usize = 1_000;
 /// Releases under way at once; more wait their turn.
 const RELEASES_AT_ONCE: usize = 256;
 
@@ -506,9 +504,10 @@ impl Keeper {
             Sweep::All
         };
         let backend = Arc::clone(&self.core.backend);
+        let limit = backend.info().sweep_limit;
         self.work.push(Box::pin(async move {
             // Tidying: what is left does not count, and there is a next time.
-            let _ = backend.sweep(which, SWEEP_LIMIT).await;
+            let _ = backend.sweep(which, limit).await;
             Done::Other
         }));
     }
@@ -533,11 +532,12 @@ impl Keeper {
             self.session.die();
         }
         // Nothing counts any more, so a failure leaves only what the next sweep removes.
+        let limit = self.core.backend.info().sweep_limit;
         while self.unswept {
             let swept = self
                 .core
                 .backend
-                .sweep(Sweep::Session(self.session.id), SWEEP_LIMIT)
+                .sweep(Sweep::Session(self.session.id), limit)
                 .await;
             self.unswept = swept.is_ok_and(|swept| swept.more);
         }
