@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::clock::{self, now};
+use crate::client::doubts::Doubts;
 use crate::client::guard::Released;
 use crate::client::locks::{Alive, Core};
 use crate::client::recovery::Adopting;
@@ -26,8 +27,6 @@ use crate::{
     SessionId, Sweep,
 };
 
-/// For how long a release is sent again beside each renewal, after a request that ended with a copy unanswered.
-const IN_DOUBT: Duration = Duration::from_secs(60);
 /// How often a session that had requests in doubt sweeps its own records.
 const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
 /// How often a session sweeps some of the namespace.
@@ -79,14 +78,6 @@ impl Release {
     }
 }
 
-/// A request that may yet take effect although its number is over.
-struct Doubt {
-    claims: Arc<[Claim]>,
-    n: u64,
-    range: Range<usize>,
-    until: Instant,
-}
-
 /// What came of something that the keeper had under way.
 enum Done {
     Released(Release, Result<()>),
@@ -124,7 +115,7 @@ pub(crate) struct Keeper {
     /// What is released when the removal of the intent is acknowledged.
     after_intent: Vec<Release>,
     confirms: Vec<oneshot::Sender<bool>>,
-    doubts: VecDeque<Doubt>,
+    doubts: Doubts,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     backlog: VecDeque<Release>,
     /// Records may be left that do not count.
@@ -155,7 +146,7 @@ pub(crate) fn keep(core: &Arc<Core>, id: SessionId, sent: Instant) -> Handle {
         put: None,
         after_intent: Vec::new(),
         confirms: Vec::new(),
-        doubts: VecDeque::new(),
+        doubts: Doubts::new(core),
         work: FuturesUnordered::new(),
         backlog: VecDeque::new(),
         unswept: false,
@@ -363,8 +354,7 @@ impl Keeper {
         for confirm in self.confirms.drain(..) {
             let _ = confirm.send(false);
         }
-        // What is in doubt ends with the session, which nobody renews any more.
-        self.core.unsettled(0, self.doubts.len());
+        // Nobody renews it any more.
         self.doubts.clear();
         // Nothing is released: the intent may be registered, and it always has its locks.
         for release in std::mem::take(&mut self.after_intent) {
@@ -453,26 +443,14 @@ impl Keeper {
     /// A copy of a request may come late: its number is over at the next renewal, which is asked for, and its release
     /// is sent again beside each for a while.
     fn doubt(&mut self, release: &Release) {
-        let until = now() + IN_DOUBT;
+        let now = now();
         self.unswept = true;
-        self.next = now();
-        self.core.unsettled(release.grants.len(), 0);
-        for (n, range) in &release.grants {
-            let claims = Arc::clone(&release.claims);
-            self.doubts.push_back(Doubt {
-                claims,
-                n: *n,
-                range: range.clone(),
-                until,
-            });
-        }
+        self.next = now;
+        self.doubts.add(&release.claims, &release.grants, now);
     }
 
     fn resend_doubts(&mut self, now: Instant) {
-        let before = self.doubts.len();
-        self.doubts.retain(|doubt| doubt.until > now);
-        self.core.unsettled(0, before - self.doubts.len());
-        for doubt in &self.doubts {
+        for doubt in self.doubts.at(now) {
             let (backend, claims, range) = (
                 Arc::clone(&self.core.backend),
                 Arc::clone(&doubt.claims),
@@ -546,7 +524,6 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.core.unsettled(0, self.doubts.len());
         self.core
             .sessions
             .lock()
