@@ -41,8 +41,8 @@ fn tests(store: &Store) -> Result<(), String> {
     };
     match &store.servers {
         Some(servers) if !servers.given() => {
-            for start in servers.start {
-                let server = start()?;
+            for startable in servers.each {
+                let server = (startable.start)()?;
                 let url = server.url().replacen("http", store.name, 1);
                 on(&[(servers.variable, url)])?;
             }
