@@ -97,7 +97,11 @@ pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
         },
         _data: Some(data),
     };
-    let answers: &[&str] = if secure.is_some() { &[""] } else { &["+PONG", "-NOAUTH"] };
+    let answers: &[&str] = if secure.is_some() {
+        &[""]
+    } else {
+        &["+PONG", "-NOAUTH"]
+    };
     await_answer(&server.url, answers).map_err(|error| {
         let said = std::fs::read_to_string(&log).unwrap_or_default();
         format!("{error}: {said}")
