@@ -18,6 +18,8 @@ use crate::wakeups::LOOK_EVERY;
 
 /// So many records are written in some 50 ms.
 const KEYS_PER_STEP: usize = 2_000;
+/// Each sweep costs a refresh.
+const SWEEP_LIMIT: usize = 20_000;
 /// The server's clock moves in steps of 200 ms, and a renewal takes its time.
 const MIN_TTL: Duration = Duration::from_secs(2);
 /// The steps of the server's clock.
@@ -93,6 +95,7 @@ impl EsBackend {
         let place = find_or_make(&nodes, &config).await?;
         let mut info = Info::new(NAME, "the node with the primary shard, in steps of 200 ms");
         info.keys_per_step = KEYS_PER_STEP;
+        info.sweep_limit = SWEEP_LIMIT;
         info.atomic = false;
         info.poll = Some(LOOK_EVERY);
         info.min_ttl = MIN_TTL;
@@ -103,7 +106,7 @@ impl EsBackend {
         };
         Ok(Arc::new(Self {
             nodes: Arc::new(nodes),
-            alias: config.namespace,
+            alias: config.namespace.to_string(),
             allowance: CLOCK_STEP + config.clock_skew,
             place: Arc::new(RwLock::new(Arc::new(place))),
             moved: Arc::default(),
@@ -140,7 +143,7 @@ impl EsBackend {
 async fn find_or_make(nodes: &Nodes, config: &EsConfig) -> Outcome<Place> {
     let mut refused = None;
     for _ in 0..ATTEMPTS {
-        if let Some(place) = look(nodes, &config.namespace).await? {
+        if let Some(place) = look(nodes, config.namespace.as_str()).await? {
             return Ok(place);
         }
         match make(nodes, config).await {
@@ -165,7 +168,7 @@ async fn make(nodes: &Nodes, config: &EsConfig) -> Outcome<()> {
     let mut index = index_as_made();
     index["settings"]["index"]["number_of_replicas"] = config.replicas.into();
     // Only one index can have it as its write index: of two who make it at once, one is refused.
-    index["aliases"][&config.namespace]["is_write_index"] = true.into();
+    index["aliases"][config.namespace.as_str()]["is_write_index"] = true.into();
     index["mappings"]["_meta"]["lockkeeper"] = VERSION.into();
     index["mappings"]["_meta"]["base"] = (created_ms << BASE_SHIFT).into();
     // A name of its own: who is connected sees by it that the namespace was made anew.

@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use lockcore::{Namespace, NamespaceError};
 use percent_encoding::percent_decode_str;
 
 /// How long one request may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a write waits for replicas, unless the program chooses another time.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
-const DEFAULT_NAMESPACE: &str = "lockkeeper";
 const DEFAULT_PORT: u16 = 6379;
-const MAX_NAMESPACE_BYTES: usize = 48;
 
 /// The options that a URL may have, for the error that names them.
 const OPTIONS: &str = "namespace=NAME, ca=PATH, timeout_ms=NUMBER, replicas=NUMBER, wait_ms=NUMBER";
@@ -39,12 +38,13 @@ const OPTIONS: &str = "namespace=NAME, ca=PATH, timeout_ms=NUMBER, replicas=NUMB
 ///
 /// ```
 /// use std::time::Duration;
+/// use lockcore::Namespace;
 /// use lockcore_redis::RedisConfig;
 ///
 /// let config: RedisConfig = "rediss://me:p%40ss@a:6379,b/?namespace=fs&timeout_ms=2000".parse()?;
 /// let same = RedisConfig::parse("rediss://a,b")?
 ///     .password("me", "p@ss")
-///     .namespace("fs")?
+///     .namespace(Namespace::parse("fs")?)
 ///     .timeout(Duration::from_secs(2));
 /// assert_eq!(config, same);
 /// assert!(!format!("{config:?}").contains("p@ss"));
@@ -54,7 +54,7 @@ const OPTIONS: &str = "namespace=NAME, ca=PATH, timeout_ms=NUMBER, replicas=NUMB
 pub struct RedisConfig {
     pub(crate) tls: bool,
     pub(crate) nodes: Vec<Address>,
-    pub(crate) namespace: String,
+    pub(crate) namespace: Namespace,
     pub(crate) auth: Option<Auth>,
     pub(crate) database: u16,
     pub(crate) ca: Option<PathBuf>,
@@ -112,7 +112,7 @@ impl RedisConfig {
         let mut config = Self {
             tls,
             nodes: hosts.split(',').map(node).collect::<Result<_, _>>()?,
-            namespace: DEFAULT_NAMESPACE.to_owned(),
+            namespace: Namespace::default(),
             auth: None,
             database,
             ca: None,
@@ -147,7 +147,7 @@ impl RedisConfig {
                 .ok_or_else(|| bad("a number of milliseconds from 1 to 600000"))
         };
         match name {
-            "namespace" => self.namespace(value),
+            "namespace" => Ok(self.namespace(Namespace::parse(value)?)),
             "ca" if value.is_empty() => Err(bad("the path of a file")),
             "ca" => Ok(self.ca(value)),
             "timeout_ms" => Ok(self.timeout(ms()?)),
@@ -161,21 +161,11 @@ impl RedisConfig {
         }
     }
 
-    /// The namespace, with which the names of all keys begin, in braces: `[a-z][a-z0-9_-]{0,47}`.
-    ///
-    /// # Errors
-    ///
-    /// Another name.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Result<Self, ConfigError> {
-        let namespace = namespace.into();
-        let plain =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
-        let starts = namespace.starts_with(|c: char| c.is_ascii_lowercase());
-        if !starts || namespace.len() > MAX_NAMESPACE_BYTES || !namespace.bytes().all(plain) {
-            return Err(ConfigError::Namespace);
-        }
+    /// The namespace, with which the names of all keys begin, in braces.
+    #[must_use]
+    pub fn namespace(mut self, namespace: Namespace) -> Self {
         self.namespace = namespace;
-        Ok(self)
+        self
     }
 
     /// A user and the password; the empty user is the default one.
@@ -331,10 +321,8 @@ pub enum ConfigError {
     #[error("the URL has a % that is no character: write the bytes of UTF-8, as in %40 for @")]
     Encoding,
     /// A name that no namespace has.
-    #[error(
-        "a namespace has at most 48 of the characters a-z, 0-9, _ and -, and begins with a letter"
-    )]
-    Namespace,
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
     /// An option that does not exist.
     #[error("there is no option {name:?}: the options are {OPTIONS}")]
     Option {
@@ -405,8 +393,7 @@ mod tests {
             .unwrap()
             .password("a:b", "c@:d")
             .database(7)
-            .namespace("fs-1_a")
-            .unwrap()
+            .namespace(Namespace::parse("fs-1_a").unwrap())
             .ca("/a b")
             .timeout(Duration::from_millis(250))
             .replicas(2)
@@ -418,8 +405,6 @@ mod tests {
 
     #[test]
     fn every_other_error_is_named() {
-        let longest = format!("a{}", "b".repeat(47));
-        assert!(RedisConfig::parse(&format!("redis://h?namespace={longest}")).is_ok());
         for (url, error) in [
             ("redis:h", ConfigError::Scheme),
             ("http://h", ConfigError::Scheme),
@@ -428,11 +413,13 @@ mod tests {
             ("redis://h/#f", ConfigError::Path),
             ("redis://u@h", ConfigError::User),
             ("redis://u:%ff@h", ConfigError::Encoding),
-            ("redis://h?namespace=A", ConfigError::Namespace),
-            ("redis://h?namespace=", ConfigError::Namespace),
             (
-                &format!("redis://h?namespace={longest}b"),
-                ConfigError::Namespace,
+                "redis://h?namespace=A",
+                ConfigError::Namespace(NamespaceError),
+            ),
+            (
+                "redis://h?namespace=",
+                ConfigError::Namespace(NamespaceError),
             ),
             ("redis://h?x=1", ConfigError::Option { name: "x".into() }),
             (

@@ -178,10 +178,8 @@ impl Watching {
     fn wake(&self, key: &LockKey) {
         self.wake_those_of(key);
         if key.is_path() {
-            for above in key.ancestors() {
-                if let Ok(above) = LockKey::parse(above) {
-                    self.wake_those_of(&above);
-                }
+            for above in key.ancestor_keys() {
+                self.wake_those_of(&above);
             }
             let behind = (std::ops::Bound::Excluded(key), std::ops::Bound::Unbounded);
             for (below, ids) in self.keys.range::<LockKey, _>(behind) {

@@ -25,6 +25,8 @@ pub(crate) struct Store {
 pub(crate) struct Servers {
     /// The package whose tests need them.
     pub(crate) package: &'static str,
+    /// What `cargo test` is given on the first server only, one run for each.
+    pub(crate) once: &'static [&'static [&'static str]],
     /// In this variable the tests find the server's URL. Where it is set, that server is the only one.
     pub(crate) variable: &'static str,
     pub(crate) each: &'static [Startable],
@@ -62,9 +64,16 @@ pub(crate) const STORES: &[Store] = &[
         name: "elasticsearch",
         // A few at a time: most cases are about this store's answers, and the server has its part of the machine.
         tests: &[&["--package=lockcore-es", "--", "--test-threads=4"]],
-        trial: None,
+        trial: Some("--package=lockcore-es"),
         servers: Some(Servers {
             package: "lockcore-es",
+            // Many processes each.
+            once: &[&[
+                "--package=lockcore-es",
+                "--test=trial",
+                "--",
+                "--test-threads=2",
+            ]],
             variable: "LOCKKEEPER_TEST_ELASTICSEARCH",
             each: &[
                 Startable {
@@ -85,9 +94,10 @@ pub(crate) const STORES: &[Store] = &[
     Store {
         name: "redis",
         tests: &[&["--package=lockcore-redis"]],
-        trial: None,
+        trial: Some("--package=lockcore-redis"),
         servers: Some(Servers {
             package: "lockcore-redis",
+            once: &[],
             variable: "LOCKKEEPER_TEST_REDIS",
             each: &[Startable {
                 name: "redis",

@@ -35,21 +35,27 @@ pub(crate) fn run(only: Option<&Store>) -> Result<(), String> {
 
 /// Runs a store's own tests, on each of its servers.
 fn tests(store: &Store) -> Result<(), String> {
-    let on = |environment: &[(&str, String)]| {
-        let mut tests = store.tests.iter();
+    let run = |tests: &[&[&str]], environment: &[(&str, String)]| {
+        let mut tests = tests.iter();
         tests.try_for_each(|tests| cargo_command(&[&["test"], *tests].concat(), environment))
     };
-    match &store.servers {
-        Some(servers) if !servers.given() => {
-            for startable in servers.each {
-                let server = (startable.start)()?;
-                let url = server.url().replacen("http", store.name, 1);
-                on(&[(servers.variable, url)])?;
-            }
-            Ok(())
-        }
-        _ => on(&[]),
+    let Some(servers) = &store.servers else {
+        return run(store.tests, &[]);
+    };
+    if servers.given() {
+        run(store.tests, &[])?;
+        return run(servers.once, &[]);
     }
+    for (number, startable) in servers.each.iter().enumerate() {
+        let server = (startable.start)()?;
+        let url = server.url().replacen("http", store.name, 1);
+        let environment = [(servers.variable, url)];
+        run(store.tests, &environment)?;
+        if number == 0 {
+            run(servers.once, &environment)?;
+        }
+    }
+    Ok(())
 }
 
 fn cargo(args: &[&str]) -> Result<(), String> {
