@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use lockcore_conformance::{World, cases, suite};
-use support::{Place, Redis, servers};
+use support::{Deployment, Redis, servers};
 
 fn main() -> ExitCode {
-    let deployments: [(&str, fn() -> Place); 4] = [
+    let deployments: [(&str, Deployment); 4] = [
         ("redis", servers::given),
         ("redis-least-rights", servers::least),
         ("redis-replicated", servers::replicated),

@@ -108,11 +108,13 @@ impl Drop for Space {
     }
 }
 
+/// Starts one at the first call: a child process of the suite does not call it.
+pub type Deployment = fn() -> Place;
+
 /// A deployment as the kit sees it.
 pub struct Redis {
     pub name: &'static str,
-    /// Starts it at the first call: a child process of the suite does not call it.
-    pub place: fn() -> Place,
+    pub place: Deployment,
 }
 
 #[async_trait]
