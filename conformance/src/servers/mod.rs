@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-pub use elasticsearch::{ELASTICSEARCH_7, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3};
+pub use elasticsearch::{ELASTICSEARCH_7, ENGINES, Engine, Node, OPENSEARCH_2, OPENSEARCH_3};
 
 /// A server that runs; dropping it stops it and removes its data.
 #[derive(Debug)]
