@@ -1,14 +1,17 @@
--- What every script begins with. The shape of what is stored, version 1; all keys have one hash tag:
+-- What every script begins with, or goes on with where a shorter way does not do. The shape of what is stored, version 1; all keys have one hash tag:
 --
 -- records   hash: a key that is held -> its holders, a line each: want, session/n/m/since, where want is the first
 --           letter of create, upsert, share, read or write, session/n the grant, session/m the owner, since in
---           milliseconds since 1970. A line that is anything else is somebody else's.
+--           milliseconds since 1970. A line that is anything else is somebody else's. The last token is under the
+--           empty field, which is no key.
 -- writes,   sorted sets of the paths that somebody holds to write or to read, in order of bytes: what is held below a
--- reads     path stands in the range from 'path/' to 'path0'. A line that is somebody else's counts as a writer's.
--- sessions  hash: id -> life, expires_ms, ttl_ms, seq, adoption, adopter, settled, ended_ms, over, label; a line each.
+-- reads     path stands in the range from 'path/' to 'path0'. A line that is somebody else's counts as a writer's. Who
+--           writes a path's record by hand has to enter it there, too: else it is met on that path alone.
+-- sessions  hash: id -> life, expires_ms, over, ttl_ms, seq, adoption, adopter, settled, ended_ms, label; a line each.
 -- intents   hash: id -> the token, and behind the first end of a line the payload.
 -- steps     sorted set: session/n and the keys of that grant, a line each; to find what a session holds.
--- meta      hash: version, created (in microseconds since 1970), token (the last one).
+-- meta      hash: version, created (in microseconds since 1970). Another version keeps the token elsewhere, so that who
+--           is connected when it is made notices.
 --
 -- Everything is checked before anything is written. Of the writes, those that decide come last: an entry of writes,
 -- reads or steps without its line in records says nothing. A death is a write of its own and may come before.
@@ -64,8 +67,8 @@ local sessions = {}
 local freed = false
 
 local function parse_session(record)
-    local life, expires, ttl, seq, adoption, adopter, settled, ended, over, label = match(record,
-        '^(%l+)\n(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%x*)\n(%d*)\n(%d*)\n([%d,-]*)\n([^\n]*)$')
+    local life, expires, over, ttl, seq, adoption, adopter, settled, ended, label = match(record,
+        '^(%l+)\n(%d+)\n([%d,-]*)\n(%d+)\n(%d+)\n(%d+)\n(%x*)\n(%d*)\n(%d*)\n([^\n]*)$')
     if not LIVES[life] then
         return UNREADABLE
     end
@@ -77,8 +80,8 @@ end
 
 local function session_text(session)
     return table.concat({
-        session.life, text(session.expires), session.ttl, session.seq, session.adoption, session.adopter,
-        session.settled, session.ended, session.over, session.label,
+        session.life, text(session.expires), session.over, session.ttl, session.seq, session.adoption,
+        session.adopter, session.settled, session.ended, session.label,
     }, '\n')
 end
 
@@ -267,27 +270,26 @@ end
 
 -- The next token, or nil and what is wrong.
 local function next_token()
-    local version, last = unpack(call('HMGET', META, 'version', 'token'))
-    if version and version ~= '1' then
-        return nil, 'the namespace is of another version'
-    end
-    local token = now_us
-    if last then
-        local number = tonumber(last)
-        if not number or number < 0 or number >= 9007199254740991 then
-            return nil, 'the counter of the tokens is broken'
+    local last = call('HGET', RECORDS, '')
+    if not last then
+        local version = call('HGET', META, 'version')
+        if version and version ~= '1' then
+            return nil, 'the namespace is of another version'
         end
-        token = math.max(number + 1, token)
+        return { token = text(now_us), made = not version }
     end
-    return { token = text(token), made = not version }
+    local number = tonumber(last)
+    if not number or number < 0 or number >= 9007199254740991 then
+        return nil, 'the counter of the tokens is broken'
+    end
+    return { token = text(math.max(number + 1, now_us)) }
 end
 
 local function keep_token(drawn)
     if drawn.made then
-        call('HSET', META, 'version', '1', 'created', text(now_us), 'token', drawn.token)
-    else
-        call('HSET', META, 'token', drawn.token)
+        call('HSET', META, 'version', '1', 'created', text(now_us))
     end
+    call('HSET', RECORDS, '', drawn.token)
     return drawn.token
 end
 

@@ -25,4 +25,4 @@ if call('HEXISTS', META, 'version') == 0 then
     end
     keep_token(drawn)
 end
-return call('HMGET', META, 'created', 'token')
+return call('HGET', META, 'created')

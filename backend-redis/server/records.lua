@@ -2,6 +2,8 @@
 local cursor, page = unpack(call('HSCAN', RECORDS, ARGV[1], 'MATCH', ARGV[2], 'COUNT', '300'))
 local records = {}
 for at = 1, #page, 2 do
-    records[#records + 1] = shown(page[at], parse(page[at], page[at + 1]), false)
+    if page[at] ~= '' then
+        records[#records + 1] = shown(page[at], parse(page[at], page[at + 1]), false)
+    end
 end
 return { cursor, records }

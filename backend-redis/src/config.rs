@@ -208,7 +208,7 @@ impl RedisConfig {
         self
     }
 
-    /// How long replicas are waited for; longer than the timeout of a request is of no use.
+    /// How long replicas are waited for, and at most a third of the [timeout](Self::timeout) of a request.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;

@@ -203,15 +203,16 @@ impl Link {
                     loaded.map_err(|error| from_redis(operation, Phase::Connecting, error))?;
                 }
                 Next::Move(node) if hops < HOPS => {
-                    lane.close();
+                    self.close();
                     self.found_at(node);
                 }
                 Next::FindPrimary if hops < HOPS => {
-                    lane.close();
+                    self.close();
                     self.not_at(&connection.node);
                 }
                 Next::Reconnect => {
-                    lane.close();
+                    // Where one is broken the others may be, too; what is under way on them goes on.
+                    self.close();
                     return Err(from_redis(operation, Phase::Sent, error));
                 }
                 _ => return Err(from_redis(operation, Phase::Sent, error)),
@@ -228,7 +229,9 @@ impl Link {
         if !durably || self.config.replicas == 0 {
             return Ok((command.query_async(driver).await?, None));
         }
-        let wait_ms = u64::try_from(self.config.wait.as_millis()).unwrap_or(u64::MAX);
+        // There has to be time left for the answer, also where it is sent twice: the first time without the script.
+        let wait = self.config.wait.min(self.config.timeout / 3);
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut pipeline = redis::pipe();
         pipeline
             .add_command(command.clone())
@@ -387,6 +390,10 @@ impl Link {
         client
             .get_multiplexed_async_connection_with_config(&config)
             .await
+    }
+
+    fn close(&self) {
+        self.lanes.iter().for_each(Lane::close);
     }
 
     fn place(&self) -> MutexGuard<'_, Place> {

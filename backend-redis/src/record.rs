@@ -148,7 +148,7 @@ pub(crate) fn state(session: SessionId, stored: &[u8]) -> SessionState {
 
 fn read_state(session: SessionId, stored: &[u8]) -> Option<SessionState> {
     let fields: Vec<&str> = std::str::from_utf8(stored).ok()?.split('\n').collect();
-    let [life, _, _, _, adoption, adopter, _, _, over, label] = fields.try_into().ok()?;
+    let [life, _, over, _, _, adoption, adopter, _, _, label] = fields.try_into().ok()?;
     Some(SessionState {
         session,
         label: Label::parse(label).ok()?,
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_session_is_read_or_lives() {
         let session: SessionId = ID.parse().unwrap();
-        let stored = format!("abandoned\n1\n2\n3\n4\n{ID}\n\n5\n1-4,7-7\nhost 7 é");
+        let stored = format!("abandoned\n1\n1-4,7-7\n2\n3\n4\n{ID}\n\n5\nhost 7 é");
         let read = state(session, stored.as_bytes());
         assert_eq!(
             (read.label.as_str(), read.life, read.adoption, read.adopter),

@@ -7,30 +7,27 @@ macro_rules! scripts {
         $(
             $(#[$about])*
             pub(crate) static $name: LazyLock<redis::Script> = LazyLock::new(|| {
-                redis::Script::new(concat!(
-                    include_str!("../server/common.lua"),
-                    $(include_str!(concat!("../server/", $file, ".lua"))),+
-                ))
+                redis::Script::new(concat!($(include_str!(concat!("../server/", $file, ".lua"))),+))
             });
         )*
     };
 }
 
 scripts! {
-    INIT = "init";
-    OPEN = "open";
-    RENEW = "renew";
-    END = "end";
-    ADOPT = "adopt";
-    SETTLE = "settle";
-    ACQUIRE = "acquire";
-    RELEASE = "release";
-    CONFIRM = "confirm";
-    SWEEP = "sweep";
-    FORGET = "forget";
-    RECORD_OF_KEY = "record", "record_of_key";
-    RECORDS = "record", "records";
-    RECORDS_OF_SESSION = "record", "records_of_session";
-    SESSIONS = "sessions";
-    EVICT = "evict";
+    INIT = "common", "init";
+    OPEN = "common", "open";
+    RENEW = "common", "renew";
+    END = "common", "end";
+    ADOPT = "common", "adopt";
+    SETTLE = "common", "settle";
+    ACQUIRE = "acquire_free", "common", "acquire";
+    RELEASE = "release_alone", "common", "release";
+    CONFIRM = "common", "confirm";
+    SWEEP = "common", "sweep";
+    FORGET = "common", "forget";
+    RECORD_OF_KEY = "common", "record", "record_of_key";
+    RECORDS = "common", "record", "records";
+    RECORDS_OF_SESSION = "common", "record", "records_of_session";
+    SESSIONS = "common", "sessions";
+    EVICT = "common", "evict";
 }

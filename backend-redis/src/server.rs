@@ -87,7 +87,12 @@ impl Server {
         }
         // Any node of a cluster tells which one has the namespace.
         if self.is_replica && !self.is_cluster {
-            return refused("the server is a replica: name its primary, or both".to_owned());
+            let what = "the server is a replica: name its primary, or both";
+            // Later it may be that another one is just being promoted.
+            return Err(match operation {
+                Operation::Connect => found(ErrorKind::Config, operation, what),
+                _ => found(ErrorKind::Unavailable, operation, what),
+            });
         }
         // Nothing of ours has a time to live, so that the policies for what has one do not touch it.
         match &self.policy {

@@ -7,5 +7,8 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::processes::main(support::Redis::given("redis"))
+    lockcore_conformance::processes::main(support::Redis {
+        name: "redis",
+        place: support::servers::given,
+    })
 }

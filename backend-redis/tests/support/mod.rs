@@ -1,4 +1,4 @@
-//! What the tests share: a server, fresh namespaces, and the server's own view of them.
+//! What the tests share: servers, fresh namespaces on them, and the servers' own view of those.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -6,67 +6,92 @@
     reason = "it is part of tests, and each test program uses a part of it"
 )]
 
-use std::sync::{Arc, LazyLock};
+pub mod servers;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{LockBackend, LockKey, async_trait};
-use lockcore_conformance::servers::{Server, redis as servers};
 use lockcore_conformance::{BoxError, World};
 use lockcore_redis::{RedisBackend, RedisConfig};
-
-/// Where the server is of which the tests are; it ends with this process.
-static URL: LazyLock<String> = LazyLock::new(|| match std::env::var("LOCKKEEPER_TEST_REDIS") {
-    Ok(url) => url,
-    Err(_) => {
-        let server = servers::start().expect("a Redis server");
-        url(Box::leak(Box::new(server)))
-    }
-});
-
-/// A server's URL, as `redis://127.0.0.1:PORT`.
-pub fn url(server: &Server) -> String {
-    server.url().replacen("http", "redis", 1)
-}
+use redis::RedisResult;
 
 /// A fresh namespace. It is removed when it is dropped.
 pub struct Space {
-    /// Before the `?`, and what the options begin with.
-    base: String,
+    place: Place,
     pub namespace: String,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// By the backend; it may have options.
+    pub url: String,
+    /// By who may do anything, without options.
+    pub admin: String,
+}
+
+impl Place {
+    pub fn of(url: impl Into<String>) -> Self {
+        let url = url.into();
+        let admin = url.split('?').next().unwrap_or_default().to_owned();
+        Self { url, admin }
+    }
 }
 
 impl Space {
     /// On the server of the tests.
     pub fn new() -> Self {
-        Self::at(&URL)
+        Self::at(&servers::given())
     }
 
-    /// On that server, whose URL may have options.
-    pub fn at(url: &str) -> Self {
+    pub fn at(place: &Place) -> Self {
         Self {
-            base: url.to_owned(),
+            place: place.clone(),
             namespace: format!("t{:x}", rand::random::<u64>()),
         }
     }
 
+    /// The same namespace, reached in another way.
+    pub fn moved_to(&self, place: &Place) -> Self {
+        Self {
+            place: place.clone(),
+            namespace: self.namespace.clone(),
+        }
+    }
+
     pub fn url(&self) -> String {
-        let sign = if self.base.contains('?') { '&' } else { '?' };
-        format!("{}{sign}namespace={}", self.base, self.namespace)
+        let url = &self.place.url;
+        let sign = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{sign}namespace={}", self.namespace)
+    }
+
+    pub fn config(&self) -> RedisConfig {
+        RedisConfig::parse(&self.url()).unwrap()
     }
 
     pub async fn connect(&self) -> Arc<RedisBackend> {
-        let config = RedisConfig::parse(&self.url()).unwrap();
-        RedisBackend::connect(config).await.unwrap()
+        RedisBackend::connect(self.config()).await.unwrap()
     }
 
     pub fn key(&self, name: &str) -> String {
         format!("{{{}}}:{name}", self.namespace)
     }
 
-    /// Asks the server itself, as somebody else might.
-    pub fn raw<T: redis::FromRedisValue>(&self, command: &mut redis::Cmd) -> redis::RedisResult<T> {
-        let host = self.base.split('?').next().unwrap_or_default();
-        command.query(&mut redis::Client::open(host)?.get_connection()?)
+    /// Asks the server itself, as somebody else might; of a cluster the node that has the namespace.
+    pub fn raw<T: redis::FromRedisValue>(&self, command: &mut redis::Cmd) -> RedisResult<T> {
+        let ask = |url: &str, command: &redis::Cmd| -> RedisResult<T> {
+            command.query(&mut redis::Client::open(url)?.get_connection()?)
+        };
+        // Of several hosts any will do.
+        let one = self.place.admin.split(',').next().unwrap_or_default();
+        match ask(one, command) {
+            Err(error) => match error.redirect_node() {
+                Some((node, _)) => ask(&format!("redis://{node}"), command),
+                None => Err(error),
+            },
+            answered => answered,
+        }
     }
 }
 
@@ -83,26 +108,19 @@ impl Drop for Space {
     }
 }
 
-/// The server as the kit sees it.
-pub struct Redis {
-    pub name: String,
-    pub url: String,
-}
+/// Starts one at the first call: a child process of the suite does not call it.
+pub type Deployment = fn() -> Place;
 
-impl Redis {
-    /// The server of the tests.
-    pub fn given(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            url: URL.clone(),
-        }
-    }
+/// A deployment as the kit sees it.
+pub struct Redis {
+    pub name: &'static str,
+    pub place: Deployment,
 }
 
 #[async_trait]
 impl World for Redis {
     fn name(&self) -> String {
-        self.name.clone()
+        self.name.to_owned()
     }
 
     fn paused(&self) -> bool {
@@ -114,7 +132,7 @@ impl World for Redis {
     }
 
     async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {
-        Ok(Arc::new(Space::at(&self.url)))
+        Ok(Arc::new(Space::at(&(self.place)())))
     }
 
     async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
@@ -125,7 +143,7 @@ impl World for Redis {
 #[async_trait]
 impl lockcore_conformance::Space for Space {
     async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
-        Ok(RedisBackend::connect(RedisConfig::parse(&Space::url(self))?).await?)
+        Ok(RedisBackend::connect(self.config()).await?)
     }
 
     async fn pass(&self, time: Duration) {
@@ -139,13 +157,9 @@ impl lockcore_conformance::Space for Space {
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         lockcore_conformance::Space::connect(self).await?;
         let key = key.as_str();
-        let stored = self.key("records");
-        self.raw::<()>(
-            redis::cmd("HSET")
-                .arg(stored)
-                .arg(key)
-                .arg("v2 {\"holder\":\"somebody\"}"),
-        )?;
+        let mut put = redis::cmd("HSET");
+        put.arg(self.key("records")).arg(key);
+        self.raw::<()>(put.arg("v2 {\"holder\":\"somebody\"}"))?;
         if key.starts_with('/') {
             self.raw::<()>(redis::cmd("ZADD").arg(self.key("writes")).arg(0).arg(key))?;
         }
