@@ -52,7 +52,7 @@ struct Args {
 #[must_use]
 pub fn main(world: impl World) -> ExitCode {
     let world: Arc<dyn World> = Arc::new(world);
-    if let Some(code) = crate::child::main(std::iter::once(&*world)) {
+    if let Some(code) = super::child(&*world) {
         return code;
     }
     let mut args = Args::parse();
