@@ -9,8 +9,9 @@ use crate::relay::Relay;
 use crate::rounds::{Spread, micros, one_thread, ratios};
 use crate::store::{Store, id, locks};
 
-/// How long each is measured in a round.
-const SLICE: Duration = Duration::from_millis(500);
+/// In a round they take turns so often, each for so long: what else the machine does meets all of them.
+const TURNS: usize = 10;
+const SLICE: Duration = Duration::from_millis(100);
 /// Rounds that do not count: servers get faster while they run.
 const WARM_UP: usize = 3;
 /// Ids of a document lock.
@@ -73,10 +74,16 @@ async fn pair(locks: &Locks, what: What) {
     assert_eq!(released, Released::Released);
 }
 
-/// µs a pair.
-async fn measure(locks: &Locks, floor: &mut dyn Floor, what: What) -> f64 {
+/// How much of something was done in which time.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    pairs: u32,
+    time: Duration,
+}
+
+/// Does it for one slice.
+async fn measure(locks: &Locks, floor: &mut dyn Floor, what: What, done: &mut Done) {
     let start = Instant::now();
-    let mut pairs = 0;
     while start.elapsed() < SLICE {
         match what {
             What::Floor => floor.pair().await,
@@ -86,9 +93,9 @@ async fn measure(locks: &Locks, floor: &mut dyn Floor, what: What) -> f64 {
             }
             _ => pair(locks, what).await,
         }
-        pairs += 1;
+        done.pairs += 1;
     }
-    micros(start.elapsed()) / f64::from(pairs)
+    done.time += start.elapsed();
 }
 
 pub(crate) fn run(store: &Store, rounds: usize) {
@@ -97,14 +104,19 @@ pub(crate) fn run(store: &Store, rounds: usize) {
         let mut floor = floor::of(store).await.expect("the store has a floor");
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); ALL.len()];
         for round in 0..WARM_UP + rounds {
-            let mut order: Vec<usize> = (0..ALL.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
+            let mut done = [Done::default(); ALL.len()];
+            for turn in 0..TURNS {
+                let mut order: Vec<usize> = (0..ALL.len()).collect();
+                if turn % 2 == 1 {
+                    order.reverse();
+                }
+                for at in order {
+                    measure(&locks, &mut *floor, ALL[at], &mut done[at]).await;
+                }
             }
-            for at in order {
-                let time = measure(&locks, &mut *floor, ALL[at]).await;
-                if round >= WARM_UP {
-                    times[at].push(time);
+            if round >= WARM_UP {
+                for (times, done) in times.iter_mut().zip(done) {
+                    times.push(micros(done.time) / f64::from(done.pairs));
                 }
             }
         }

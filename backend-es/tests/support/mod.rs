@@ -52,7 +52,12 @@ impl Space {
 
     /// How a backend reaches it. There is one node, whose clock does not differ from itself.
     pub fn url(&self) -> String {
-        let (server, namespace) = (server(), &self.namespace);
+        self.url_at(&server())
+    }
+
+    /// How a backend reaches it through another server.
+    pub fn url_at(&self, server: &str) -> String {
+        let namespace = &self.namespace;
         format!("{server}/?namespace={namespace}&replicas=0&clock_skew_ms=0&timeout_ms=20000")
     }
 
@@ -112,6 +117,12 @@ impl Drop for Space {
 
 /// A request to the server.
 pub async fn raw(method: Method, path: &str, body: String) -> (u16, Value) {
+    let (status, answer) = raw_text(method, path, body).await;
+    (status, serde_json::from_str(&answer).unwrap_or_default())
+}
+
+/// A request to the server, and its answer as it came.
+pub async fn raw_text(method: Method, path: &str, body: String) -> (u16, String) {
     let server = server()
         .replace("elasticsearch", "http")
         .replace("opensearch", "http");
@@ -138,7 +149,7 @@ pub async fn raw(method: Method, path: &str, body: String) -> (u16, Value) {
         .await
         .unwrap();
     let status = answer.status_code().as_u16();
-    (status, answer.json().await.unwrap_or_default())
+    (status, answer.text().await.unwrap_or_default())
 }
 
 pub fn id(number: u128) -> SessionId {

@@ -262,7 +262,7 @@ impl Node {
             }
             let ended = match &mut self.server.process {
                 Process::Child(child) => child.try_wait().ok().flatten(),
-                Process::Container(_) => None,
+                Process::Watched { .. } | Process::Container(_) => None,
             };
             if ended.is_some() || since.elapsed() > START {
                 let said = self.said();
