@@ -101,6 +101,7 @@ pub(crate) const STORES: &[Store] = &[
         servers: Some(Servers {
             package: "lockcore-redis",
             once: &[],
+            alone: &[],
             variable: "LOCKKEEPER_TEST_REDIS",
             each: &[Startable {
                 name: "redis",
