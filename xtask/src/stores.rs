@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lockcore_conformance::servers::{
-    ELASTICSEARCH_7, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3, Server,
+    ELASTICSEARCH_7, Engine, OPENSEARCH_2, OPENSEARCH_3, Server, postgres,
 };
 
 /// A store.
@@ -29,8 +29,14 @@ pub(crate) struct Servers {
     pub(crate) once: &'static [&'static [&'static str]],
     /// In this variable the tests find the server's URL. Where it is set, that server is the only one.
     pub(crate) variable: &'static str,
-    /// Each starts one.
-    pub(crate) start: &'static [fn() -> Result<Server, String>],
+    pub(crate) each: &'static [Startable],
+}
+
+/// A server that can be started.
+#[derive(Debug)]
+pub(crate) struct Startable {
+    pub(crate) name: &'static str,
+    pub(crate) start: fn() -> Result<Server, String>,
 }
 
 impl Servers {
@@ -69,11 +75,39 @@ pub(crate) const STORES: &[Store] = &[
                 "--test-threads=2",
             ]],
             variable: "LOCKKEEPER_TEST_ELASTICSEARCH",
-            start: &[
-                || engine(&ELASTICSEARCH_7),
-                || engine(&OPENSEARCH_2),
-                || engine(&OPENSEARCH_3),
+            each: &[
+                Startable {
+                    name: ELASTICSEARCH_7.name,
+                    start: || engine(&ELASTICSEARCH_7),
+                },
+                Startable {
+                    name: OPENSEARCH_2.name,
+                    start: || engine(&OPENSEARCH_2),
+                },
+                Startable {
+                    name: OPENSEARCH_3.name,
+                    start: || engine(&OPENSEARCH_3),
+                },
             ],
+        }),
+    },
+    Store {
+        name: "postgres",
+        tests: &[&["--package=lockcore-postgres", "--", "--test-threads=4"]],
+        trial: Some("--package=lockcore-postgres"),
+        servers: Some(Servers {
+            package: "lockcore-postgres",
+            once: &[&[
+                "--package=lockcore-postgres",
+                "--test=trial",
+                "--",
+                "--test-threads=2",
+            ]],
+            variable: "LOCKKEEPER_TEST_POSTGRES",
+            each: &[Startable {
+                name: "postgres",
+                start: postgres::start,
+            }],
         }),
     },
 ];
@@ -84,18 +118,25 @@ fn engine(engine: &Engine) -> Result<Server, String> {
     started.map_err(|error| format!("{}: {error}", engine.name))
 }
 
-/// The engine of that name.
-pub(crate) fn find_engine(name: &str) -> Result<&'static Engine, String> {
-    let known: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
-    let mut engines = ENGINES.into_iter();
-    let found = engines.find(|engine| engine.name == name);
+/// The server of that name, and the store that it is of.
+pub(crate) fn find_server(name: &str) -> Result<(&'static Store, &'static Startable), String> {
+    let servers = STORES.iter().flat_map(|store| {
+        let each = store.servers.iter().flat_map(|servers| servers.each);
+        each.map(move |server| (store, server))
+    });
+    let known: Vec<&str> = servers.clone().map(|(_, server)| server.name).collect();
+    let mut servers = servers;
+    let found = servers.find(|(_, server)| server.name == name);
     found.ok_or_else(|| format!("no server of that name; known are {}", known.join(", ")))
 }
 
-/// Runs a command beside an engine.
-pub(crate) fn with(wanted: &Engine, command: &[String]) -> Result<(), String> {
-    let server = engine(wanted)?;
-    let url = server.url().replacen("http", "elasticsearch", 1);
+/// Runs a command beside a server.
+pub(crate) fn with(
+    (store, wanted): (&Store, &Startable),
+    command: &[String],
+) -> Result<(), String> {
+    let server = (wanted.start)()?;
+    let url = server.url().replacen("http", store.name, 1);
     let (program, args) = command.split_first().ok_or("there is no command")?;
     let status = Command::new(program)
         .args(args)

@@ -46,8 +46,8 @@ fn tests(store: &Store) -> Result<(), String> {
         run(store.tests, &[])?;
         return run(servers.once, &[]);
     }
-    for (number, start) in servers.start.iter().enumerate() {
-        let server = start()?;
+    for (number, startable) in servers.each.iter().enumerate() {
+        let server = (startable.start)()?;
         let url = server.url().replacen("http", store.name, 1);
         let environment = [(servers.variable, url)];
         run(store.tests, &environment)?;

@@ -13,7 +13,7 @@ pub(crate) fn run(store: &Store, args: &[String]) -> Result<(), String> {
     let args: Vec<&str> = test.into_iter().chain(args).collect();
     match &store.servers {
         Some(servers) if !servers.given() => {
-            let server = servers.start[0]()?;
+            let server = (servers.each[0].start)()?;
             let url = server.url().replacen("http", store.name, 1);
             cargo_command(&args, &[(servers.variable, url)])
         }

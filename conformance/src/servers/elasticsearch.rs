@@ -216,7 +216,7 @@ fn await_port(server: &mut Server, log: &Path) -> Result<u16, String> {
         }
         let ended = match &mut server.process {
             Process::Child(child) => child.try_wait().ok().flatten(),
-            Process::Container(_) => None,
+            Process::Watched { .. } | Process::Container(_) => None,
         };
         if ended.is_some() || since.elapsed() > START {
             let from = said.len().saturating_sub(4_000);

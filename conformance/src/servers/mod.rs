@@ -1,9 +1,11 @@
 //! Servers for the tests, started where none is given: behind the feature `servers`.
 
+mod apt;
 mod docker;
 mod elasticsearch;
 mod java;
 mod local;
+pub mod postgres;
 
 use std::process::{Child, Command, Stdio};
 
@@ -24,6 +26,11 @@ pub struct Server {
 #[derive(Debug)]
 enum Process {
     Child(Child),
+    /// A program that ends with its standard input: a shell which ends the server then.
+    Watched {
+        shell: Child,
+        pid: u32,
+    },
     Container(String),
 }
 
@@ -45,6 +52,7 @@ impl Server {
     pub fn pid(&self) -> Option<u32> {
         match &self.process {
             Process::Child(child) => Some(child.id()),
+            Process::Watched { pid, .. } => Some(*pid),
             Process::Container(_) => None,
         }
     }
@@ -57,6 +65,10 @@ impl Drop for Server {
             Process::Child(child) => {
                 let _ = child.kill();
                 let _ = child.wait();
+            }
+            Process::Watched { shell, .. } => {
+                drop(shell.stdin.take());
+                let _ = shell.wait();
             }
             Process::Container(id) => {
                 let _ = quiet("docker", &["rm", "--force", id]);
