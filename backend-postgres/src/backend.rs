@@ -135,12 +135,12 @@ impl PostgresBackend {
         }))
     }
 
-    /// Whether the grant holds all of these claims and its session lives, asked inside the application's own
-    /// transaction. Until that ends nobody ends the session or releases the grant, so that what the transaction writes
-    /// is committed only while the lock is held. Renewals go on.
+    /// Whether the grants hold all of their claims and their session lives, asked inside the application's own
+    /// transaction in the same database, before or after what it writes. Until the transaction ends nobody ends the
+    /// session and nobody releases the grants, so that it is committed only while the locks are held. Renewals go on.
     ///
-    /// Whoever finds the session due waits for the transaction for a second and then takes it as living; so keep the
-    /// transaction short.
+    /// Whoever would end the session waits for the transaction for a second; then a session that is due counts as
+    /// living, and any other end fails. So keep the transaction short.
     ///
     /// # Errors
     ///
@@ -150,20 +150,46 @@ impl PostgresBackend {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the connection in the middle of a request: drop the transaction, too.
+    ///
+    /// # Examples
+    ///
+    /// Compiled and not run, because it needs a server; the tests do the same with one.
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     backend: std::sync::Arc<lockcore_postgres::PostgresBackend>,
+    /// #     pool: sqlx::PgPool,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = lockcore::Locks::builder(backend.clone()).build()?;
+    /// let guard = locks.documents(["account/1"]).acquire().await?;
+    /// let mut transaction = pool.begin().await?;
+    /// sqlx::query("UPDATE account SET balance = balance + 10 WHERE id = 1")
+    ///     .execute(&mut *transaction)
+    ///     .await?;
+    /// if backend.confirm_in(&mut transaction, guard.grants()).await? {
+    ///     transaction.commit().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn confirm_in(
         &self,
         transaction: &mut PgConnection,
-        grant: Grant,
-        claims: &[Claim],
+        grants: impl IntoIterator<Item = (Grant, &[Claim])> + Send,
     ) -> Result<bool, Error> {
-        let text = confirmation(grant, claims).with_literals(&self.link.schema);
-        let rows = sqlx::raw_sql(AssertSqlSafe(text))
-            .fetch_all(transaction)
-            .await;
-        let answer = rows
-            .map_err(Failure::Sent)
-            .and_then(|rows| only(&rows, "confirm"));
-        answer.map_err(Failure::of(Operation::Confirm))
+        let calls: Vec<_> = grants
+            .into_iter()
+            .map(|(grant, claims)| confirmation(grant, claims).with_literals(&self.link.schema))
+            .collect();
+        for text in calls {
+            let rows = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&mut *transaction);
+            let rows = rows.await.map_err(Failure::Sent);
+            let held = rows.and_then(|rows| only(&rows, "confirm"));
+            if !held.map_err(Failure::of(Operation::Confirm))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// What an operation that begins now works with.

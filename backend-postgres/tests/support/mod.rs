@@ -35,7 +35,11 @@ pub fn server() -> String {
 
 /// The server's URL for the role with the least rights.
 pub fn server_for_role() -> String {
-    let server = server();
+    for_role(&server())
+}
+
+/// A server's URL for the role with the least rights.
+fn for_role(server: &str) -> String {
     let (_, address) = server.rsplit_once('@').unwrap();
     format!("postgres://{ROLE}:{PASSWORD}@{address}")
 }
@@ -86,7 +90,12 @@ impl Space {
 
     /// How the role with the least rights reaches it.
     pub fn url(&self) -> String {
-        let (server, namespace) = (server_for_role(), &self.namespace);
+        self.url_at(&server())
+    }
+
+    /// How the role with the least rights reaches it by way of another server.
+    pub fn url_at(&self, server: &str) -> String {
+        let (server, namespace) = (for_role(server), &self.namespace);
         format!("{server}?namespace={namespace}&timeout_ms=20000&connections=4")
     }
 

@@ -4,17 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore_conformance::servers::{self, postgres};
 use lockcore_conformance::{BoxError, World};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::Row as _;
+use tokio::sync::OnceCell;
 
 use crate::support;
 
 pub(crate) struct Server {
     name: String,
+    /// Started when the first namespace is made: not by the processes that the suite starts.
+    pooler: Option<OnceCell<servers::Server>>,
 }
 
-struct Space(support::Space);
+struct Space {
+    space: support::Space,
+    url: String,
+}
 
 #[async_trait]
 impl World for Server {
@@ -31,7 +38,17 @@ impl World for Server {
     }
 
     async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {
-        Ok(Arc::new(Space(support::Space::new().await)))
+        let space = support::Space::new().await;
+        let url = match &self.pooler {
+            None => space.url(),
+            Some(pooler) => {
+                let users = [(support::ROLE, support::PASSWORD)];
+                let start = async || postgres::pgbouncer(&support::server(), &users);
+                let pooler = pooler.get_or_try_init(start).await?;
+                space.url_at(pooler.url()) + "&pooler=transaction"
+            }
+        };
+        Ok(Arc::new(Space { space, url }))
     }
 
     async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
@@ -42,7 +59,7 @@ impl World for Server {
 #[async_trait]
 impl lockcore_conformance::Space for Space {
     async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
-        Ok(PostgresBackend::connect(self.0.config()).await?)
+        Ok(PostgresBackend::connect(PostgresConfig::parse(&self.url)?).await?)
     }
 
     async fn pass(&self, time: Duration) {
@@ -64,12 +81,12 @@ impl lockcore_conformance::Space for Space {
             "INSERT INTO {{ns}}.holders VALUES (convert_from(decode('{hex}', 'hex'), 'UTF8'),
              decode('00112233445566778899aabbccddeeff', 'hex'), 1, 1, 'lease', clock_timestamp())"
         );
-        self.0.sql(&text).await;
+        self.space.sql(&text).await;
         Ok(())
     }
 
     fn url(&self) -> Option<String> {
-        Some(self.0.url())
+        Some(self.url.clone())
     }
 }
 
@@ -85,6 +102,17 @@ impl Server {
         let number = version.split(' ').next().unwrap_or("unknown");
         Self {
             name: format!("postgres-{number}"),
+            pooler: None,
+        }
+    }
+
+    /// The same behind a PgBouncer in transaction mode.
+    #[allow(dead_code, reason = "not every test program uses it")]
+    pub(crate) fn pooled() -> Self {
+        let direct = Self::new();
+        Self {
+            name: format!("pgbouncer-{}", direct.name),
+            pooler: Some(OnceCell::new()),
         }
     }
 }

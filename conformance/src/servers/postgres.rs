@@ -60,36 +60,69 @@ pub fn start() -> Result<Server, String> {
 ///
 /// The program is missing, or does not start; the text says why.
 pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
-    let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let programs = installed()?;
-    give(data.path())?;
-    let folder = data.path().join("data");
+    let data = data()?;
+    let mut server = run_in(data.path(), free_port()?, settings)?;
+    server._data = Some(data);
+    Ok(server)
+}
+
+/// A temporary folder with the data of a new server.
+///
+/// # Errors
+///
+/// The program is missing, or fails; the text says why.
+pub fn data() -> Result<TempDir, String> {
+    let (data, folder) = folder()?;
     let password = data.path().join("password");
     fs::write(&password, PASSWORD).map_err(|error| format!("{}: {error}", password.display()))?;
     give(&password)?;
-    let made = run(as_account(&programs.join("initdb"))
+    run(as_account(&installed()?.join("initdb"))
         .args(["--username=postgres", "--auth=scram-sha-256"])
         .args(["--encoding=UTF8", "--locale=C", "--no-sync"])
         .arg(format!("--pwfile={}", password.display()))
         .arg(format!("--pgdata={}", folder.display()))
-        .stdout(Stdio::null()));
-    made?;
-    serve(data, &folder, settings)
+        .stdout(Stdio::null()))?;
+    Ok(data)
 }
 
-/// Starts a server on data that is there already, which another one has left.
-fn serve(data: TempDir, folder: &Path, settings: &[(&str, &str)]) -> Result<Server, String> {
+/// A temporary folder with a copy of the data of the server of this URL, for a standby of it.
+///
+/// # Errors
+///
+/// The program is missing, or fails; the text says why.
+pub fn copy_of(url: &str) -> Result<TempDir, String> {
+    let (data, folder) = folder()?;
+    let url = url.replacen("http", "postgres", 1);
+    run(as_account(&installed()?.join("pg_basebackup"))
+        .args(["--write-recovery-conf", "--no-sync", "--checkpoint=fast"])
+        .arg(format!("--dbname={url}"))
+        .arg(format!("--pgdata={}", folder.display())))?;
+    Ok(data)
+}
+
+fn folder() -> Result<(TempDir, PathBuf), String> {
+    let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    give(data.path())?;
+    let folder = data.path().join("data");
+    Ok((data, folder))
+}
+
+/// Starts the program on [data](data) that stays when it ends.
+///
+/// # Errors
+///
+/// The program is missing, or does not start; the text says why.
+pub fn run_in(data: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Server, String> {
     let programs = installed()?;
-    let port = free_port()?.to_string();
-    let log = data.path().join("postgres.log");
+    let port = port.to_string();
+    let log = data.join("postgres.log");
     let mut command = watched(&as_account(&programs.join("postgres")));
     command
         .arg("-D")
-        .arg(folder)
+        .arg(data.join("data"))
         .args(["-p", &port, "-c", "listen_addresses=127.0.0.1"])
         .args(["-c", "unix_socket_directories="])
         .args(["-c", "max_connections=400", "-c", "shared_buffers=64MB"])
-        .args(["-c", "max_prepared_transactions=0"])
         .args(
             settings
                 .iter()
@@ -100,7 +133,7 @@ fn serve(data: TempDir, folder: &Path, settings: &[(&str, &str)]) -> Result<Serv
         url: url(&port),
         how: format!("the programs in {}", programs.display()),
         process,
-        _data: Some(data),
+        _data: None,
     };
     await_answer(&server.url).map_err(|error| {
         let said = fs::read_to_string(&log).unwrap_or_default();
@@ -247,7 +280,12 @@ fn begin(command: &mut Command, log: &Path) -> Result<Process, String> {
     })
 }
 
-fn free_port() -> Result<u16, String> {
+/// A port of this machine that nobody listens on.
+///
+/// # Errors
+///
+/// There is none.
+pub fn free_port() -> Result<u16, String> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     port.map(|address| address.port())
         .map_err(|error| format!("no free port: {error}"))
