@@ -103,13 +103,14 @@ async fn everything(backend: &PostgresBackend, round: u128) {
     backend.sweep(Sweep::Session(session), 100).await.unwrap();
 }
 
-/// How often each table was read from its beginning, and how many entries of indices were read.
-async fn reads(space: &Space) -> (i64, i64) {
-    let text = "SELECT coalesce(sum(seq_scan), 0)::bigint,
-                       (SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE schemaname = '{name}')
-                FROM pg_stat_user_tables WHERE schemaname = '{name}' AND relname <> 'meta'";
+/// How often each table was read from its beginning, and how many entries of each index were read.
+async fn reads(space: &Space) -> Vec<(String, i64)> {
+    let text = "SELECT relname::text, seq_scan FROM pg_stat_user_tables WHERE schemaname = '{name}'
+                UNION ALL
+                SELECT indexrelname::text, idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = '{name}'
+                ORDER BY 1";
     let rows = space.sql(&text.replace("{name}", &space.namespace)).await;
-    (rows[0].get(0), rows[0].get(1))
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
 #[tokio::test]
@@ -127,11 +128,11 @@ async fn a_plan_for_an_empty_table_does_not_read_a_large_one() {
     space
         .sql(
             "INSERT INTO {ns}.sessions
-             SELECT decode(lpad(to_hex(i), 32, 'f'), 'hex'), '', 60000, clock_timestamp() + interval '1 hour', 'living', NULL,
+             SELECT decode('ee' || lpad(to_hex(i), 30, '0'), 'hex'), '', 60000, clock_timestamp() + interval '1 hour', 'living', NULL,
                     0, '{}', 0, NULL, NULL
              FROM generate_series(1, 50000) i;
              INSERT INTO {ns}.holders
-             SELECT prefix || i, decode(lpad(to_hex(i), 32, 'f'), 'hex'), 1, 1, want, clock_timestamp()
+             SELECT prefix || i, decode('ee' || lpad(to_hex(i), 30, '0'), 'hex'), 1, 1, want, clock_timestamp()
              FROM generate_series(1, 50000) i, (VALUES ('d', 'upsert'), ('/z/', 'write')) kinds (prefix, want)",
         )
         .await;
@@ -143,13 +144,12 @@ async fn a_plan_for_an_empty_table_does_not_read_a_large_one() {
     }
     drop(backend);
     settled(&space).await;
-    let after = reads(&space).await;
-    assert_eq!(after.0, before.0, "tables read from their beginning");
-    let read = after.1 - before.1;
-    assert!(
-        read > 0 && read < 20_000,
-        "{read} entries of indices for some 200 calls"
-    );
+    for ((name, after), (_, before)) in reads(&space).await.into_iter().zip(before) {
+        // Of an index, some for each of about 200 calls.
+        let most = if name.contains('_') { 5_000 } else { 0 };
+        let read = after - before;
+        assert!((0..=most).contains(&read), "{name}: {read}");
+    }
 }
 
 /// Waits until what was counted does not change any more: a process says what it has counted once a second, and when it

@@ -233,7 +233,7 @@ async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
 
 #[tokio::test]
 async fn a_promise_to_wait_for_standbys_is_told() {
-    let server = postgres::node(&[("synchronous_standby_names", "")]).unwrap();
+    let server = postgres::node(&[]).unwrap();
     let backend = PostgresBackend::connect(config(&server)).await.unwrap();
     open(&backend).await;
     let mut connection = raw(&server).await;
