@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lockcore_conformance::servers::{
-    ELASTICSEARCH_7, Engine, OPENSEARCH_2, OPENSEARCH_3, Server, redis,
+    ELASTICSEARCH_7, Engine, OPENSEARCH_2, OPENSEARCH_3, Server, postgres, redis,
 };
 
 /// A store.
@@ -92,6 +92,26 @@ pub(crate) const STORES: &[Store] = &[
                     start: || engine(&OPENSEARCH_3),
                 },
             ],
+        }),
+    },
+    Store {
+        name: "postgres",
+        tests: &[&["--package=lockcore-postgres", "--", "--test-threads=4"]],
+        trial: Some("--package=lockcore-postgres"),
+        servers: Some(Servers {
+            package: "lockcore-postgres",
+            once: &[&[
+                "--package=lockcore-postgres",
+                "--test=trial",
+                "--",
+                "--test-threads=2",
+            ]],
+            alone: &[],
+            variable: "LOCKKEEPER_TEST_POSTGRES",
+            each: &[Startable {
+                name: "postgres",
+                start: postgres::start,
+            }],
         }),
     },
     Store {

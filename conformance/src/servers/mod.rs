@@ -5,6 +5,7 @@ mod docker;
 mod elasticsearch;
 mod java;
 mod local;
+pub mod postgres;
 pub mod redis;
 
 use std::process::{Child, Command, Stdio};
