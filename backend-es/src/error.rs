@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     Broken(elasticsearch::Error),
     /// The server refused, or failed.
     Server(Refusal),
+    /// The server refused to make the namespace, which is not there.
+    Unmade(Refusal),
     /// An item of a bulk was refused or failed, after another one of the same bulk was written.
     InPart(Refusal),
     /// What was answered is not an answer of the operation.
@@ -177,6 +179,16 @@ impl Failure {
             }
             Failure::Server(refusal) => {
                 let (kind, what) = judge(&refusal);
+                of(kind, what.into()).with_source(refusal)
+            }
+            Failure::Unmade(refusal) => {
+                let (kind, what) = match judge(&refusal) {
+                    (ErrorKind::Unauthorized, _) => (
+                        ErrorKind::Unauthorized,
+                        "the namespace was not made yet, and we may not make it: connect once as somebody who may",
+                    ),
+                    judged => judged,
+                };
                 of(kind, what.into()).with_source(refusal)
             }
             Failure::InPart(refusal) => {

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use elasticsearch::http::Method;
 use lockcore::{Attempt, Guard, LockBackend, Locks, Released};
-use lockcore_es::{EsBackend, EsConfig};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use support::Space;
@@ -359,8 +358,7 @@ async fn shared() -> (Space, Locks) {
 }
 
 async fn client(space: &Space) -> Locks {
-    let config = EsConfig::parse(&space.url()).unwrap();
-    let backend: Arc<dyn LockBackend> = EsBackend::connect(config).await.unwrap();
+    let backend: Arc<dyn LockBackend> = support::connect(space).await;
     Locks::builder(backend).build().unwrap()
 }
 

@@ -46,7 +46,7 @@ enum Command {
     },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
-        /// elasticsearch-7, opensearch-2 or opensearch-3.
+        /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured or elasticsearch-9-secured.
         #[arg(value_parser = stores::find_engine)]
         server: &'static Engine,
         /// The command.

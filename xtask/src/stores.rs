@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use lockcore_conformance::servers::{
-    ELASTICSEARCH_7, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3, Server,
+    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3,
+    OPENSEARCH_3_SECURED, Server,
 };
 
 /// A store.
@@ -29,6 +30,17 @@ pub(crate) struct Servers {
     pub(crate) variable: &'static str,
     /// Each starts one.
     pub(crate) start: &'static [fn() -> Result<Server, String>],
+    /// Those that run only a part of the tests.
+    pub(crate) besides: &'static [Besides],
+}
+
+/// A server for a part of the tests.
+#[derive(Debug)]
+pub(crate) struct Besides {
+    /// Starts it.
+    pub(crate) start: fn() -> Result<Server, String>,
+    /// What `cargo test` is given.
+    pub(crate) tests: &'static [&'static [&'static str]],
 }
 
 impl Servers {
@@ -64,7 +76,13 @@ pub(crate) const STORES: &[Store] = &[
                 || engine(&ELASTICSEARCH_7),
                 || engine(&OPENSEARCH_2),
                 || engine(&OPENSEARCH_3),
+                || engine(&OPENSEARCH_3_SECURED),
             ],
+            // It runs no scripts.
+            besides: &[Besides {
+                start: || engine(&ELASTICSEARCH_9_SECURED),
+                tests: &[&["--package=lockcore-es", "--test=security"]],
+            }],
         }),
     },
 ];

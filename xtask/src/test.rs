@@ -35,20 +35,23 @@ pub(crate) fn run(only: Option<&Store>) -> Result<(), String> {
 
 /// Runs a store's own tests, on each of its servers.
 fn tests(store: &Store) -> Result<(), String> {
-    let on = |environment: &[(&str, String)]| {
-        let mut tests = store.tests.iter();
+    let on = |tests: &[&[&str]], environment: &[(&str, String)]| {
+        let mut tests = tests.iter();
         tests.try_for_each(|tests| cargo_command(&[&["test"], *tests].concat(), environment))
     };
     match &store.servers {
         Some(servers) if !servers.given() => {
-            for start in servers.start {
+            let all = servers.start.iter().map(|start| (start, store.tests));
+            let part = servers.besides.iter();
+            let part = part.map(|part| (&part.start, part.tests));
+            for (start, tests) in all.chain(part) {
                 let server = start()?;
                 let url = server.url().replacen("http", store.name, 1);
-                on(&[(servers.variable, url)])?;
+                on(tests, &[(servers.variable, url)])?;
             }
             Ok(())
         }
-        _ => on(&[]),
+        _ => on(store.tests, &[]),
     }
 }
 

@@ -4,12 +4,16 @@ mod docker;
 mod elasticsearch;
 mod java;
 mod local;
+mod secured;
 
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-pub use elasticsearch::{ELASTICSEARCH_7, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3};
+pub use elasticsearch::{
+    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3,
+    OPENSEARCH_3_SECURED,
+};
 
 /// A server that runs; dropping it stops it and removes its data.
 #[derive(Debug)]
@@ -24,11 +28,16 @@ pub struct Server {
 #[derive(Debug)]
 enum Process {
     Child(Child),
+    /// A program that ends with its standard input: a shell which ends the server then.
+    Watched {
+        shell: Child,
+        pid: u32,
+    },
     Container(String),
 }
 
 impl Server {
-    /// How it is reached: `http://127.0.0.1:PORT`.
+    /// How it is reached: `http://127.0.0.1:PORT`, or `https://USER:PASSWORD@localhost:PORT/?ca=FILE`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -45,6 +54,7 @@ impl Server {
     pub fn pid(&self) -> Option<u32> {
         match &self.process {
             Process::Child(child) => Some(child.id()),
+            Process::Watched { pid, .. } => Some(*pid),
             Process::Container(_) => None,
         }
     }
@@ -57,6 +67,10 @@ impl Drop for Server {
             Process::Child(child) => {
                 let _ = child.kill();
                 let _ = child.wait();
+            }
+            Process::Watched { shell, .. } => {
+                drop(shell.stdin.take());
+                let _ = shell.wait();
             }
             Process::Container(id) => {
                 let _ = quiet("docker", &["rm", "--force", id]);
