@@ -33,7 +33,8 @@ enum Process {
         shell: Child,
         pid: u32,
     },
-    Container(String),
+    /// A container that ends with its standard input: a shell which removes it then.
+    Container(Child),
 }
 
 impl Server {
@@ -68,12 +69,9 @@ impl Drop for Server {
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            Process::Watched { shell, .. } => {
+            Process::Watched { shell, .. } | Process::Container(shell) => {
                 drop(shell.stdin.take());
                 let _ = shell.wait();
-            }
-            Process::Container(id) => {
-                let _ = quiet("docker", &["rm", "--force", id]);
             }
         }
     }
