@@ -7,6 +7,7 @@
 )]
 
 pub mod access;
+pub mod book;
 
 use std::sync::Arc;
 use std::time::Duration;
