@@ -320,6 +320,17 @@ mod tests {
     }
 
     #[test]
+    fn who_may_not_make_a_namespace_is_told_so() {
+        let refused = refusal(403, r#"{"type":"security_exception","reason":"no"}"#);
+        let error = Failure::Unmade(refused).into_error(Operation::Connect);
+        assert_eq!(error.kind(), ErrorKind::Unauthorized);
+        assert!(error.to_string().contains("was not made yet"), "{error}");
+        let error = Failure::Unmade(refusal(503, "")).into_error(Operation::Connect);
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        assert!(!error.to_string().contains("was not made yet"), "{error}");
+    }
+
+    #[test]
     fn our_own_findings_keep_their_kind_and_text() {
         let error = Failure::config("use another index").into_error(Operation::Connect);
         assert_eq!(

@@ -61,10 +61,13 @@
 #![doc = include_str!("../server/role-init.json")]
 //! ```
 //!
+//! Some privileges are single actions, where the server's own groups give more: its `write` also lets one change the
+//! mapping, where the base of the tokens is.
+//!
 //! An API key gets them as its `role_descriptors`. Scripts must be allowed inline, in Painless. A program whose password,
 //! key or role is taken away is told so, can neither acquire nor renew, and loses its guards at their deadline.
 //!
-//! The whole suite runs with these roles on OpenSearch 3.4 with its security plugin. On Elasticsearch 9.2 they are tested
+//! The suite passes with these roles on OpenSearch 3.4 with its security plugin. On Elasticsearch 9.2 they are tested
 //! as far as that goes without scripts, which the archive on Maven Central does not run: up to the answer that there is
 //! no Painless, and removing by query not at all.
 //!

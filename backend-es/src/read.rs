@@ -119,8 +119,8 @@ impl EsBackend {
         }
         let asked = ids.len();
         let mut got: Got = self.post("_mget", &[], &json!({"ids": ids})).await?;
-        let mut causes = got.docs.iter_mut().map(|document| document.error.take());
-        if let Some(cause) = causes.find_map(|cause| cause) {
+        let mut documents = got.docs.iter_mut();
+        if let Some(cause) = documents.find_map(|document| document.error.take()) {
             // It has no status of its own.
             if cause.is("security_exception") {
                 let (status, cause) = (403, Some(cause));

@@ -21,6 +21,7 @@ use lockcore_es::EsBackend;
 use serde_json::{Value, json};
 use support::access::{Access, Security, User};
 use support::{Space, connect, connect_to, id, request};
+use tempfile::NamedTempFile;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -272,51 +273,38 @@ async fn making_and_using_are_apart() {
     let other = Space::new();
     connect(&other).await;
     let nothing = Value::Null;
-    let refused: [(Method, String, &Value, &[&User]); 7] = [
-        (
-            Method::Delete,
-            format!("/{index}"),
-            &nothing,
-            &[&user_of_it, &maker],
-        ),
-        (
-            Method::Put,
-            format!("/{index}/_mapping"),
-            &mapping,
-            &[&user_of_it, &maker],
-        ),
-        (
-            Method::Put,
-            format!("/{index}/_settings"),
-            &settings,
-            &[&user_of_it, &maker],
-        ),
-        (
-            Method::Post,
-            format!("/{index}/_close"),
-            &nothing,
-            &[&user_of_it, &maker],
-        ),
-        (Method::Post, "/_aliases".to_owned(), &alias, &[&user_of_it]),
-        (Method::Put, format!("/{index}-2"), &nothing, &[&user_of_it]),
+    let mut refused = vec![
+        (Method::Delete, format!("/{index}"), &nothing),
         (
             Method::Post,
             format!("/{}/_search", other.namespace),
             &nothing,
-            &[&user_of_it, &maker],
         ),
     ];
-    for (method, path, body, users) in refused {
-        for user in users {
-            let body = if body.is_null() {
-                String::new()
-            } else {
-                body.to_string()
-            };
-            let (status, answer) = user.send(method, &path, body).await;
-            assert_eq!(status, 403, "{}: {method:?} {path}: {answer}", user.name());
-        }
+    for name in [index, &space.namespace] {
+        refused.extend([
+            (Method::Put, format!("/{name}/_mapping"), &mapping),
+            (Method::Put, format!("/{name}/_settings"), &settings),
+            (Method::Post, format!("/{name}/_close"), &nothing),
+        ]);
     }
+    for (method, path, body) in &refused {
+        is_refused(&user_of_it, *method, path, body).await;
+        is_refused(&maker, *method, path, body).await;
+    }
+    is_refused(&user_of_it, Method::Post, "/_aliases", &alias).await;
+    is_refused(&user_of_it, Method::Put, &format!("/{index}-2"), &nothing).await;
+}
+
+async fn is_refused(user: &User, method: Method, path: &str, body: &Value) {
+    let text = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let (status, answer) = user.send(method, path, text).await;
+    let name = user.name();
+    assert_eq!(status, 403, "{name}: {method:?} {path}: {answer}");
 }
 
 async fn who_is_unknown_is_told() {
@@ -368,10 +356,12 @@ async fn the_server_is_who_its_authority_says() {
     let (before, options) = url.split_once('?').unwrap();
     let (_, ca) = options.split_once("ca=").unwrap();
     let ca = ca.split('&').next().unwrap();
+    let other = another_authority();
+    let by_other = url.replace(ca, other.path().to_str().unwrap());
     for (what, url) in [
         ("nobody known has signed it", before.to_owned()),
         ("another name", url.replace("@localhost:", "@127.0.0.1:")),
-        ("another authority", url.replace(ca, &another_authority())),
+        ("another authority", by_other),
     ] {
         let error = connect_to(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error:?}");
@@ -386,13 +376,13 @@ async fn the_server_is_who_its_authority_says() {
 }
 
 /// The file with its certificate.
-fn another_authority() -> String {
+fn another_authority() -> NamedTempFile {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut authority = rcgen::CertificateParams::default();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let path = tempfile::NamedTempFile::new().unwrap().keep().unwrap().1;
-    std::fs::write(&path, authority.self_signed(&key).unwrap().pem()).unwrap();
-    path.to_str().unwrap().to_owned()
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), authority.self_signed(&key).unwrap().pem()).unwrap();
+    file
 }
 
 /// An API key with this role and further settings: its id, and how a backend uses it.
