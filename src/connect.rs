@@ -63,6 +63,7 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
         "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => {
             elasticsearch(url).await
         }
+        "redis" | "rediss" => redis(url).await,
         _ => Err(server(scheme, rest)),
     }
 }
@@ -95,10 +96,23 @@ async fn elasticsearch(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     })
 }
 
+#[cfg(feature = "redis")]
+async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    let config = lockcore_redis::RedisConfig::parse(url)?;
+    Ok(lockcore_redis::RedisBackend::connect(config).await?)
+}
+
+#[cfg(not(feature = "redis"))]
+async fn redis(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    Err(ConnectError::NotCompiledIn {
+        scheme: "redis",
+        feature: "redis",
+    })
+}
+
 /// Why the URL of another server is not taken: its store is not part of this version yet.
 fn server(scheme: &str, rest: &str) -> ConnectError {
     let feature = match scheme {
-        "redis" | "rediss" => "redis",
         "postgres" | "postgresql" => "postgres",
         "etcd" | "etcds" => "etcd",
         _ => {
@@ -122,10 +136,14 @@ fn server(scheme: &str, rest: &str) -> ConnectError {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The text does not begin with a scheme.
-    #[error("the URL has no scheme: write it as sqlite:PATH, elasticsearch://HOST or memory:")]
+    #[error(
+        "the URL has no scheme: write it as sqlite:PATH, redis://HOST, elasticsearch://HOST or memory:"
+    )]
     MissingScheme,
     /// A scheme that no store has.
-    #[error("no store has the scheme {scheme:?}: use sqlite:PATH, elasticsearch://HOST or memory:")]
+    #[error(
+        "no store has the scheme {scheme:?}: use sqlite:PATH, redis://HOST, elasticsearch://HOST or memory:"
+    )]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -140,7 +158,7 @@ pub enum ConnectError {
     },
     /// This version has no store of that scheme.
     #[error(
-        "{scheme:?} will need the feature {feature:?}, which is not part of this version: use sqlite:PATH, elasticsearch://HOST or memory:"
+        "{scheme:?} will need the feature {feature:?}, which is not part of this version: use sqlite:PATH, redis://HOST, elasticsearch://HOST or memory:"
     )]
     NotInThisVersion {
         /// The scheme.
@@ -168,6 +186,10 @@ pub enum ConnectError {
     #[cfg(feature = "elasticsearch")]
     #[error(transparent)]
     Elasticsearch(#[from] lockcore_es::ConfigError),
+    /// What the URL says of a Redis cannot be.
+    #[cfg(feature = "redis")]
+    #[error(transparent)]
+    Redis(#[from] lockcore_redis::ConfigError),
     /// The store does not take a default of the client; build one with [`backend`] and [`Locks::builder`].
     #[error(transparent)]
     Defaults(#[from] InputError),
@@ -196,7 +218,7 @@ mod tests {
             assert!(matches!(error, ConnectError::UnknownScheme { .. }), "{url}");
         }
         assert!(matches!(
-            refused("redis://me:secret@h:66000/").await,
+            refused("postgres://me:secret@h:66000/").await,
             ConnectError::BadPort
         ));
     }
@@ -204,8 +226,6 @@ mod tests {
     #[tokio::test]
     async fn servers_name_the_feature_that_they_will_need() {
         for (url, feature) in [
-            ("redis://h", "redis"),
-            ("rediss://h:1", "redis"),
             ("postgres://h", "postgres"),
             ("postgresql://h/d", "postgres"),
             ("etcd://h", "etcd"),
@@ -223,8 +243,10 @@ mod tests {
     #[tokio::test]
     async fn no_password_is_repeated() {
         for url in [
-            "redis://me:secret@h/",
             "redis://me:secret@h:0/",
+            "redis://h/?password=secret",
+            "postgres://me:secret@h/",
+            "postgres://me:secret@h:0/",
             "redis://me:12/secret@h/",
             "unknown://me:secret@h/",
             "elasticsearch://me:secret@h:0/",
@@ -256,6 +278,39 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[cfg(not(feature = "redis"))]
+    #[tokio::test]
+    async fn a_redis_that_was_left_out_is_named() {
+        for url in ["redis://h", "rediss://h"] {
+            let error = refused(url).await;
+            assert!(error.to_string().contains("feature \"redis\""), "{error}");
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[tokio::test]
+    async fn a_redis_that_is_not_there() {
+        for scheme in ["redis", "rediss"] {
+            // Nobody listens on the port of a socket that listens no more.
+            let port = std::net::TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .port();
+            let error = refused(&format!("{scheme}://me:secret@127.0.0.1:{port}")).await;
+            let ConnectError::Store(error) = error else {
+                panic!("{error}");
+            };
+            assert_eq!(error.kind(), lockcore::ErrorKind::Unavailable, "{error}");
+            assert!(
+                !format!("{error} {error:?}").contains("secret"),
+                "{error:?}"
+            );
+        }
+        let error = refused("redis://h/path").await;
+        assert!(matches!(error, ConnectError::Redis(_)));
     }
 
     #[cfg(feature = "elasticsearch")]

@@ -18,10 +18,10 @@ use crate::wakeups::LOOK_EVERY;
 
 /// So many records are written in some 50 ms.
 const KEYS_PER_STEP: usize = 2_000;
-/// The server's clock moves in steps of 200 ms, and a renewal takes its time.
+/// Each sweep costs a refresh.
+const SWEEP_LIMIT: usize = 20_000;
+/// A renewal takes its time, and so does a failover.
 const MIN_TTL: Duration = Duration::from_secs(2);
-/// The steps of the server's clock.
-const CLOCK_STEP: Duration = Duration::from_millis(200);
 /// The base of the tokens is the time of the namespace's creation in milliseconds, shifted by so many bits.
 const BASE_SHIFT: u32 = 10;
 /// So often the namespace is looked for again, where others make or remove it meanwhile.
@@ -91,8 +91,9 @@ impl EsBackend {
     async fn connected(config: EsConfig) -> Outcome<Arc<Self>> {
         let nodes = Nodes::new(&config)?;
         let place = find_or_make(&nodes, &config).await?;
-        let mut info = Info::new(NAME, "the node with the primary shard, in steps of 200 ms");
+        let mut info = Info::new(NAME, "the node with the primary shard");
         info.keys_per_step = KEYS_PER_STEP;
+        info.sweep_limit = SWEEP_LIMIT;
         info.atomic = false;
         info.poll = Some(LOOK_EVERY);
         info.min_ttl = MIN_TTL;
@@ -103,8 +104,8 @@ impl EsBackend {
         };
         Ok(Arc::new(Self {
             nodes: Arc::new(nodes),
-            alias: config.namespace,
-            allowance: CLOCK_STEP + config.clock_skew,
+            alias: config.namespace.to_string(),
+            allowance: config.clock_skew,
             place: Arc::new(RwLock::new(Arc::new(place))),
             moved: Arc::default(),
             info,
@@ -140,7 +141,7 @@ impl EsBackend {
 async fn find_or_make(nodes: &Nodes, config: &EsConfig) -> Outcome<Place> {
     let mut refused = None;
     for _ in 0..ATTEMPTS {
-        if let Some(place) = look(nodes, &config.namespace).await? {
+        if let Some(place) = look(nodes, config.namespace.as_str()).await? {
             return Ok(place);
         }
         match make(nodes, config).await {
@@ -165,7 +166,7 @@ async fn make(nodes: &Nodes, config: &EsConfig) -> Outcome<()> {
     let mut index = index_as_made();
     index["settings"]["index"]["number_of_replicas"] = config.replicas.into();
     // Only one index can have it as its write index: of two who make it at once, one is refused.
-    index["aliases"][&config.namespace]["is_write_index"] = true.into();
+    index["aliases"][config.namespace.as_str()]["is_write_index"] = true.into();
     index["mappings"]["_meta"]["lockkeeper"] = VERSION.into();
     index["mappings"]["_meta"]["base"] = (created_ms << BASE_SHIFT).into();
     // A name of its own: who is connected sees by it that the namespace was made anew.

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use lockcore::limits::MAX_LISTED;
+use lockcore::judge::{self, Ask, Judged, Verdict, needed};
 use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, End, FencingToken, Grant, Holder, Life, LockKey,
-    Mode, Operation, OwnerId, Refused, Result, SessionId, SessionState, Sweep, Swept, Want,
+    Acquire, Acquired, Busy, Claim, ClaimStore, End, FencingToken, Grant, LockKey, Mode, Operation,
+    Result, Sweep, Swept, Want,
 };
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::EsBackend;
 use crate::backend::unix_ms;
 use crate::bulk::{Bulk, Item, Reply, expect};
 use crate::error::{Failure, Outcome};
-use crate::record::{Held, Names, Sole, counts, held, lock_id, session_id, stood, unreadable};
+use crate::record::{Held, Names, Sole, held, lock_id, session_id, stood, unreadable};
 use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, RELEASE};
 
 /// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
@@ -25,93 +25,11 @@ const CREATE_FIRST: usize = 32;
 /// What the server answers of those: enough to see which were refused.
 const CREATED: &str = "errors,items.create.status,items.create.error,items.update";
 
-/// The records that claims need, in path order, each with what is asked of it most.
+/// The records that claims need, in path order.
 type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
 
-/// Who was in the way, by record.
-type Met = BTreeMap<LockKey, Vec<Held>>;
-
-/// What a claim asks of a record: of its own key, or of an ancestor.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
-    claim: &'a Claim,
-    above: bool,
-}
-
-impl Ask<'_> {
-    fn mode(self) -> Mode {
-        match self.claim.want().above() {
-            Some(mode) if self.above => mode,
-            _ => self.claim.want().mode(),
-        }
-    }
-
-    /// The modes that may stand beside it.
-    fn with(self) -> Vec<&'static str> {
-        let beside = Mode::ALL
-            .into_iter()
-            .filter(|mode| self.mode().beside(*mode));
-        beside.map(Mode::as_str).collect()
-    }
-
-    fn beside(self, held: &Held, owner: Option<OwnerId>) -> bool {
-        let same = owner.is_some() && held.known.map(|known| known.owner) == owner;
-        if self.above {
-            self.claim.beside_above(held.mode, same)
-        } else {
-            self.claim.beside(held.mode, same)
-        }
-    }
-
-    /// Who is in the way there. Of a share, all shares are where their limit is reached.
-    pub(crate) fn in_the_way(
-        self,
-        held: &[Held],
-        asker: Option<(Grant, OwnerId)>,
-        counts: impl Fn(Grant) -> bool,
-    ) -> Vec<Held> {
-        let (own, owner) = asker.unzip();
-        let others = || {
-            let counting = |held: &&Held| held.grant().is_none_or(&counts);
-            let other = move |held: &&Held| held.grant().is_none() || held.grant() != own;
-            held.iter().filter(other).filter(counting)
-        };
-        let share = |held: &&Held| held.known.is_some() && held.mode == Mode::IS;
-        let limit = self.claim.want().limit();
-        let full = limit.is_some_and(|limit| {
-            others().filter(share).count() >= usize::try_from(limit.get()).unwrap_or(usize::MAX)
-        });
-        let in_the_way = |held: &&Held| !self.beside(held, owner) || full && share(held);
-        others().filter(in_the_way).cloned().collect()
-    }
-}
-
-/// What each claim asks, of its own key and of every ancestor.
-fn asks(claim: &Claim) -> impl Iterator<Item = (LockKey, Ask<'_>)> {
-    let above = claim.key().ancestors().map(move |ancestor| {
-        let key = LockKey::parse(ancestor).expect("an ancestor of a path is a path");
-        (key, Ask { claim, above: true })
-    });
-    above.chain([(
-        claim.key().clone(),
-        Ask {
-            claim,
-            above: false,
-        },
-    )])
-}
-
-pub(crate) fn needed(claims: &[Claim]) -> Needed<'_> {
-    let mut needed = Needed::new();
-    for (key, ask) in claims.iter().flat_map(asks) {
-        let most = needed.entry(key).or_insert(ask);
-        // IS and IX is IX, X is all; S and IX never meet in prepared claims.
-        if most.mode() < ask.mode() {
-            *most = ask;
-        }
-    }
-    needed
-}
+/// Who was in the way.
+type Met = judge::Met<Held>;
 
 /// How a try ended that did not fail.
 enum Tried {
@@ -142,7 +60,7 @@ impl ClaimStore for EsBackend {
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
-        let needed = needed(claims);
+        let needed = needed(claims, None);
         self.give_back(grant, needed.keys())
             .await
             .map_err(|failure| failure.into_error(Operation::Release))
@@ -163,34 +81,20 @@ impl ClaimStore for EsBackend {
 
 impl EsBackend {
     async fn acquire_step(&self, request: &Acquire) -> Outcome<Acquired> {
-        let needed = needed(&request.claims);
-        let mut free = BTreeSet::new();
-        // Ends: each round but the last has learnt of somebody who will never count again.
+        let needed = needed(&request.claims, Some((request.grant, request.owner)));
+        let mut judged = Judged::default();
         loop {
-            let met = match self.try_step(request, &needed, &free).await? {
+            let met = match self.try_step(request, &needed, judged.free()).await? {
                 Tried::Granted(token) => return Ok(Acquired::Acquired(token)),
                 Tried::Void => return Ok(Acquired::Void),
                 Tried::Met(met) => met,
             };
-            let grants: BTreeSet<Grant> = met.values().flatten().filter_map(Held::grant).collect();
-            // Who asks, too: what a dead session has left stands, so its refusal could not name the first claim.
-            let own = request.grant.session;
-            let mut ids: BTreeSet<SessionId> = grants.iter().map(|grant| grant.session).collect();
-            ids.insert(own);
-            let ids: Vec<SessionId> = ids.into_iter().collect();
+            let ids = Judged::to_end(request, &met);
             let states = self.end_sessions(&ids, End::IfDue).await?;
-            let states: BTreeMap<SessionId, SessionState> = states
-                .into_iter()
-                .map(|state| (state.session, state))
-                .collect();
-            if states[&own].life != Life::Living || !counts(&states[&own], request.grant) {
-                return Ok(Acquired::Void);
-            }
-            let known = free.len();
-            let gone = |grant: &Grant| !counts(&states[&grant.session], *grant);
-            free.extend(grants.into_iter().filter(gone));
-            if free.len() == known {
-                return Ok(Acquired::Busy(busy(request, &met, &states)));
+            match judged.learn(request, &met, states) {
+                Verdict::Again => {}
+                Verdict::Void => return Ok(Acquired::Void),
+                Verdict::Busy => return Ok(Acquired::Busy(busy(request, &met, &judged))),
             }
         }
     }
@@ -292,7 +196,7 @@ impl EsBackend {
             let want = ask.claim.want();
             let params = json!({
                 "key": key.as_str(), "grant": grant, "owner": owner, "session": session,
-                "mode": ask.mode().as_str(), "with": ask.with(), "reenter": want.reenters(),
+                "mode": ask.mode().as_str(), "with": with(ask.mode()), "reenter": want.reenters(),
                 "limit": want.limit().map_or(0, std::num::NonZeroU32::get), "free": free,
             });
             bulk.upsert(&lock_id(key), &ACQUIRE, params, json!({}));
@@ -307,7 +211,6 @@ impl EsBackend {
             Reply::Absent,
         ];
         let items = expect(self.bulk(bulk).await?, &known)?;
-        let asker = Some((request.grant, request.owner));
         for ((key, ask), item) in records.iter().zip(&items) {
             match (item.reply(), item.document()) {
                 (Reply::Written, Some(document)) => {
@@ -320,7 +223,12 @@ impl EsBackend {
                 (_, document) => {
                     let document = document.unwrap_or(&Value::Null);
                     let not_free = |other: Grant| !free.contains(&other.to_string());
-                    let mut met = ask.in_the_way(&held(key, document), asker, not_free);
+                    let held = held(key, document);
+                    let mut met: Vec<Held> = ask
+                        .in_the_way(&held, not_free)
+                        .into_iter()
+                        .cloned()
+                        .collect();
                     if met.is_empty() {
                         met.push(unreadable(document));
                     }
@@ -360,7 +268,7 @@ impl EsBackend {
 
     async fn confirm_step(&self, grant: Grant, claims: &[Claim]) -> Outcome<bool> {
         let mut bulk = Bulk::default();
-        for (key, ask) in needed(claims) {
+        for (key, ask) in needed(claims, None) {
             let params = json!({"grant": grant.to_string(), "mode": ask.mode().as_str()});
             bulk.run(&lock_id(&key), &CONFIRM, params);
         }
@@ -394,60 +302,14 @@ fn alive(bulk: &mut Bulk, grant: Grant) {
     bulk.run(&session_id(grant.session), &ALIVE, json!({"n": grant.n}));
 }
 
-/// Who refused which claims. A record may have been asked for more than one claim needs of it, so each is judged
-/// again.
-fn busy(request: &Acquire, met: &Met, states: &BTreeMap<SessionId, SessionState>) -> Busy {
-    let asker = Some((request.grant, request.owner));
-    let refusal = |claim: &Claim| {
-        let mut listed = Listed::default();
-        for (key, ask) in asks(claim) {
-            let Some(met) = met.get(&key) else { continue };
-            // A share that is in the way is there because of the limit.
-            let full = claim.want().limit().is_some();
-            let in_the_way = |held: &&Held| {
-                full || !ask
-                    .in_the_way(std::slice::from_ref(*held), asker, |_| true)
-                    .is_empty()
-            };
-            for held in met.iter().filter(in_the_way) {
-                let state = held.grant().map(|grant| &states[&grant.session]);
-                listed.add(&key, held, state);
-            }
-        }
-        (!listed.holders.is_empty()).then(|| Refused {
-            claim: claim.clone(),
-            holders: listed.holders,
-            more: listed.more,
-        })
-    };
-    let mut refused: Vec<Refused> = request
-        .claims
-        .iter()
-        .filter_map(refusal)
-        .take(MAX_LISTED + 1)
-        .collect();
-    let more = refused.len() > MAX_LISTED;
-    refused.truncate(MAX_LISTED);
-    Busy::new(refused, more)
+/// The modes that may stand beside this one.
+fn with(mode: Mode) -> Vec<&'static str> {
+    let beside = Mode::ALL.into_iter().filter(|other| mode.beside(*other));
+    beside.map(Mode::as_str).collect()
 }
 
-/// Some of the holders of a claim's keys, and whether there are more.
-#[derive(Debug, Default)]
-pub(crate) struct Listed {
-    pub(crate) holders: Vec<Holder>,
-    pub(crate) more: bool,
-}
-
-impl Listed {
-    pub(crate) fn add(&mut self, key: &LockKey, held: &Held, state: Option<&SessionState>) {
-        if self.holders.len() == MAX_LISTED {
-            self.more = true;
-            return;
-        }
-        let (label, life) = match state {
-            Some(state) => (state.label.to_string(), state.life),
-            None => (held.label.clone(), Life::Living),
-        };
-        self.holders.push(held.holder(key, label, life));
-    }
+fn busy(request: &Acquire, met: &Met, judged: &Judged) -> Busy {
+    judge::refusal(request, met, |key, held| {
+        held.holder(key, held.grant().and_then(|grant| judged.state(grant)))
+    })
 }

@@ -1,6 +1,7 @@
 //! `Inspect`: what is there, for people. Listing changes nothing: a session that is due is shown as it is recorded.
 
 use async_trait::async_trait;
+use lockcore::judge::Listed;
 use lockcore::{
     Error, ErrorKind, Filter, Inspect, LockKey, Operation, Page, Record, Result, SessionId,
     SessionState,
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, Seen, expect};
-use crate::claims::Listed;
 use crate::error::{NAME, Outcome};
 use crate::read::Document;
 use crate::record::{
@@ -177,14 +177,9 @@ impl EsBackend {
                 let mut listed = Listed::default();
                 for held in &held {
                     let state = held.grant().and_then(|grant| states.get(&grant.session));
-                    listed.add(&key, held, state);
+                    listed.add(held.holder(&key, state));
                 }
-                Some(Record {
-                    key,
-                    holders: listed.holders,
-                    more: listed.more,
-                    version: version(document.seen()),
-                })
+                listed.record(&key, version(document.seen()))
             });
         Ok(shown.collect())
     }

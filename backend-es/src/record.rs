@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
+use lockcore::judge::Entry;
 use lockcore::{
     FencingToken, Grant, Holder, Label, Life, LockKey, Mode, OwnerId, Ranges, SessionId,
     SessionState,
@@ -90,8 +91,12 @@ impl Held {
         self.known.map(|known| known.grant)
     }
 
-    /// As the traits say it.
-    pub(crate) fn holder(&self, key: &LockKey, label: String, life: Life) -> Holder {
+    /// As the traits say it, with the state of its session.
+    pub(crate) fn holder(&self, key: &LockKey, state: Option<&SessionState>) -> Holder {
+        let (label, life) = match state {
+            Some(state) => (state.label.to_string(), state.life),
+            None => (self.label.clone(), Life::Living),
+        };
         let since = self.known.and_then(|known| known.since_ms);
         let since = since.map(Duration::from_millis);
         Holder {
@@ -103,6 +108,20 @@ impl Held {
             since: since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)),
             life,
         }
+    }
+}
+
+impl Entry for Held {
+    fn grant(&self) -> Option<Grant> {
+        self.grant()
+    }
+
+    fn owner(&self) -> Option<OwnerId> {
+        self.known.map(|known| known.owner)
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
     }
 }
 
@@ -181,11 +200,11 @@ pub(crate) struct Sole<'a> {
     lock_count: u32,
     process_id: &'a str,
     processes: [&'a str; 1],
-    holders: BTreeMap<&'a str, Entry<'a>>,
+    holders: BTreeMap<&'a str, Stored<'a>>,
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct Stored<'a> {
     owner: &'a str,
     session: &'a str,
     mode: &'static str,
@@ -195,7 +214,7 @@ struct Entry<'a> {
 impl<'a> Sole<'a> {
     /// The record of a key that nobody else holds.
     pub(crate) fn new(key: &'a LockKey, names: &'a Names, since_ms: u64) -> Self {
-        let entry = Entry {
+        let entry = Stored {
             owner: &names.owner,
             session: &names.session,
             mode: Mode::X.as_str(),
@@ -314,11 +333,6 @@ pub(crate) fn unreadable_session(session: SessionId) -> SessionState {
         adoption: 0,
         adopter: None,
     }
-}
-
-/// Whether a holder of that session counts.
-pub(crate) fn counts(state: &SessionState, grant: Grant) -> bool {
-    state.life.counts() && !state.over.contains(grant.n)
 }
 
 #[cfg(test)]

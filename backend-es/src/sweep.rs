@@ -10,7 +10,7 @@ use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, expect};
 use crate::error::Outcome;
 use crate::read::Document;
-use crate::record::{Held, counts, held, key_of, session_id, session_of_intent};
+use crate::record::{Held, held, key_of, session_id, session_of_intent};
 use crate::scripts::{FORGET, RELEASE};
 
 /// So many records are looked at in one request.
@@ -294,7 +294,7 @@ fn over(document: &Document, state: &SessionState) -> Vec<Grant> {
     let held = held(&key, &document.source);
     let grants = held.iter().filter_map(Held::grant);
     let own = grants.filter(|grant| grant.session == state.session);
-    own.filter(|grant| !counts(state, *grant)).collect()
+    own.filter(|grant| !state.counts(grant.n)).collect()
 }
 
 fn session_of(document: &Document) -> Option<SessionId> {

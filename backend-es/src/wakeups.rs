@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockcore::judge::needed;
 use lockcore::{Changed, Claim, LockKey, Operation, Result, Wakeups};
 
 use crate::EsBackend;
-use crate::claims::needed;
 use crate::error::Outcome;
 use crate::read::{States, states};
-use crate::record::{Held, counts, held, lock_id, session_id};
+use crate::record::{Held, held, lock_id, session_id};
 use crate::sweep::sessions_of;
 
 /// Longest time from one look to the next. Somebody who has just released a key lets that much time pass, so that all
@@ -48,7 +48,7 @@ impl Wakeups for EsBackend {
 impl EsBackend {
     /// Some of those in the way of one of the claims, with the records in which they stand.
     async fn in_the_way(&self, claims: &[Claim]) -> Outcome<Vec<(LockKey, Held)>> {
-        let needed = needed(claims);
+        let needed = needed(claims, None);
         let ids = needed.keys().map(|key| lock_id(key).into_owned());
         let documents = self.get(ids.collect()).await?;
         let records = needed.iter().zip(documents);
@@ -60,8 +60,8 @@ impl EsBackend {
         let mut found = Vec::new();
         for (key, ask, mut held) in records {
             held.retain(|held| counts_by(held, &states));
-            let met = ask.in_the_way(&held, None, |_| true);
-            found.extend(met.into_iter().map(|held| (key.clone(), held)));
+            let met = ask.in_the_way(&held, |_| true);
+            found.extend(met.into_iter().map(|held| (key.clone(), held.clone())));
             found.truncate(FOLLOWED);
         }
         Ok(found)
@@ -93,6 +93,6 @@ pub(crate) fn counts_by(held: &Held, states: &States) -> bool {
     held.grant().is_none_or(|grant| {
         states
             .get(&grant.session)
-            .is_some_and(|state| counts(state, grant))
+            .is_some_and(|state| state.counts(grant.n))
     })
 }

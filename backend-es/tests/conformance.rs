@@ -1,83 +1,10 @@
 //! The public suite on an Elasticsearch or OpenSearch, whose URL is in the environment.
 
 mod support;
+mod world;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
-
-use elasticsearch::http::Method;
-use lockcore::{LockBackend, LockKey, async_trait};
-use lockcore_conformance::{BoxError, World};
-use lockcore_es::{EsBackend, EsConfig};
-
-struct Server {
-    name: String,
-}
-
-struct Space(support::Space);
-
-#[async_trait]
-impl World for Server {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn paused(&self) -> bool {
-        false
-    }
-
-    fn processes(&self) -> bool {
-        true
-    }
-
-    async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {
-        Ok(Arc::new(Space(support::Space::new())))
-    }
-
-    async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
-        Ok(EsBackend::connect(EsConfig::parse(url)?).await?)
-    }
-}
-
-#[async_trait]
-impl lockcore_conformance::Space for Space {
-    async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
-        Ok(support::connect(&self.0).await)
-    }
-
-    async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
-    /// Two steps of the server's clock: one in which it stands, and one that the backend allows for.
-    fn allowance(&self) -> Duration {
-        Duration::from_millis(400)
-    }
-
-    async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
-        self.connect().await?;
-        let record = serde_json::json!({"holder": "somebody", "version": 2});
-        self.0.put(key.as_str(), &record).await;
-        Ok(())
-    }
-
-    fn url(&self) -> Option<String> {
-        Some(self.0.url())
-    }
-}
 
 fn main() -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.expect("a runtime can be made");
-    let (status, about) = runtime.block_on(support::raw(Method::Get, "/", String::new()));
-    assert_eq!(status, 200, "the server says who it is: {about}");
-    let version = &about["version"];
-    let engine = version["distribution"].as_str().unwrap_or("elasticsearch");
-    let number = version["number"].as_str().unwrap_or("unknown");
-    lockcore_conformance::main(Server {
-        name: format!("{engine}-{number}"),
-    })
+    lockcore_conformance::main(world::Server::new())
 }

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lockcore::{LockBackend, Locks, Renewal, Renewed, Result, SessionId};
 use lockcore_conformance::{Decorated, Decorator};
+use lockkeeper::{LockBackend, Locks, Renewal, Renewed, Result, SessionId};
 
-use crate::rounds::{one_thread, sqlite};
+use crate::relay::Relay;
+use crate::rounds::one_thread;
+use crate::store::{Store, backend};
 
 /// Counts renewals.
 struct Counted(Arc<dyn LockBackend>, AtomicUsize);
@@ -25,13 +27,12 @@ impl Decorator for Counted {
     }
 }
 
-pub(crate) fn run() {
+pub(crate) fn run(store: &Store) {
     one_thread().block_on(async {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let backend = Arc::new(Decorated(Counted(
-            sqlite(&folder.path().join("locks.db")).await,
-            AtomicUsize::new(0),
-        )));
+        let relay = Relay::before(store.url());
+        let url = relay.as_ref().map_or(store.url(), Relay::url);
+        let round_trips = || relay.as_ref().map_or(0, Relay::round_trips);
+        let backend = Arc::new(Decorated(Counted(backend(url).await, AtomicUsize::new(0))));
         let ttl = Duration::from_secs(3);
         let locks = Locks::builder(Arc::clone(&backend) as _)
             .ttl(ttl)
@@ -49,14 +50,18 @@ pub(crate) fn run() {
                 );
             }
             let start = Instant::now();
-            let before = backend.1.load(Ordering::Relaxed);
+            let before = (backend.1.load(Ordering::Relaxed), round_trips());
             tokio::time::sleep(4 * ttl).await;
-            let renewals = backend.1.load(Ordering::Relaxed) - before;
+            let renewals = backend.1.load(Ordering::Relaxed) - before.0;
+            let round_trips = round_trips() - before.1;
             let thirds = start.elapsed().as_secs_f64() / (ttl.as_secs_f64() / 3.0);
             assert!(guards.iter().all(|guard| guard.is_valid()));
             println!(
                 "{count} guards: {renewals} renewals in {thirds:.1} times TTL/3, all guards valid"
             );
+            if relay.is_some() {
+                println!("  round trips to the server: {round_trips}");
+            }
         }
     });
 }

@@ -1,13 +1,12 @@
-//! From a release in one process to the grant in another, on SQLite.
+//! From a release in one process to the grant in another.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
-use lockcore::Locks;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-use crate::rounds::{one_thread, sqlite};
+use crate::rounds::one_thread;
+use crate::store::Store;
 
 const TURNS: u32 = 200;
 
@@ -15,22 +14,18 @@ const TURNS: u32 = 200;
     clippy::disallowed_methods,
     reason = "two processes have no other clock in common that is as easy to read"
 )]
-fn now_us() -> u64 {
+pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn run() {
+pub(crate) fn run(store: &Store) {
     one_thread().block_on(async {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let file = folder.path().join("locks.db");
-        let locks = Locks::builder(sqlite(&file).await).build().expect("the defaults can be used");
+        let locks = store.locks().await;
         let mut process = tokio::process::Command::new(std::env::current_exe().expect("the program's path"))
-            .args(["worker", "handover"])
-            .arg(&file)
-            .arg("0")
+            .args(["--url", store.url(), "worker", "handover"])
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
             .spawn()
@@ -39,12 +34,12 @@ pub(crate) fn run() {
         let mut answers = BufReader::new(process.stdout.take().expect("piped")).lines();
         let mut times: Histogram<u64> = Histogram::new(3).expect("three digits");
         for turn in 0..TURNS {
-            let guard = locks.global("hand over").acquire().await.expect("the file can be written");
+            let guard = locks.global("hand over").acquire().await.expect("the store can be written");
             ask.write_all(b"go\n").await.expect("it listens");
             // Long enough that it waits, at no fixed phase of its polling.
             tokio::time::sleep(Duration::from_micros(20_000 + u64::from(turn) * 137)).await;
             let released = now_us();
-            let _ = guard.release().await.expect("the file can be written");
+            let _ = guard.release().await.expect("the store can be written");
             let granted: u64 =
                 answers.next_line().await.expect("it answers").expect("it lives").parse().expect("a number");
             times.record(granted.saturating_sub(released)).expect("it resizes");
@@ -61,20 +56,18 @@ pub(crate) fn run() {
 }
 
 /// The other process: acquires when told to, prints when it was granted, releases.
-pub(crate) fn worker(file: &Path, _ms: u64) {
+pub(crate) fn worker(store: &Store) {
     one_thread().block_on(async {
-        let locks = Locks::builder(sqlite(file).await)
-            .build()
-            .expect("the defaults can be used");
+        let locks = store.locks().await;
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while lines.next_line().await.expect("it can be read").is_some() {
             let guard = locks
                 .global("hand over")
                 .acquire()
                 .await
-                .expect("the file can be written");
+                .expect("the store can be written");
             println!("{}", now_us());
-            let _ = guard.release().await.expect("the file can be written");
+            let _ = guard.release().await.expect("the store can be written");
         }
     });
 }

@@ -4,20 +4,30 @@
 //! rounds are printed, with the smallest and the greatest beside them.
 
 mod contended;
+mod floor;
 mod guards;
 mod handover;
 mod memory;
 mod million;
+mod pairs;
+mod relay;
 mod rounds;
-mod sqlite;
+mod store;
+
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+
+use crate::store::Store;
 
 #[derive(Parser)]
 #[command(about = "Measurements of lockkeeper, run on purpose")]
 struct Cli {
     #[command(subcommand)]
     what: What,
+    /// The store; without, an SQLite file in a temporary folder.
+    #[arg(long, env = "LOCKKEEPER_URL", hide_env_values = true)]
+    url: Option<String>,
     /// Rounds of each measurement.
     #[arg(long, global = true, default_value_t = 7)]
     rounds: usize,
@@ -27,40 +37,54 @@ struct Cli {
 enum What {
     /// One lock on the memory store through the whole client: µs a pair, tasks and memory after 10⁶ pairs.
     Memory,
-    /// One lock on SQLite against two bare transactions through the same thread.
-    Sqlite,
-    /// One key wanted by 8 tasks, then by 8 processes, on SQLite.
+    /// Acquire and release of a global lock, tree locks and a document lock, beside what the store itself needs.
+    Pairs,
+    /// One key wanted by 8 tasks, then by 8 processes.
     Contended,
-    /// One acquisition of 1,000,000 document ids on SQLite: acquire, release, refusal at the last id, abort.
-    Million,
+    /// One acquisition of very many document ids, beside what the store itself needs: acquire, release, memory; refusal
+    /// at the last id.
+    Million {
+        /// How many ids.
+        #[arg(long, default_value_t = 1_000_000)]
+        ids: u32,
+    },
     /// 10,000 guards in one process: renewals counted.
     Guards,
-    /// From a release in one process to the grant in another, on SQLite.
+    /// From a release in one process to the grant in another.
     Handover,
-    /// A process of `contended` or `handover`.
+    /// A process of another measurement.
     #[command(hide = true)]
     Worker {
         /// Which part it plays.
         part: String,
-        /// The database file.
-        file: std::path::PathBuf,
-        /// For how many milliseconds.
-        ms: u64,
+        /// Its pause between release and retry.
+        #[arg(long, default_value_t = 0)]
+        pause_us: u64,
+        /// How many ids it acquires.
+        #[arg(long, default_value_t = 0)]
+        ids: u32,
     },
 }
 
 fn main() {
     let cli = Cli::parse();
+    let store = Store::new(cli.url);
     match cli.what {
         What::Memory => memory::run(cli.rounds),
-        What::Sqlite => sqlite::run(cli.rounds),
-        What::Contended => contended::run(),
-        What::Million => million::run(),
-        What::Guards => guards::run(),
-        What::Handover => handover::run(),
-        What::Worker { part, file, ms } => match part.as_str() {
-            "contended" => contended::worker(&file, ms),
-            "handover" => handover::worker(&file, ms),
+        What::Pairs => pairs::run(&store, cli.rounds),
+        What::Contended => contended::run(&store, cli.rounds),
+        What::Million { ids } => million::run(&store, ids, cli.rounds),
+        What::Guards => guards::run(&store),
+        What::Handover => handover::run(&store),
+        What::Worker {
+            part,
+            pause_us,
+            ids,
+        } => match part.as_str() {
+            "contended" => contended::worker(&store, Duration::from_micros(pause_us)),
+            "waiting" => contended::waiting(&store),
+            "handover" => handover::worker(&store),
+            "many" => million::worker(&store, ids),
             other => panic!("there is no part {other}"),
         },
     }

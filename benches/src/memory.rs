@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lockcore::{Locks, MemoryBackend};
+use lockkeeper::{Locks, MemoryBackend};
 
 use crate::rounds::{Spread, micros, one_thread, resident_mib};
 

@@ -1,92 +1,170 @@
-//! One acquisition of 1,000,000 document ids on SQLite.
+//! One acquisition of very many document ids.
 
-use std::time::Instant;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use lockcore::{Attempt, Locks};
+use lockkeeper::{Attempt, Guard, Locks, Progress};
 
-use crate::rounds::{one_thread, resident_mib, sqlite};
+use crate::floor;
+use crate::rounds::{Spread, one_thread, peak_mib, ratios, resident_mib};
+use crate::store::{Store, id};
 
-const IDS: u32 = 1_000_000;
+/// How long the records of one may take to be swept.
+const SWEPT_WITHIN: Duration = Duration::from_secs(600);
 
-fn ids() -> impl Iterator<Item = String> {
-    (0..IDS).map(|n| format!("document-{n:07}-of-an-index"))
+fn ids(count: u32) -> impl Iterator<Item = String> {
+    (0..count).map(id)
 }
 
-pub(crate) fn run() {
+async fn all(locks: &Locks, count: u32) -> Guard {
+    let guard = locks.documents(ids(count)).acquire().await;
+    guard.expect("nobody else wants them")
+}
+
+/// When progress was told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Instant>>>);
+
+impl Told {
+    fn now(&self) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.push(Instant::now());
+    }
+
+    /// How often, and the longest time between two.
+    fn often(&self) -> (usize, Duration) {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let between = told.windows(2).map(|two| two[1] - two[0]);
+        (told.len(), between.max().unwrap_or_default())
+    }
+}
+
+pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
     one_thread().block_on(async {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let file = folder.path().join("locks.db");
-        let locks = Locks::builder(sqlite(&file).await)
-            .build()
-            .expect("the defaults can be used");
-        let other = Locks::builder(sqlite(&file).await)
-            .build()
-            .expect("the defaults can be used");
-        println!("client's memory before: {:.0} MiB", resident_mib());
-
-        let start = Instant::now();
-        let guard = locks
-            .documents(ids())
-            .acquire()
-            .await
-            .expect("nobody else wants them");
+        let mut floor = floor::of(store).await.expect("the store has a floor");
         println!(
-            "acquire of {IDS} ids: {:.2} s",
-            start.elapsed().as_secs_f64()
+            "{}, {count} ids, s, medians of {rounds} rounds (least to greatest):",
+            store.scheme()
         );
-        println!(
-            "client's memory while it holds them: {:.0} MiB",
-            resident_mib()
-        );
-        let start = Instant::now();
-        let _ = guard.release().await.expect("the file can be written");
-        println!(
-            "release (acknowledged; the records are swept afterwards): {:.3} s",
-            start.elapsed().as_secs_f64()
-        );
-
-        let last = ids().last().expect("a million");
-        let in_the_way = other
-            .documents([&last])
-            .acquire()
-            .await
-            .expect("it is free");
-        let start = Instant::now();
-        match locks
-            .documents(ids())
-            .try_acquire()
-            .await
-            .expect("the file can be written")
-        {
-            Attempt::Acquired(_) => panic!("the last id is held"),
-            Attempt::Busy(busy) => assert_eq!(busy.first().claim.key().as_str(), last),
-        }
-        println!(
-            "refused at the last id, with nothing held: {:.2} s",
-            start.elapsed().as_secs_f64()
-        );
-        let start = Instant::now();
-        for id in ids().step_by(99_991) {
-            match other
-                .documents([id])
-                .try_acquire()
-                .await
-                .expect("the file can be written")
-            {
-                Attempt::Acquired(guard) => drop(guard),
-                Attempt::Busy(busy) => panic!("left behind: {busy:?}"),
+        let (mut put, mut removed) = (Vec::new(), Vec::new());
+        let (mut acquired, mut released, mut swept) = (Vec::new(), Vec::new(), Vec::new());
+        let told = Told::default();
+        for round in 0..rounds {
+            // They take turns at being first.
+            for floors_turn in [round % 2 == 0, round % 2 == 1] {
+                if floors_turn {
+                    let start = Instant::now();
+                    floor.put(count).await;
+                    put.push(start.elapsed().as_secs_f64());
+                    let start = Instant::now();
+                    floor.remove(count).await;
+                    removed.push(start.elapsed().as_secs_f64());
+                    continue;
+                }
+                let locks = store.locks().await;
+                let telling = told.clone();
+                let start = Instant::now();
+                let guard = locks
+                    .documents(ids(count))
+                    .observe(move |progress| {
+                        if matches!(progress, Progress::Granted { .. }) {
+                            telling.now();
+                        }
+                    })
+                    .acquire()
+                    .await
+                    .expect("nobody else wants them");
+                acquired.push(start.elapsed().as_secs_f64());
+                if round == 0 {
+                    let (often, between) = told.often();
+                    println!(
+                        "  progress was told {often} times, at most {} ms apart",
+                        between.as_millis()
+                    );
+                }
+                let start = Instant::now();
+                let _ = guard.release().await.expect("the store can be written");
+                released.push(start.elapsed().as_secs_f64());
+                assert!(locks.shutdown(SWEPT_WITHIN).await, "not swept in time");
+                swept.push(start.elapsed().as_secs_f64());
             }
         }
+        println!("  acquire / floor: {}", ratios(&acquired, &put));
+        println!("  release and sweep / floor: {}", ratios(&swept, &removed));
+        println!("  acquire: {}", Spread::of(acquired));
+        println!("  release, acknowledged: {}", Spread::of(released));
+        println!("  release, every record swept: {}", Spread::of(swept));
+        println!("  floor, put: {}", Spread::of(put));
+        println!("  floor, removed: {}", Spread::of(removed));
+        println!("  floor: {}", floor.many_is());
+        refused(store, count).await;
+    });
+    for count in [count / 10, count] {
+        let program = std::env::current_exe().expect("the program's path");
+        let worker = Command::new(program)
+            .args(["--url", store.url(), "worker", "many", "--ids"])
+            .arg(count.to_string())
+            .status();
+        assert!(worker.expect("the program starts").success());
+    }
+}
+
+/// What an acquisition costs that is refused at its last id.
+async fn refused(store: &Store, count: u32) {
+    let (locks, other) = (store.locks().await, store.locks().await);
+    let last = ids(count).last().expect("there are some");
+    let in_the_way = other.documents([&last]).acquire().await;
+    let in_the_way = in_the_way.expect("it is free");
+    let start = Instant::now();
+    let tried = locks.documents(ids(count)).try_acquire().await;
+    match tried.expect("the store can be written") {
+        Attempt::Acquired(_) => panic!("the last id is held"),
+        Attempt::Busy(busy) => assert_eq!(busy.first().claim.key().as_str(), last),
+    }
+    println!(
+        "refused at the last id, with nothing held: {:.2} s",
+        start.elapsed().as_secs_f64()
+    );
+    let start = Instant::now();
+    for id in ids(count).step_by(99_991) {
+        let tried = other.documents([id]).try_acquire().await;
+        match tried.expect("the store can be written") {
+            Attempt::Acquired(guard) => drop(guard),
+            Attempt::Busy(busy) => panic!("left behind: {busy:?}"),
+        }
+    }
+    println!(
+        "spot checks that each can be had at once: {:.3} s",
+        start.elapsed().as_secs_f64()
+    );
+    let _ = in_the_way
+        .release()
+        .await
+        .expect("the store can be written");
+    let start = Instant::now();
+    let swept = locks.shutdown(SWEPT_WITHIN).await;
+    println!(
+        "shutdown, all records swept ({swept}): {:.2} s",
+        start.elapsed().as_secs_f64()
+    );
+}
+
+/// A process of its own, whose memory is that of one acquisition.
+pub(crate) fn worker(store: &Store, count: u32) {
+    one_thread().block_on(async {
+        let locks = store.locks().await;
+        let guard = locks.global("bench").acquire().await;
+        let _ = guard.expect("nobody has it").release().await;
+        let before = resident_mib();
+        let guard = all(&locks, count).await;
+        let (peak, held) = (peak_mib(), resident_mib());
+        let _ = guard.release().await.expect("the store can be written");
         println!(
-            "spot checks that each can be had at once: {:.3} s",
-            start.elapsed().as_secs_f64()
+            "client's memory with {count} ids, MiB: {before:.0} before, {held:.0} while they are held ({:.0} bytes an id), at \
+             most {peak:.0} on the way",
+            (held - before) * 1024.0 * 1024.0 / f64::from(count)
         );
-        let _ = in_the_way.release().await.expect("the file can be written");
-        let start = Instant::now();
-        let done = locks.shutdown(std::time::Duration::from_secs(120)).await;
-        println!(
-            "shutdown, all records swept ({done}): {:.2} s",
-            start.elapsed().as_secs_f64()
-        );
+        locks.shutdown(SWEPT_WITHIN).await;
     });
 }

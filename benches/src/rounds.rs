@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use lockcore_sqlite::{SqliteBackend, SqliteConfig};
-
 /// Median, least and greatest.
 pub(crate) struct Spread {
-    pub(crate) median: f64,
+    median: f64,
     least: f64,
     greatest: f64,
 }
 
 impl Spread {
+    pub(crate) fn median(&self) -> f64 {
+        self.median
+    }
+
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Self {
@@ -51,10 +53,19 @@ pub(crate) fn one_thread() -> tokio::runtime::Runtime {
 }
 
 /// The memory of this process that is resident, in MiB.
-#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
 pub(crate) fn resident_mib() -> f64 {
+    status_mib("VmRSS:")
+}
+
+/// The most that was resident so far, in MiB.
+pub(crate) fn peak_mib() -> f64 {
+    status_mib("VmHWM:")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
+fn status_mib(name: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = kib.and_then(|rest| {
         rest.trim()
             .trim_end_matches(" kB")
@@ -63,11 +74,4 @@ pub(crate) fn resident_mib() -> f64 {
             .ok()
     });
     kib.unwrap_or(0) as f64 / 1024.0
-}
-
-/// A backend on a database file.
-pub(crate) async fn sqlite(file: &std::path::Path) -> std::sync::Arc<SqliteBackend> {
-    SqliteBackend::connect(SqliteConfig::new(file))
-        .await
-        .expect("the file can be used")
 }

@@ -101,7 +101,7 @@ impl LockKey {
     }
 
     /// The [ancestors](Self::ancestors) as keys.
-    pub(crate) fn ancestor_keys(&self) -> impl Iterator<Item = LockKey> {
+    pub fn ancestor_keys(&self) -> impl Iterator<Item = LockKey> {
         self.ancestors().map(|above| LockKey(above.into())) // What is above a path is a path.
     }
 

@@ -1,5 +1,6 @@
 //! Words, laws, traits and the client of lockkeeper.
 
+pub mod judge;
 pub mod limits;
 
 mod claim;
@@ -9,6 +10,7 @@ mod intent;
 mod key;
 mod memory;
 mod mode;
+mod namespace;
 mod prepare;
 mod ranges;
 mod session;
@@ -33,6 +35,7 @@ pub use intent::{Intent, IntentError, Registered};
 pub use key::{KeyError, LockKey, LockPath};
 pub use memory::MemoryBackend;
 pub use mode::Mode;
+pub use namespace::{Namespace, NamespaceError};
 pub use prepare::{PrepareError, prepare};
 pub use ranges::{Ranges, RangesError};
 pub use session::{Grant, IdError, Label, LabelError, Life, OwnerId, SessionId};

@@ -9,7 +9,6 @@ mod trial;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lockcore_conformance::servers::Engine;
 
 /// The developer's commands.
 #[derive(Parser)]
@@ -46,9 +45,9 @@ enum Command {
     },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
-        /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured or elasticsearch-9-secured.
-        #[arg(value_parser = stores::find_engine)]
-        server: &'static Engine,
+        /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured, elasticsearch-9-secured or redis.
+        #[arg(value_parser = stores::find_server)]
+        server: (&'static stores::Store, &'static stores::Startable),
         /// The command.
         #[arg(last = true, required = true)]
         command: Vec<String>,

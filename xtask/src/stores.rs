@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use lockcore_conformance::servers::{
-    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3,
-    OPENSEARCH_3_SECURED, Server,
+    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, Engine, OPENSEARCH_2, OPENSEARCH_3,
+    OPENSEARCH_3_SECURED, Server, redis,
 };
 
 /// A store.
@@ -26,21 +26,22 @@ pub(crate) struct Store {
 pub(crate) struct Servers {
     /// The package whose tests need them.
     pub(crate) package: &'static str,
+    /// What `cargo test` is given on the first server only, one run for each.
+    pub(crate) once: &'static [&'static [&'static str]],
+    /// What it is given besides, for tests that start servers of their own.
+    pub(crate) alone: &'static [&'static [&'static str]],
     /// In this variable the tests find the server's URL. Where it is set, that server is the only one.
     pub(crate) variable: &'static str,
-    /// Each starts one.
-    pub(crate) start: &'static [fn() -> Result<Server, String>],
-    /// Those that run only a part of the tests.
-    pub(crate) besides: &'static [Besides],
+    pub(crate) each: &'static [Startable],
 }
 
-/// A server for a part of the tests.
+/// A server that can be started.
 #[derive(Debug)]
-pub(crate) struct Besides {
-    /// Starts it.
+pub(crate) struct Startable {
+    pub(crate) name: &'static str,
     pub(crate) start: fn() -> Result<Server, String>,
-    /// What `cargo test` is given.
-    pub(crate) tests: &'static [&'static [&'static str]],
+    /// What `cargo test` is given, one run for each, where only a part of the tests runs on it.
+    pub(crate) part: Option<&'static [&'static [&'static str]]>,
 }
 
 impl Servers {
@@ -68,33 +69,69 @@ pub(crate) const STORES: &[Store] = &[
         name: "elasticsearch",
         // A few at a time: most cases are about this store's answers, and the server has its part of the machine.
         tests: &[&["--package=lockcore-es", "--", "--test-threads=4"]],
-        trial: None,
+        trial: Some("--package=lockcore-es"),
         servers: Some(Servers {
             package: "lockcore-es",
+            // Many processes each.
+            once: &[&[
+                "--package=lockcore-es",
+                "--test=trial",
+                "--",
+                "--test-threads=2",
+            ]],
+            alone: &[&["--package=lockcore-es", "--test=cluster"]],
             variable: "LOCKKEEPER_TEST_ELASTICSEARCH",
-            start: &[
-                || engine(&ELASTICSEARCH_7),
-                || engine(&OPENSEARCH_2),
-                || engine(&OPENSEARCH_3),
-            ],
-            besides: &[
-                // Everything with the least rights but what asks for no other rights than the rest.
-                Besides {
+            each: &[
+                Startable {
+                    name: ELASTICSEARCH_7.name,
+                    start: || engine(&ELASTICSEARCH_7),
+                    part: None,
+                },
+                Startable {
+                    name: OPENSEARCH_2.name,
+                    start: || engine(&OPENSEARCH_2),
+                    part: None,
+                },
+                Startable {
+                    name: OPENSEARCH_3.name,
+                    start: || engine(&OPENSEARCH_3),
+                    part: None,
+                },
+                Startable {
+                    name: OPENSEARCH_3_SECURED.name,
                     start: || engine(&OPENSEARCH_3_SECURED),
-                    tests: &[&[
+                    // Everything with the least rights but what asks for no other rights than the rest.
+                    part: Some(&[&[
                         "--package=lockcore-es",
                         "--",
                         "--test-threads=4",
                         "--skip=::matrix::",
                         "--skip=::keys::",
-                    ]],
+                    ]]),
                 },
-                // It runs no scripts.
-                Besides {
+                Startable {
+                    name: ELASTICSEARCH_9_SECURED.name,
                     start: || engine(&ELASTICSEARCH_9_SECURED),
-                    tests: &[&["--package=lockcore-es", "--test=security"]],
+                    // It runs no scripts.
+                    part: Some(&[&["--package=lockcore-es", "--test=security"]]),
                 },
             ],
+        }),
+    },
+    Store {
+        name: "redis",
+        tests: &[&["--package=lockcore-redis"]],
+        trial: Some("--package=lockcore-redis"),
+        servers: Some(Servers {
+            package: "lockcore-redis",
+            once: &[],
+            alone: &[],
+            variable: "LOCKKEEPER_TEST_REDIS",
+            each: &[Startable {
+                name: "redis",
+                start: redis::start,
+                part: None,
+            }],
         }),
     },
 ];
@@ -105,18 +142,25 @@ fn engine(engine: &Engine) -> Result<Server, String> {
     started.map_err(|error| format!("{}: {error}", engine.name))
 }
 
-/// The engine of that name.
-pub(crate) fn find_engine(name: &str) -> Result<&'static Engine, String> {
-    let known: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
-    let mut engines = ENGINES.into_iter();
-    let found = engines.find(|engine| engine.name == name);
+/// The server of that name, and the store that it is of.
+pub(crate) fn find_server(name: &str) -> Result<(&'static Store, &'static Startable), String> {
+    let servers = STORES.iter().flat_map(|store| {
+        let each = store.servers.iter().flat_map(|servers| servers.each);
+        each.map(move |server| (store, server))
+    });
+    let known: Vec<&str> = servers.clone().map(|(_, server)| server.name).collect();
+    let mut servers = servers;
+    let found = servers.find(|(_, server)| server.name == name);
     found.ok_or_else(|| format!("no server of that name; known are {}", known.join(", ")))
 }
 
-/// Runs a command beside an engine.
-pub(crate) fn with(wanted: &Engine, command: &[String]) -> Result<(), String> {
-    let server = engine(wanted)?;
-    let url = server.url().replacen("http", "elasticsearch", 1);
+/// Runs a command beside a server.
+pub(crate) fn with(
+    (store, wanted): (&Store, &Startable),
+    command: &[String],
+) -> Result<(), String> {
+    let server = (wanted.start)()?;
+    let url = server.url().replacen("http", store.name, 1);
     let (program, args) = command.split_first().ok_or("there is no command")?;
     let status = Command::new(program)
         .args(args)

@@ -35,24 +35,27 @@ pub(crate) fn run(only: Option<&Store>) -> Result<(), String> {
 
 /// Runs a store's own tests, on each of its servers.
 fn tests(store: &Store) -> Result<(), String> {
-    let on = |tests: &[&[&str]], environment: &[(&str, String)]| {
+    let run = |tests: &[&[&str]], environment: &[(&str, String)]| {
         let mut tests = tests.iter();
         tests.try_for_each(|tests| cargo_command(&[&["test"], *tests].concat(), environment))
     };
-    match &store.servers {
-        Some(servers) if !servers.given() => {
-            let all = servers.start.iter().map(|start| (start, store.tests));
-            let part = servers.besides.iter();
-            let part = part.map(|part| (&part.start, part.tests));
-            for (start, tests) in all.chain(part) {
-                let server = start()?;
-                let url = server.url().replacen("http", store.name, 1);
-                on(tests, &[(servers.variable, url)])?;
-            }
-            Ok(())
-        }
-        _ => on(store.tests, &[]),
+    let Some(servers) = &store.servers else {
+        return run(store.tests, &[]);
+    };
+    if servers.given() {
+        run(store.tests, &[])?;
+        return run(servers.once, &[]);
     }
+    for (number, startable) in servers.each.iter().enumerate() {
+        let server = (startable.start)()?;
+        let url = server.url().replacen("http", store.name, 1);
+        let environment = [(servers.variable, url)];
+        run(startable.part.unwrap_or(store.tests), &environment)?;
+        if number == 0 {
+            run(servers.once, &environment)?;
+        }
+    }
+    run(servers.alone, &[])
 }
 
 fn cargo(args: &[&str]) -> Result<(), String> {

@@ -3,12 +3,20 @@
 use crate::stores::Store;
 use crate::test::cargo_command;
 
-/// Runs the trial of a store with these arguments, with optimised code.
+/// Runs the trial of a store with these arguments, with optimised code; on the first of its servers, if it has some.
 pub(crate) fn run(store: &Store, args: &[String]) -> Result<(), String> {
     let package = store
         .trial
         .ok_or_else(|| format!("{}: no other process reaches it", store.name))?;
     let test = ["test", "--release", package, "--test=trial", "--"];
     let args = args.iter().map(String::as_str);
-    cargo_command(&test.into_iter().chain(args).collect::<Vec<_>>(), &[])
+    let args: Vec<&str> = test.into_iter().chain(args).collect();
+    match &store.servers {
+        Some(servers) if !servers.given() => {
+            let server = (servers.each[0].start)()?;
+            let url = server.url().replacen("http", store.name, 1);
+            cargo_command(&args, &[(servers.variable, url)])
+        }
+        _ => cargo_command(&args, &[]),
+    }
 }

@@ -59,6 +59,12 @@ impl User {
 
     /// A request to the server.
     pub async fn send(&self, method: Method, path: &str, body: String) -> (u16, Value) {
+        let (status, answer) = self.send_text(method, path, body).await;
+        (status, serde_json::from_str(&answer).unwrap_or_default())
+    }
+
+    /// A request to the server, and its answer as it came.
+    pub async fn send_text(&self, method: Method, path: &str, body: String) -> (u16, String) {
         let scheme = match self.url.scheme() {
             "elasticsearchs" | "opensearchs" => "https",
             _ => "http",
@@ -82,7 +88,7 @@ impl User {
         let sent = transport.send(method, path, HeaderMap::new(), None::<&str>, body, None);
         let answer = sent.await.unwrap();
         let status = answer.status_code().as_u16();
-        (status, answer.json().await.unwrap_or_default())
+        (status, answer.text().await.unwrap_or_default())
     }
 }
 

@@ -62,12 +62,20 @@ impl Space {
         self.url_of(&Access::get().to_make)
     }
 
-    /// There is one node, whose clock does not differ from itself.
+    /// How a backend reaches it as this user.
     pub fn url_of(&self, user: &User) -> String {
+        user.url(&self.options())
+    }
+
+    /// How a backend reaches it through another server.
+    pub fn url_at(&self, server: &str) -> String {
+        format!("{server}/?{}", self.options())
+    }
+
+    /// There is one node, whose clock does not differ from itself.
+    fn options(&self) -> String {
         let namespace = &self.namespace;
-        user.url(&format!(
-            "namespace={namespace}&replicas=0&clock_skew_ms=0&timeout_ms=20000"
-        ))
+        format!("namespace={namespace}&replicas=0&clock_skew_ms=0&timeout_ms=20000")
     }
 
     /// A request beside the backend, about the namespace.
@@ -127,6 +135,11 @@ impl Drop for Space {
 /// A request to the server, by who may do everything.
 pub async fn raw(method: Method, path: &str, body: String) -> (u16, Value) {
     User::given().send(method, path, body).await
+}
+
+/// A request to the server, by who may do everything, and its answer as it came.
+pub async fn raw_text(method: Method, path: &str, body: String) -> (u16, String) {
+    User::given().send_text(method, path, body).await
 }
 
 pub fn id(number: u128) -> SessionId {

@@ -66,6 +66,13 @@ pub enum What {
         /// For how long the guard says that it is still valid: nanoseconds, 0 if it is not.
         left: u64,
     },
+    /// A program has asked the store whether its guard still holds. Written after the answer.
+    Confirmed {
+        /// The attempt that got the guard.
+        attempt: u64,
+        /// Whether.
+        held: bool,
+    },
     /// A program gives its guard back. Written before that is done.
     GivingBack {
         /// The attempt that got the guard.

@@ -36,6 +36,8 @@ pub(super) struct Guard {
     /// It said that it is not valid, was given back, or its process was killed.
     over: bool,
     not_valid: bool,
+    /// Its session was closed by the guard that it has re-entered.
+    closed: bool,
 }
 
 /// The attempts of a history, and the guards in the order in which they were handed out.
@@ -136,9 +138,14 @@ impl Guards {
                     validity: *validity,
                     over: *left == 0,
                     not_valid: *left == 0,
+                    closed: false,
                 });
             }
             What::Looked { attempt, left } => self.looked(at, *attempt, *left, findings),
+            What::Confirmed {
+                attempt,
+                held: false,
+            } => self.denied(at, *attempt, findings),
             What::GivingBack { attempt, how } => {
                 let intent = self.asked.get(attempt).is_some_and(|asked| asked.intent);
                 let Some(guard) = self.guard(*attempt) else {
@@ -153,6 +160,7 @@ impl Guards {
                     for other in self.by_session.remove(&session).unwrap_or_default() {
                         self.guards[other].over(at);
                         self.guards[other].not_valid = true;
+                        self.guards[other].closed = true;
                     }
                 }
             }
@@ -206,6 +214,25 @@ impl Guards {
         } else if !guard.over {
             guard.deadline = guard.deadline.max(at.at + left);
             guard.end = Pos::instant(guard.deadline);
+        }
+    }
+
+    /// What a guard has promised until its deadline, only a revocation or a step of the store's clock may break.
+    fn denied(&mut self, at: Pos, attempt: u64, findings: &mut Findings) {
+        let Some(guard) = self.of_attempt(attempt) else {
+            return;
+        };
+        let sent = guard.deadline.saturating_sub(guard.validity);
+        let broken = guard.closed || self.broken_for(guard.session, sent);
+        if at.at < guard.deadline && !broken {
+            let left = std::time::Duration::from_nanos(guard.deadline - at.at);
+            findings.add(Violation::new(
+                Law::Guard,
+                at,
+                format!(
+                    "the guard of attempt {attempt} does not hold, {left:?} before its deadline"
+                ),
+            ));
         }
     }
 

@@ -17,6 +17,11 @@ use crate::world::{BoxError, World};
 /// Processes of a run of the tests.
 const PROCESSES: usize = 6;
 
+/// How long the tests last, counted in the shortest TTL of the store.
+const LENGTH: u32 = 5;
+/// How long they look for what is broken on purpose, counted so, too.
+const LONGEST: u32 = 60;
+
 /// All of the tests at once: they mostly sleep.
 const TRIALS_AT_A_TIME: usize = 6;
 
@@ -47,7 +52,7 @@ struct Args {
 #[must_use]
 pub fn main(world: impl World) -> ExitCode {
     let world: Arc<dyn World> = Arc::new(world);
-    if let Some(code) = crate::child::main(std::iter::once(&*world)) {
+    if let Some(code) = super::child(&*world) {
         return code;
     }
     let mut args = Args::parse();
@@ -93,9 +98,8 @@ fn trials(world: &Arc<dyn World>, seed: u64) -> Vec<Trial> {
             test(&*world, plan).map_err(|what| Failed::from(what.to_string()))
         })
     };
-    let plan = |seconds, kill_only, breach| Plan {
+    let plan = |kill_only, breach| Plan {
         processes: PROCESSES,
-        length: Duration::from_secs(seconds),
         kill_only,
         breach,
         ..Plan::new(seed)
@@ -104,24 +108,32 @@ fn trials(world: &Arc<dyn World>, seed: u64) -> Vec<Trial> {
         trial(
             "killed_stopped_and_continued".to_owned(),
             keeps_the_laws,
-            plan(5, false, None),
+            plan(false, None),
         ),
-        trial("killed".to_owned(), keeps_the_laws, plan(5, true, None)),
+        trial("killed".to_owned(), keeps_the_laws, plan(true, None)),
     ];
     for breach in Breach::ALL {
         let name = format!("finds_{breach:?}").to_lowercase();
-        trials.push(trial(name, finds, plan(60, false, Some(breach))));
+        trials.push(trial(name, finds, plan(false, Some(breach))));
     }
     trials
 }
 
-fn keeps_the_laws(world: &dyn World, plan: Plan) -> Result<(), BoxError> {
+/// Everything takes as long as sessions live.
+fn shortest_ttl(world: &dyn World) -> Result<Duration, BoxError> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { Ok(world.fresh().await?.connect().await?.info().min_ttl) })
+}
+
+fn keeps_the_laws(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
+    plan.length = shortest_ttl(world)? * LENGTH;
     let run = blocking(world, &plan)?;
     println!("{}", summary(&plan, &run));
     judged(&plan, &run)
 }
 
-fn finds(world: &dyn World, plan: Plan) -> Result<(), BoxError> {
+fn finds(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
+    plan.length = shortest_ttl(world)? * LONGEST;
     let run = blocking(world, &plan)?;
     let Some(first) = run.report.violations.first() else {
         let what = format!("nothing was found: {}", summary(&plan, &run));

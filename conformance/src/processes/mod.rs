@@ -34,7 +34,9 @@ mod takeover;
 mod watched;
 mod worker;
 
+use std::cell::Cell;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -67,6 +69,8 @@ pub struct Plan {
     pub processes: usize,
     /// How long faults go on. With a breach, at most: the run ends when something is found.
     pub length: Duration,
+    /// Time to live of the sessions; the store's shortest, if none is given.
+    pub ttl: Option<Duration>,
     /// Nothing but SIGKILL: no process is stopped, and no operator does anything.
     pub kill_only: bool,
     /// What is wrong on purpose.
@@ -81,6 +85,7 @@ impl Plan {
             seed,
             processes: 8,
             length: Duration::from_secs(10),
+            ttl: None,
             kill_only: false,
             breach: None,
         }
@@ -144,14 +149,42 @@ pub struct Signals {
 ///
 /// No space or no processes could be made, or a process ended in another way than by a signal.
 pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
-    let run = run_here(world, plan).await;
+    let passes = async {
+        sleep(plan.length).await;
+        Ok(())
+    };
+    run_beside(world, plan, passes).await
+}
+
+/// As [`run`], for as long as something else takes: what goes wrong with the store itself, which has to serve everybody
+/// again when that ends.
+///
+/// # Errors
+///
+/// Those of [`run`], and that of the other.
+pub async fn run_beside(
+    world: &dyn World,
+    plan: &Plan,
+    trouble: impl Future<Output = Result<(), BoxError>>,
+) -> Result<Run, BoxError> {
+    let run = run_here(world, plan, trouble).await;
     run.map_err(|Wrong(what)| what.into())
 }
 
-async fn run_here(world: &dyn World, plan: &Plan) -> Verdict<Run> {
+/// Does what a process of a run is there for, if this is one: at the beginning of the `main` of whoever calls [`run`].
+#[must_use]
+pub fn child(world: &dyn World) -> Option<ExitCode> {
+    crate::child::main(std::iter::once(world))
+}
+
+async fn run_here(
+    world: &dyn World,
+    plan: &Plan,
+    trouble: impl Future<Output = Result<(), BoxError>>,
+) -> Verdict<Run> {
     let space = world.fresh().await?;
     let store = space.connect().await?;
-    let ttl = short(&store.info());
+    let ttl = plan.ttl.unwrap_or_else(|| short(&store.info()));
     let dir = Shared::new()?;
     let orders = Orders {
         ttl,
@@ -163,11 +196,18 @@ async fn run_here(world: &dyn World, plan: &Plan) -> Verdict<Run> {
         return Err(Wrong("other processes cannot reach this store".to_owned()));
     };
     let mut nemesis = Nemesis::new(plan, ttl, &url, dir.path(), outside.log());
+    let over = Cell::new(false);
     let faults = async {
-        tokio::try_join!(nemesis.rage(), async {
-            operators(plan, ttl, &outside, &*store).await;
+        let passes = async {
+            trouble.await?;
+            over.set(true);
             Ok(())
-        })
+        };
+        let operators = async {
+            operators(plan, ttl, &over, &outside, &*store).await;
+            Ok(())
+        };
+        tokio::try_join!(passes, nemesis.rage(&over), operators)
     };
     if plan.breach.is_some() {
         tokio::select! {
@@ -233,14 +273,19 @@ async fn something_found(dir: &Path) -> Verdict {
 }
 
 /// Now and then an operator revokes a session, or discards an intent.
-async fn operators(plan: &Plan, ttl: Duration, place: &Site, store: &dyn lockcore::LockBackend) {
+async fn operators(
+    plan: &Plan,
+    ttl: Duration,
+    over: &Cell<bool>,
+    place: &Site,
+    store: &dyn lockcore::LockBackend,
+) {
     use lockcore::{End, Life};
     use rand::seq::IndexedRandom;
     let mut rng = chance(plan.seed, 3);
-    let until = tokio::time::Instant::now() + plan.length;
     loop {
         sleep(crate::programs::up_to(&mut rng, ttl * 2)).await;
-        if plan.kill_only || tokio::time::Instant::now() >= until {
+        if plan.kill_only || over.get() {
             return;
         }
         // A stopped process may block the store; there is a next time.

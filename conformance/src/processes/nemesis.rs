@@ -1,5 +1,6 @@
 //! [`Nemesis`]: who starts the processes, and does its worst to them.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,11 +69,10 @@ impl<'a> Nemesis<'a> {
         self.signals
     }
 
-    /// Does its worst for as long as the plan says, and lets go of everybody.
-    pub(super) async fn rage(&mut self) -> Verdict {
-        let until = Instant::now() + self.plan.length;
+    /// Does its worst until that is over, and lets go of everybody.
+    pub(super) async fn rage(&mut self, over: &Cell<bool>) -> Verdict {
         let mut next = Instant::now() + self.pause();
-        while Instant::now() < until {
+        while !over.get() {
             for slot in 0..self.slots.len() {
                 self.look(slot)?;
             }

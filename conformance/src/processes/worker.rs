@@ -32,7 +32,7 @@ const RELAYED: [&str; 5] = ["r1", "r2", "r3", "r4", "r5"];
 
 /// Documents that each process takes many of at a time, and not for long: most of its writes are these.
 const DOCUMENTS: usize = 500;
-const AT_A_TIME: usize = 30;
+const AT_A_TIME: usize = 40;
 
 /// What all processes of a trial are told, in a file.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

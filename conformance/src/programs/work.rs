@@ -35,9 +35,7 @@ pub(super) async fn hold<P: Place>(
             0 if may_reenter && got.claims[0].want().reenters() && inside.is_none() => {
                 inside = ask(place, user, Request::inside(rng, &got)).await;
             }
-            1 => {
-                drop(got.guard.confirm().await);
-            }
+            1 => confirm(place, &got).await,
             2..=4 => change(place, rng, &got, reckless).await,
             _ => sleep(up_to(rng, nap)).await,
         }
@@ -91,7 +89,18 @@ fn look(place: &impl Place, got: &Got) -> bool {
     left > 0
 }
 
+/// What the store says.
+async fn confirm(place: &impl Place, got: &Got) {
+    if let Ok(held) = got.guard.confirm().await {
+        let attempt = got.attempt;
+        place.record(What::Confirmed { attempt, held });
+    }
+}
+
 async fn give_back(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got: Got) {
+    if rng.random_bool(0.2) {
+        confirm(place, &got).await;
+    }
     look(place, &got);
     let attempt = got.attempt;
     let how = match rng.random_bool(0.7) {

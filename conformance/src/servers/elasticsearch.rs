@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Process, Server, docker, java, local, quiet, run, secured};
@@ -176,7 +176,10 @@ impl Engine {
             Made::Archive => self.unpacked(artefacts)?,
             Made::Classes { image, .. } => {
                 let found = image.and_then(|image| self.found(image));
-                found.unwrap_or_else(|| self.node(artefacts, &[single]))?
+                match found {
+                    Some(server) => server?,
+                    None => self.node(artefacts, &[single], &[])?.server,
+                }
             }
         };
         await_health(&server)?;
@@ -199,13 +202,18 @@ impl Engine {
             .or_else(|| docker::start(image, 9200, &environment))
     }
 
-    /// Starts one node from Maven artefacts, with these settings besides; without `http.port` or `transport.port` among
-    /// them it takes free ones. For a cluster of several processes.
+    /// Starts one node from Maven artefacts, with these settings and in this environment besides; without `http.port` or
+    /// `transport.port` among them it takes free ones. For a cluster of several processes.
     ///
     /// # Errors
     ///
     /// A JDK or Maven is missing, or the node does not start; the text says why.
-    pub fn node(&self, artefacts: &Path, settings: &[(String, String)]) -> Result<Server, String> {
+    pub fn node(
+        &self,
+        artefacts: &Path,
+        settings: &[(String, String)],
+        environment: &[(String, String)],
+    ) -> Result<Node, String> {
         let Made::Classes {
             package, plugins, ..
         } = &self.made
@@ -216,8 +224,6 @@ impl Engine {
         let artefacts = self.prepared(artefacts, &jdk)?;
         let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let log = data.path().join("out.log");
-        let out = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
-        let err = out.try_clone().map_err(|error| error.to_string())?;
         let home = data.path().to_owned();
         let at = |folder: &str| home.join(folder).display().to_string();
         let security = if self.secured {
@@ -257,26 +263,31 @@ impl Engine {
                     .iter()
                     .map(|(name, value)| format!("{name}={value}")),
             )
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             // It ends when this process does, however that ends.
-            .stdin(Stdio::piped())
-            .stdout(out)
-            .stderr(err);
-        let child = command
-            .spawn()
-            .map_err(|error| format!("{}: {error}", jdk.display()))?;
-        let mut server = Server {
+            .stdin(Stdio::piped());
+        // Even if it is stopped then: the system wakes a group that nobody is there to wake.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = spawn(&mut command, &log)?;
+        let server = Server {
             url: String::new(),
             how: format!("Maven artefacts, with the JDK in {}", jdk.display()),
             process: Process::Child(child),
             _data: Some(data),
         };
-        let port = await_port(&mut server, &log, ready)?;
-        server.url = if self.secured {
+        let mut node = Node {
+            server,
+            command,
+            log,
+        };
+        let port = await_port(&mut node.server, &node.log, ready)?;
+        node.server.url = if self.secured {
             secured::url(port, &home.join("config"))
         } else {
             format!("http://127.0.0.1:{port}")
         };
-        Ok(server)
+        Ok(node)
     }
 
     /// Starts one node from the archive, as a user who may not do everything on this machine.
@@ -461,12 +472,59 @@ fn await_port(
             Process::Container(_) => None,
         };
         if ended.is_some() || since.elapsed() > START {
-            let from = said.len().saturating_sub(4_000);
-            let last = said.get(from..).unwrap_or(&said);
+            let last = &said[said.floor_char_boundary(said.len().saturating_sub(4_000))..];
             return Err(format!("the node does not start ({ended:?}):\n{last}"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// One node of a cluster, which can be started again on the same data; dropping it stops it and removes them.
+#[derive(Debug)]
+pub struct Node {
+    server: Server,
+    command: Command,
+    log: PathBuf,
+}
+
+impl Node {
+    /// How it is reached, and its process.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Kills it, if it runs, and starts it again; does not wait until it answers.
+    ///
+    /// # Errors
+    ///
+    /// The process cannot be started.
+    pub fn restart(&mut self) -> Result<(), String> {
+        if let Process::Child(child) = &mut self.server.process {
+            // It may have ended by itself; then there is nothing to kill.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.server.process = Process::Child(spawn(&mut self.command, &self.log)?);
+        Ok(())
+    }
+
+    /// The end of what it has said since it was started.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let from = said.floor_char_boundary(said.len().saturating_sub(4_000));
+        said[from..].to_owned()
+    }
+}
+
+/// Starts a process that says everything in a new log.
+fn spawn(command: &mut Command, log: &Path) -> Result<Child, String> {
+    let failed = |error: std::io::Error| format!("{command:?}: {error}");
+    let out = File::create(log).map_err(failed)?;
+    let err = out.try_clone().map_err(failed)?;
+    let spawned = command.stdout(out).stderr(err).spawn();
+    spawned.map_err(|error| format!("{}: {error}", command.get_program().display()))
 }
 
 /// Waits until the node has a master, takes requests and knows its users.

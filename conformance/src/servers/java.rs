@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use super::{quiet, run};
+use super::apt::{install, update};
+use super::quiet;
 
 /// Where systems keep their JDKs.
 const JDKS: &str = "/usr/lib/jvm";
@@ -24,8 +24,7 @@ pub(super) fn jdk(versions: &RangeInclusive<u32>) -> Result<PathBuf, String> {
         return Ok(home);
     }
     let (from, to) = (versions.start(), versions.end());
-    // A new machine has no list of packages yet; without the right to fetch one, what it has must do.
-    let _ = apt_get(&["update", "-qq"]);
+    update();
     let known = |package: &str| quiet("apt-cache", &["show", package]).is_some();
     let package = PACKAGES
         .iter()
@@ -42,7 +41,7 @@ pub(super) fn maven() -> Result<(), String> {
     if quiet("mvn", &["--version"]).is_some() {
         return Ok(());
     }
-    let _ = apt_get(&["update", "-qq"]);
+    update();
     install("maven").map_err(|error| format!("mvn is missing: install Maven ({error})"))
 }
 
@@ -70,25 +69,6 @@ fn version(home: &Path) -> Option<u32> {
 fn feature(text: &str) -> Option<u32> {
     let number = text.strip_prefix("javac ")?;
     number.split(['.', '-', '+']).next()?.parse().ok()
-}
-
-fn install(package: &str) -> Result<(), String> {
-    println!("+ apt-get install {package}");
-    apt_get(&["install", "-y", "-qq", "--no-install-recommends", package])
-}
-
-fn apt_get(args: &[&str]) -> Result<(), String> {
-    let root = quiet("id", &["-u"]).as_deref() == Some("0");
-    let mut command = if root {
-        Command::new("apt-get")
-    } else if quiet("sudo", &["-n", "true"]).is_some() {
-        let mut sudo = Command::new("sudo");
-        sudo.args(["-n", "apt-get"]);
-        sudo
-    } else {
-        return Err("packages are installed by root only".to_owned());
-    };
-    run(command.args(args))
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Servers for the tests, started where none is given: behind the feature `servers`.
 
+mod apt;
 mod docker;
 mod elasticsearch;
 mod java;
 mod local;
+pub mod redis;
 mod secured;
 
 use std::process::{Child, Command, Stdio};
@@ -11,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 pub use elasticsearch::{
-    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, OPENSEARCH_2, OPENSEARCH_3,
+    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, Node, OPENSEARCH_2, OPENSEARCH_3,
     OPENSEARCH_3_SECURED,
 };
 

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use lockcore::limits::MAX_LISTED;
+use lockcore::judge::{Ask, Entry as _, Listed, Place};
 use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, FencingToken, Grant, Holder, Life, LockKey, Mode,
-    Operation, Refused, Result, Sweep, Swept,
+    Acquire, Acquired, Busy, Claim, ClaimStore, FencingToken, Grant, LockKey, Operation, Refused,
+    Result, Sweep, Swept,
 };
 
 use crate::FilesBackend;
@@ -59,18 +58,9 @@ impl State {
         if !self.sessions.admits(request.grant, now) {
             return Acquired::Void;
         }
-        let mut refused = Vec::new();
-        for claim in &request.claims {
-            let Some(refusal) = self.refusal(request, claim, now) else {
-                continue;
-            };
-            if refused.len() == MAX_LISTED {
-                return Acquired::Busy(Busy::new(refused, true));
-            }
-            refused.push(refusal);
-        }
-        if !refused.is_empty() {
-            return Acquired::Busy(Busy::new(refused, false));
+        let refusal = |claim| self.refusal(request, claim, now);
+        if let Some(busy) = Busy::of(request.claims.iter().filter_map(refusal)) {
+            return Acquired::Busy(busy);
         }
         for claim in &request.claims {
             self.enter(request, claim, now);
@@ -88,51 +78,26 @@ impl State {
             sessions, records, ..
         } = self;
         let key = claim.key();
+        let ask = Ask::of(request, claim);
         let mut listed = Listed::default();
-        let mut look = |at: &LockKey, entries: &[Entry], place: Place| {
-            for entry in entries {
-                let granted = |entry: &Entry| {
-                    let same = entry
-                        .held()
-                        .is_some_and(|held| held.owner.0 == request.owner);
-                    match place {
-                        Place::Above => claim.beside_above(entry.mode(), same),
-                        Place::Key => claim.beside(entry.mode(), same),
-                        Place::Below => claim.beside(cast(entry.mode()), same),
-                    }
-                };
-                if !granted(entry) && counts(sessions, entry, now) {
-                    listed.add(sessions, at, entry, place);
-                }
+        let mut look = |place: Place, at: &LockKey, entries: &[Entry]| {
+            let ask = ask.at(place);
+            for entry in ask.in_the_way(entries, |grant| sessions.judge(grant, now)) {
+                listed.add(entry.holder(sessions, at, place));
             }
         };
-        for above in key.ancestors() {
-            let above = Text(LockKey::parse(above).expect("what is above a path is a path"));
+        for above in key.ancestor_keys().map(Text) {
             if let Some(entries) = records.get(&above) {
-                look(&above.0, entries, Place::Above);
+                look(Place::Above, &above.0, entries);
             }
         }
-        let here = records
-            .get(&Text(key.clone()))
-            .map_or(&[][..], Vec::as_slice);
-        look(key, here, Place::Key);
+        if let Some(entries) = records.get(&Text(key.clone())) {
+            look(Place::Key, key, entries);
+        }
         for entries in below(records, key) {
-            look(key, entries, Place::Below);
+            look(Place::Below, key, entries);
         }
-        if let Some(limit) = claim.want().limit() {
-            let mut shares = here.to_vec();
-            shares.retain(|entry| entry.mode() == Mode::IS && counts(sessions, entry, now));
-            if shares.len() >= usize::try_from(limit.get()).unwrap_or(usize::MAX) {
-                for share in &shares {
-                    listed.add(sessions, key, share, Place::Key);
-                }
-            }
-        }
-        (!listed.holders.is_empty()).then(|| Refused {
-            claim: claim.clone(),
-            holders: listed.holders,
-            more: listed.more,
-        })
+        listed.refusal(claim)
     }
 
     /// Enters the grant, once nobody was found in the way.
@@ -230,63 +195,4 @@ pub(crate) fn below<'a>(
         .range((Bound::Excluded(Text(key.clone())), Bound::Unbounded))
         .take_while(|(other, _)| key.is_above(&other.0))
         .map(|(_, entries)| entries)
-}
-
-/// Where a claim meets an entry: on its own key, on an ancestor, or below, whence it casts a share on the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    Key,
-    Above,
-    Below,
-}
-
-/// How who holds something in this mode holds every path above it.
-fn cast(mode: Mode) -> Mode {
-    match mode {
-        Mode::X | Mode::IX => Mode::IX,
-        Mode::S | Mode::IS => Mode::IS,
-    }
-}
-
-/// Some of the holders of a claim's key and its ancestors, one for each grant and key.
-#[derive(Debug, Default)]
-pub(crate) struct Listed {
-    pub(crate) holders: Vec<Holder>,
-    pub(crate) more: bool,
-}
-
-impl Listed {
-    /// Adds an entry that is met at `place`, as a holder of `key`.
-    pub(crate) fn add(&mut self, sessions: &Sessions, key: &LockKey, entry: &Entry, place: Place) {
-        let mode = match place {
-            Place::Below => cast(entry.mode()),
-            Place::Key | Place::Above => entry.mode(),
-        };
-        let grant = entry.grant();
-        let same =
-            |holder: &&mut Holder| grant.is_some() && holder.grant == grant && holder.key == *key;
-        if let Some(holder) = self.holders.iter_mut().find(same) {
-            holder.mode = holder.mode.max(mode);
-            return;
-        }
-        if self.holders.len() == MAX_LISTED {
-            self.more = true;
-            return;
-        }
-        let (label, life) = match grant {
-            Some(grant) => sessions.shown(grant.session),
-            None => ("not a holder of this version".to_owned(), Life::Living),
-        };
-        self.holders.push(Holder {
-            key: key.clone(),
-            grant,
-            owner: entry.held().map(|held| held.owner.0),
-            mode,
-            label,
-            since: entry.held().and_then(|held| {
-                SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(held.since_us))
-            }),
-            life,
-        });
-    }
 }

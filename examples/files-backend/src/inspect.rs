@@ -4,12 +4,13 @@ use std::ops::Bound;
 use std::str::FromStr;
 
 use async_trait::async_trait;
+use lockcore::judge::{Entry as _, Listed, Place};
 use lockcore::{
     Error, ErrorKind, Filter, Inspect, LockKey, Operation, Page, Record, Result, SessionId,
     SessionState,
 };
 
-use crate::claims::{Listed, Place, below};
+use crate::claims::below;
 use crate::state::{Entry, State, Text};
 use crate::{FilesBackend, NAME};
 
@@ -72,12 +73,12 @@ impl State {
         for entries in below(&self.records, key) {
             self.list(&mut listed, key, entries, Place::Below);
         }
-        record(key, listed, here)
+        listed.record(key, version(here))
     }
 
     fn list(&self, listed: &mut Listed, key: &LockKey, entries: &[Entry], place: Place) {
         for entry in entries.iter().filter(|entry| self.counts(entry)) {
-            listed.add(&self.sessions, key, entry, place);
+            listed.add(entry.holder(&self.sessions, key, place));
         }
     }
 
@@ -102,20 +103,11 @@ impl State {
             counting.any(|entry| wanted(key, entry)).then(|| {
                 let mut listed = Listed::default();
                 self.list(&mut listed, key, entries, Place::Key);
-                record(key, listed, entries)
+                listed.record(key, version(entries))
             })?
         });
         page(items, limit, |item| item.key.to_string())
     }
-}
-
-fn record(key: &LockKey, listed: Listed, entries: &[Entry]) -> Option<Record> {
-    (!listed.holders.is_empty()).then(|| Record {
-        key: key.clone(),
-        holders: listed.holders,
-        more: listed.more,
-        version: version(entries),
-    })
 }
 
 /// The foreign entries as they stand in the file.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime};
 
+use lockcore::judge::{Entry as _, Place};
 use lockcore::{
-    FencingToken, Grant, Intent, Label, Life, LockKey, Mode, OwnerId, Ranges, SessionId,
+    FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, OwnerId, Ranges, SessionId,
 };
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -100,11 +102,35 @@ impl Entry {
         }
     }
 
-    pub(crate) fn grant(&self) -> Option<Grant> {
+    /// As a holder of `key`, met at that place.
+    pub(crate) fn holder(&self, sessions: &Sessions, key: &LockKey, place: Place) -> Holder {
+        let (label, life) = match self.grant() {
+            Some(grant) => sessions.shown(grant.session),
+            None => ("not a holder of this version".to_owned(), Life::Living),
+        };
+        let since = self.held().map(|held| Duration::from_micros(held.since_us));
+        Holder {
+            key: key.clone(),
+            grant: self.grant(),
+            owner: self.owner(),
+            mode: place.seen(self.mode()),
+            label,
+            since: since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)),
+            life,
+        }
+    }
+}
+
+impl lockcore::judge::Entry for Entry {
+    fn grant(&self) -> Option<Grant> {
         self.held().map(|held| held.grant.0)
     }
 
-    pub(crate) fn mode(&self) -> Mode {
+    fn owner(&self) -> Option<OwnerId> {
+        self.held().map(|held| held.owner.0)
+    }
+
+    fn mode(&self) -> Mode {
         self.held().map_or(Mode::X, |held| held.mode)
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::clock::{self, now};
+use crate::client::doubts::Doubts;
 use crate::client::guard::Released;
 use crate::client::locks::{Alive, Core};
 use crate::client::recovery::Adopting;
@@ -26,14 +27,10 @@ use crate::{
     SessionId, Sweep,
 };
 
-/// For how long a release is sent again beside each renewal, after a request that ended with a copy unanswered.
-const IN_DOUBT: Duration = Duration::from_secs(60);
 /// How often a session that had requests in doubt sweeps its own records.
 const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
 /// How often a session sweeps some of the namespace.
 const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
-/// Records of one sweep.
-const SWEEP_LIMIT: usize = 1_000;
 /// Releases under way at once; more wait their turn.
 const RELEASES_AT_ONCE: usize = 256;
 
@@ -81,14 +78,6 @@ impl Release {
     }
 }
 
-/// A request that may yet take effect although its number is over.
-struct Doubt {
-    claims: Arc<[Claim]>,
-    n: u64,
-    range: Range<usize>,
-    until: Instant,
-}
-
 /// What came of something that the keeper had under way.
 enum Done {
     Released(Release, Result<()>),
@@ -126,7 +115,7 @@ pub(crate) struct Keeper {
     /// What is released when the removal of the intent is acknowledged.
     after_intent: Vec<Release>,
     confirms: Vec<oneshot::Sender<bool>>,
-    doubts: VecDeque<Doubt>,
+    doubts: Doubts,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     backlog: VecDeque<Release>,
     /// Records may be left that do not count.
@@ -157,7 +146,7 @@ pub(crate) fn keep(core: &Arc<Core>, id: SessionId, sent: Instant) -> Handle {
         put: None,
         after_intent: Vec::new(),
         confirms: Vec::new(),
-        doubts: VecDeque::new(),
+        doubts: Doubts::new(core),
         work: FuturesUnordered::new(),
         backlog: VecDeque::new(),
         unswept: false,
@@ -365,8 +354,7 @@ impl Keeper {
         for confirm in self.confirms.drain(..) {
             let _ = confirm.send(false);
         }
-        // What is in doubt ends with the session, which nobody renews any more.
-        self.core.unsettled(0, self.doubts.len());
+        // Nobody renews it any more.
         self.doubts.clear();
         // Nothing is released: the intent may be registered, and it always has its locks.
         for release in std::mem::take(&mut self.after_intent) {
@@ -455,26 +443,14 @@ impl Keeper {
     /// A copy of a request may come late: its number is over at the next renewal, which is asked for, and its release
     /// is sent again beside each for a while.
     fn doubt(&mut self, release: &Release) {
-        let until = now() + IN_DOUBT;
+        let now = now();
         self.unswept = true;
-        self.next = now();
-        self.core.unsettled(release.grants.len(), 0);
-        for (n, range) in &release.grants {
-            let claims = Arc::clone(&release.claims);
-            self.doubts.push_back(Doubt {
-                claims,
-                n: *n,
-                range: range.clone(),
-                until,
-            });
-        }
+        self.next = now;
+        self.doubts.add(&release.claims, &release.grants, now);
     }
 
     fn resend_doubts(&mut self, now: Instant) {
-        let before = self.doubts.len();
-        self.doubts.retain(|doubt| doubt.until > now);
-        self.core.unsettled(0, before - self.doubts.len());
-        for doubt in &self.doubts {
+        for doubt in self.doubts.at(now) {
             let (backend, claims, range) = (
                 Arc::clone(&self.core.backend),
                 Arc::clone(&doubt.claims),
@@ -506,9 +482,10 @@ impl Keeper {
             Sweep::All
         };
         let backend = Arc::clone(&self.core.backend);
+        let limit = backend.info().sweep_limit;
         self.work.push(Box::pin(async move {
             // Tidying: what is left does not count, and there is a next time.
-            let _ = backend.sweep(which, SWEEP_LIMIT).await;
+            let _ = backend.sweep(which, limit).await;
             Done::Other
         }));
     }
@@ -533,11 +510,12 @@ impl Keeper {
             self.session.die();
         }
         // Nothing counts any more, so a failure leaves only what the next sweep removes.
+        let limit = self.core.backend.info().sweep_limit;
         while self.unswept {
             let swept = self
                 .core
                 .backend
-                .sweep(Sweep::Session(self.session.id), SWEEP_LIMIT)
+                .sweep(Sweep::Session(self.session.id), limit)
                 .await;
             self.unswept = swept.is_ok_and(|swept| swept.more);
         }
@@ -546,7 +524,6 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.core.unsettled(0, self.doubts.len());
         self.core
             .sessions
             .lock()

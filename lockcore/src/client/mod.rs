@@ -11,6 +11,7 @@ mod clock;
 mod config;
 mod contention;
 mod deadline;
+mod doubts;
 mod error;
 mod guard;
 mod keeper;

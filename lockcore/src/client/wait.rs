@@ -200,7 +200,12 @@ impl Waiting {
                 biased;
                 () = self.place.waiter.wake.notified() => self.polls = 0,
                 () = changed(&mut self.watch) => self.polls = 0,
-                () = tokio::time::sleep(poll) => {}
+                () = tokio::time::sleep(poll) => {
+                    // A watch that looks by itself also sees by itself when it cannot.
+                    if self.watch.is_some() && core.info.poll.is_some() {
+                        return;
+                    }
+                }
             }
         }
         // Without a watch the poll remains.

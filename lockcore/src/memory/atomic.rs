@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::record::{Ask, Listed, Place, Record, mode};
+use super::record::Record;
 use super::{State, token};
-use crate::limits::MAX_LISTED;
+use crate::judge::{Ask, Listed, Place};
 use crate::{Acquire, Acquired, Busy, Claim, Grant, LockKey, Refused};
 
 impl State {
@@ -18,43 +18,31 @@ impl State {
         if !self.sessions.lives(request.grant) {
             return Acquired::Void;
         }
-        let mut refused = Vec::new();
-        for claim in &request.claims {
-            let Some(refusal) = self.refusal(request, claim, now) else {
-                continue;
-            };
-            if refused.len() == MAX_LISTED {
-                return Acquired::Busy(Busy::new(refused, true));
-            }
-            refused.push(refusal);
-        }
-        if !refused.is_empty() {
-            return Acquired::Busy(Busy::new(refused, false));
+        let refusal = |claim| self.refusal(request, claim, now);
+        if let Some(busy) = Busy::of(request.claims.iter().filter_map(refusal)) {
+            return Acquired::Busy(busy);
         }
         let number = self.number();
         for claim in &request.claims {
-            self.records.entry(claim.key().clone()).or_default().enter(
-                ask(request, claim),
-                now,
-                number,
-            );
+            let record = self.records.entry(claim.key().clone()).or_default();
+            record.enter(request, Ask::of(request, claim), now, number);
         }
         Acquired::Acquired(token(number))
     }
 
     fn refusal(&mut self, request: &Acquire, claim: &Claim, now: Duration) -> Option<Refused> {
         let key = claim.key();
-        let ask = ask(request, claim);
+        let ask = Ask::of(request, claim);
         let record = self.records.get(key);
-        if record.is_some_and(|record| record.stands(request.grant, mode(claim, Place::Key))) {
+        if record.is_some_and(|record| record.stands(request.grant, ask.mode())) {
             return None;
         }
         let mut listed = Listed::default();
         let mut look = |ask: Ask<'_>, key: &LockKey, record: &Record| {
-            for held in record.in_the_way(ask, |grant| self.sessions.judge(grant, now)) {
-                listed.add(key, held, held.seen(ask.place), |id| {
-                    self.sessions.shown(id)
-                });
+            let counts = |grant| self.sessions.judge(grant, now);
+            for held in ask.in_the_way(&record.holders, counts) {
+                let mode = ask.place.seen(held.mode);
+                listed.add(held.holder(key, mode, |id| self.sessions.shown(id)));
             }
             listed.more
         };
@@ -87,17 +75,8 @@ impl State {
             && claims.iter().all(|claim| {
                 self.records
                     .get(claim.key())
-                    .is_some_and(|record| record.stands(grant, mode(claim, Place::Key)))
+                    .is_some_and(|record| record.stands(grant, claim.want().mode()))
             })
-    }
-}
-
-fn ask<'a>(request: &Acquire, claim: &'a Claim) -> Ask<'a> {
-    Ask {
-        grant: request.grant,
-        owner: request.owner,
-        claim,
-        place: Place::Key,
     }
 }
 

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use async_trait::async_trait;
 
-use super::record::{Held, Listed, Place, Record as Stored};
+use super::record::{Held, Record as Stored};
 use super::{Form, MemoryBackend, State, atomic};
+use crate::judge::{Listed, Place};
 use crate::{
     Error, ErrorKind, Filter, Inspect, LockKey, Operation, Page, Record, Result, SessionId,
     SessionState,
@@ -69,12 +70,13 @@ impl State {
                 self.list(&mut listed, key, record, Place::Below);
             }
         }
-        shown(key, listed, record.map_or(0, |record| record.version))
+        let version = record.map_or(0, |record| record.version);
+        listed.record(key, version.to_string())
     }
 
     fn list(&self, listed: &mut Listed, key: &LockKey, record: &Stored, place: Place) {
         for held in self.counting(record) {
-            listed.add(key, held, held.seen(place), |id| self.sessions.shown(id));
+            listed.add(held.holder(key, place.seen(held.mode), |id| self.sessions.shown(id)));
         }
     }
 
@@ -98,19 +100,10 @@ impl State {
             .filter_map(|(key, record)| {
                 let mut listed = Listed::default();
                 self.list(&mut listed, key, record, Place::Key);
-                shown(key, listed, record.version)
+                listed.record(key, record.version.to_string())
             });
         page(items, limit, |item| item.key.to_string())
     }
-}
-
-fn shown(key: &LockKey, listed: Listed, version: u64) -> Option<Record> {
-    (!listed.holders.is_empty()).then(|| Record {
-        key: key.clone(),
-        holders: listed.holders,
-        more: listed.more,
-        version: version.to_string(),
-    })
 }
 
 /// The first items, at least one, and the last one's name if there are more.

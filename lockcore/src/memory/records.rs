@@ -5,17 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::record::{Ask, Held, Listed, Place, mode};
+use super::record::Held;
 use super::{MemoryBackend, State, token};
-use crate::limits::MAX_LISTED;
-use crate::session::Life;
-use crate::{
-    Acquire, Acquired, Busy, Claim, End, Grant, LockKey, Refused, SessionId, SessionState,
-    SessionStore,
-};
+use crate::judge::{self, Ask, Judged, Verdict, needed};
+use crate::{Acquire, Acquired, Claim, End, Grant, LockKey, SessionStore};
 
-/// The records that claims need, in path order, each with the claim that needs it most.
-type Needed<'a> = BTreeMap<LockKey, (&'a Claim, Place)>;
+/// The records that claims need, in path order.
+type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
+
+/// Who was in the way.
+type Met = judge::Met<Held>;
 
 /// A record that was written.
 struct Written<'a> {
@@ -25,45 +24,20 @@ struct Written<'a> {
     new: bool,
 }
 
-/// Who was in the way, by record.
-type Met = BTreeMap<LockKey, Vec<Held>>;
-
 impl MemoryBackend {
     pub(super) async fn acquire_by_record(&self, request: &Acquire) -> crate::Result<Acquired> {
-        let needed = needed(&request.claims);
-        let mut free = BTreeSet::new();
-        // Ends: each round but the last has learnt of somebody who will never count again.
+        let needed = needed(&request.claims, Some((request.grant, request.owner)));
+        let mut judged = Judged::default();
         loop {
-            let met = match self.write_all(request, &needed, &free).await {
+            let met = match self.write_all(request, &needed, judged.free()).await {
                 Ok(written) => return Ok(self.checked(request, written).await),
                 Err(met) => met,
             };
-            let grants: BTreeSet<Grant> = met
-                .values()
-                .flatten()
-                .filter_map(|held| held.grant)
-                .collect();
-            // Who asks, too: what a dead session has left stands, so its refusal could not name the first claim.
-            let own = request.grant.session;
-            let mut ids: BTreeSet<SessionId> = grants.iter().map(|grant| grant.session).collect();
-            ids.insert(own);
-            let ids: Vec<SessionId> = ids.into_iter().collect();
-            let states = self.end(&ids, End::IfDue).await?;
-            let states: BTreeMap<SessionId, SessionState> = states
-                .into_iter()
-                .map(|state| (state.session, state))
-                .collect();
-            if states[&own].life != Life::Living || !counts(&states[&own], request.grant) {
-                return Ok(Acquired::Void);
-            }
-            let known = free.len();
-            free.extend(
-                grants
-                    .into_iter()
-                    .filter(|grant| !counts(&states[&grant.session], *grant)),
-            );
-            if free.len() == known {
-                return Ok(Acquired::Busy(busy(request, &met, &states)));
+            let states = self.end(&Judged::to_end(request, &met), End::IfDue).await?;
+            match judged.learn(request, &met, states) {
+                Verdict::Again => {}
+                Verdict::Void => return Ok(Acquired::Void),
+                Verdict::Busy => return Ok(Acquired::Busy(refusal(request, &met, &judged))),
             }
         }
     }
@@ -77,10 +51,9 @@ impl MemoryBackend {
     ) -> Result<Vec<Written<'a>>, Met> {
         let mut written = Vec::new();
         let mut met = Met::new();
-        for (key, (claim, place)) in needed {
+        for (key, ask) in needed {
             self.pause().await;
-            let ask = ask(request, claim, *place);
-            match self.update(|state| state.write(key, ask, free)) {
+            match self.update(|state| state.write(key, request, *ask, free)) {
                 Ok((number, new)) => written.push(Written { key, number, new }),
                 Err(in_the_way) => {
                     met.insert(key.clone(), in_the_way);
@@ -126,18 +99,18 @@ impl MemoryBackend {
     }
 
     pub(super) async fn release_by_record(&self, grant: Grant, claims: &[Claim]) {
-        let needed = needed(claims);
+        let needed = needed(claims, None);
         self.give_back(grant, needed.keys()).await;
         self.watchers.wake(needed.keys());
     }
 
     pub(super) async fn confirm_by_record(&self, grant: Grant, claims: &[Claim]) -> bool {
-        for (key, (claim, place)) in needed(claims) {
+        for (key, ask) in needed(claims, None) {
             self.pause().await;
             let held = self.update(|state| {
                 let number = state.writes + 1;
                 let record = state.records.get_mut(&key)?;
-                let stands = record.stands(grant, mode(claim, place));
+                let stands = record.stands(grant, ask.mode());
                 stands.then(|| {
                     record.version = number;
                     state.writes = number;
@@ -157,20 +130,21 @@ impl State {
     fn write(
         &mut self,
         key: &LockKey,
+        request: &Acquire,
         ask: Ask<'_>,
         free: &BTreeSet<Grant>,
     ) -> Result<(u64, bool), Vec<Held>> {
         if let Some(record) = self.records.get(key)
-            && !record.stands(ask.grant, mode(ask.claim, ask.place))
+            && !record.stands(request.grant, ask.mode())
         {
-            let in_the_way = record.in_the_way(ask, |grant| !free.contains(&grant));
+            let in_the_way = ask.in_the_way(&record.holders, |grant| !free.contains(&grant));
             if !in_the_way.is_empty() {
                 return Err(in_the_way.into_iter().copied().collect());
             }
         }
         let (number, now) = (self.number(), self.clock.now());
         let record = self.records.entry(key.clone()).or_default();
-        let new = record.enter(ask, now, number);
+        let new = record.enter(request, ask, now, number);
         Ok((number, new))
     }
 
@@ -181,57 +155,12 @@ impl State {
     }
 }
 
-fn counts(state: &SessionState, grant: Grant) -> bool {
-    state.life.counts() && !state.over.contains(grant.n)
-}
-
-fn ask<'a>(request: &Acquire, claim: &'a Claim, place: Place) -> Ask<'a> {
-    Ask {
-        grant: request.grant,
-        owner: request.owner,
-        claim,
-        place,
-    }
-}
-
-fn needed(claims: &[Claim]) -> Needed<'_> {
-    let mut needed = Needed::new();
-    for claim in claims {
-        let above = claim.key().ancestor_keys().map(|key| (key, Place::Above));
-        for (key, place) in above.chain([(claim.key().clone(), Place::Key)]) {
-            let most = needed.entry(key).or_insert((claim, place));
-            // IS and IX is IX, X is all; S and IX never meet in prepared claims.
-            if mode(most.0, most.1) < mode(claim, place) {
-                *most = (claim, place);
-            }
-        }
-    }
-    needed
-}
-
-/// Who refused which claims. A record may have been asked for more than one claim needs of it, so each is judged
-/// again.
-fn busy(request: &Acquire, met: &Met, states: &BTreeMap<SessionId, SessionState>) -> Busy {
-    let shown = |id| {
-        let state: &SessionState = &states[&id];
-        (state.label.as_str().to_owned(), state.life)
-    };
-    let refusal = |claim: &Claim| -> Option<Refused> {
-        let mut listed = Listed::default();
-        let above = claim.key().ancestor_keys().map(|key| (key, Place::Above));
-        for (key, place) in above.chain([(claim.key().clone(), Place::Key)]) {
-            let ask = ask(request, claim, place);
-            for held in met.get(&key).into_iter().flatten() {
-                // A share that is in the way is there because of the limit.
-                if !ask.beside(held) || claim.want().limit().is_some() {
-                    listed.add(&key, held, held.mode, shown);
-                }
-            }
-        }
-        listed.refusal(claim)
-    };
-    let mut refused: Vec<Refused> = request.claims.iter().filter_map(refusal).collect();
-    let more = refused.len() > MAX_LISTED;
-    refused.truncate(MAX_LISTED);
-    Busy::new(refused, more)
+fn refusal(request: &Acquire, met: &Met, judged: &Judged) -> crate::Busy {
+    judge::refusal(request, met, |key, held| {
+        let state = held.grant.and_then(|grant| judged.state(grant));
+        held.holder(key, held.mode, |_| {
+            let state = state.expect("whoever was met was judged");
+            (state.label.as_str().to_owned(), state.life)
+        })
+    })
 }

@@ -32,6 +32,8 @@ pub struct Info {
     pub clock: &'static str,
     /// Most keys of a step; a claim counts one and its distinct ancestors. A single claim may count more.
     pub keys_per_step: usize,
+    /// So many records the client asks to [sweep](ClaimStore::sweep) in one call: more where each call is dear.
+    pub sweep_limit: usize,
     /// A step is taken in one atomic action.
     pub atomic: bool,
     /// How often somebody who waits looks at the store, where the store does not push wake-ups.
@@ -45,7 +47,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// What is true of most stores: 1,000 keys per step, atomic, pushed, a TTL from 1 s to 24 h, and grants that
+    /// What is true of most stores: 1,000 keys per step and per sweep, atomic, pushed, a TTL from 1 s to 24 h, and grants that
     /// survive nothing.
     #[must_use]
     pub fn new(name: &'static str, clock: &'static str) -> Self {
@@ -53,6 +55,7 @@ impl Info {
             name,
             clock,
             keys_per_step: 1_000,
+            sweep_limit: 1_000,
             atomic: true,
             poll: None,
             min_ttl: crate::limits::MIN_TTL,

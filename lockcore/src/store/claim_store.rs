@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 
+use crate::limits::MAX_LISTED;
 use crate::session::Life;
 use crate::{Claim, FencingToken, Grant, LockKey, Mode, OwnerId, Result, SessionId};
 
@@ -54,6 +55,14 @@ impl Busy {
             "a refusal names the first refused claim"
         );
         Self { refused, more }
+    }
+
+    /// The refusal of these claims, if there are any, and as many as are listed of them; the rest is not looked at.
+    pub fn of(refused: impl IntoIterator<Item = Refused>) -> Option<Self> {
+        let mut refused: Vec<Refused> = refused.into_iter().take(MAX_LISTED + 1).collect();
+        let more = refused.len() > MAX_LISTED;
+        refused.truncate(MAX_LISTED);
+        (!refused.is_empty()).then(|| Self::new(refused, more))
     }
 
     /// The first refused claim. No claim of the request before it was refused.

@@ -80,6 +80,14 @@ pub struct SessionState {
     pub adopter: Option<SessionId>,
 }
 
+impl SessionState {
+    /// Whether a holder of this session counts whose grant has this number.
+    #[must_use]
+    pub fn counts(&self, n: u64) -> bool {
+        self.life.counts() && !self.over.contains(n)
+    }
+}
+
 /// What [`SessionStore::adopt`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Adopt {

@@ -458,3 +458,57 @@ fn a_number_of_an_adoption_is_one_adopters() {
     told.stored(adopt(2, 1)).stored(settle(2));
     told.breaks(Law::OneAdopter);
 }
+
+#[test]
+fn a_guard_that_the_store_denies_before_its_deadline() {
+    let denied = |told: &mut Story| {
+        let (attempt, held) = (1, false);
+        told.tell(What::Confirmed { attempt, held });
+    };
+    let mut told = story();
+    told.ask(1, &["upsert f"]).granted(1, 1, 1, 900).after(899);
+    denied(&mut told);
+    told.breaks(Law::Guard);
+
+    // It says so itself, and still too early.
+    told = story();
+    told.ask(1, &["upsert f"]).granted(1, 1, 1, 900);
+    told.after(500).look(1, 0);
+    denied(&mut told);
+    told.breaks(Law::Guard);
+
+    told = story();
+    told.ask(1, &["upsert f"]).granted(1, 1, 1, 900).after(900);
+    denied(&mut told);
+    told.is_fine();
+
+    told = story();
+    told.ask(1, &["upsert f"]).granted(1, 1, 1, 900);
+    told.tell(What::Confirmed {
+        attempt: 1,
+        held: true,
+    });
+    told.is_fine();
+
+    for before in [
+        What::Revoking {
+            session: session(1),
+        },
+        What::Stepped { by: 1 },
+    ] {
+        told = story();
+        told.ask(1, &["upsert f"])
+            .granted(1, 1, 1, 900)
+            .tell(before);
+        denied(&mut told);
+        told.is_fine();
+    }
+
+    // The guard that it has re-entered was dropped, and its session closed.
+    told = story();
+    told.ask_with_intent(2, &["upsert f"]).granted(2, 1, 1, 900);
+    told.ask_as(1, 2, &["upsert f"]).granted(1, 1, 2, 900);
+    told.back(2, How::Dropped);
+    denied(&mut told);
+    told.is_fine();
+}

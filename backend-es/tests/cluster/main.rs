@@ -1,0 +1,407 @@
+//! Processes that lock on a cluster of three nodes, while the node that has the primary is killed, stopped and paused.
+//!
+//! It starts the nodes itself. `cargo xtask test` runs it with OpenSearch 2 and one fault of each kind; a long run, also
+//! with `--engine elasticsearch-7` or `opensearch-3`, is
+//! `cargo test --release -p lockcore-es --test cluster -- --faults 36`.
+
+mod nodes;
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use clap::Parser;
+use futures_util::future::join_all;
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockcore::{
+    IntentChange, Label, LockBackend, LockKey, Opened, Ranges, Renewal, Renewed, SessionId,
+    SessionStore, async_trait,
+};
+use lockcore_conformance::processes::{self, Plan, Run};
+use lockcore_conformance::servers::{ENGINES, Engine, OPENSEARCH_2};
+use lockcore_conformance::{BoxError, Space, World};
+use lockcore_es::{EsBackend, EsConfig};
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use nodes::{Cluster, Fault, NODES, work_goes_on};
+
+/// Sessions outlive the loss of a node, so that their guards have to be there after it.
+const TTL: Duration = Duration::from_secs(5);
+/// Less than the time between two renewals: a node that does not answer is left for the next.
+const TIMEOUT_MS: u64 = 1_000;
+/// How long a process looks for a node that serves it.
+const CONNECTS: Duration = Duration::from_secs(60);
+const FAULTS: [Fault; 3] = [Fault::Killed, Fault::Stopped, Fault::Paused];
+
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    test: Arguments,
+    /// One run in place of the tests, with so many faults.
+    #[arg(long, value_name = "N")]
+    faults: Option<usize>,
+    /// Processes at a time.
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    processes: usize,
+    /// What chance in the processes follows from; a new one every time, if it is not given.
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Which engine.
+    #[arg(long, value_name = "ENGINE", value_parser = engine, default_value = OPENSEARCH_2.name)]
+    engine: &'static Engine,
+    /// How far the clocks of the nodes are apart; needs libfaketime.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    skew_ms: u64,
+    /// How far the clients allow them to be apart.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    clock_skew_ms: u64,
+}
+
+fn engine(name: &str) -> Result<&'static Engine, String> {
+    let found = ENGINES.into_iter().find(|engine| engine.name == name);
+    found.ok_or_else(|| "no engine of that name".to_owned())
+}
+
+/// The cluster of this run, started by the first that needs it, and used by one at a time.
+struct Shared {
+    engine: &'static Engine,
+    skew: Duration,
+    clock_skew_ms: u64,
+    cluster: Mutex<Option<Cluster>>,
+}
+
+impl Shared {
+    /// Does something with the whole cluster.
+    fn with<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut Cluster) -> Result<T, BoxError>,
+    ) -> Result<T, BoxError> {
+        let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        let cluster = match &mut *cluster {
+            Some(cluster) => cluster,
+            none => none.insert(Cluster::start(self.engine, self.skew)?),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(async {
+            cluster.whole().await?;
+            work(cluster).await
+        })
+    }
+
+    fn options(&self, namespace: &str) -> String {
+        let (timeout, skew) = (TIMEOUT_MS, self.clock_skew_ms);
+        format!("namespace={namespace}&replicas=2&timeout_ms={timeout}&clock_skew_ms={skew}")
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = processes::child(&Nodes::default()) {
+        return code;
+    }
+    let mut args = Args::parse();
+    let seed = args.seed.unwrap_or_else(rand::random);
+    let shared = Arc::new(Shared {
+        engine: args.engine,
+        skew: Duration::from_millis(args.skew_ms),
+        clock_skew_ms: args.clock_skew_ms,
+        cluster: Mutex::default(),
+    });
+    if let Some(faults) = args.faults {
+        let plan = plan(seed, args.processes);
+        return match keeps_the_laws(&shared, &plan, faults) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(what) => {
+                println!("{what}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    args.test.test_threads = Some(1);
+    let trial = |name: &str, test: fn(&Shared, u64) -> Result<(), BoxError>| {
+        let shared = Arc::clone(&shared);
+        let name = format!("{}::cluster::{name}", shared.engine.name);
+        Trial::test(name, move || {
+            test(&shared, seed).map_err(|what| Failed::from(what.to_string()))
+        })
+    };
+    let trials = vec![
+        trial("a_lease_begins_when_it_is_renewed", |shared, _| {
+            shared.with(a_lease_begins_when_it_is_renewed)
+        }),
+        trial("one_fault_of_each_kind", |shared, seed| {
+            keeps_the_laws(shared, &plan(seed, 6), FAULTS.len())
+        }),
+        trial(
+            "finds_a_primary_that_is_forced",
+            finds_a_primary_that_is_forced,
+        ),
+    ];
+    libtest_mimic::run(&args.test, trials).exit_code()
+}
+
+fn plan(seed: u64, processes: usize) -> Plan {
+    let mut plan = Plan::new(seed);
+    plan.processes = processes;
+    plan.ttl = Some(TTL);
+    plan
+}
+
+/// The namespace of one run, as the kit sees it.
+#[derive(Clone, Default)]
+struct Nodes {
+    url: String,
+}
+
+#[async_trait]
+impl World for Nodes {
+    fn name(&self) -> String {
+        "cluster".into()
+    }
+
+    fn paused(&self) -> bool {
+        false
+    }
+
+    fn processes(&self) -> bool {
+        true
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
+        Ok(Arc::new(self.clone()))
+    }
+
+    /// Each begins with another node; a node that is there may be stopped just now.
+    async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
+        let (scheme, rest) = url.split_once("://").ok_or("no URL")?;
+        let (hosts, options) = rest.split_once('/').ok_or("no options")?;
+        let mut hosts: Vec<&str> = hosts.split(',').collect();
+        let until = Instant::now() + CONNECTS;
+        loop {
+            let first = rand::random_range(0..hosts.len());
+            hosts.rotate_left(first);
+            let config = EsConfig::parse(&format!("{scheme}://{}/{options}", hosts.join(",")))?;
+            match EsBackend::connect(config).await {
+                Ok(backend) => return Ok(backend),
+                Err(error) if Instant::now() > until => return Err(error.into()),
+                Err(_) => sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Space for Nodes {
+    async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
+        self.reopen(&self.url).await
+    }
+
+    async fn pass(&self, time: Duration) {
+        sleep(time).await;
+    }
+
+    fn allowance(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
+        Err(format!("nobody plants {key} here").into())
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(self.url.clone())
+    }
+}
+
+fn namespace() -> String {
+    format!("cluster-{:016x}", rand::random::<u64>())
+}
+
+/// The laws, while so many faults meet the node with the primary.
+fn keeps_the_laws(shared: &Shared, plan: &Plan, faults: usize) -> Result<(), BoxError> {
+    let namespace = namespace();
+    let mut times = Vec::new();
+    let run = shared.with(async |cluster| {
+        let url = cluster.url_of(0..NODES, &shared.options(&namespace));
+        let trouble = async {
+            for fault in FAULTS.into_iter().cycle().take(faults) {
+                work_goes_on().await;
+                times.extend(cluster.strike(&namespace, fault).await?);
+            }
+            work_goes_on().await;
+            Ok(())
+        };
+        processes::run_beside(&Nodes { url }, plan, trouble).await
+    })?;
+    times.sort_unstable();
+    println!("{faults} faults, the primary moved after {times:?}");
+    judged(plan, &run)
+}
+
+fn judged(plan: &Plan, run: &Run) -> Result<(), BoxError> {
+    let (report, signals) = (&run.report, run.signals);
+    println!(
+        "seed {}, {} processes: {} SIGKILL and {} SIGSTOP of them, {} events, {} guards, {} refusals, {} adoptions, \
+         {} stale writes refused, {} unfenced writes lost (explained), {} violations",
+        plan.seed,
+        plan.processes,
+        signals.kills,
+        signals.stops,
+        report.events,
+        report.guards,
+        report.refused,
+        report.adoptions,
+        report.stale,
+        report.losses,
+        report.violations.len(),
+    );
+    let all: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
+    match report.violations.first() {
+        Some(first) => {
+            Err(format!("{}\n{}", all.join("\n"), first.around(&run.history, 40, 5)).into())
+        }
+        None if report.guards == 0 => Err("nobody held anything".into()),
+        None => Ok(()),
+    }
+}
+
+/// An operator who gives the part of a lost primary to an empty one loses what was acknowledged, and the checker sees it.
+fn finds_a_primary_that_is_forced(shared: &Shared, seed: u64) -> Result<(), BoxError> {
+    let namespace = namespace();
+    let run = shared.with(async |cluster| {
+        let url = cluster.url_of(0..NODES, &shared.options(&namespace));
+        let trouble = async {
+            work_goes_on().await;
+            let settings = json!({"index": {"number_of_replicas": 0}});
+            let path = format!("/{namespace}/_settings");
+            cluster.ask(0, Method::PUT, &path, Some(settings)).await?;
+            cluster.whole().await?;
+            let primary = cluster.primary(&namespace, &[0, 1, 2]).await;
+            let primary = primary.ok_or("there is no primary")?;
+            let other = (primary + 1) % NODES;
+            let about = cluster
+                .ask(other, Method::GET, &format!("/{namespace}"), None)
+                .await?;
+            let index = about
+                .as_object()
+                .and_then(|all| all.keys().next())
+                .ok_or("no index")?;
+            work_goes_on().await;
+            cluster.signal(primary, Signal::KILL)?;
+            let command = json!({"commands": [{"allocate_empty_primary": {
+                "index": index, "shard": 0, "node": format!("n{other}"), "accept_data_loss": true,
+            }}]});
+            let until = Instant::now() + CONNECTS;
+            let reroute = async || {
+                cluster
+                    .ask(
+                        other,
+                        Method::POST,
+                        "/_cluster/reroute",
+                        Some(command.clone()),
+                    )
+                    .await
+            };
+            while let Err(refused) = reroute().await {
+                if Instant::now() > until {
+                    return Err(refused);
+                }
+                sleep(Duration::from_millis(200)).await;
+            }
+            sleep(TTL).await;
+            cluster.restart(primary)?;
+            cluster.whole().await
+        };
+        let run = processes::run_beside(&Nodes { url }, &plan(seed, 6), trouble).await;
+        run
+    })?;
+    match run.report.violations.first() {
+        Some(first) => {
+            println!("found: {first}");
+            Ok(())
+        }
+        None => Err("nothing was found".into()),
+    }
+}
+
+/// A node that is stopped for a moment, and answers what it finds when it goes on, does so on its clock of then. A
+/// lease that began before its renewal was sent would end before its guards expect it.
+async fn a_lease_begins_when_it_is_renewed(cluster: &mut Cluster) -> Result<(), BoxError> {
+    const ROUNDS: u64 = 5;
+    let namespace = namespace();
+    let url = cluster.url_of(0..NODES, &format!("namespace={namespace}&replicas=2"));
+    drop(EsBackend::connect(EsConfig::parse(&url)?).await?);
+    cluster.whole().await?;
+    let primary = cluster.primary(&namespace, &[0, 1, 2]).await;
+    let primary = primary.ok_or("there is no primary")?;
+    let url = cluster.url_of([primary], &format!("namespace={namespace}"));
+    let ttl = Duration::from_secs(30);
+    // Each has a connection of its own.
+    let mut sessions = Vec::new();
+    for number in 1..=8 {
+        let (backend, session) = (
+            EsBackend::connect(EsConfig::parse(&url)?).await?,
+            SessionId::new(number),
+        );
+        let opened = backend.open(session, &Label::parse("paused")?, ttl).await?;
+        assert_eq!(opened, Opened::Opened);
+        sessions.push((backend, session));
+    }
+    for seq in 1..=ROUNDS {
+        cluster.signal(primary, Signal::STOP)?;
+        sleep(Duration::from_millis(600)).await;
+        let sent_ms = unix_ms();
+        let renewals = sessions.iter().map(async |(backend, session)| {
+            let renewal = Renewal {
+                seq,
+                over: Ranges::EMPTY,
+                intent: IntentChange::Keep,
+            };
+            backend.renew(*session, &renewal).await
+        });
+        let goes_on = async {
+            sleep(Duration::from_millis(200)).await;
+            cluster.signal(primary, Signal::CONT)
+        };
+        let (renewed, gone_on) = tokio::join!(join_all(renewals), goes_on);
+        gone_on?;
+        for renewed in renewed {
+            assert_eq!(renewed?, Renewed::Living);
+        }
+        let ids: Vec<String> = sessions
+            .iter()
+            .map(|(_, session)| format!("~session/{session}"))
+            .collect();
+        let path = format!("/{namespace}/_mget");
+        let got = cluster
+            .ask(primary, Method::POST, &path, Some(json!({"ids": ids})))
+            .await?;
+        for document in got["docs"].as_array().into_iter().flatten() {
+            let expires = document["_source"]["expires"].as_u64().ok_or("no lease")?;
+            let began = i128::from(expires) - i128::try_from(ttl.as_millis())?;
+            let late = began - i128::from(sent_ms);
+            if late < 0 {
+                return Err(
+                    format!("a lease began {} ms before its renewal was sent", -late).into(),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unix_ms() -> u64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the nodes are on this machine, and have its clock"
+    )]
+    let now = SystemTime::now();
+    let since = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,287 @@
+//! Three nodes of one cluster, each a process of its own that can be killed, stopped and started again.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use lockcore_conformance::BoxError;
+use lockcore_conformance::servers::{Engine, Node};
+use rand::RngExt;
+use reqwest::Method;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+/// Nodes of the cluster: the fewest of which one may fail.
+pub(crate) const NODES: usize = 3;
+/// How long a node is stopped: the others notice after some three seconds, with the settings below.
+const STOPPED: Duration = Duration::from_secs(6);
+/// How long it is stopped so that nobody notices.
+const PAUSED: Duration = Duration::from_millis(1_500);
+/// Longest time until the cluster is whole again.
+const WHOLE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is done to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// SIGKILL; it is started again when another one has its part.
+    Killed,
+    /// SIGSTOP, until long after another one has its part.
+    Stopped,
+    /// SIGSTOP, for a time that the others do not notice.
+    Paused,
+}
+
+pub(crate) struct Cluster {
+    nodes: Vec<Node>,
+    urls: Vec<String>,
+    client: reqwest::Client,
+}
+
+impl Cluster {
+    /// Starts the nodes. Their clocks are apart by so much: one is behind, one is ahead.
+    pub(crate) fn start(engine: &Engine, skew: Duration) -> Result<Self, String> {
+        let artefacts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/servers");
+        let free = |_| {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            Ok(listener.local_addr()?.port())
+        };
+        let ports: Result<Vec<u16>, std::io::Error> = (0..2 * NODES).map(free).collect();
+        let ports = ports.map_err(|error| format!("no free port: {error}"))?;
+        let (http, transport) = ports.split_at(NODES);
+        let addresses = transport.iter().map(|port| format!("127.0.0.1:{port}"));
+        let seeds = addresses.collect::<Vec<_>>().join(",");
+        let first = match engine.name.starts_with("elasticsearch") {
+            true => "cluster.initial_master_nodes",
+            false => "cluster.initial_cluster_manager_nodes",
+        };
+        let start = |number: usize| {
+            let mut settings = vec![
+                ("node.name", format!("n{number}")),
+                ("http.port", http[number].to_string()),
+                ("transport.port", transport[number].to_string()),
+                ("discovery.seed_hosts", seeds.clone()),
+                // A change of the cluster does not wait for a node that is stopped.
+                ("cluster.publish.timeout", "1s".to_owned()),
+            ];
+            if number == 0 {
+                settings.push((first, "n0".to_owned()));
+            }
+            // Else it takes half a minute until a node that is stopped is missed.
+            for check in ["follower_check", "leader_check"] {
+                for (name, value) in [
+                    ("interval", "500ms"),
+                    ("timeout", "1s"),
+                    ("retry_count", "2"),
+                ] {
+                    let name = format!("cluster.fault_detection.{check}.{name}");
+                    settings.push((Box::leak(name.into_boxed_str()), value.to_owned()));
+                }
+            }
+            let settings: Vec<(String, String)> = settings
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect();
+            engine.node(&artefacts, &settings, &clock(number, skew)?)
+        };
+        // The others join the first, both at once.
+        let mut nodes = vec![start(0)?];
+        let others = std::thread::scope(|scope| {
+            let others = [1, 2].map(|number| scope.spawn(move || start(number)));
+            others.map(|other| {
+                other
+                    .join()
+                    .unwrap_or_else(|_| Err("it has panicked".to_owned()))
+            })
+        });
+        for other in others {
+            nodes.push(other?);
+        }
+        let urls = nodes.iter().map(|node| node.server().url().to_owned());
+        Ok(Self {
+            urls: urls.collect(),
+            nodes,
+            client: reqwest::Client::builder()
+                .no_proxy()
+                .timeout(Duration::from_secs(2))
+                .build()
+                .map_err(|error| error.to_string())?,
+        })
+    }
+
+    /// How a backend reaches these nodes.
+    pub(crate) fn url_of(&self, nodes: impl IntoIterator<Item = usize>, options: &str) -> String {
+        let hosts = nodes
+            .into_iter()
+            .map(|node| self.urls[node].trim_start_matches("http://"));
+        let hosts: Vec<&str> = hosts.collect();
+        format!("elasticsearch://{}/?{options}", hosts.join(","))
+    }
+
+    /// A request to one node.
+    pub(crate) async fn ask(
+        &self,
+        node: usize,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value, BoxError> {
+        let url = format!("{}{path}", self.urls[node]);
+        let mut request = self.client.request(method, url);
+        if let Some(body) = body {
+            request = request
+                .header("content-type", "application/json")
+                .body(body.to_string());
+        }
+        let answer = request.send().await?;
+        let (status, text) = (answer.status(), answer.text().await?);
+        if !status.is_success() {
+            return Err(format!("{path}: {status}: {text}").into());
+        }
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// The node that has the primary of the namespace's index, as the first of these says that answers.
+    pub(crate) async fn primary(&self, namespace: &str, of: &[usize]) -> Option<usize> {
+        let path = format!("/_cat/shards/{namespace}?format=json&h=prirep,state,node");
+        for node in of {
+            let Ok(shards) = self.ask(*node, Method::GET, &path, None).await else {
+                continue;
+            };
+            let mut shards = shards.as_array().into_iter().flatten();
+            let primary =
+                shards.find(|shard| shard["prirep"] == "p" && shard["state"] == "STARTED");
+            let name = primary.and_then(|shard| shard["node"].as_str());
+            if let Some(number) = name.and_then(|name| name.strip_prefix('n')) {
+                return number.parse().ok();
+            }
+        }
+        None
+    }
+
+    /// Waits until every node says that all of them are there, and all copies in sync.
+    pub(crate) async fn whole(&self) -> Result<(), BoxError> {
+        let until = Instant::now() + WHOLE;
+        for node in 0..NODES {
+            let is_whole = |health: &Value| {
+                health["status"] == "green" && health["number_of_nodes"] == json!(NODES)
+            };
+            loop {
+                let health = self.ask(node, Method::GET, "/_cluster/health", None).await;
+                if health.as_ref().is_ok_and(is_whole) {
+                    break;
+                }
+                if Instant::now() > until {
+                    let said = self.nodes.iter().map(Node::said).collect::<Vec<_>>();
+                    let said = said.join("\n----\n");
+                    return Err(format!("the cluster is not whole: {health:?}\n{said}").into());
+                }
+                sleep(LOOK).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn signal(&self, node: usize, signal: Signal) -> Result<(), BoxError> {
+        let id = self.nodes[node].server().pid();
+        let id = id.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        Ok(kill_process(id.ok_or("it is no process")?, signal)?)
+    }
+
+    pub(crate) fn restart(&mut self, node: usize) -> Result<(), BoxError> {
+        Ok(self.nodes[node].restart()?)
+    }
+
+    /// Does that to the node that has the primary, and waits until the cluster is whole again. Says after what time
+    /// another node had the primary.
+    pub(crate) async fn strike(
+        &mut self,
+        namespace: &str,
+        fault: Fault,
+    ) -> Result<Option<Duration>, BoxError> {
+        self.whole().await?;
+        let all: Vec<usize> = (0..NODES).collect();
+        let primary = self
+            .primary(namespace, &all)
+            .await
+            .ok_or("there is no primary")?;
+        let others: Vec<usize> = all.into_iter().filter(|node| *node != primary).collect();
+        let since = Instant::now();
+        let moved = match fault {
+            Fault::Killed => {
+                self.signal(primary, Signal::KILL)?;
+                let moved = self.moved(namespace, primary, &others).await?;
+                self.restart(primary)?;
+                Some(moved)
+            }
+            Fault::Stopped => {
+                self.signal(primary, Signal::STOP)?;
+                let moved = self.moved(namespace, primary, &others).await?;
+                sleep(STOPPED.saturating_sub(since.elapsed())).await;
+                self.signal(primary, Signal::CONT)?;
+                Some(moved)
+            }
+            Fault::Paused => {
+                self.signal(primary, Signal::STOP)?;
+                sleep(PAUSED).await;
+                self.signal(primary, Signal::CONT)?;
+                None
+            }
+        };
+        self.whole().await?;
+        println!(
+            "n{primary} {fault:?}, another has its part after {moved:?}, whole after {:?}",
+            since.elapsed()
+        );
+        Ok(moved)
+    }
+
+    /// Waits until another node has the primary, as the others say.
+    async fn moved(
+        &self,
+        namespace: &str,
+        from: usize,
+        others: &[usize],
+    ) -> Result<Duration, BoxError> {
+        let since = Instant::now();
+        while self
+            .primary(namespace, others)
+            .await
+            .is_none_or(|now| now == from)
+        {
+            if since.elapsed() > WHOLE {
+                return Err("no other node takes its part".into());
+            }
+            sleep(LOOK).await;
+        }
+        Ok(since.elapsed())
+    }
+}
+
+/// A random time of work between two faults.
+pub(crate) async fn work_goes_on() {
+    let time = rand::rng().random_range(1_000..3_000);
+    sleep(Duration::from_millis(time)).await;
+}
+
+/// The environment in which a node's clock is behind or ahead.
+fn clock(node: usize, skew: Duration) -> Result<Vec<(String, String)>, String> {
+    let offset = match node {
+        _ if skew.is_zero() => return Ok(Vec::new()),
+        0 => return Ok(Vec::new()),
+        1 => format!("-{}", skew.as_secs_f64() / 2.0),
+        _ => format!("+{}", skew.as_secs_f64() / 2.0),
+    };
+    let library = ["x86_64", "aarch64"]
+        .map(|machine| format!("/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"))
+        .into_iter()
+        .find(|library| Path::new(library).exists());
+    let library = library.ok_or("libfaketime is missing: install it")?;
+    let of = |name: &str, value: String| (name.to_owned(), value);
+    Ok(vec![
+        of("LD_PRELOAD", library),
+        of("FAKETIME", offset),
+        of("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+    ])
+}

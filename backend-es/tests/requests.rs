@@ -1,0 +1,216 @@
+//! Which requests the whole client makes of the server, written down on the way. Needs a server.
+#![allow(clippy::unwrap_used, reason = "it is a test")]
+
+mod support;
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use elasticsearch::http::Method;
+use lockcore::{AcquireError, Attempt, Guard, Locks, Released};
+use lockcore_es::{EsBackend, EsConfig};
+use support::{Space, raw_text};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A request as it was sent.
+#[derive(Debug, Clone)]
+struct Asked {
+    /// Method and path, without the query.
+    what: String,
+    query: String,
+    body: String,
+}
+
+impl Asked {
+    /// The documents that a bulk is about, in order.
+    fn ids(&self) -> Vec<String> {
+        let lines = self.body.lines().map(serde_json::from_str);
+        let lines = lines.map(|line: Result<serde_json::Value, _>| line.unwrap());
+        let id = |line: serde_json::Value| {
+            let (_, action) = line.as_object()?.iter().next()?;
+            action["_id"].as_str().map(str::to_owned)
+        };
+        lines.filter_map(id).collect()
+    }
+}
+
+/// Takes requests, writes them down and passes them on.
+struct Recorder {
+    port: u16,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Recorder {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let recorder = Self {
+            port: listener.local_addr().unwrap().port(),
+            asked: Arc::default(),
+        };
+        let asked = recorder.asked.clone();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the recorder of a test belongs to nobody else"
+        )]
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(pass_on(stream, asked.clone()));
+            }
+        });
+        recorder
+    }
+
+    async fn locks(&self, space: &Space, ttl: Duration) -> Locks {
+        let url = space.url_at(&format!("elasticsearch://127.0.0.1:{}", self.port));
+        let backend = EsBackend::connect(EsConfig::parse(&url).unwrap()).await;
+        Locks::builder(backend.unwrap()).ttl(ttl).build().unwrap()
+    }
+
+    /// What was asked since this was called last.
+    fn take(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+}
+
+async fn pass_on(mut stream: TcpStream, asked: Arc<Mutex<Vec<Asked>>>) {
+    while let Some((method, target, body)) = read(&mut stream).await {
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        asked.lock().unwrap().push(Asked {
+            what: format!("{method} {path}"),
+            query: query.to_owned(),
+            body: body.clone(),
+        });
+        let method = match method.as_str() {
+            "GET" => Method::Get,
+            "PUT" => Method::Put,
+            "POST" => Method::Post,
+            other => panic!("{other}"),
+        };
+        let (status, answer) = raw_text(method, &target, body).await;
+        let head = format!(
+            "HTTP/1.1 {status} Passed on\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            answer.len()
+        );
+        if stream.write_all((head + &answer).as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Method, target and body of the next request.
+async fn read(stream: &mut TcpStream) -> Option<(String, String, String)> {
+    let mut bytes = Vec::new();
+    let head_end = loop {
+        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break at;
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let is_it = name.eq_ignore_ascii_case("content-length");
+        is_it.then(|| value.trim().parse::<usize>().unwrap())
+    });
+    let mut body = bytes.split_off(head_end + 4);
+    let got = body.len();
+    body.resize(length.unwrap_or(0), 0);
+    stream.read_exact(&mut body[got..]).await.ok()?;
+    let mut words = head.split(' ').map(str::to_owned);
+    let body = String::from_utf8(body).unwrap();
+    Some((words.next()?, words.next()?, body))
+}
+
+type Acquisition<'a> = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>> + 'a>>;
+
+async fn back(guard: Guard) {
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_step_is_one_request_and_its_release_another_and_nothing_is_refreshed() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let locks = recorder.locks(&space, Duration::from_secs(300)).await;
+    // The session is opened by the first.
+    back(locks.global("first").acquire().await.unwrap()).await;
+    recorder.take();
+    let bulk = format!("POST /{}/_bulk", space.namespace);
+    let takes = async |steps: usize, acquisition: Acquisition<'_>| {
+        back(acquisition.await.unwrap()).await;
+        let asked = recorder.take();
+        let what: Vec<&str> = asked.iter().map(|asked| asked.what.as_str()).collect();
+        assert_eq!(what, vec![bulk.as_str(); 2 * steps]);
+        assert!(asked.iter().all(|asked| !asked.query.contains("refresh")));
+    };
+    let deep: String = (0..32).map(|n| format!("/{n}")).collect();
+    let ids = |count: u32| (0..count).map(|n| format!("document-{n}"));
+    takes(1, Box::pin(locks.global("k").acquire())).await;
+    takes(1, Box::pin(locks.share("s").limit(2).acquire())).await;
+    takes(1, Box::pin(locks.tree().write("/a/b/c/d/e").acquire())).await;
+    takes(1, Box::pin(locks.tree().write("/a/b").read("/c").acquire())).await;
+    takes(1, Box::pin(locks.tree().write(&deep).acquire())).await;
+    takes(1, Box::pin(locks.documents(ids(31)).acquire())).await;
+    takes(1, Box::pin(locks.documents(ids(100)).acquire())).await;
+    takes(2, Box::pin(locks.documents(ids(2_001)).acquire())).await;
+}
+
+#[tokio::test]
+async fn a_renewal_is_one_request_for_all_guards() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let ttl = Duration::from_secs(3);
+    let locks = recorder.locks(&space, ttl).await;
+    let mut guards = Vec::new();
+    for n in 0..20 {
+        guards.push(locks.global(format!("k{n}")).acquire().await.unwrap());
+    }
+    recorder.take();
+    // Two renewals are due meanwhile, or three.
+    tokio::time::sleep(ttl * 5 / 6).await;
+    let asked = recorder.take();
+    let bulk = format!("POST /{}/_bulk", space.namespace);
+    assert!((2..=3).contains(&asked.len()), "{asked:?}");
+    for asked in asked {
+        assert_eq!(asked.what, bulk);
+        assert!(!asked.query.contains("refresh"), "{asked:?}");
+        assert!(matches!(asked.ids().as_slice(), [id] if id.starts_with("~session/")));
+    }
+    assert!(guards.iter().all(|guard| guard.is_valid()));
+}
+
+#[tokio::test]
+async fn who_waits_looks_with_one_request_and_sets_up_its_watch_once() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let ttl = Duration::from_secs(300);
+    let holder = recorder.locks(&space, ttl).await;
+    let waiter = recorder.locks(&space, ttl).await;
+    let held = holder.global("k").acquire().await.unwrap();
+    let Attempt::Busy(_) = waiter.global("k").try_acquire().await.unwrap() else {
+        panic!("two holders");
+    };
+    recorder.take();
+    let time = Duration::from_secs(3);
+    assert!(waiter.global("k").wait(time).acquire().await.is_err());
+    let asked = recorder.take();
+    let of = |what: &str| {
+        let what = format!("POST /{}/{what}", space.namespace);
+        let asked = asked.iter().filter(move |asked| asked.what == what);
+        asked.map(|asked| asked.body.as_str()).collect::<Vec<_>>()
+    };
+    let (bulks, reads) = (of("_bulk"), of("_mget"));
+    assert_eq!(bulks.len() + reads.len(), asked.len());
+    // It asks by itself, too, of which each is two: who is in the way, and whether their sessions are due.
+    assert!(bulks.len() >= 6, "{bulks:?}");
+    // The first two set the watch up: who is in the way, and do they count? The others look at both.
+    assert_eq!(reads[0], r#"{"ids":["k"]}"#);
+    assert!(reads[1].starts_with(r#"{"ids":["~session/"#), "{reads:?}");
+    let looks = &reads[2..];
+    let both = |read: &&str| read.starts_with(r#"{"ids":["k","~session/"#);
+    assert!(looks.iter().all(both), "{looks:?}");
+    // From one look to the next it takes 50 ms at least, and no more than 100 ms on a quick machine.
+    assert!((5..=60).contains(&looks.len()), "{}", looks.len());
+    back(held).await;
+}

@@ -1,0 +1,12 @@
+//! Processes on an Elasticsearch or OpenSearch, killed, stopped and continued at random.
+//!
+//! `cargo xtask trial --store elasticsearch --seconds 300 --processes 10` is a long run.
+
+mod support;
+mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lockcore_conformance::processes::main(world::Server::new())
+}

@@ -1,0 +1,348 @@
+-- What every script begins with, or goes on with where a shorter way does not do. The shape of what is stored, version 1; all keys have one hash tag:
+--
+-- records   hash: a key that is held -> its holders, a line each: want, session/n/m/since, where want is the first
+--           letter of create, upsert, share, read or write, session/n the grant, session/m the owner, since in
+--           milliseconds since 1970. A line that is anything else is somebody else's. The last token is under the
+--           empty field, which is no key.
+-- writes,   sorted sets of the paths that somebody holds to write or to read, in order of bytes: what is held below a
+-- reads     path stands in the range from 'path/' to 'path0'. A line that is somebody else's counts as a writer's. Who
+--           writes a path's record by hand has to enter it there, too: else it is met on that path alone.
+-- sessions  hash: id -> life, expires_ms, over, ttl_ms, seq, adoption, adopter, settled, ended_ms, label; a line each.
+-- intents   hash: id -> the token, and behind the first end of a line the payload.
+-- steps     sorted set: session/n and the keys of that grant, a line each; to find what a session holds.
+-- meta      hash: version, created (in microseconds since 1970). Another version keeps the token elsewhere, so that who
+--           is connected when it is made notices.
+--
+-- Everything is checked before anything is written. Of the writes, those that decide come last: an entry of writes,
+-- reads or steps without its line in records says nothing. A death is a write of its own and may come before.
+
+local RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META, WAKE = unpack(KEYS)
+local call = redis.call
+local match, gmatch, sub, byte = string.match, string.gmatch, string.sub, string.byte
+local clock = call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now_ms = math.floor(now_us / 1000)
+
+-- Numbers in full: tostring would round them.
+local function text(number)
+    return string.format('%.0f', number)
+end
+
+local function corrupt(what)
+    return redis.error_reply('LKCORRUPT ' .. what)
+end
+
+-- Calls a command with many arguments, so many at a time that they fit Lua's stack; an even number of them.
+local function many(command, key, arguments)
+    for from = 1, #arguments, 4000 do
+        call(command, key, unpack(arguments, from, math.min(from + 3999, #arguments)))
+    end
+end
+
+local function values_of(key, fields)
+    if #fields == 0 then
+        return {}
+    end
+    if #fields <= 4000 then
+        return call('HMGET', key, unpack(fields))
+    end
+    local all = {}
+    for from = 1, #fields, 4000 do
+        for _, value in ipairs(call('HMGET', key, unpack(fields, from, math.min(from + 3999, #fields)))) do
+            all[#all + 1] = value
+        end
+    end
+    return all
+end
+
+local function is_path(key)
+    return byte(key) == 47
+end
+
+-- Sessions ------------------------------------------------------------------------------------------------------------
+
+local UNREADABLE = { life = 'unreadable' }
+local LIVES = { living = true, abandoned = true, dead = true }
+local sessions = {}
+local freed = false
+
+local function parse_session(record)
+    local life, expires, over, ttl, seq, adoption, adopter, settled, ended, label = match(record,
+        '^(%l+)\n(%d+)\n([%d,-]*)\n(%d+)\n(%d+)\n(%d+)\n(%x*)\n(%d*)\n(%d*)\n([^\n]*)$')
+    if not LIVES[life] then
+        return UNREADABLE
+    end
+    return {
+        life = life, expires = tonumber(expires), ttl = ttl, seq = seq, adoption = adoption, adopter = adopter,
+        settled = settled, ended = ended, over = over, label = label,
+    }
+end
+
+local function session_text(session)
+    return table.concat({
+        session.life, text(session.expires), session.over, session.ttl, session.seq, session.adoption,
+        session.adopter, session.settled, session.ended, session.label,
+    }, '\n')
+end
+
+local function store(id, session)
+    call('HSET', SESSIONS, id, session_text(session))
+end
+
+-- The record as it stands; nil if there is none.
+local function load(id)
+    local record = call('HGET', SESSIONS, id)
+    return record and parse_session(record) or nil
+end
+
+-- The death of a living session: it is abandoned if it leaves an intent.
+local function die(id, session)
+    session.life = call('HEXISTS', INTENTS, id) == 1 and 'abandoned' or 'dead'
+    session.ended = text(now_ms)
+    store(id, session)
+    freed = true
+end
+
+-- The session, made dead first if it is due, or given a tombstone if there is no record of it.
+local function meet(id)
+    local session = sessions[id]
+    if session then
+        return session
+    end
+    session = load(id)
+    if not session then
+        session = {
+            life = 'dead', expires = 0, ttl = '0', seq = '0', adoption = '0', adopter = '', settled = '',
+            ended = text(now_ms), over = '', label = '',
+        }
+        store(id, session)
+    elseif session.life == 'living' and session.expires <= now_ms then
+        die(id, session)
+    end
+    sessions[id] = session
+    return session
+end
+
+-- The session as it stands, for lists; nothing is written.
+local function seen(id)
+    local session = sessions[id]
+    if not session then
+        session = load(id) or { life = 'dead', over = '', label = '' }
+        sessions[id] = session
+    end
+    return session
+end
+
+-- Decimal numbers may be greater than what Lua counts exactly.
+local function less(one, other)
+    return #one < #other or (#one == #other and one < other)
+end
+
+local function is_over(over, n)
+    for from, to in gmatch(over, '(%d+)-(%d+)') do
+        if less(n, from) then
+            return false
+        end
+        if not less(to, n) then
+            return true
+        end
+    end
+    return false
+end
+
+local function tell_if_freed()
+    if freed then
+        call('SPUBLISH', WAKE, '*')
+    end
+end
+
+-- Records -------------------------------------------------------------------------------------------------------------
+
+local FLAT = { c = true, u = true, s = true }
+local TREE = { w = true, r = true }
+
+-- The holders in a record; one without a want is somebody else's.
+local function parse(key, record)
+    local wants = is_path(key) and TREE or FLAT
+    local entries = {}
+    for line in gmatch(record, '[^\n]+') do
+        local want, id, n, m = match(line, '^([cusrw])([0-9a-f]+)/(%d+)/(%d+)/%d+$')
+        if want and #id == 32 and wants[want] then
+            entries[#entries + 1] = { line = line, want = want, session = id, n = n, m = m }
+        else
+            entries[#entries + 1] = { line = line }
+        end
+    end
+    if #entries == 0 then
+        entries[1] = { line = record }
+    end
+    return entries
+end
+
+-- Whether a holder counts: 'counts', 'gone', or what can be said of one that cannot be judged. `judge` is meet or seen.
+local function standing(entry, judge)
+    if not entry.want then
+        return 'unreadable record: ' .. string.gsub(sub(entry.line, 1, 64), '[^\32-\126]', '?')
+    end
+    local session = judge(entry.session)
+    if session == UNREADABLE then
+        return 'unreadable session record ' .. entry.session
+    end
+    if session.life == 'dead' or is_over(session.over, entry.n) then
+        return 'gone'
+    end
+    return 'counts'
+end
+
+local hset, hdel, adds, removals = {}, {}, { [WRITES] = {}, [READS] = {}, [STEPS] = {} },
+    { [WRITES] = {}, [READS] = {}, [STEPS] = {} }
+
+local function add(set, member)
+    local members = adds[set]
+    members[#members + 1] = '0'
+    members[#members + 1] = member
+end
+
+local function remove(set, member)
+    local members = removals[set]
+    members[#members + 1] = member
+end
+
+local function has(entries, want)
+    for _, entry in ipairs(entries) do
+        if entry.want == want or (want == 'w' and not entry.want) then
+            return true
+        end
+    end
+    return false
+end
+
+-- Notes that a record is to become this one.
+local function save(key, before, after)
+    if #after == 0 then
+        hdel[#hdel + 1] = key
+    else
+        local lines = {}
+        for at, entry in ipairs(after) do
+            lines[at] = entry.line
+        end
+        hset[#hset + 1] = key
+        hset[#hset + 1] = table.concat(lines, '\n')
+    end
+    if is_path(key) then
+        for set, want in pairs({ [WRITES] = 'w', [READS] = 'r' }) do
+            if has(after, want) then
+                add(set, key)
+            elseif has(before, want) then
+                remove(set, key)
+            end
+        end
+    end
+end
+
+-- Writes what was noted.
+local function flush()
+    -- First what frees memory: then the rest is taken even where the memory is full.
+    many('ZREM', STEPS, removals[STEPS])
+    for _, set in ipairs({ STEPS, WRITES, READS }) do
+        many('ZADD', set, adds[set])
+        adds[set] = {}
+    end
+    many('HSET', RECORDS, hset)
+    many('HDEL', RECORDS, hdel)
+    many('ZREM', WRITES, removals[WRITES])
+    many('ZREM', READS, removals[READS])
+    hset, hdel, removals = {}, {}, { [WRITES] = {}, [READS] = {}, [STEPS] = {} }
+end
+
+-- Without those that `drop` says to drop.
+local function without(entries, drop)
+    local kept = {}
+    for _, entry in ipairs(entries) do
+        if not drop(entry) then
+            kept[#kept + 1] = entry
+        end
+    end
+    return kept
+end
+
+-- Tokens --------------------------------------------------------------------------------------------------------------
+
+-- The next token, or nil and what is wrong.
+local function next_token()
+    local last = call('HGET', RECORDS, '')
+    if not last then
+        local version = call('HGET', META, 'version')
+        if version and version ~= '1' then
+            return nil, 'the namespace is of another version'
+        end
+        return { token = text(now_us), made = not version }
+    end
+    local number = tonumber(last)
+    if not number or number < 0 or number >= 9007199254740991 then
+        return nil, 'the counter of the tokens is broken'
+    end
+    return { token = text(math.max(number + 1, now_us)) }
+end
+
+local function keep_token(drawn)
+    if drawn.made then
+        call('HSET', META, 'version', '1', 'created', text(now_us))
+    end
+    call('HSET', RECORDS, '', drawn.token)
+    return drawn.token
+end
+
+-- Lists ---------------------------------------------------------------------------------------------------------------
+
+local LISTED = 16
+local ON_KEY = { c = 'X', u = 'X', s = 'IS', w = 'X', r = 'S' }
+local BELOW = { w = 'IX', r = 'IS' }
+
+local function list()
+    return { holders = {}, more = 0, known = {} }
+end
+
+-- Adds a holder of `key`; who holds something below it holds it in another mode, and is listed once.
+local function enlist(listed, key, entry, stands, modes, judge)
+    local foreign = stands ~= 'counts'
+    local mode = foreign and (modes == BELOW and 'IX' or 'X') or modes[entry.want]
+    local name = not foreign and key .. '\n' .. entry.session .. '/' .. entry.n or nil
+    local known = name and listed.known[name]
+    if known then
+        if known[3] == 'IS' then
+            known[3] = mode
+        end
+        return
+    end
+    if #listed.holders == LISTED then
+        listed.more = 1
+        return
+    end
+    local session = not foreign and judge(entry.session)
+    local holder = {
+        key, entry.line, mode, foreign and stands or session.label, foreign and '' or session.life,
+    }
+    listed.holders[#listed.holders + 1] = holder
+    if name then
+        listed.known[name] = holder
+    end
+end
+
+-- Calls `each` with every path below this one that is in the set, and its holders, until it answers true.
+local function each_below(key, set, each)
+    local from, to = '[' .. key .. '/', '(' .. key .. '0'
+    while true do
+        local paths = call('ZRANGEBYLEX', set, from, to, 'LIMIT', '0', '500')
+        local values = values_of(RECORDS, paths)
+        for at, path in ipairs(paths) do
+            if values[at] and each(path, parse(path, values[at])) then
+                return true
+            end
+        end
+        if #paths < 500 then
+            return false
+        end
+        from = '(' .. paths[#paths]
+    end
+end

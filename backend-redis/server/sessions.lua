@@ -1,0 +1,2 @@
+-- cursor -> cursor, ids and records
+return call('HSCAN', SESSIONS, ARGV[1], 'COUNT', '300')

@@ -1,0 +1,19 @@
+-- id, adoption number -> 1 if it is settled by that adoption
+local id, adoption = ARGV[1], ARGV[2]
+local session = load(id)
+if not session then
+    return 0
+end
+if session == UNREADABLE then
+    return corrupt('the session record cannot be understood')
+end
+if session.life == 'abandoned' and session.adopter ~= '' and session.adoption == adoption then
+    call('HDEL', INTENTS, id)
+    session.life, session.ended, session.settled = 'dead', text(now_ms), adoption
+    freed = true
+elseif session.life ~= 'dead' or session.settled ~= adoption then
+    return 0
+end
+store(id, session)
+tell_if_freed()
+return 1

@@ -1,0 +1,96 @@
+//! The backend itself: connecting, and what it is like.
+
+use std::sync::Arc;
+
+use lockcore::limits::{MAX_TTL, MIN_TTL};
+use lockcore::{Error, ErrorKind, Info, LockBackend, Operation};
+
+use crate::config::RedisConfig;
+use crate::error::{NAME, found};
+use crate::link::Link;
+use crate::scripts;
+use crate::wakeups::{Subscription, Watches};
+
+/// So many keys are taken or released in about two milliseconds, during which all other clients of the server wait.
+const KEYS_PER_STEP: usize = 1_000;
+
+/// Locks in a Redis, or in one slot of a Redis Cluster.
+///
+/// Its operations are those of lockcore's traits. Dropping the future of one does not take back what was sent: it is
+/// done, and its answer is lost. Dropping the backend closes its connections.
+///
+/// # Examples
+///
+/// ```no_run
+/// use lockcore::LockBackend;
+/// use lockcore_redis::{RedisBackend, RedisConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = RedisConfig::parse("redis://127.0.0.1/?namespace=fs")?;
+/// let backend = RedisBackend::connect(config).await?;
+/// assert_eq!(backend.info().name, "redis");
+/// # Ok(())
+/// # }
+/// ```
+pub struct RedisBackend {
+    pub(crate) link: Link,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) subscription: Subscription,
+}
+
+impl RedisBackend {
+    /// Connects, and makes the namespace where it does not exist yet. Several processes may do so at once.
+    ///
+    /// # Errors
+    ///
+    /// Of kind [`Config`](lockcore::ErrorKind::Config) for a server that cannot keep locks: a replica alone, one that
+    /// throws data away when its memory is full, one that is too old, a namespace of another version; and for a
+    /// certificate that cannot be read. Of kind [`Unauthorized`](lockcore::ErrorKind::Unauthorized) where the user may
+    /// not do what is needed. Other kinds as every operation has them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave an empty namespace.
+    pub async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
+        let ca = match &config.ca {
+            Some(path) => Some(std::fs::read(path).map_err(|error| {
+                let what = "the file of the authority's certificate cannot be read";
+                found(ErrorKind::Config, Operation::Connect, what).with_source(error)
+            })?),
+            None => None,
+        };
+        if config.tls && rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Whoever was quicker has chosen; either will do.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let backend = Self {
+            link: Link::new(config, ca),
+            watches: Arc::default(),
+            subscription: Subscription::default(),
+        };
+        backend
+            .link
+            .call(Operation::Connect, &scripts::INIT, &[])
+            .await?;
+        Ok(Arc::new(backend))
+    }
+}
+
+impl LockBackend for RedisBackend {
+    fn info(&self) -> Info {
+        let mut info = Info::new(NAME, "the wall clock of the Redis server");
+        info.keys_per_step = KEYS_PER_STEP;
+        (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
+        info.survives = self.link.survives();
+        info
+    }
+}
+
+impl std::fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisBackend")
+            .field("config", &self.link.config)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! `ClaimStore`: one script for each operation.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::limits::TOMBSTONE_KEPT;
+use lockcore::{
+    Acquire, Acquired, Busy, Claim, ClaimStore, ErrorKind, Grant, Operation, Refused, Result,
+    Sweep, Swept,
+};
+use redis::Value;
+
+use crate::RedisBackend;
+use crate::error::{found, odd_answer};
+use crate::record::{Answer, Parts, holders, want_letter};
+use crate::scripts;
+
+/// So many holders are removed by one script at most, so that others are not held up.
+const SWEPT_AT_ONCE: usize = 1_000;
+/// How often an attempt goes on after a script that only removed what was in its way and did not count.
+const CLEARINGS: usize = 100;
+
+#[async_trait]
+impl ClaimStore for RedisBackend {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let operation = Operation::Acquire;
+        let [session, n, m] = [
+            request.grant.session.to_string(),
+            request.grant.n.to_string(),
+            request.owner.m.to_string(),
+        ];
+        let wants: Vec<String> = request.claims.iter().map(want).collect();
+        let mut arguments = vec![session.as_bytes(), n.as_bytes(), m.as_bytes()];
+        for (claim, want) in request.claims.iter().zip(&wants) {
+            arguments.push(want.as_bytes());
+            arguments.push(claim.key().as_str().as_bytes());
+        }
+        for _ in 0..CLEARINGS {
+            let answer = self
+                .link
+                .call_durably(operation, &scripts::ACQUIRE, &arguments, is_granted)
+                .await?;
+            let mut parts = Answer::new(operation, answer).parts()?;
+            match parts.part()?.text()?.as_str() {
+                "acquired" => return Ok(Acquired::Acquired(parts.part()?.token()?)),
+                "busy" => return Ok(Acquired::Busy(self.busy(request, parts)?)),
+                "void" => return Ok(Acquired::Void),
+                "again" => {}
+                _ => return Err(odd_answer(operation)),
+            }
+        }
+        Err(found(
+            ErrorKind::Unavailable,
+            operation,
+            "too many holders that do not count are in the way: sweep the namespace",
+        ))
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        let (session, n) = (grant.session.to_string(), grant.n.to_string());
+        let mut arguments = vec![session.as_bytes(), n.as_bytes()];
+        arguments.extend(claims.iter().map(|claim| claim.key().as_str().as_bytes()));
+        let answer = self
+            .link
+            .call(Operation::Release, &scripts::RELEASE, &arguments)
+            .await?;
+        match Answer::new(Operation::Release, answer).text()?.as_str() {
+            "ok" => Ok(()),
+            _ => Err(odd_answer(Operation::Release)),
+        }
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        let (session, n) = (grant.session.to_string(), grant.n.to_string());
+        let mut arguments = vec![session.as_bytes(), n.as_bytes()];
+        for claim in claims {
+            arguments.push(want_letter(claim.want()).as_bytes());
+            arguments.push(claim.key().as_str().as_bytes());
+        }
+        let holds = |answer: &Value| *answer == Value::Int(1);
+        let answer = self
+            .link
+            .call_durably(Operation::Confirm, &scripts::CONFIRM, &arguments, holds)
+            .await?;
+        Answer::new(Operation::Confirm, answer).yes()
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        let limit = limit.max(1);
+        let session = match which {
+            Sweep::Session(session) => session.to_string(),
+            Sweep::All => String::new(),
+        };
+        let mut removed = 0;
+        let mut after = Vec::new();
+        while removed < limit {
+            let at_once = (limit - removed).min(SWEPT_AT_ONCE).to_string();
+            let arguments = [session.as_bytes(), &after, at_once.as_bytes()];
+            let mut parts = self.sweep_with(&scripts::SWEEP, &arguments).await?;
+            removed += count(parts.part()?)?;
+            after = parts.part()?.bytes()?;
+            if after.is_empty() {
+                break;
+            }
+        }
+        let mut cursor = b"0".to_vec();
+        let kept_ms = TOMBSTONE_KEPT.as_millis().to_string();
+        while which == Sweep::All && removed < limit {
+            let at_once = (limit - removed).to_string();
+            let arguments = [&cursor, kept_ms.as_bytes(), at_once.as_bytes()];
+            let mut parts = self.sweep_with(&scripts::FORGET, &arguments).await?;
+            cursor = parts.part()?.bytes()?;
+            removed += count(parts.part()?)?;
+            if cursor == b"0" {
+                break;
+            }
+        }
+        Ok(Swept {
+            removed,
+            more: removed >= limit,
+        })
+    }
+}
+
+impl RedisBackend {
+    /// Reads a refusal, and lets those who watch its keys know when somebody in the way is due.
+    fn busy(&self, request: &Acquire, mut parts: Parts) -> Result<Busy> {
+        let more = parts.part()?.yes()?;
+        let mut refused = Vec::new();
+        for part in parts {
+            let odd = part.odd();
+            let mut part = part.parts()?;
+            let claim = count(part.part()?)?;
+            let claim = request.claims.get(claim).cloned().ok_or(odd)?;
+            let more = part.part()?.yes()?;
+            let due = part.part()?;
+            let odd = due.odd();
+            let due_ms: i64 = due.text()?.parse().map_err(|_| odd)?;
+            if let Ok(due_ms) = u64::try_from(due_ms) {
+                let due = Duration::from_millis(due_ms.saturating_add(1));
+                self.watches.due(claim.key(), due);
+            }
+            refused.push(Refused {
+                claim,
+                holders: holders(part.part()?)?,
+                more,
+            });
+        }
+        if refused.is_empty() {
+            return Err(odd_answer(Operation::Acquire));
+        }
+        Ok(Busy::new(refused, more))
+    }
+
+    async fn sweep_with(&self, script: &redis::Script, arguments: &[&[u8]]) -> Result<Parts> {
+        let answer = self.link.call(Operation::Sweep, script, arguments).await?;
+        Answer::new(Operation::Sweep, answer).parts()
+    }
+}
+
+fn count(answer: Answer) -> Result<usize> {
+    let odd = answer.odd();
+    usize::try_from(answer.number()?).map_err(|_| odd)
+}
+
+/// The letter of the want, and the limit of a share behind it.
+fn want(claim: &Claim) -> String {
+    let letter = want_letter(claim.want());
+    match claim.want().limit() {
+        Some(limit) => format!("{letter}{limit}"),
+        None => letter.to_owned(),
+    }
+}
+
+fn is_granted(answer: &Value) -> bool {
+    let acquired = Value::BulkString(b"acquired".to_vec());
+    matches!(answer, Value::Array(parts) if parts.first() == Some(&acquired))
+}

@@ -1,0 +1,256 @@
+//! `Inspect`: what is there, for people. Listing changes nothing: a session that is due is shown as it is recorded.
+
+use async_trait::async_trait;
+use lockcore::{
+    Error, ErrorKind, Filter, Inspect, LockKey, Operation, Page, Record, Result, SessionId,
+    SessionState,
+};
+
+use crate::RedisBackend;
+use crate::error::found;
+use crate::record::{Answer, Parts, record, state};
+use crate::scripts;
+
+/// So many pages of the store are looked at for one page at most; where few match it is short.
+const LOOKED_AT: usize = 20;
+
+#[async_trait]
+impl Inspect for RedisBackend {
+    async fn records(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        match filter {
+            Filter::Key(key) => self.record_of_key(key).await,
+            Filter::Prefix(prefix) => self.records_by_prefix(prefix, after, limit).await,
+            Filter::Session(session) => self.records_of_session(*session, after, limit).await,
+        }
+    }
+
+    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
+        let mut list = List::new(after, limit)?;
+        while list.goes_on() {
+            let mut parts = self
+                .ask(&scripts::SESSIONS, &[list.cursor.as_bytes()])
+                .await?;
+            let cursor = parts.part()?.text()?;
+            let mut page = parts.part()?.parts()?;
+            let mut states = Vec::new();
+            while let Some(id) = page.next() {
+                let stored = page.part()?.bytes()?;
+                // A session whose id is none cannot be named; whatever holds in its name is listed by key.
+                if let Ok(id) = id.lossy()?.parse::<SessionId>() {
+                    states.push((id.to_string(), state(id, &stored)));
+                }
+            }
+            list.take(states, cursor);
+        }
+        Ok(list.page())
+    }
+
+    async fn evict(&self, seen: &Record) -> Result<bool> {
+        let arguments = [seen.key.as_str().as_bytes(), seen.version.as_bytes()];
+        let answer = self
+            .link
+            .call(Operation::Inspect, &scripts::EVICT, &arguments)
+            .await?;
+        Answer::new(Operation::Inspect, answer).yes()
+    }
+}
+
+impl RedisBackend {
+    async fn record_of_key(&self, key: &LockKey) -> Result<Page<Record>> {
+        let arguments = [key.as_str().as_bytes()];
+        let parts = self.ask(&scripts::RECORD_OF_KEY, &arguments).await?;
+        let records = parts.map(record).collect::<Result<Vec<_>>>()?;
+        Ok(Page {
+            items: records.into_iter().flatten().collect(),
+            next: None,
+        })
+    }
+
+    async fn records_by_prefix(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        let mut list = List::new(after, limit)?;
+        let pattern = pattern(prefix);
+        while list.goes_on() {
+            let arguments = [list.cursor.as_bytes(), pattern.as_bytes()];
+            let mut parts = self.ask(&scripts::RECORDS, &arguments).await?;
+            let cursor = parts.part()?.text()?;
+            let records = parts.part()?.parts()?.map(record);
+            let records = records.collect::<Result<Vec<_>>>()?.into_iter().flatten();
+            let named = records.map(|record| (record.key.to_string(), record));
+            list.take(named.collect(), cursor);
+        }
+        Ok(list.page())
+    }
+
+    async fn records_of_session(
+        &self,
+        session: SessionId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        // The number of a grant, and how many of its keys were listed.
+        let place = after.map_or(Some((String::new(), 0)), |after| {
+            let (n, keys) = after.split_once(':')?;
+            let n: u64 = n.parse().ok()?;
+            Some((n.to_string(), keys.parse::<usize>().ok()?))
+        });
+        let (n, keys) = place.ok_or_else(not_ours)?;
+        let (session, keys) = (session.to_string(), keys.to_string());
+        let limit = limit.max(1).to_string();
+        let arguments = [session.as_str(), &n, &keys, &limit].map(str::as_bytes);
+        let mut parts = self.ask(&scripts::RECORDS_OF_SESSION, &arguments).await?;
+        let n = parts.part()?.text()?;
+        let keys = parts.part()?.number()?;
+        let records = parts.part()?.parts()?.map(record);
+        let records = records.collect::<Result<Vec<_>>>()?;
+        Ok(Page {
+            items: records.into_iter().flatten().collect(),
+            next: (keys >= 0).then(|| format!("{n}:{keys}")),
+        })
+    }
+
+    async fn ask(&self, script: &redis::Script, arguments: &[&[u8]]) -> Result<Parts> {
+        let answer = self
+            .link
+            .call(Operation::Inspect, script, arguments)
+            .await?;
+        Answer::new(Operation::Inspect, answer).parts()
+    }
+}
+
+/// A page that is gathered from the pages of the store, of which each is of no certain size and in no order: where one
+/// is cut, its part is the one in front by name, and it is looked at again for the rest.
+struct List<T> {
+    cursor: String,
+    /// The last name that was listed of the store's page at the cursor.
+    after: Option<String>,
+    limit: usize,
+    items: Vec<T>,
+    looked_at: usize,
+    done: bool,
+}
+
+impl<T> List<T> {
+    fn new(after: Option<&str>, limit: usize) -> Result<Self> {
+        let (cursor, after) = match after.map(|after| after.split_once(':')) {
+            None => ("0", None),
+            Some(Some((cursor, ""))) => (cursor, None),
+            Some(Some((cursor, name))) => (cursor, Some(name.to_owned())),
+            Some(None) => return Err(not_ours()),
+        };
+        if cursor.is_empty() || !cursor.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(not_ours());
+        }
+        Ok(Self {
+            cursor: cursor.to_owned(),
+            after,
+            limit: limit.max(1),
+            items: Vec::new(),
+            looked_at: 0,
+            done: false,
+        })
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.done && self.items.len() < self.limit && self.looked_at < LOOKED_AT
+    }
+
+    /// Takes what is still wanted of a page of the store, behind which `cursor` goes on.
+    fn take(&mut self, mut named: Vec<(String, T)>, cursor: String) {
+        self.looked_at += 1;
+        named.sort_by(|one, other| one.0.cmp(&other.0));
+        let after = self.after.take();
+        for (name, item) in named {
+            if after.as_ref().is_some_and(|after| name <= *after) {
+                continue;
+            }
+            if self.items.len() == self.limit {
+                return;
+            }
+            self.items.push(item);
+            self.after = Some(name);
+        }
+        self.after = None;
+        self.done = cursor == "0";
+        self.cursor = cursor;
+    }
+
+    fn page(self) -> Page<T> {
+        let after = self.after.unwrap_or_default();
+        Page {
+            items: self.items,
+            next: (!self.done).then(|| format!("{}:{after}", self.cursor)),
+        }
+    }
+}
+
+/// What begins with the prefix, as a pattern of the server's.
+fn pattern(prefix: &str) -> String {
+    let mut pattern = String::with_capacity(prefix.len() + 1);
+    for c in prefix.chars() {
+        if "*?[]\\^".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push('*');
+    pattern
+}
+
+fn not_ours() -> Error {
+    let what = "the place to go on from was not given out by this store";
+    found(ErrorKind::Config, Operation::Inspect, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_the_store_that_is_cut_is_gone_on_with() {
+        let page = |names: &[&str]| {
+            names
+                .iter()
+                .map(|n| (n.to_string(), n.to_string()))
+                .collect()
+        };
+        let mut list = List::new(None, 2).unwrap();
+        list.take(page(&["c", "a", "b"]), "7".into());
+        assert!(!list.goes_on());
+        let first = list.page();
+        assert_eq!(
+            (first.items, first.next.as_deref()),
+            (vec!["a".into(), "b".into()], Some("0:b"))
+        );
+        let mut list = List::new(Some("0:b"), 2).unwrap();
+        list.take(page(&["b", "c", "a"]), "7".into());
+        assert!(list.goes_on() && list.cursor == "7");
+        list.take(page(&["a2"]), "0".into());
+        let last = list.page();
+        assert_eq!(
+            (last.items, last.next),
+            (vec!["c".into(), "a2".to_owned()], None)
+        );
+        let mut list = List::new(Some("7:"), 1).unwrap();
+        list.take(page(&["b:c"]), "9".into());
+        assert_eq!(list.page().next.as_deref(), Some("9:"));
+        for after in ["", "a", ":", "x:1", "-1:", "1"] {
+            assert!(List::<()>::new(Some(after), 1).is_err(), "{after}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_matches_itself_alone() {
+        assert_eq!(pattern("a*[b]?\\é"), "a\\*\\[b\\]\\?\\\\é*");
+        assert_eq!(pattern(""), "*");
+    }
+}

@@ -1,0 +1,84 @@
+//! Locks in Redis (7 and later, or Valkey): the backend of lockkeeper for whoever reaches one server, a primary with its
+//! replicas, or a cluster.
+//!
+//! # What it promises
+//!
+//! All laws of [`lockcore`]'s traits. Every operation is one script, which the server runs alone, so that a step of any
+//! number of claims is taken whole or not at all, and there is one order of all grants. A path costs as much at any
+//! depth: its ancestors are read, and not written. Nothing has a time to live in the server's sense, and nothing is
+//! ever thrown away by it: a server that evicts is refused.
+//!
+//! What a grant survives depends on the server's settings, which [`Info::survives`](lockcore::Info::survives) tells as
+//! they were when the last connection was made, as far as the user may read them; what is not known is not promised:
+//!
+//! - the server's end (`crash`): with `appendonly yes` and `appendfsync always` or `no`. With `everysec` the server may
+//!   keep what was acknowledged to itself for up to two seconds.
+//! - a loss of power: with `appendfsync always` and `no-appendfsync-on-rewrite no`.
+//! - the promotion of a replica: where there is none, or where [`replicas`](RedisConfig::replicas) are waited for and
+//!   that are all of them. Replicas that are added later, or that come back empty, are the operator's business.
+//!
+//! Where it does not survive, the locks of the lost moments are gone, and their holders are told at the next renewal if
+//! their session is lost, too. Tokens rise all the same: they are microseconds since 1970 by the server's clock, or one
+//! more than the last one, whichever is greater. So they go back only if a server takes over whose clock is behind by
+//! more than what was lost, and then the client refuses to go on.
+//!
+//! # Its clock
+//!
+//! The wall clock of the server. Who sets it forward, or promotes a replica whose clock is ahead, ends sessions early by
+//! that much.
+//!
+//! # Its limits
+//!
+//! - The namespace lies in one slot, that is on one primary of a cluster: more namespaces, more primaries. While the
+//!   slot is being moved, requests fail as [`Unavailable`](lockcore::ErrorKind::Unavailable).
+//! - While a step of 1,000 keys is taken nobody else is served, for about two milliseconds.
+//! - The holders of one key are in one record: a share that thousands hold costs each of them as much.
+//! - To write a path, everybody who holds something below it is looked at; to read it, every writer below.
+//! - The user needs the rights in `server/least.acl` of this package, and may lack those to `INFO`, `CONFIG GET` and
+//!   `CLUSTER SLOTS`.
+//! - Wake-ups go through one subscription for each process, on a connection of its own, and through a timer for the end of
+//!   a lease; besides, whoever waits looks once a second at the latest.
+//! - With [`replicas`](RedisConfig::replicas) every write waits for them; too few in time make its outcome unknown.
+//! - A record that cannot be understood is held and never changed. A key that is no key cannot be listed; a session
+//!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::Inspect::evict).
+//!
+//! # Examples
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use lockcore::{Acquire, Acquired, Claim, ClaimStore, Grant, Label, LockKey, OwnerId, SessionId, SessionStore, Want};
+//! use lockcore_redis::{RedisBackend, RedisConfig};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = RedisConfig::parse("redis://127.0.0.1/?namespace=example")?;
+//! let backend = RedisBackend::connect(config).await?;
+//! let session = SessionId::new(7);
+//! backend.open(session, &Label::parse("example")?, Duration::from_secs(30)).await?;
+//! let request = Acquire {
+//!     grant: Grant { session, n: 1 },
+//!     owner: OwnerId { session, m: 1 },
+//!     claims: vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()],
+//!     joined: false,
+//! };
+//! assert!(matches!(backend.acquire(&request).await?, Acquired::Acquired(_)));
+//! backend.release(request.grant, &request.claims).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod backend;
+mod claims;
+mod config;
+mod error;
+mod inspect;
+mod link;
+mod record;
+mod scripts;
+mod server;
+mod sessions;
+mod wakeups;
+
+pub use backend::RedisBackend;
+pub use config::{ConfigError, RedisConfig};

@@ -1,0 +1,489 @@
+//! The way to the server: which one it is, connections to it, and one attempt of one request.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockcore::{Error, ErrorKind, Operation, Survives};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion,
+    RedisConnectionInfo, RedisError, RedisResult, Script, TlsCertificates, Value,
+};
+use tokio::time::Instant;
+
+use crate::config::{Address, RedisConfig};
+use crate::error::{Phase, found, from_redis};
+use crate::server::Server;
+
+/// Connections where writes wait for replicas: such a write holds up what is behind it on its connection.
+const LANES_THAT_WAIT: usize = 16;
+/// How often one attempt goes to another node, or gives a node a script that it does not know.
+const HOPS: usize = 6;
+/// Requests that stand ready for one connection, before others wait for room.
+const BUFFER: usize = 1_024;
+
+/// Requests to the node that has the namespace.
+pub(crate) struct Link {
+    pub(crate) config: RedisConfig,
+    /// All keys of the namespace, and its channel.
+    keys: [String; 8],
+    ca: Option<Vec<u8>>,
+    lanes: Vec<Lane>,
+    next: AtomicUsize,
+    place: Mutex<Place>,
+}
+
+/// What is known of the servers.
+struct Place {
+    /// Where the namespace was when last heard of, then others that may know.
+    nodes: VecDeque<Address>,
+    survives: Survives,
+}
+
+/// A connection, made when it is needed.
+#[derive(Default)]
+struct Lane {
+    connection: Mutex<Option<Connection>>,
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// A connection to a node that takes writes, or knows who does.
+#[derive(Clone)]
+struct Connection {
+    driver: MultiplexedConnection,
+    node: Arc<Address>,
+}
+
+/// An answer, and how many replicas have the write, if that was asked.
+type Answered = (Value, Option<u32>);
+
+/// What to do about an error.
+enum Next {
+    LoadScript,
+    Move(Address),
+    /// The node takes no writes any more.
+    FindPrimary,
+    Reconnect,
+    Give,
+}
+
+impl Link {
+    pub(crate) fn new(config: RedisConfig, ca: Option<Vec<u8>>) -> Self {
+        let key = |name: &str| format!("{{{}}}:{name}", config.namespace);
+        let lanes = if config.replicas > 0 {
+            LANES_THAT_WAIT
+        } else {
+            1
+        };
+        Self {
+            keys: [
+                "records", "writes", "reads", "sessions", "intents", "steps", "meta", "wake",
+            ]
+            .map(key),
+            ca,
+            lanes: std::iter::repeat_with(Lane::default).take(lanes).collect(),
+            next: AtomicUsize::new(0),
+            place: Mutex::new(Place {
+                nodes: config.nodes.iter().cloned().collect(),
+                survives: Survives {
+                    crash: false,
+                    power_loss: false,
+                    failover: false,
+                },
+            }),
+            config,
+        }
+    }
+
+    /// The channel on which releases and deaths are told.
+    pub(crate) fn channel(&self) -> &str {
+        &self.keys[7]
+    }
+
+    pub(crate) fn survives(&self) -> Survives {
+        self.place().survives
+    }
+
+    /// One attempt of a script. What it wrote need not be on any replica.
+    pub(crate) async fn call(
+        &self,
+        operation: Operation,
+        script: &Script,
+        arguments: &[&[u8]],
+    ) -> Result<Value, Error> {
+        Ok(self.attempt(operation, script, arguments, false).await?.0)
+    }
+
+    /// One attempt of a script, of which `counts` says whether its answer promises something: then the configured
+    /// replicas have what it wrote.
+    pub(crate) async fn call_durably(
+        &self,
+        operation: Operation,
+        script: &Script,
+        arguments: &[&[u8]],
+        counts: impl FnOnce(&Value) -> bool,
+    ) -> Result<Value, Error> {
+        let (value, confirmed) = self.attempt(operation, script, arguments, true).await?;
+        let wanted = self.config.replicas;
+        match confirmed {
+            Some(confirmed) if confirmed < wanted && counts(&value) => {
+                let what = format!(
+                    "it is done, but only {confirmed} of {wanted} replicas have confirmed it in time"
+                );
+                Err(found(ErrorKind::Indeterminate, operation, what))
+            }
+            _ => Ok(value),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        operation: Operation,
+        script: &Script,
+        arguments: &[&[u8]],
+        durably: bool,
+    ) -> Result<Answered, Error> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script.get_hash()).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(key);
+        }
+        for argument in arguments {
+            command.arg(argument);
+        }
+        let lane = &self.lanes[self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len()];
+        let mut phase = Phase::Connecting;
+        let attempt = self.hops(operation, lane, script, &command, durably, &mut phase);
+        if let Ok(done) = tokio::time::timeout(self.config.timeout, attempt).await {
+            return done;
+        }
+        // What comes on this connection comes too late.
+        lane.close();
+        let timeout = self.config.timeout;
+        Err(match phase {
+            Phase::Connecting => found(
+                ErrorKind::Unavailable,
+                operation,
+                format!("no connection within {timeout:?}"),
+            ),
+            Phase::Sent => found(
+                ErrorKind::Indeterminate,
+                operation,
+                format!("no answer within {timeout:?}"),
+            ),
+        })
+    }
+
+    /// Sends a request, to another node where it is told so. Only an answer which says that the request was not done is
+    /// followed by sending it again.
+    async fn hops(
+        &self,
+        operation: Operation,
+        lane: &Lane,
+        script: &Script,
+        command: &Cmd,
+        durably: bool,
+        phase: &mut Phase,
+    ) -> Result<Answered, Error> {
+        let mut hops = 0;
+        loop {
+            *phase = Phase::Connecting;
+            let mut connection = self.connection(operation, lane).await?;
+            *phase = Phase::Sent;
+            let error = match self.send(&mut connection.driver, command, durably).await {
+                Ok(answered) => return Ok(answered),
+                Err(error) => error,
+            };
+            hops += 1;
+            match next(&error, &connection.node) {
+                Next::LoadScript if hops < HOPS => {
+                    *phase = Phase::Connecting;
+                    let loaded = script.load_async(&mut connection.driver).await;
+                    loaded.map_err(|error| from_redis(operation, Phase::Connecting, error))?;
+                }
+                Next::Move(node) if hops < HOPS => {
+                    self.close();
+                    self.found_at(node);
+                }
+                Next::FindPrimary if hops < HOPS => {
+                    self.close();
+                    self.not_at(&connection.node);
+                }
+                Next::Reconnect => {
+                    // Where one is broken the others may be, too; what is under way on them goes on.
+                    self.close();
+                    return Err(from_redis(operation, Phase::Sent, error));
+                }
+                _ => return Err(from_redis(operation, Phase::Sent, error)),
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        driver: &mut MultiplexedConnection,
+        command: &Cmd,
+        durably: bool,
+    ) -> RedisResult<Answered> {
+        if !durably || self.config.replicas == 0 {
+            return Ok((command.query_async(driver).await?, None));
+        }
+        // There has to be time left for the answer, also where it is sent twice: the first time without the script.
+        let wait = self.config.wait.min(self.config.timeout / 3);
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut pipeline = redis::pipe();
+        pipeline
+            .add_command(command.clone())
+            .cmd("WAIT")
+            .arg(self.config.replicas)
+            .arg(wait_ms);
+        let answers = pipeline.query_async::<(Value, u32)>(driver).await;
+        answers
+            .map(|(value, confirmed)| (value, Some(confirmed)))
+            .map_err(first_error)
+    }
+
+    async fn connection(&self, operation: Operation, lane: &Lane) -> Result<Connection, Error> {
+        if let Some(connection) = lane.get() {
+            return Ok(connection);
+        }
+        let _one_at_a_time = lane.connecting.lock().await;
+        if let Some(connection) = lane.get() {
+            return Ok(connection);
+        }
+        let connection = self.connect(operation).await?;
+        *lane.lock() = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// Connects to the node where the namespace was when last heard of, or to another one that may know.
+    async fn connect(&self, operation: Operation) -> Result<Connection, Error> {
+        let nodes: Vec<Address> = self.place().nodes.iter().cloned().collect();
+        let patience = self.config.timeout / u32::try_from(nodes.len() + 1).unwrap_or(u32::MAX);
+        let mut failed: Option<Error> = None;
+        for node in nodes {
+            let until = Instant::now() + patience;
+            match tokio::time::timeout_at(until, self.greet(operation, &node)).await {
+                Ok(Ok((driver, server))) => {
+                    let mut place = self.place();
+                    for other in &server.nodes {
+                        if !place.nodes.contains(other) {
+                            place.nodes.push_back(other.clone());
+                        }
+                    }
+                    place.survives = server.survives(self.config.replicas);
+                    drop(place);
+                    self.found_at(node.clone());
+                    return Ok(Connection {
+                        driver,
+                        node: Arc::new(node),
+                    });
+                }
+                // What people have to mend is said rather than that another one does not answer.
+                Ok(Err(error)) => {
+                    let worse = |failed: &Error| failed.kind() == ErrorKind::Unavailable;
+                    if failed.as_ref().is_none_or(worse) {
+                        failed = Some(error);
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        Err(failed.unwrap_or_else(|| {
+            found(
+                ErrorKind::Unavailable,
+                operation,
+                format!("no server answers within {patience:?}"),
+            )
+        }))
+    }
+
+    async fn greet(
+        &self,
+        operation: Operation,
+        node: &Address,
+    ) -> Result<(MultiplexedConnection, Server), Error> {
+        let failed = |error| from_redis(operation, Phase::Connecting, error);
+        let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(BUFFER);
+        let connected = self.open(node, ProtocolVersion::RESP2, config).await;
+        let mut driver = connected.map_err(failed)?;
+        let server = Server::ask(&mut driver).await.map_err(failed)?;
+        server.refuse(operation)?;
+        if self.config.replicas > 0 {
+            // Whether we may, before anything depends on it.
+            let mut wait = redis::cmd("WAIT");
+            let may = wait.arg(0).arg(1).query_async::<Value>(&mut driver).await;
+            may.map_err(failed)?;
+        }
+        Ok((driver, server))
+    }
+
+    /// A connection of its own for the channel, to where the namespace is.
+    pub(crate) async fn subscribe(
+        &self,
+        told: impl redis::aio::AsyncPushSender,
+    ) -> Result<MultiplexedConnection, Error> {
+        let failed = |error| from_redis(Operation::Watch, Phase::Connecting, error);
+        let config = AsyncConnectionConfig::new().set_push_sender(told);
+        let node = self.place().nodes.front().cloned();
+        let node = node.expect("a configuration has a host");
+        let subscribing = async {
+            let opened = self.open(&node, ProtocolVersion::RESP3, config).await;
+            let mut driver = opened.map_err(failed)?;
+            let mut subscribe = redis::cmd("SSUBSCRIBE");
+            let subscribed = subscribe
+                .arg(self.channel())
+                .query_async::<Value>(&mut driver);
+            subscribed.await.map_err(failed)?;
+            Ok(driver)
+        };
+        let within = tokio::time::timeout(self.config.timeout, subscribing).await;
+        within.unwrap_or_else(|_| {
+            let what = format!("no subscription within {:?}", self.config.timeout);
+            Err(found(ErrorKind::Unavailable, Operation::Watch, what))
+        })
+    }
+
+    async fn open(
+        &self,
+        node: &Address,
+        protocol: ProtocolVersion,
+        config: AsyncConnectionConfig,
+    ) -> RedisResult<MultiplexedConnection> {
+        let mut settings = RedisConnectionInfo::default()
+            .set_protocol(protocol)
+            .set_skip_set_lib_name()
+            .set_db(self.config.database.into());
+        if let Some(auth) = &self.config.auth {
+            if !auth.user.is_empty() {
+                settings = settings.set_username(&auth.user);
+            }
+            settings = settings.set_password(&auth.password);
+        }
+        let host = node.host.clone();
+        let address = if self.config.tls {
+            ConnectionAddr::TcpTls {
+                host,
+                port: node.port,
+                insecure: false,
+                tls_params: None,
+            }
+        } else {
+            ConnectionAddr::Tcp(host, node.port)
+        };
+        let info = address.into_connection_info()?.set_redis_settings(settings);
+        let client = match &self.ca {
+            Some(ca) => Client::build_with_tls(
+                info,
+                TlsCertificates {
+                    client_tls: None,
+                    root_cert: Some(ca.clone()),
+                },
+            )?,
+            None => Client::open(info)?,
+        };
+        // Whoever asks has a time-out of its own.
+        let config = config
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    fn close(&self) {
+        self.lanes.iter().for_each(Lane::close);
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The namespace is there, or somebody says so.
+    fn found_at(&self, node: Address) {
+        let mut place = self.place();
+        place.nodes.retain(|known| *known != node);
+        place.nodes.push_front(node);
+    }
+
+    fn not_at(&self, node: &Address) {
+        let mut place = self.place();
+        if place.nodes.front() == Some(node) {
+            place.nodes.rotate_left(1);
+        }
+    }
+}
+
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self) -> Option<Connection> {
+        self.lock().clone()
+    }
+
+    fn close(&self) {
+        *self.lock() = None;
+    }
+}
+
+/// What an error of a request means for the next hop.
+fn next(error: &RedisError, from: &Address) -> Next {
+    match error.code() {
+        Some("NOSCRIPT") => Next::LoadScript,
+        Some("MOVED") => moved(error, from).map_or(Next::Give, Next::Move),
+        Some("READONLY" | "MASTERDOWN") => Next::FindPrimary,
+        Some(_) => Next::Give,
+        None => Next::Reconnect,
+    }
+}
+
+/// `MOVED SLOT HOST:PORT`; without a host it is the one that we asked.
+fn moved(error: &RedisError, from: &Address) -> Option<Address> {
+    let (_, address) = error.detail()?.split_once(' ')?;
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some(Address {
+        host: if host.is_empty() { &from.host } else { host }.to_owned(),
+        port: port.parse().ok()?,
+    })
+}
+
+/// The error of a pipeline's first command, if that is the one that failed.
+fn first_error(error: RedisError) -> RedisError {
+    match error.clone().into_server_errors() {
+        Some(errors) => match errors.first() {
+            Some((0, first)) => first.clone().into(),
+            _ => error,
+        },
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_slot_has_moved_to_is_read() {
+        let from = Address {
+            host: "a".into(),
+            port: 1,
+        };
+        for (answer, expected) in [
+            ("MOVED 3999 127.0.0.1:6381", Some("127.0.0.1:6381")),
+            ("MOVED 3999 :6381", Some("a:6381")),
+            ("MOVED 3999 ::1:6381", Some("[::1]:6381")),
+            ("MOVED 3999 h:x", None),
+            ("MOVED 3999", None),
+        ] {
+            let error = crate::error::answered(answer);
+            let moved = moved(&error, &from).map(|address| address.to_string());
+            assert_eq!(moved.as_deref(), expected, "{answer}");
+        }
+    }
+}

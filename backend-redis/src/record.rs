@@ -1,0 +1,330 @@
+//! The stored shape, as `server/common.lua` describes it, and the answers that carry it.
+
+use std::time::{Duration, SystemTime};
+
+use lockcore::{
+    Error, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, Operation, OwnerId,
+    Ranges, Record, Registered, SessionId, SessionState, Want,
+};
+use redis::Value;
+
+use crate::error::odd_answer;
+
+/// What is said of a session whose record cannot be understood.
+const UNREADABLE_SESSION: &str = "unreadable session record";
+
+/// An answer that is read part by part; what is not there is an answer that cannot be understood.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    operation: Operation,
+    value: Value,
+}
+
+impl Answer {
+    pub(crate) fn new(operation: Operation, value: Value) -> Self {
+        Self { operation, value }
+    }
+
+    pub(crate) fn odd(&self) -> Error {
+        odd_answer(self.operation)
+    }
+
+    pub(crate) fn parts(self) -> Result<Parts, Error> {
+        match self.value {
+            Value::Array(values) => Ok(Parts {
+                operation: self.operation,
+                values: values.into_iter(),
+            }),
+            _ => Err(self.odd()),
+        }
+    }
+
+    pub(crate) fn bytes(self) -> Result<Vec<u8>, Error> {
+        match self.value {
+            Value::BulkString(bytes) => Ok(bytes),
+            Value::SimpleString(text) => Ok(text.into_bytes()),
+            Value::Okay => Ok(b"OK".to_vec()),
+            _ => Err(self.odd()),
+        }
+    }
+
+    /// What may be somebody else's bytes, for people.
+    pub(crate) fn lossy(self) -> Result<String, Error> {
+        Ok(String::from_utf8_lossy(&self.bytes()?).into_owned())
+    }
+
+    pub(crate) fn text(self) -> Result<String, Error> {
+        let odd = odd_answer(self.operation);
+        String::from_utf8(self.bytes()?).map_err(|_| odd)
+    }
+
+    pub(crate) fn number(self) -> Result<i64, Error> {
+        match self.value {
+            Value::Int(number) => Ok(number),
+            _ => Err(self.odd()),
+        }
+    }
+
+    pub(crate) fn yes(self) -> Result<bool, Error> {
+        match self.value {
+            Value::Int(0) => Ok(false),
+            Value::Int(1) => Ok(true),
+            _ => Err(self.odd()),
+        }
+    }
+
+    pub(crate) fn token(self) -> Result<FencingToken, Error> {
+        let odd = odd_answer(self.operation);
+        let token = self.text()?.parse().ok().and_then(FencingToken::new);
+        token.ok_or(odd)
+    }
+}
+
+/// The parts of an answer, in order.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    operation: Operation,
+    values: std::vec::IntoIter<Value>,
+}
+
+impl Parts {
+    /// The next part, which has to be there.
+    pub(crate) fn part(&mut self) -> Result<Answer, Error> {
+        let value = self
+            .values
+            .next()
+            .ok_or_else(|| odd_answer(self.operation))?;
+        Ok(Answer::new(self.operation, value))
+    }
+}
+
+impl Iterator for Parts {
+    type Item = Answer;
+
+    fn next(&mut self) -> Option<Answer> {
+        let value = self.values.next()?;
+        Some(Answer::new(self.operation, value))
+    }
+}
+
+/// The stored letter of a want.
+pub(crate) fn want_letter(want: Want) -> &'static str {
+    match want {
+        Want::Create => "c",
+        Want::Upsert => "u",
+        Want::Share { .. } => "s",
+        Want::Write => "w",
+        Want::Read => "r",
+    }
+}
+
+/// The stored form of an intent.
+pub(crate) fn intent(registered: &Registered) -> Vec<u8> {
+    let mut stored = format!("{}\n", registered.token).into_bytes();
+    stored.extend_from_slice(registered.intent.as_bytes());
+    stored
+}
+
+pub(crate) fn read_intent(stored: &[u8]) -> Option<Registered> {
+    let end = stored.iter().position(|byte| *byte == b'\n')?;
+    let token = std::str::from_utf8(&stored[..end]).ok()?.parse().ok()?;
+    Some(Registered {
+        token: FencingToken::new(token)?,
+        intent: Intent::new(&stored[end + 1..]).ok()?,
+    })
+}
+
+/// What the traits say about a session with that record. One that cannot be understood lives, and nobody can end it.
+pub(crate) fn state(session: SessionId, stored: &[u8]) -> SessionState {
+    read_state(session, stored).unwrap_or_else(|| SessionState {
+        session,
+        label: Label::parse(UNREADABLE_SESSION).expect("it is short and plain"),
+        life: Life::Living,
+        over: Ranges::EMPTY,
+        adoption: 0,
+        adopter: None,
+    })
+}
+
+fn read_state(session: SessionId, stored: &[u8]) -> Option<SessionState> {
+    let fields: Vec<&str> = std::str::from_utf8(stored).ok()?.split('\n').collect();
+    let [life, _, over, _, _, adoption, adopter, _, _, label] = fields.try_into().ok()?;
+    Some(SessionState {
+        session,
+        label: Label::parse(label).ok()?,
+        life: read_life(life)?,
+        over: over.parse().ok()?,
+        adoption: adoption.parse().ok()?,
+        adopter: match adopter {
+            "" => None,
+            adopter => Some(adopter.parse().ok()?),
+        },
+    })
+}
+
+fn read_life(name: &str) -> Option<Life> {
+    [Life::Living, Life::Abandoned, Life::Dead]
+        .into_iter()
+        .find(|life| life.as_str() == name)
+}
+
+/// A line of a record: the grant, the owner, and since when.
+fn read_line(line: &str) -> Option<(Grant, OwnerId, Option<SystemTime>)> {
+    let mut fields = line.get(1..)?.split('/');
+    let session: SessionId = fields.next()?.parse().ok()?;
+    let [n, m, since_ms] = [(); 3].map(|()| fields.next()?.parse::<u64>().ok());
+    let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since_ms?));
+    let (grant, owner) = (Grant { session, n: n? }, OwnerId { session, m: m? });
+    fields.next().is_none().then_some((grant, owner, since))
+}
+
+/// Holders, each as key, line, mode, label, life; of one that is somebody else's the label says what is known of it, and
+/// the life is empty.
+pub(crate) fn holders(answer: Answer) -> Result<Vec<Holder>, Error> {
+    answer.parts()?.map(holder).collect()
+}
+
+fn holder(answer: Answer) -> Result<Holder, Error> {
+    let odd = answer.odd();
+    let mut parts = answer.parts()?;
+    let key = LockKey::parse(parts.part()?.text()?).map_err(|_| odd)?;
+    let line = parts.part()?.lossy()?;
+    let mode = parts.part()?;
+    let unknown = mode.odd();
+    let mode = match mode.text()?.as_str() {
+        "IS" => Mode::IS,
+        "IX" => Mode::IX,
+        "S" => Mode::S,
+        "X" => Mode::X,
+        _ => return Err(unknown),
+    };
+    let label = parts.part()?.lossy()?;
+    let life = read_life(&parts.part()?.text()?);
+    let known = life.and_then(|life| Some((life, read_line(&line)?)));
+    Ok(match known {
+        Some((life, (grant, owner, since))) => Holder {
+            key,
+            grant: Some(grant),
+            owner: Some(owner),
+            mode,
+            label,
+            since,
+            life,
+        },
+        None => Holder {
+            key,
+            grant: None,
+            owner: None,
+            mode,
+            label,
+            since: None,
+            life: Life::Living,
+        },
+    })
+}
+
+/// A record, as key, version, more, holders; `None` for a key that is none and cannot be named.
+pub(crate) fn record(answer: Answer) -> Result<Option<Record>, Error> {
+    let mut parts = answer.parts()?;
+    let key = parts.part()?.bytes()?;
+    let Some(key) = String::from_utf8(key)
+        .ok()
+        .and_then(|key| LockKey::parse(key).ok())
+    else {
+        return Ok(None);
+    };
+    Ok(Some(Record {
+        key,
+        version: parts.part()?.text()?,
+        more: parts.part()?.yes()?,
+        holders: holders(parts.part()?)?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0000000000000000000000000000000a";
+
+    #[test]
+    fn an_intent_is_read_as_it_was_written() {
+        let registered = Registered {
+            token: FencingToken::new(7).unwrap(),
+            intent: Intent::new([b'a', b'\n', 0, 255]).unwrap(),
+        };
+        assert_eq!(read_intent(&intent(&registered)), Some(registered));
+        for broken in [&b""[..], b"7", b"x\na", b"-1\na", b"9223372036854775808\na"] {
+            assert_eq!(read_intent(broken), None, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_read_or_lives() {
+        let session: SessionId = ID.parse().unwrap();
+        let stored = format!("abandoned\n1\n1-4,7-7\n2\n3\n4\n{ID}\n\n5\nhost 7 é");
+        let read = state(session, stored.as_bytes());
+        assert_eq!(
+            (read.label.as_str(), read.life, read.adoption, read.adopter),
+            ("host 7 é", Life::Abandoned, 4, Some(session))
+        );
+        assert!(read.over.contains(3) && !read.over.contains(5));
+        for broken in [
+            "",
+            "{}",
+            &stored.replace("abandoned", "Abandoned"),
+            &stored.replace("1-4", "4-1"),
+            &stored.replace(ID, "0a"),
+            &stored.replace("host", "\u{7}"),
+            &format!("{stored}\n"),
+        ] {
+            let read = state(session, broken.as_bytes());
+            assert_eq!(read.label.as_str(), UNREADABLE_SESSION, "{broken:?}");
+            assert_eq!(read.life, Life::Living);
+        }
+    }
+
+    #[test]
+    fn a_line_is_a_holder_or_nobody() {
+        let (grant, owner, since) = read_line(&format!("w{ID}/3/4/1500")).unwrap();
+        let session: SessionId = ID.parse().unwrap();
+        assert_eq!(grant, Grant { session, n: 3 });
+        assert_eq!(owner, OwnerId { session, m: 4 });
+        assert_eq!(
+            since,
+            Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500))
+        );
+        for broken in [
+            "",
+            "w",
+            "é",
+            &format!("w{ID}/3/4"),
+            &format!("w{ID}/3/4/5/6"),
+            &format!("w{}/3/4/5", ID.to_uppercase()),
+            &format!("w{ID}/3/4/-5"),
+        ] {
+            assert_eq!(read_line(broken), None, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_of_unknown_outcome() {
+        let answer = |value| Answer::new(Operation::Acquire, value);
+        let errors = [
+            answer(Value::Nil).parts().map(drop).unwrap_err(),
+            answer(Value::Int(1)).text().unwrap_err(),
+            answer(Value::BulkString(vec![255])).text().unwrap_err(),
+            answer(Value::Int(2)).yes().unwrap_err(),
+            answer(Value::BulkString(b"x".to_vec()))
+                .token()
+                .unwrap_err(),
+            answer(Value::BulkString(b"x".to_vec()))
+                .number()
+                .unwrap_err(),
+            holders(answer(Value::Array(vec![Value::Array(vec![])]))).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), lockcore::ErrorKind::Indeterminate);
+        }
+    }
+}

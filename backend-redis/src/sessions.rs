@@ -1,0 +1,142 @@
+//! `SessionStore`: one script for each operation.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::{
+    Adopt, Adoption, End, ErrorKind, IntentChange, Label, Opened, Operation, Renewal, Renewed,
+    Result, SessionId, SessionState, SessionStore,
+};
+use redis::Value;
+
+use crate::RedisBackend;
+use crate::error::{found, odd_answer};
+use crate::record::{Answer, intent, read_intent, state};
+use crate::scripts;
+
+#[async_trait]
+impl SessionStore for RedisBackend {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        let (session, ttl_ms) = (session.to_string(), ttl.as_millis().to_string());
+        let arguments = [
+            session.as_bytes(),
+            ttl_ms.as_bytes(),
+            label.as_str().as_bytes(),
+        ];
+        let opens = |answer: &Value| *answer == Value::BulkString(b"opened".to_vec());
+        let operation = Operation::Open;
+        let answer = self
+            .link
+            .call_durably(operation, &scripts::OPEN, &arguments, opens)
+            .await?;
+        match Answer::new(operation, answer).text()?.as_str() {
+            "opened" => Ok(Opened::Opened),
+            "used" => Ok(Opened::Used),
+            _ => Err(odd_answer(operation)),
+        }
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let (session, seq) = (session.to_string(), renewal.seq.to_string());
+        let over = renewal.over.to_string();
+        let (change, payload) = match &renewal.intent {
+            IntentChange::Keep => ("keep", Vec::new()),
+            IntentChange::Drop => ("drop", Vec::new()),
+            IntentChange::Put(registered) => ("put", intent(registered)),
+        };
+        let arguments = [
+            session.as_bytes(),
+            seq.as_bytes(),
+            over.as_bytes(),
+            change.as_bytes(),
+            &payload,
+        ];
+        let renews = |answer: &Value| *answer == Value::BulkString(b"living".to_vec());
+        let operation = Operation::Renew;
+        let answer = self
+            .link
+            .call_durably(operation, &scripts::RENEW, &arguments, renews)
+            .await?;
+        match Answer::new(operation, answer).text()?.as_str() {
+            "living" => Ok(Renewed::Living),
+            "overtaken" => Ok(Renewed::Overtaken),
+            "dead" => Ok(Renewed::Dead),
+            _ => Err(odd_answer(operation)),
+        }
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        if sessions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let how = match how {
+            End::IfDue => "due",
+            End::Close => "close",
+            End::Revoke => "revoke",
+            End::Discard => "discard",
+        };
+        let ids: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
+        let mut arguments = vec![how.as_bytes()];
+        arguments.extend(ids.iter().map(|id| id.as_bytes()));
+        let operation = Operation::End;
+        let answer = self
+            .link
+            .call_durably(operation, &scripts::END, &arguments, |_| true)
+            .await?;
+        let parts = Answer::new(operation, answer).parts()?;
+        let stored = parts.map(Answer::bytes).collect::<Result<Vec<_>>>()?;
+        if stored.len() != sessions.len() {
+            return Err(odd_answer(operation));
+        }
+        let states = sessions.iter().zip(&stored);
+        Ok(states.map(|(id, stored)| state(*id, stored)).collect())
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        let how = match how {
+            Adopt::Take => "take",
+            Adopt::GiveUp => "give up",
+        };
+        let number = seen.saturating_add(1);
+        let (session, adopter) = (session.to_string(), adopter.to_string());
+        let (seen, next) = (seen.to_string(), number.to_string());
+        let arguments = [how, session.as_str(), &seen, &next, &adopter].map(str::as_bytes);
+        let operation = Operation::Adopt;
+        let answer = self
+            .link
+            .call_durably(operation, &scripts::ADOPT, &arguments, |_| true)
+            .await?;
+        let mut parts = Answer::new(operation, answer).parts()?;
+        let Some(token) = parts.next() else {
+            return Ok(None);
+        };
+        let token = token.token()?;
+        let left = read_intent(&parts.part()?.bytes()?).ok_or_else(|| {
+            let what = "the intent of an abandoned session cannot be understood";
+            found(ErrorKind::Corrupt, operation, what)
+        })?;
+        Ok(Some(Adoption {
+            number,
+            token,
+            left,
+        }))
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        let (session, adoption) = (session.to_string(), adoption.to_string());
+        let arguments = [session.as_bytes(), adoption.as_bytes()];
+        let settles = |answer: &Value| *answer == Value::Int(1);
+        let operation = Operation::Settle;
+        let answer = self
+            .link
+            .call_durably(operation, &scripts::SETTLE, &arguments, settles)
+            .await?;
+        Answer::new(operation, answer).yes()
+    }
+}

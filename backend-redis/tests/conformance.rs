@@ -1,0 +1,24 @@
+//! The public suite on one Redis (the one whose URL is in the environment, or one that is started), and on deployments
+//! that are started for it: with the least rights, with a replica that every write waits for, as a cluster.
+
+mod support;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use lockcore_conformance::{World, cases, suite};
+use support::{Deployment, Redis, servers};
+
+fn main() -> ExitCode {
+    let deployments: [(&str, Deployment); 4] = [
+        ("redis", servers::given),
+        ("redis-least-rights", servers::least),
+        ("redis-replicated", servers::replicated),
+        ("redis-cluster", servers::clustered),
+    ];
+    let worlds = deployments.map(|(name, place)| {
+        let world: Arc<dyn World> = Arc::new(Redis { name, place });
+        (world, cases())
+    });
+    suite(worlds.into())
+}

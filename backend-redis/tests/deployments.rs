@@ -1,0 +1,467 @@
+//! A primary with replicas, a cluster, TLS, and servers that are killed: real processes.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails where something is missing"
+)]
+
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lockcore::{
+    Acquire, Acquired, Attempt, Claim, ClaimStore, ErrorKind, FencingToken, Filter, Grant, Inspect,
+    IntentChange, Label, LockBackend, LockKey, Locks, Opened, OwnerId, Ranges, Released, Renewal,
+    Renewed, SessionId, SessionStore, Want,
+};
+use lockcore_conformance::servers::redis::{free_port, node};
+use lockcore_redis::{RedisBackend, RedisConfig};
+use rustix::process::Signal;
+use support::servers::{ask, cluster, owner, port, replica_of, signal, until, url};
+use support::{Place, Space};
+
+/// Longest that a failover takes on a busy machine.
+const FAILOVER: Duration = Duration::from_secs(60);
+
+async fn open(backend: &RedisBackend, number: u128) -> SessionId {
+    let session = SessionId::new(number);
+    let label = Label::parse("test").unwrap();
+    let opened = backend
+        .open(session, &label, Duration::from_secs(600))
+        .await;
+    assert_eq!(opened.unwrap(), Opened::Opened);
+    session
+}
+
+fn request(session: SessionId, n: u64, key: &str) -> Acquire {
+    Acquire {
+        grant: Grant { session, n },
+        owner: OwnerId { session, m: n },
+        claims: vec![Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap()],
+        joined: false,
+    }
+}
+
+fn renewal(seq: u64) -> Renewal {
+    Renewal {
+        seq,
+        over: Ranges::EMPTY,
+        intent: IntentChange::Keep,
+    }
+}
+
+async fn granted(backend: &RedisBackend, request: &Acquire) -> FencingToken {
+    match backend.acquire(request).await.unwrap() {
+        Acquired::Acquired(token) => token,
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+/// Sends a request until it is answered, as the client does.
+async fn answered(backend: &RedisBackend, request: &Acquire) -> Acquired {
+    let since = Instant::now();
+    loop {
+        match backend.acquire(request).await {
+            Ok(answer) => return answer,
+            Err(error) => {
+                assert!(since.elapsed() < FAILOVER, "{error}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
+    let primary = node(&[]).unwrap();
+    let replica = replica_of(&primary, &[]);
+    let space = Space::at(&Place {
+        url: format!("{}/?replicas=1&wait_ms=200", url(&primary)),
+        admin: url(&primary),
+    });
+    let backend = space.connect().await;
+    assert!(
+        backend.info().survives.failover,
+        "every replica is waited for"
+    );
+    let session = open(&backend, 1).await;
+    granted(&backend, &request(session, 1, "held")).await;
+    let locks = Locks::builder(Arc::clone(&backend) as Arc<dyn LockBackend>);
+    let locks = locks.ttl(Duration::from_secs(3)).build().unwrap();
+    let guard = locks.global("guarded").acquire().await.unwrap();
+    signal(&replica, Signal::STOP);
+    let error = backend
+        .acquire(&request(session, 2, "k"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    assert_eq!(
+        backend
+            .renew(session, &renewal(1))
+            .await
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Indeterminate
+    );
+    // Nothing new is promised, so a refusal is one.
+    let busy = backend.acquire(&request(session, 3, "held")).await.unwrap();
+    assert!(matches!(busy, Acquired::Busy(_)));
+    // The client gives up, and gives back what was half granted.
+    assert!(locks.global("other").try_acquire().await.is_err());
+    let filter = Filter::Key(LockKey::parse("other").unwrap());
+    let since = Instant::now();
+    while !backend
+        .records(&filter, None, 1)
+        .await
+        .unwrap()
+        .items
+        .is_empty()
+    {
+        assert!(since.elapsed() < FAILOVER, "it is given back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    guard.lost().await;
+    signal(&replica, Signal::CONT);
+    let acquired = answered(&backend, &request(session, 2, "k")).await;
+    assert!(
+        matches!(acquired, Acquired::Acquired(_)),
+        "sent again, it is granted"
+    );
+    let survives = Space::at(&Place::of(url(&primary)))
+        .connect()
+        .await
+        .info()
+        .survives;
+    assert!(
+        !survives.failover,
+        "there is another copy, and nobody waits for it"
+    );
+}
+
+#[tokio::test]
+async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
+    let primary = node(&[]).unwrap();
+    let replica = replica_of(&primary, &[]);
+    let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
+    let space = Space::at(&Place {
+        url: format!("{hosts}/?replicas=1&timeout_ms=1000"),
+        admin: url(&primary),
+    });
+    let (one, session, mut before) = {
+        let backend = space.connect().await;
+        let session = open(&backend, 1).await;
+        let mut last = FencingToken::new(1).unwrap();
+        for n in 1..=50 {
+            last = granted(&backend, &request(session, n, &format!("k{n}"))).await;
+        }
+        (backend, session, last)
+    };
+    signal(&primary, Signal::KILL);
+    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+    // From now on there is no replica to wait for.
+    let space = space.moved_to(&Place {
+        url: format!("{hosts}/?timeout_ms=1000"),
+        admin: url(&replica),
+    });
+    let backend = space.connect().await;
+    for n in 1..=50 {
+        let busy = backend
+            .acquire(&request(session, 100 + n, &format!("k{n}")))
+            .await
+            .unwrap();
+        assert!(matches!(busy, Acquired::Busy(_)), "{n} was confirmed");
+    }
+    for n in 1..=20 {
+        let token = granted(&backend, &request(session, 200 + n, &format!("new{n}"))).await;
+        assert!(token > before, "tokens never go back");
+        before = token;
+    }
+    // Who was connected before finds it, too, at the second request at the latest.
+    let _ = one.renew(session, &renewal(1)).await;
+    let error = one.renew(session, &renewal(2)).await.unwrap_err();
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
+    let primary = node(&[]).unwrap();
+    let replica = replica_of(&primary, &[]);
+    let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
+    let space = Space::at(&Place {
+        url: format!("{hosts}/?timeout_ms=1000"),
+        admin: url(&primary),
+    });
+    let backend = space.connect().await;
+    assert!(!backend.info().survives.failover, "it says so");
+    let session = open(&backend, 1).await;
+    // The session is there, and what is granted now is not.
+    ask::<u32>(&primary, redis::cmd("WAIT").arg(1).arg(0));
+    until("the replica has the session", || {
+        let mut there = redis::cmd("HEXISTS");
+        let there = there.arg(space.key("sessions")).arg(session.to_string());
+        ask::<bool>(&replica, there).then_some(())
+    });
+    signal(&replica, Signal::STOP);
+    let mut last = granted(&backend, &request(session, 1, "k")).await;
+    for n in 2..=50 {
+        last = granted(&backend, &request(session, n, &format!("k{n}"))).await;
+    }
+    signal(&primary, Signal::KILL);
+    signal(&replica, Signal::CONT);
+    // What the dead primary had sent is not read any more.
+    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+    let again = answered(&backend, &request(session, 51, "new")).await;
+    let Acquired::Acquired(token) = again else {
+        panic!("{again:?}");
+    };
+    assert!(token > last, "tokens never go back");
+    drop(space.moved_to(&Place::of(url(&replica))));
+}
+
+#[tokio::test]
+async fn a_cluster_moves_and_fails_over_under_a_client() {
+    let servers = cluster(&[]);
+    let space = Space::at(&Place {
+        url: format!("{}/?timeout_ms=1000", url(&servers[0])),
+        admin: url(&servers[0]),
+    });
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let before = granted(&backend, &request(session, 1, "k")).await;
+    let locks = Locks::builder(Arc::clone(&backend) as Arc<dyn LockBackend>);
+    let locks = locks.ttl(Duration::from_secs(60)).build().unwrap();
+    let guard = locks.global("guarded").acquire().await.unwrap();
+    let primary = owner(&servers, &space.key("meta"));
+    let id: String = ask(primary, redis::cmd("CLUSTER").arg("MYID"));
+    let replica = servers.iter().find(|server| {
+        let info: String = ask(server, redis::cmd("INFO").arg("replication"));
+        info.contains("role:slave") && info.contains(&format!("master_port:{}\r", port(primary)))
+    });
+    let replica = replica.expect("it has a replica");
+    // In order, with the primary's consent.
+    ask::<()>(replica, redis::cmd("CLUSTER").arg("FAILOVER"));
+    until("the replica has taken over", || {
+        let info: String = ask(replica, redis::cmd("INFO").arg("replication"));
+        info.contains("role:master").then_some(())
+    });
+    let moved = answered(&backend, &request(session, 2, "k2")).await;
+    assert!(matches!(moved, Acquired::Acquired(token) if token > before));
+    guard.confirm().await.unwrap();
+    // And by a crash of the new one, whose replica the old one is.
+    until("the old one follows", || {
+        let info: String = ask(primary, redis::cmd("INFO").arg("replication"));
+        info.contains("master_link_status:up").then_some(())
+    });
+    let last = granted(&backend, &request(session, 3, "k3")).await;
+    signal(replica, Signal::KILL);
+    let after = answered(&backend, &request(session, 4, "k4")).await;
+    assert!(
+        matches!(after, Acquired::Acquired(token) if token > last),
+        "{after:?}"
+    );
+    let nodes: String = ask(primary, redis::cmd("CLUSTER").arg("NODES"));
+    assert!(
+        nodes
+            .lines()
+            .any(|line| line.contains(&id) && line.contains("master")),
+        "{nodes}"
+    );
+    // Known to nobody by name but the cluster: the first host is another node.
+    assert!(guard.is_valid());
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_where_every_write_is_synced() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().display().to_string();
+    let port = free_port().unwrap().to_string();
+    let settings = [
+        ("port", port.as_str()),
+        ("dir", &dir),
+        ("appendonly", "yes"),
+        ("appendfsync", "always"),
+    ];
+    let mut server = Some(node(&settings).unwrap());
+    let space = Space::at(&Place {
+        url: format!("redis://127.0.0.1:{port}/?timeout_ms=1000"),
+        admin: format!("redis://127.0.0.1:{port}"),
+    });
+    let backend = space.connect().await;
+    let survives = backend.info().survives;
+    assert!(survives.crash && survives.power_loss);
+    let session = open(&backend, 1).await;
+    let mut last = FencingToken::new(1).unwrap();
+    let mut first = 1;
+    for _ in 0..3 {
+        // Load until the server is gone; what was granted and released last is known by what was acknowledged.
+        let stop = Arc::new(AtomicBool::new(false));
+        let workers = (0..8).map(|worker| {
+            let (backend, stop) = (Arc::clone(&backend), Arc::clone(&stop));
+            let load = async move {
+                let (mut held, mut last) = (Vec::new(), None);
+                let mut n = first + worker;
+                while !stop.load(Ordering::Acquire) {
+                    let request = request(session, n, &format!("k{n}"));
+                    match backend.acquire(&request).await {
+                        Ok(Acquired::Acquired(token)) => last = Some((n, token)),
+                        Ok(other) => panic!("{other:?}"),
+                        Err(_) => break,
+                    }
+                    held.push(n);
+                    n += 8;
+                    if n % 3 == 0 {
+                        let released = held.remove(0);
+                        let grant = Grant {
+                            session,
+                            n: released,
+                        };
+                        let claims = [Claim::new(
+                            LockKey::parse(format!("k{released}")).unwrap(),
+                            Want::Create,
+                        )
+                        .unwrap()];
+                        if backend.release(grant, &claims).await.is_err() {
+                            break;
+                        }
+                    }
+                }
+                (held, last, n)
+            };
+            #[expect(clippy::disallowed_methods, reason = "a load of its own")]
+            tokio::spawn(load)
+        });
+        let workers: Vec<_> = workers.collect();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        signal(server.as_ref().unwrap(), Signal::KILL);
+        stop.store(true, Ordering::Release);
+        drop(server.take());
+        let mut all = Vec::new();
+        for worker in workers {
+            let (held, token, n) = worker.await.unwrap();
+            all.extend(held);
+            last = last.max(token.map_or(last, |(_, token)| token));
+            first = first.max(n + 8);
+        }
+        assert!(all.len() > 10, "there was load");
+        server = Some(node(&settings).unwrap());
+        for n in &all {
+            let again = answered(
+                &backend,
+                &request(session, 1_000_000 + first, &format!("k{n}")),
+            )
+            .await;
+            assert!(
+                matches!(again, Acquired::Busy(_)),
+                "k{n} was acknowledged: {again:?}"
+            );
+        }
+        first += 1;
+        let acquired = answered(
+            &backend,
+            &request(session, 2_000_000 + first, &format!("after{first}")),
+        )
+        .await;
+        let Acquired::Acquired(token) = acquired else {
+            panic!("{acquired:?}");
+        };
+        assert!(token > last, "tokens never go back");
+        last = token;
+    }
+    assert_eq!(
+        backend.renew(session, &renewal(1)).await.unwrap(),
+        Renewed::Living
+    );
+}
+
+/// An authority, and a certificate of it for this machine: paths of the authority's, the certificate and its key.
+fn certificates(folder: &std::path::Path) -> [String; 3] {
+    let mut authority = rcgen::CertificateParams::new([]).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertifiedIssuer::self_signed(authority, authority_key).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = ["127.0.0.1".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names).unwrap();
+    let certificate = certificate.signed_by(&key, &authority).unwrap();
+    [
+        ("ca.pem", authority.pem()),
+        ("server.pem", certificate.pem()),
+        ("key.pem", key.serialize_pem()),
+    ]
+    .map(|(name, pem)| {
+        let path = folder.join(name);
+        fs::write(&path, pem).unwrap();
+        path.display().to_string()
+    })
+}
+
+#[tokio::test]
+async fn tls_takes_the_authority_that_is_named_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ca, certificate, key] = certificates(folder.path());
+    let port = free_port().unwrap().to_string();
+    let _server = node(&[
+        ("port", "0"),
+        ("tls-port", &port),
+        ("tls-cert-file", &certificate),
+        ("tls-key-file", &key),
+        ("tls-ca-cert-file", &ca),
+        ("tls-auth-clients", "no"),
+    ])
+    .unwrap();
+    let base = format!("rediss://127.0.0.1:{port}/?namespace=tls");
+    let connect =
+        |url: String| async move { RedisBackend::connect(RedisConfig::parse(&url).unwrap()).await };
+    let backend = connect(format!("{base}&ca={ca}")).await.unwrap();
+    let locks = Locks::builder(backend as Arc<dyn LockBackend>)
+        .build()
+        .unwrap();
+    let guard = locks.global("k").acquire().await.unwrap();
+    // The subscription is encrypted as well.
+    let waits = locks.global("k").acquire();
+    let released = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+    };
+    let (waited, ()) = tokio::join!(waits, released);
+    assert_eq!(waited.unwrap().release().await.unwrap(), Released::Released);
+    let unknown = connect(base.clone()).await.unwrap_err();
+    assert!(unknown.is_certainly_without_effect(), "{unknown}");
+    let other = tempfile::tempdir().unwrap();
+    let [other, ..] = certificates(other.path());
+    let wrong = connect(format!("{base}&ca={other}")).await.unwrap_err();
+    assert!(wrong.is_certainly_without_effect(), "{wrong}");
+    let missing = connect(format!("{base}&ca=/nonexistent"))
+        .await
+        .unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::Config);
+    let plain = format!("redis://127.0.0.1:{port}/?timeout_ms=2000");
+    let plain = connect(plain).await.unwrap_err();
+    assert!(plain.is_certainly_without_effect(), "{plain}");
+}
+
+#[tokio::test]
+async fn try_acquire_is_busy_for_a_lock_of_another_host() {
+    let primary = node(&[]).unwrap();
+    let replica = replica_of(&primary, &[]);
+    let space = Space::at(&Place {
+        url: format!("{},127.0.0.1:{}", url(&replica), port(&primary)),
+        admin: url(&primary),
+    });
+    let locks = |backend: Arc<RedisBackend>| Locks::builder(backend).build().unwrap();
+    let (one, other) = (locks(space.connect().await), locks(space.connect().await));
+    let guard = one.global("k").acquire().await.unwrap();
+    assert!(matches!(
+        other.global("k").try_acquire().await,
+        Ok(Attempt::Busy(_))
+    ));
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    assert!(matches!(
+        other.global("k").try_acquire().await,
+        Ok(Attempt::Acquired(_))
+    ));
+}

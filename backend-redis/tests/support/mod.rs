@@ -1,0 +1,172 @@
+//! What the tests share: servers, fresh namespaces on them, and the servers' own view of those.
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    reason = "it is part of tests, and each test program uses a part of it"
+)]
+
+pub mod servers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore_conformance::{BoxError, World};
+use lockcore_redis::{RedisBackend, RedisConfig};
+use redis::RedisResult;
+
+/// A fresh namespace. It is removed when it is dropped.
+pub struct Space {
+    place: Place,
+    pub namespace: String,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// By the backend; it may have options.
+    pub url: String,
+    /// By who may do anything, without options.
+    pub admin: String,
+}
+
+impl Place {
+    pub fn of(url: impl Into<String>) -> Self {
+        let url = url.into();
+        let admin = url.split('?').next().unwrap_or_default().to_owned();
+        Self { url, admin }
+    }
+}
+
+impl Space {
+    /// On the server of the tests.
+    pub fn new() -> Self {
+        Self::at(&servers::given())
+    }
+
+    pub fn at(place: &Place) -> Self {
+        Self {
+            place: place.clone(),
+            namespace: format!("t{:x}", rand::random::<u64>()),
+        }
+    }
+
+    /// The same namespace, reached in another way.
+    pub fn moved_to(&self, place: &Place) -> Self {
+        Self {
+            place: place.clone(),
+            namespace: self.namespace.clone(),
+        }
+    }
+
+    pub fn url(&self) -> String {
+        let url = &self.place.url;
+        let sign = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{sign}namespace={}", self.namespace)
+    }
+
+    pub fn config(&self) -> RedisConfig {
+        RedisConfig::parse(&self.url()).unwrap()
+    }
+
+    pub async fn connect(&self) -> Arc<RedisBackend> {
+        RedisBackend::connect(self.config()).await.unwrap()
+    }
+
+    pub fn key(&self, name: &str) -> String {
+        format!("{{{}}}:{name}", self.namespace)
+    }
+
+    /// Asks the server itself, as somebody else might; of a cluster the node that has the namespace.
+    pub fn raw<T: redis::FromRedisValue>(&self, command: &mut redis::Cmd) -> RedisResult<T> {
+        let ask = |url: &str, command: &redis::Cmd| -> RedisResult<T> {
+            command.query(&mut redis::Client::open(url)?.get_connection()?)
+        };
+        // Of several hosts any will do.
+        let one = self.place.admin.split(',').next().unwrap_or_default();
+        match ask(one, command) {
+            Err(error) => match error.redirect_node() {
+                Some((node, _)) => ask(&format!("redis://{node}"), command),
+                None => Err(error),
+            },
+            answered => answered,
+        }
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let mut delete = redis::cmd("DEL");
+        for name in [
+            "records", "writes", "reads", "sessions", "intents", "steps", "meta",
+        ] {
+            delete.arg(self.key(name));
+        }
+        // The server may be gone by now.
+        let _ = self.raw::<u32>(&mut delete);
+    }
+}
+
+/// Starts one at the first call: a child process of the suite does not call it.
+pub type Deployment = fn() -> Place;
+
+/// A deployment as the kit sees it.
+pub struct Redis {
+    pub name: &'static str,
+    pub place: Deployment,
+}
+
+#[async_trait]
+impl World for Redis {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn paused(&self) -> bool {
+        false
+    }
+
+    fn processes(&self) -> bool {
+        true
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {
+        Ok(Arc::new(Space::at(&(self.place)())))
+    }
+
+    async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Ok(RedisBackend::connect(RedisConfig::parse(url)?).await?)
+    }
+}
+
+#[async_trait]
+impl lockcore_conformance::Space for Space {
+    async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Ok(RedisBackend::connect(self.config()).await?)
+    }
+
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn allowance(&self) -> Duration {
+        Duration::from_millis(1)
+    }
+
+    async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
+        lockcore_conformance::Space::connect(self).await?;
+        let key = key.as_str();
+        let mut put = redis::cmd("HSET");
+        put.arg(self.key("records")).arg(key);
+        self.raw::<()>(put.arg("v2 {\"holder\":\"somebody\"}"))?;
+        if key.starts_with('/') {
+            self.raw::<()>(redis::cmd("ZADD").arg(self.key("writes")).arg(0).arg(key))?;
+        }
+        Ok(())
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(Space::url(self))
+    }
+}

@@ -1,0 +1,14 @@
+//! Processes on one Redis, killed, stopped and continued at random.
+//!
+//! `cargo xtask trial --store redis --seconds 300 --processes 10` is a long run.
+
+mod support;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lockcore_conformance::processes::main(support::Redis {
+        name: "redis",
+        place: support::servers::given,
+    })
+}

@@ -1,0 +1,194 @@
+//! Bare documents in an index that is made like the namespace's.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use elasticsearch::auth::Credentials;
+use elasticsearch::http::Method;
+use elasticsearch::http::headers::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, TransportBuilder};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::store::{backend, id};
+
+const INDEX: &str = "lockkeeper-floor";
+/// Keys of a step of the backend.
+const STEP: u32 = 2_000;
+/// So long a grant's name and its owner's are; a session's is two less.
+const NAME: &str = "0123456789abcdef0123456789abcdef/1";
+
+pub(crate) struct Floor {
+    transport: Transport,
+}
+
+impl Floor {
+    pub(crate) async fn new(url: &str) -> Self {
+        // The namespace is made if it is not there.
+        drop(backend(url).await);
+        let mut url = Url::parse(url).expect("it is the URL of one node");
+        let option = |(name, value): (_, _)| (name == "namespace").then_some(value);
+        let namespace = url.query_pairs().find_map(option);
+        let namespace = namespace.map_or_else(|| "lockkeeper".to_owned(), |name| name.into_owned());
+        let user = url.username().to_owned();
+        let password = url.password().map(str::to_owned);
+        let _ = (url.set_username(""), url.set_password(None));
+        url.set_query(None);
+        let plain = format!("http{}", &url[url::Position::AfterScheme..]);
+        let pool = SingleNodeConnectionPool::new(plain.parse().expect("a URL"));
+        let mut builder = TransportBuilder::new(pool)
+            .disable_proxy()
+            .enable_meta_header(false)
+            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Some(password) = password {
+            builder = builder.auth(Credentials::Basic(user, password));
+        }
+        let floor = Self {
+            transport: builder.build().expect("a client"),
+        };
+        floor.make(&namespace).await;
+        floor
+    }
+
+    /// Makes the index, with the settings and the mapping of the namespace's.
+    async fn make(&self, namespace: &str) {
+        let (_, found) = self
+            .send(Method::Get, &format!("/{namespace}"), &[], Bytes::new())
+            .await;
+        let found: Value = serde_json::from_slice(&found).expect("an index");
+        let like = found
+            .as_object()
+            .and_then(|indices| indices.values().next());
+        let mut like = like.expect("the namespace's index").clone();
+        let settings = like["settings"]["index"]
+            .as_object_mut()
+            .expect("its settings");
+        for of_one in ["creation_date", "provided_name", "uuid", "version"] {
+            settings.remove(of_one);
+        }
+        let index = json!({"settings": like["settings"], "mappings": like["mappings"]});
+        let path = format!("/{INDEX}");
+        self.send(Method::Delete, &path, &[], Bytes::new()).await;
+        self.must(Method::Put, &path, &[], Bytes::from(index.to_string()))
+            .await;
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Bytes,
+    ) -> (u16, Bytes) {
+        let sent = self
+            .transport
+            .send(
+                method,
+                path,
+                HeaderMap::new(),
+                Some(query),
+                Some(body),
+                Some(Duration::from_secs(60)),
+            )
+            .await
+            .expect("the server answers");
+        let status = sent.status_code().as_u16();
+        (status, sent.bytes().await.expect("the server answers"))
+    }
+
+    async fn must(&self, method: Method, path: &str, query: &[(&str, &str)], body: Bytes) -> Bytes {
+        let (status, answer) = self.send(method, path, query, body).await;
+        assert!(
+            (200..300).contains(&status),
+            "{method:?} {path}: {status} {}",
+            String::from_utf8_lossy(&answer)
+        );
+        answer
+    }
+
+    /// Sends the documents of every number below `count` in bulks of a step each.
+    async fn bulk(&self, count: u32, line: impl Fn(&mut String, &str)) {
+        for from in (0..count).step_by(STEP as usize) {
+            let mut body = String::new();
+            for n in from..count.min(from + STEP) {
+                line(&mut body, &id(n));
+            }
+            let path = format!("/{INDEX}/_bulk");
+            let query = [("filter_path", "errors")];
+            let answer = self
+                .must(Method::Post, &path, &query, Bytes::from(body))
+                .await;
+            assert_eq!(&answer[..], b"{\"errors\":false}");
+        }
+    }
+}
+
+#[async_trait]
+impl super::Floor for Floor {
+    fn pair_is(&self) -> &'static str {
+        "PUT _create and DELETE of a bare document"
+    }
+
+    async fn pair(&mut self) {
+        let path = format!("/{INDEX}/_create/bench");
+        self.must(Method::Put, &path, &[], Bytes::from_static(b"{}"))
+            .await;
+        let path = format!("/{INDEX}/_doc/bench");
+        self.must(Method::Delete, &path, &[], Bytes::new()).await;
+    }
+
+    fn many_is(&self) -> &'static str {
+        "_bulk of index, as many bytes, 2,000 at a time; up to 2,000 _bulk of delete, else refresh and delete by query"
+    }
+
+    async fn put(&mut self, count: u32) {
+        let session = &NAME[..NAME.len() - 2];
+        let since = 1_700_000_000_000_u64;
+        self.bulk(count, |body, id| {
+            use std::fmt::Write;
+            let _ = writeln!(body, r#"{{"index":{{"_id":"{id}"}}}}"#);
+            let _ = writeln!(
+                body,
+                r#"{{"key":"{id}","lock_type":"exclusive","lock_count":1,"process_id":"{NAME}","processes":["{session}"],"holders":{{"{NAME}":{{"owner":"{NAME}","session":"{session}","mode":"X","since":{since}}}}}}}"#
+            );
+        })
+        .await;
+    }
+
+    async fn remove(&mut self, count: u32) {
+        if count <= STEP {
+            self.bulk(count, |body, id| {
+                use std::fmt::Write;
+                let _ = writeln!(body, r#"{{"delete":{{"_id":"{id}"}}}}"#);
+            })
+            .await;
+            return;
+        }
+        let path = format!("/{INDEX}/_refresh");
+        self.must(Method::Post, &path, &[], Bytes::new()).await;
+        let session = &NAME[..NAME.len() - 2];
+        let query = json!({"query": {"term": {"processes": session}}}).to_string();
+        let path = format!("/{INDEX}/_delete_by_query");
+        let mut left = count;
+        // A client may not take as many headers as a server adds to one that removes everything.
+        while left > 0 {
+            let answer = self
+                .must(
+                    Method::Post,
+                    &path,
+                    &[
+                        ("conflicts", "proceed"),
+                        ("max_docs", "50000"),
+                        ("scroll_size", "5000"),
+                    ],
+                    Bytes::from(query.clone()),
+                )
+                .await;
+            let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+            let deleted = answer["deleted"].as_u64().expect("a count");
+            assert!(deleted > 0, "{answer}");
+            left -= u32::try_from(deleted).expect("no more than there were");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a store needs for the like of a lock without this library: nothing can be cheaper.
+//!
+//! A store has a file of its own here.
+
+mod elasticsearch;
+mod redis;
+mod sqlite;
+
+use async_trait::async_trait;
+
+use crate::store::Store;
+
+/// The store by itself, through the client that its backend uses, with the same settings.
+#[async_trait]
+pub(crate) trait Floor: Send {
+    /// What [`pair`](Self::pair) does, in a few words.
+    fn pair_is(&self) -> &'static str;
+
+    /// The cheapest durable write that takes something and the cheapest that gives it back, one after the other.
+    async fn pair(&mut self);
+
+    /// What [`put`](Self::put) and [`remove`](Self::remove) do, in a few words.
+    fn many_is(&self) -> &'static str;
+
+    /// Writes a record for each document of the numbers below `count` (see [`id`](crate::store::id)), as long as a
+    /// lock's, as many at a time as the backend does.
+    async fn put(&mut self, count: u32);
+
+    /// Removes them, as a release has to.
+    async fn remove(&mut self, count: u32);
+}
+
+/// The floor of a store; `None` where there is none.
+pub(crate) async fn of(store: &Store) -> Option<Box<dyn Floor>> {
+    match store.scheme() {
+        "sqlite" => Some(Box::new(sqlite::Floor::new(store.url()).await)),
+        "elasticsearch" | "opensearch" => {
+            Some(Box::new(elasticsearch::Floor::new(store.url()).await))
+        }
+        "redis" => Some(Box::new(redis::Floor::new(store.url()).await)),
+        _ => None,
+    }
+}

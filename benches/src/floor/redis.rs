@@ -1,0 +1,115 @@
+//! Bare keys, as locks without this library are made of.
+
+use std::sync::LazyLock;
+
+use async_trait::async_trait;
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+
+use crate::store::id;
+
+/// Keys of a step of the backend.
+const STEP: u32 = 1_000;
+/// As long as a holder of the backend's.
+const HOLDER: &str = "c0123456789abcdef0123456789abcdef/1/1/1700000000000";
+
+/// What everybody gives a key back with.
+static DELETE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
+    )
+});
+/// All keys or none.
+static SET_ALL: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "for _, key in ipairs(KEYS) do if redis.call('EXISTS', key) == 1 then return 0 end end \
+         for _, key in ipairs(KEYS) do redis.call('SET', key, ARGV[1], 'PX', ARGV[2]) end return 1",
+    )
+});
+static DELETE_ALL: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "for _, key in ipairs(KEYS) do if redis.call('GET', key) == ARGV[1] then redis.call('DEL', key) end end return 1",
+    )
+});
+
+pub(crate) struct Floor {
+    connection: MultiplexedConnection,
+}
+
+impl Floor {
+    pub(crate) async fn new(url: &str) -> Self {
+        let host = url.split('?').next().unwrap_or_default();
+        let client = redis::Client::open(host).expect("it is the URL of one server");
+        let connection = client.get_multiplexed_async_connection().await;
+        Self {
+            connection: connection.expect("the server answers"),
+        }
+    }
+
+    async fn all(&mut self, script: &Script, count: u32) {
+        let mut invocation = script.prepare_invoke();
+        for n in 0..count {
+            invocation.key(format!("{{floor}}:{}", id(n)));
+        }
+        invocation.arg(HOLDER).arg(30_000);
+        let done = invocation.invoke_async::<u32>(&mut self.connection).await;
+        assert_eq!(done.expect("the server answers"), 1);
+    }
+
+    /// A command for each document, a step of them in flight.
+    async fn each(&mut self, count: u32, command: impl Fn(&mut redis::Pipeline, String)) {
+        for from in (0..count).step_by(STEP as usize) {
+            let mut pipeline = redis::pipe();
+            for n in from..count.min(from + STEP) {
+                command(&mut pipeline, format!("{{floor}}:{}", id(n)));
+                pipeline.ignore();
+            }
+            let done = pipeline.query_async::<()>(&mut self.connection).await;
+            done.expect("the server answers");
+        }
+    }
+}
+
+#[async_trait]
+impl super::Floor for Floor {
+    fn pair_is(&self) -> &'static str {
+        "SET NX PX, and the script that compares and deletes"
+    }
+
+    async fn pair(&mut self) {
+        let mut set = redis::cmd("SET");
+        set.arg("{floor}:bench").arg(HOLDER).arg("NX");
+        let taken = set
+            .arg("PX")
+            .arg(30_000)
+            .query_async::<bool>(&mut self.connection);
+        assert!(taken.await.expect("the server answers"));
+        let mut delete = DELETE.key("{floor}:bench");
+        let deleted = delete.arg(HOLDER).invoke_async::<u32>(&mut self.connection);
+        assert_eq!(deleted.await.expect("the server answers"), 1);
+    }
+
+    fn many_is(&self) -> &'static str {
+        "up to 1,000 keys one script that sets them and one that deletes them, else SET and UNLINK, 1,000 in a pipeline"
+    }
+
+    async fn put(&mut self, count: u32) {
+        if count <= STEP {
+            return self.all(&SET_ALL, count).await;
+        }
+        self.each(count, |pipeline, key| {
+            pipeline.cmd("SET").arg(key).arg(HOLDER);
+        })
+        .await;
+    }
+
+    async fn remove(&mut self, count: u32) {
+        if count <= STEP {
+            return self.all(&DELETE_ALL, count).await;
+        }
+        self.each(count, |pipeline, key| {
+            pipeline.cmd("UNLINK").arg(key);
+        })
+        .await;
+    }
+}

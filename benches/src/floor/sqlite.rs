@@ -1,0 +1,87 @@
+//! Bare transactions on a file of the same folder.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockcore_sqlite::{SqliteBackend, SqliteConfig};
+use rusqlite::{Connection, params};
+
+use crate::store::id;
+
+/// Keys of a step of the backend.
+const STEP: u32 = 2_000;
+
+pub(crate) struct Floor {
+    backend: Arc<SqliteBackend>,
+    rows: Connection,
+    _folder: tempfile::TempDir,
+}
+
+impl Floor {
+    pub(crate) async fn new(url: &str) -> Self {
+        let config = SqliteConfig::parse(url).expect("it is the URL of a file");
+        let backend = SqliteBackend::connect(config)
+            .await
+            .expect("the file can be made");
+        let full = url.contains("synchronous=full");
+        let path = url
+            .trim_start_matches("sqlite:")
+            .split('?')
+            .next()
+            .unwrap_or_default();
+        let beside = std::path::Path::new(path).parent();
+        let folder = tempfile::tempdir_in(beside.expect("a file is in a folder"))
+            .expect("a temporary folder");
+        let rows = Connection::open(folder.path().join("floor.db")).expect("a database");
+        rows.pragma_update(None, "journal_mode", "WAL")
+            .expect("it has a WAL");
+        rows.pragma_update(None, "synchronous", if full { "FULL" } else { "NORMAL" })
+            .expect("a setting");
+        rows.execute_batch("CREATE TABLE rows (id TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID")
+            .expect("a table");
+        Self {
+            backend,
+            rows,
+            _folder: folder,
+        }
+    }
+
+    /// Runs a statement for the document of every number below `count`.
+    fn each(&mut self, count: u32, statement: &str) {
+        for from in (0..count).step_by(STEP as usize) {
+            let transaction = self.rows.transaction().expect("nobody else is there");
+            let mut prepared = transaction.prepare_cached(statement).expect("it is SQL");
+            for n in from..count.min(from + STEP) {
+                prepared.execute(params![id(n)]).expect("it is written");
+            }
+            drop(prepared);
+            transaction.commit().expect("it is written");
+        }
+    }
+}
+
+#[async_trait]
+impl super::Floor for Floor {
+    fn pair_is(&self) -> &'static str {
+        "two bare transactions through the same kind of thread"
+    }
+
+    async fn pair(&mut self) {
+        for _ in 0..2 {
+            let written = self.backend.bare_transaction().await;
+            written.expect("the file can be written");
+        }
+    }
+
+    fn many_is(&self) -> &'static str {
+        "a row for each, 2,000 in a transaction; as many deletes"
+    }
+
+    async fn put(&mut self, count: u32) {
+        self.each(count, "INSERT INTO rows VALUES (?1, zeroblob(64))");
+    }
+
+    async fn remove(&mut self, count: u32) {
+        self.each(count, "DELETE FROM rows WHERE id = ?1");
+    }
+}

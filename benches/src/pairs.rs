@@ -1,0 +1,169 @@
+//! Acquiring and releasing what nobody else wants, beside what the store itself needs for the like.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper::{AcquireError, Guard, Locks, Released};
+
+use crate::floor::{self, Floor};
+use crate::relay::Relay;
+use crate::rounds::{Spread, micros, one_thread, ratios};
+use crate::store::{Store, id, locks};
+
+/// In a round they take turns so often, each for so long: what else the machine does meets all of them.
+const TURNS: usize = 10;
+const SLICE: Duration = Duration::from_millis(100);
+/// Rounds that do not count: servers get faster while they run.
+const WARM_UP: usize = 3;
+/// Ids of a document lock.
+const MANY: u32 = 100;
+/// Pairs of which the round trips are counted.
+const COUNTED: u32 = 200;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Floor,
+    Global,
+    Path5,
+    Path32,
+    FloorOfMany,
+    Documents,
+}
+
+const ALL: [What; 6] = [
+    What::Floor,
+    What::Global,
+    What::Path5,
+    What::Path32,
+    What::FloorOfMany,
+    What::Documents,
+];
+
+impl What {
+    fn name(self, floor: &dyn Floor) -> String {
+        match self {
+            What::Floor => format!("floor: {}", floor.pair_is()),
+            What::Global => "global lock".to_owned(),
+            What::Path5 => "tree lock, depth 5".to_owned(),
+            What::Path32 => "tree lock, depth 32".to_owned(),
+            What::FloorOfMany => format!("floor of {MANY}: {}", floor.many_is()),
+            What::Documents => format!("document lock of {MANY} ids"),
+        }
+    }
+
+    fn is_floor(self) -> bool {
+        matches!(self, What::Floor | What::FloorOfMany)
+    }
+}
+
+fn path(depth: usize) -> String {
+    (0..depth).map(|n| format!("/component-{n}")).collect()
+}
+
+fn held(answer: Result<Guard, AcquireError>) -> Guard {
+    answer.expect("nobody else wants it")
+}
+
+async fn pair(locks: &Locks, what: What) {
+    let guard = match what {
+        What::Global => held(locks.global("bench").acquire().await),
+        What::Path5 => held(locks.tree().write(path(5)).acquire().await),
+        What::Path32 => held(locks.tree().write(path(32)).acquire().await),
+        _ => held(locks.documents((0..MANY).map(id)).acquire().await),
+    };
+    let released = guard.release().await.expect("the store answers");
+    assert_eq!(released, Released::Released);
+}
+
+/// How much of something was done in which time.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    pairs: u32,
+    time: Duration,
+}
+
+/// Does it for one slice.
+async fn measure(locks: &Locks, floor: &mut dyn Floor, what: What, done: &mut Done) {
+    let start = Instant::now();
+    while start.elapsed() < SLICE {
+        match what {
+            What::Floor => floor.pair().await,
+            What::FloorOfMany => {
+                floor.put(MANY).await;
+                floor.remove(MANY).await;
+            }
+            _ => pair(locks, what).await,
+        }
+        done.pairs += 1;
+    }
+    done.time += start.elapsed();
+}
+
+pub(crate) fn run(store: &Store, rounds: usize) {
+    one_thread().block_on(async {
+        let locks = store.locks().await;
+        let mut floor = floor::of(store).await.expect("the store has a floor");
+        let mut times: Vec<Vec<f64>> = vec![Vec::new(); ALL.len()];
+        for round in 0..WARM_UP + rounds {
+            let mut done = [Done::default(); ALL.len()];
+            for turn in 0..TURNS {
+                let mut order: Vec<usize> = (0..ALL.len()).collect();
+                if turn % 2 == 1 {
+                    order.reverse();
+                }
+                for at in order {
+                    measure(&locks, &mut *floor, ALL[at], &mut done[at]).await;
+                }
+            }
+            if round >= WARM_UP {
+                for (times, done) in times.iter_mut().zip(done) {
+                    times.push(micros(done.time) / f64::from(done.pairs));
+                }
+            }
+        }
+        println!(
+            "{}: acquire+release, µs, medians of {rounds} rounds (least to greatest):",
+            store.scheme()
+        );
+        let of = |what: What| &times[ALL.iter().position(|it| *it == what).expect("it is one")];
+        for what in ALL {
+            println!("  {}: {}", what.name(&*floor), Spread::of(of(what).clone()));
+        }
+        println!("ratios, round by round:");
+        for (what, to, name) in [
+            (What::Global, What::Floor, "global lock / floor"),
+            (What::Path5, What::Global, "depth 5 / global lock"),
+            (What::Path32, What::Global, "depth 32 / global lock"),
+            (
+                What::Documents,
+                What::FloorOfMany,
+                "documents / floor of them",
+            ),
+        ] {
+            println!("  {name}: {}", ratios(of(what), of(to)));
+        }
+        count(store, &*floor).await;
+    });
+}
+
+/// How many round trips they take, if the store is a server.
+async fn count(store: &Store, floor: &dyn Floor) {
+    let Some(relay) = Relay::before(store.url()) else {
+        return;
+    };
+    let locks = locks(relay.url()).await;
+    // Opens the session.
+    pair(&locks, What::Global).await;
+    println!("round trips of a pair, counted before the server:");
+    for what in ALL.into_iter().filter(|what| !what.is_floor()) {
+        let before = relay.round_trips();
+        for _ in 0..COUNTED {
+            pair(&locks, what).await;
+        }
+        let round_trips = u32::try_from(relay.round_trips() - before).expect("not that many");
+        println!(
+            "  {}: {:.2}",
+            what.name(floor),
+            f64::from(round_trips) / f64::from(COUNTED)
+        );
+    }
+}
