@@ -301,5 +301,7 @@ fn environment(node: usize, skew: Duration) -> Result<Vec<(String, String)>, Str
         of("LD_PRELOAD", library),
         of("FAKETIME", offset),
         of("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        // Else a JVM waits for ever.
+        of("FAKETIME_FORCE_MONOTONIC_FIX", "0".to_owned()),
     ])
 }
