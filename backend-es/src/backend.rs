@@ -20,10 +20,8 @@ use crate::wakeups::LOOK_EVERY;
 const KEYS_PER_STEP: usize = 2_000;
 /// Each sweep costs a refresh.
 const SWEEP_LIMIT: usize = 20_000;
-/// The server's clock moves in steps of 200 ms, and a renewal takes its time.
+/// A renewal takes its time, and so does a failover.
 const MIN_TTL: Duration = Duration::from_secs(2);
-/// The steps of the server's clock.
-const CLOCK_STEP: Duration = Duration::from_millis(200);
 /// The base of the tokens is the time of the namespace's creation in milliseconds, shifted by so many bits.
 const BASE_SHIFT: u32 = 10;
 /// So often the namespace is looked for again, where others make or remove it meanwhile.
@@ -93,7 +91,7 @@ impl EsBackend {
     async fn connected(config: EsConfig) -> Outcome<Arc<Self>> {
         let nodes = Nodes::new(&config)?;
         let place = find_or_make(&nodes, &config).await?;
-        let mut info = Info::new(NAME, "the node with the primary shard, in steps of 200 ms");
+        let mut info = Info::new(NAME, "the node with the primary shard");
         info.keys_per_step = KEYS_PER_STEP;
         info.sweep_limit = SWEEP_LIMIT;
         info.atomic = false;
@@ -107,7 +105,7 @@ impl EsBackend {
         Ok(Arc::new(Self {
             nodes: Arc::new(nodes),
             alias: config.namespace.to_string(),
-            allowance: CLOCK_STEP + config.clock_skew,
+            allowance: config.clock_skew,
             place: Arc::new(RwLock::new(Arc::new(place))),
             moved: Arc::default(),
             info,

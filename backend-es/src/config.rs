@@ -186,7 +186,8 @@ impl EsConfig {
         self
     }
 
-    /// How long one request may take.
+    /// How long one request may take. Where there are several nodes, choose less than a third of the sessions' TTL: one
+    /// that does not answer is left for the next when the time is over, and renewals go out every third.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

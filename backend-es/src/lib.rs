@@ -20,9 +20,10 @@
 //!
 //! # Its clock
 //!
-//! That of the node with the primary shard, which the scripts read in steps of 200 ms. A session is due that much and
-//! the difference between the nodes' clocks ([`EsConfig::clock_skew`], 1 s by default) after its lease. Nodes whose
-//! clocks are farther apart can end a session early when the primary moves; tokens still rise.
+//! That of the node with the primary shard, which the scripts read when they run; the time that a server gives its
+//! scripts stands still while the server does, and would begin a lease before its renewal was sent. A session is due the
+//! difference between the nodes' clocks ([`EsConfig::clock_skew`], 1 s by default) after its lease. Nodes whose clocks
+//! are farther apart can end a session early when the primary moves; tokens still rise.
 //!
 //! # What is in the index
 //!

@@ -27,6 +27,8 @@ pub(crate) struct Servers {
     pub(crate) package: &'static str,
     /// What `cargo test` is given on the first server only, one run for each.
     pub(crate) once: &'static [&'static [&'static str]],
+    /// What it is given besides, for tests that start servers of their own.
+    pub(crate) alone: &'static [&'static [&'static str]],
     /// In this variable the tests find the server's URL. Where it is set, that server is the only one.
     pub(crate) variable: &'static str,
     pub(crate) each: &'static [Startable],
@@ -74,6 +76,7 @@ pub(crate) const STORES: &[Store] = &[
                 "--",
                 "--test-threads=2",
             ]],
+            alone: &[&["--package=lockcore-es", "--test=cluster"]],
             variable: "LOCKKEEPER_TEST_ELASTICSEARCH",
             each: &[
                 Startable {
@@ -98,6 +101,7 @@ pub(crate) const STORES: &[Store] = &[
         servers: Some(Servers {
             package: "lockcore-redis",
             once: &[],
+            alone: &[],
             variable: "LOCKKEEPER_TEST_REDIS",
             each: &[Startable {
                 name: "redis",

@@ -55,7 +55,7 @@ fn tests(store: &Store) -> Result<(), String> {
             run(servers.once, &environment)?;
         }
     }
-    Ok(())
+    run(servers.alone, &[])
 }
 
 fn cargo(args: &[&str]) -> Result<(), String> {

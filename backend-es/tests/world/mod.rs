@@ -49,9 +49,8 @@ impl lockcore_conformance::Space for Space {
         tokio::time::sleep(time).await;
     }
 
-    /// Two steps of the server's clock: one in which it stands, and one that the backend allows for.
     fn allowance(&self) -> Duration {
-        Duration::from_millis(400)
+        Duration::from_millis(1)
     }
 
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {

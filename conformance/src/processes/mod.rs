@@ -196,6 +196,11 @@ async fn run_here(
         return Err(Wrong("other processes cannot reach this store".to_owned()));
     };
     let mut nemesis = Nemesis::new(plan, ttl, &url, dir.path(), outside.log());
+    // Where wake-ups tell of releases only, who waits for an expiry asks now and then.
+    let look = store.info().poll.unwrap_or_default() * 10;
+    let late = look
+        .max(space.allowance() * 2)
+        .max(Duration::from_millis(250));
     let over = Cell::new(false);
     let faults = async {
         let passes = async {
@@ -215,7 +220,7 @@ async fn run_here(
             found = something_found(dir.path()) => found?,
         }
         // What is broken need not end well.
-        return finish(nemesis, dir.path(), ttl, space.allowance());
+        return finish(nemesis, dir.path(), ttl, late);
     }
     faults.await?;
 
@@ -245,18 +250,18 @@ async fn run_here(
             outside.record(What::Stuck { attempt });
         }
     }
-    finish(nemesis, dir.path(), ttl, space.allowance())
+    finish(nemesis, dir.path(), ttl, late)
 }
 
 /// Checks what has been written down, when everybody has ended.
-fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, allowance: Duration) -> Verdict<Run> {
+fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Verdict<Run> {
     let signals = nemesis.signals();
     drop(nemesis);
     let history = log::collect(dir)?;
     Ok(Run {
         report: check(&history),
         takeovers: Takeovers::of(&history, ttl),
-        takeover_bound: ttl + Duration::from_millis(250).max(allowance * 2),
+        takeover_bound: ttl + late,
         signals,
         history,
     })
