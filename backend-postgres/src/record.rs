@@ -118,7 +118,7 @@ pub(crate) fn state(row: &PgRow) -> Outcome<SessionState> {
     let adopter: Option<Vec<u8>> = column(row, "r_adopter")?;
     let read = || {
         Some(SessionState {
-            session: session_id(row.try_get::<&[u8], _>("r_id").ok()?)?,
+            session: session_id(&row.try_get::<Vec<u8>, _>("r_id").ok()?)?,
             label: Label::parse(row.try_get::<&str, _>("r_label").ok()?).ok()?,
             life: life_of(row.try_get("r_life").ok()?)?,
             over: over_of(row.try_get("r_over").ok()?)?,

@@ -25,7 +25,7 @@ const ENCODED: &str = "p%40ss%2Fword";
 const START: Duration = Duration::from_secs(60);
 /// Starts the program without our standard input, says its process id, and ends it when that input ends, which it does
 /// when this process ends, however it does.
-const WATCH: &str = r#""$@" <&- >&2 & echo $!; read -r _; kill -QUIT $! && kill -CONT $!; wait"#;
+const WATCH: &str = r#""$@" <&- >&2 & echo $!; read -r _; kill -"$END" $! && kill -CONT $!; wait"#;
 
 /// Starts a server: of the installed program, else in a container, else of Debian's package. Its URL has the name and
 /// the password of a superuser.
@@ -116,7 +116,7 @@ pub fn run_in(data: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Serve
     let programs = installed()?;
     let port = port.to_string();
     let log = data.join("postgres.log");
-    let mut command = watched(&as_account(&programs.join("postgres")));
+    let mut command = watched(&as_account(&programs.join("postgres")), "QUIT");
     command
         .arg("-D")
         .arg(data.join("data"))
@@ -174,7 +174,7 @@ pub fn pgbouncer(url: &str, users: &[(&str, &str)]) -> Result<Server, String> {
     for path in [data.path(), &at("users.txt"), &at("pgbouncer.ini")] {
         give(path)?;
     }
-    let mut command = watched(&as_account(Path::new(PGBOUNCER)));
+    let mut command = watched(&as_account(Path::new(PGBOUNCER)), "TERM");
     command.arg(at("pgbouncer.ini"));
     let process = begin(&mut command, &at("out.log"))?;
     let server = Server {
@@ -251,11 +251,12 @@ fn give(path: &Path) -> Result<(), String> {
     run(Command::new("chown").arg(format!("{ACCOUNT}:")).arg(path))
 }
 
-/// A shell that runs the command, and ends it with its own standard input.
-fn watched(command: &Command) -> Command {
+/// A shell that runs the command, and ends it by this signal with its own standard input.
+fn watched(command: &Command, end: &str) -> Command {
     let mut shell = Command::new("sh");
     shell
         .args(["-c", WATCH, "sh"])
+        .env("END", end)
         .arg(command.get_program())
         .args(command.get_args())
         .current_dir("/");
