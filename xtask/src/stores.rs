@@ -135,6 +135,7 @@ pub(crate) const STORES: &[Store] = &[
             each: &[Startable {
                 name: "postgres",
                 start: postgres::start,
+                part: None,
             }],
         }),
     },
