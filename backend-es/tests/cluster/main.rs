@@ -304,10 +304,12 @@ fn finds_a_primary_that_is_forced(shared: &Shared, seed: u64) -> Result<(), BoxE
                 }
                 sleep(Duration::from_millis(200)).await;
             }
-            sleep(TTL).await;
+            sleep(TTL * 6).await;
             Ok(())
         };
-        processes::run_beside(&Nodes { url }, &plan(seed, 6), trouble).await
+        let mut plan = plan(seed, 6);
+        plan.until_found = true;
+        processes::run_beside(&Nodes { url }, &plan, trouble).await
     })?;
     match run.report.violations.first() {
         Some(first) => {
