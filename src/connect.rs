@@ -63,6 +63,7 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
         "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => {
             elasticsearch(url).await
         }
+        "postgres" | "postgresql" => postgres(url).await,
         "redis" | "rediss" => redis(url).await,
         _ => Err(server(scheme, rest)),
     }
@@ -96,6 +97,20 @@ async fn elasticsearch(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     })
 }
 
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    let config = lockcore_postgres::PostgresConfig::parse(url)?;
+    Ok(lockcore_postgres::PostgresBackend::connect(config).await?)
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn postgres(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    Err(ConnectError::NotCompiledIn {
+        scheme: "postgres",
+        feature: "postgres",
+    })
+}
+
 #[cfg(feature = "redis")]
 async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     let config = lockcore_redis::RedisConfig::parse(url)?;
@@ -113,7 +128,6 @@ async fn redis(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
 /// Why the URL of another server is not taken: its store is not part of this version yet.
 fn server(scheme: &str, rest: &str) -> ConnectError {
     let feature = match scheme {
-        "postgres" | "postgresql" => "postgres",
         "etcd" | "etcds" => "etcd",
         _ => {
             return ConnectError::UnknownScheme {
@@ -137,12 +151,12 @@ fn server(scheme: &str, rest: &str) -> ConnectError {
 pub enum ConnectError {
     /// The text does not begin with a scheme.
     #[error(
-        "the URL has no scheme: write it as sqlite:PATH, redis://HOST, elasticsearch://HOST or memory:"
+        "the URL has no scheme: write it as sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or memory:"
     )]
     MissingScheme,
     /// A scheme that no store has.
     #[error(
-        "no store has the scheme {scheme:?}: use sqlite:PATH, redis://HOST, elasticsearch://HOST or memory:"
+        "no store has the scheme {scheme:?}: use sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or memory:"
     )]
     UnknownScheme {
         /// The scheme.
@@ -158,7 +172,7 @@ pub enum ConnectError {
     },
     /// This version has no store of that scheme.
     #[error(
-        "{scheme:?} will need the feature {feature:?}, which is not part of this version: use sqlite:PATH, redis://HOST, elasticsearch://HOST or memory:"
+        "{scheme:?} will need the feature {feature:?}, which is not part of this version: use sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or memory:"
     )]
     NotInThisVersion {
         /// The scheme.
@@ -186,6 +200,10 @@ pub enum ConnectError {
     #[cfg(feature = "elasticsearch")]
     #[error(transparent)]
     Elasticsearch(#[from] lockcore_es::ConfigError),
+    /// What the URL says of a PostgreSQL cannot be.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(#[from] lockcore_postgres::ConfigError),
     /// What the URL says of a Redis cannot be.
     #[cfg(feature = "redis")]
     #[error(transparent)]
@@ -218,19 +236,14 @@ mod tests {
             assert!(matches!(error, ConnectError::UnknownScheme { .. }), "{url}");
         }
         assert!(matches!(
-            refused("postgres://me:secret@h:66000/").await,
+            refused("etcd://me:secret@h:66000/").await,
             ConnectError::BadPort
         ));
     }
 
     #[tokio::test]
     async fn servers_name_the_feature_that_they_will_need() {
-        for (url, feature) in [
-            ("postgres://h", "postgres"),
-            ("postgresql://h/d", "postgres"),
-            ("etcd://h", "etcd"),
-            ("etcds://h", "etcd"),
-        ] {
+        for (url, feature) in [("etcd://h", "etcd"), ("etcds://h", "etcd")] {
             let error = refused(url).await;
             assert!(error.to_string().contains(feature), "{error}");
             assert!(
@@ -342,6 +355,49 @@ mod tests {
             refused("elasticsearch://h/path").await,
             ConnectError::Elasticsearch(_)
         ));
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    #[tokio::test]
+    async fn a_database_that_was_left_out_is_named() {
+        for url in ["postgres://h", "postgresql://h/d"] {
+            let error = refused(url).await;
+            assert!(
+                error.to_string().contains("feature \"postgres\""),
+                "{error}"
+            );
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn a_database_that_is_not_there() {
+        for scheme in ["postgres", "postgresql"] {
+            // Nobody listens on the port of a socket that listens no more.
+            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = socket.local_addr().unwrap().port();
+            drop(socket);
+            let error = refused(&format!("{scheme}://me:secret@127.0.0.1:{port}/d")).await;
+            let ConnectError::Store(error) = error else {
+                panic!("{error}");
+            };
+            assert_eq!(error.kind(), lockcore::ErrorKind::Unavailable, "{error}");
+            assert!(
+                !format!("{error} {error:?}").contains("secret"),
+                "{error:?}"
+            );
+        }
+        for url in [
+            "postgres://me:secret@h:0x/d",
+            "postgres://me:secret@h/d?x=1",
+        ] {
+            let error = refused(url).await;
+            assert!(matches!(error, ConnectError::Postgres(_)), "{url}");
+            assert!(
+                !format!("{error} {error:?}").contains("secret"),
+                "{error:?}"
+            );
+        }
     }
 
     #[cfg(feature = "sqlite")]

@@ -147,11 +147,11 @@ async fn find_or_make(nodes: &Nodes, config: &EsConfig) -> Outcome<Place> {
         match make(nodes, config).await {
             Ok(()) => {}
             // Whoever else has just made it is found by the next look; if nobody has, it is told.
-            Err(failure @ Failure::Server(_)) => {
+            Err(Failure::Server(refusal)) => {
                 if refused.is_some() {
-                    return Err(failure);
+                    return Err(Failure::Unmade(refusal));
                 }
-                refused = Some(failure);
+                refused = Some(Failure::Unmade(refusal));
             }
             Err(failure) => return Err(failure),
         }

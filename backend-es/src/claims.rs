@@ -148,15 +148,10 @@ impl EsBackend {
         records: Vec<(&'a LockKey, Ask<'b>)>,
         written: &mut Written<'a>,
     ) -> Outcome<Vec<(&'a LockKey, Ask<'b>)>> {
-        let names = Names {
-            grant: request.grant.to_string(),
-            owner: request.owner.to_string(),
-            session: request.grant.session.to_string(),
-        };
-        let since_ms = unix_ms();
+        let names = Names::new(request.grant, request.owner, unix_ms());
         let mut bulk = Bulk::default();
         for (key, _) in &records {
-            bulk.create(&lock_id(key), &Sole::new(key, &names, since_ms));
+            bulk.create(&lock_id(key), &Sole::new(key, &names));
         }
         alive(&mut bulk, request.grant);
         let items = self.bulk_filtered(bulk, Some(CREATED)).await?;

@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     Broken(elasticsearch::Error),
     /// The server refused, or failed.
     Server(Refusal),
+    /// The server refused to make the namespace, which is not there.
+    Unmade(Refusal),
     /// An item of a bulk was refused or failed, after another one of the same bulk was written.
     InPart(Refusal),
     /// What was answered is not an answer of the operation.
@@ -179,6 +181,16 @@ impl Failure {
                 let (kind, what) = judge(&refusal);
                 of(kind, what.into()).with_source(refusal)
             }
+            Failure::Unmade(refusal) => {
+                let (kind, what) = match judge(&refusal) {
+                    (ErrorKind::Unauthorized, _) => (
+                        ErrorKind::Unauthorized,
+                        "the namespace was not made yet, and we may not make it: connect once as somebody who may",
+                    ),
+                    judged => judged,
+                };
+                of(kind, what.into()).with_source(refusal)
+            }
             Failure::InPart(refusal) => {
                 let (_, what) = judge(&refusal);
                 let what = format!("only a part was written: {what}");
@@ -305,6 +317,17 @@ mod tests {
     fn an_answer_that_is_none() {
         let error = Failure::Answer("x".into()).into_error(Operation::Renew);
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    }
+
+    #[test]
+    fn who_may_not_make_a_namespace_is_told_so() {
+        let refused = refusal(403, r#"{"type":"security_exception","reason":"no"}"#);
+        let error = Failure::Unmade(refused).into_error(Operation::Connect);
+        assert_eq!(error.kind(), ErrorKind::Unauthorized);
+        assert!(error.to_string().contains("was not made yet"), "{error}");
+        let error = Failure::Unmade(refusal(503, "")).into_error(Operation::Connect);
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        assert!(!error.to_string().contains("was not made yet"), "{error}");
     }
 
     #[test]

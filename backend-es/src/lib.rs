@@ -1,6 +1,6 @@
 //! Locks in an index of Elasticsearch or OpenSearch: the backend of lockkeeper for programs whose documents are there.
 //!
-//! Tested on Elasticsearch 7.10.2 and OpenSearch 2.19 and 3.8; newer versions of Elasticsearch have what it needs.
+//! Tested on Elasticsearch 7.10.2 and OpenSearch 2.19, 3.4 and 3.8; newer versions of Elasticsearch have what it needs.
 //!
 //! # What it promises
 //!
@@ -40,9 +40,37 @@
 //!
 //! # Privileges
 //!
-//! To use a namespace: `read`, `write` and `maintenance` (for refreshing before a sweep or a listing) and
-//! `view_index_metadata` on the alias and its index; with OpenSearch's security also `cluster_composite_ops`. To make
-//! one, once: `create_index` and `manage`. Scripts must be allowed inline, in Painless.
+//! On a server with security a program needs one role to use a namespace, and another to make it, once: whoever only has
+//! the first connects to a namespace that is there. Both are shipped in the form that the server takes, for the namespace
+//! `lockkeeper`; put yours in its place. Nothing in them can be spared, and nobody who has only these can remove the
+//! index, close it, or change its mapping or its settings; to move the alias away takes the role that makes it.
+//!
+//! | | Elasticsearch: `PUT _security/role/NAME` | OpenSearch: `PUT _plugins/_security/api/roles/NAME` |
+//! |---|---|---|
+//! | to use it | `server/role-use.json` | `server/opensearch-role-use.json` |
+//! | to make it | `server/role-init.json` | `server/opensearch-role-init.json` |
+//!
+//! To use it:
+//!
+//! ```json
+#![doc = include_str!("../server/role-use.json")]
+//! ```
+//!
+//! To make it:
+//!
+//! ```json
+#![doc = include_str!("../server/role-init.json")]
+//! ```
+//!
+//! Some privileges are single actions, where the server's own groups give more: its `write` also lets one change the
+//! mapping, where the base of the tokens is.
+//!
+//! An API key gets them as its `role_descriptors`. Scripts must be allowed inline, in Painless. A program whose password,
+//! key or role is taken away is told so, can neither acquire nor renew, and loses its guards at their deadline.
+//!
+//! The suite passes with these roles on OpenSearch 3.4 with its security plugin. On Elasticsearch 9.2 they are tested
+//! as far as that goes without scripts, which the archive on Maven Central does not run: up to the answer that there is
+//! no Painless, and removing by query not at all.
 //!
 //! # Its limits
 //!

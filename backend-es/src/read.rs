@@ -6,12 +6,11 @@ use bytes::Bytes;
 use elasticsearch::http::Method;
 use lockcore::{SessionId, SessionState};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::EsBackend;
 use crate::bulk::Seen;
-use crate::error::{Failure, Outcome};
+use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
 use crate::record::{Session, session_id, unreadable_session};
 
@@ -30,7 +29,7 @@ pub(crate) struct Document {
     pub(crate) sort: Vec<Value>,
     #[serde(default)]
     found: bool,
-    error: Option<IgnoredAny>,
+    error: Option<Cause>,
 }
 
 impl Document {
@@ -119,9 +118,18 @@ impl EsBackend {
             return Ok(Vec::new());
         }
         let asked = ids.len();
-        let got: Got = self.post("_mget", &[], &json!({"ids": ids})).await?;
-        if got.docs.len() != asked || got.docs.iter().any(|document| document.error.is_some()) {
+        let mut got: Got = self.post("_mget", &[], &json!({"ids": ids})).await?;
+        let mut documents = got.docs.iter_mut();
+        if let Some(cause) = documents.find_map(|document| document.error.take()) {
+            // It has no status of its own.
+            if cause.is("security_exception") {
+                let (status, cause) = (403, Some(cause));
+                return Err(Failure::Server(Refusal { status, cause }));
+            }
             return Err(Failure::Answer("some documents could not be read".into()));
+        }
+        if got.docs.len() != asked {
+            return Err(Failure::Answer("another number of documents".into()));
         }
         let found = got
             .docs

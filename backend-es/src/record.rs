@@ -1,7 +1,7 @@
 //! The stored shape: ids, lock records and session records, and what a document is that cannot be understood.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +11,7 @@ use lockcore::{
     SessionState,
 };
 use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -192,7 +193,7 @@ pub(crate) fn stood(document: &Value, grant: Grant) -> bool {
     document["holders"][grant.to_string()]["again"] == Value::Bool(true)
 }
 
-/// A lock record with one holder, as the script writes it.
+/// A lock record with one holder, as the script writes it. Those of a request differ in the key alone.
 #[derive(Serialize)]
 pub(crate) struct Sole<'a> {
     key: &'a str,
@@ -200,42 +201,44 @@ pub(crate) struct Sole<'a> {
     lock_count: u32,
     process_id: &'a str,
     processes: [&'a str; 1],
-    holders: BTreeMap<&'a str, Stored<'a>>,
-}
-
-#[derive(Serialize)]
-struct Stored<'a> {
-    owner: &'a str,
-    session: &'a str,
-    mode: &'static str,
-    since: u64,
+    holders: &'a RawValue,
 }
 
 impl<'a> Sole<'a> {
     /// The record of a key that nobody else holds.
-    pub(crate) fn new(key: &'a LockKey, names: &'a Names, since_ms: u64) -> Self {
-        let entry = Stored {
-            owner: &names.owner,
-            session: &names.session,
-            mode: Mode::X.as_str(),
-            since: since_ms,
-        };
+    pub(crate) fn new(key: &'a LockKey, names: &'a Names) -> Self {
         Self {
             key: key.as_str(),
             lock_type: "exclusive",
             lock_count: 1,
             process_id: &names.owner,
             processes: [&names.session],
-            holders: BTreeMap::from([(names.grant.as_str(), entry)]),
+            holders: &names.holders,
         }
     }
 }
 
 /// Who asks, as text.
 pub(crate) struct Names {
-    pub(crate) grant: String,
-    pub(crate) owner: String,
-    pub(crate) session: String,
+    owner: String,
+    session: String,
+    /// The one entry of the holders, the same on every key.
+    holders: Box<RawValue>,
+}
+
+impl Names {
+    pub(crate) fn new(grant: Grant, owner: OwnerId, since_ms: u64) -> Self {
+        let (owner, session) = (owner.to_string(), grant.session.to_string());
+        let entry = json!({
+            "owner": owner, "session": session, "mode": Mode::X.as_str(), "since": since_ms,
+        });
+        let holders = to_raw_value(&json!({grant.to_string(): entry}));
+        Self {
+            owner,
+            session,
+            holders: holders.expect("a JSON value has a form in JSON"),
+        }
+    }
 }
 
 /// The lock record without what is foreign in it; `None` if nothing is left.
@@ -471,22 +474,20 @@ mod tests {
 
     #[test]
     fn a_record_with_one_holder_is_read_back() {
-        let (grant, _) = ours(4, "X");
         let session = SessionId::new(7);
-        let names = Names {
-            grant: grant.clone(),
-            owner: format!("{session}/9"),
-            session: session.to_string(),
-        };
+        let (grant, owner) = (Grant { session, n: 4 }, OwnerId { session, m: 9 });
+        let names = Names::new(grant, owner, 5);
         let key = key("k");
-        let record = serde_json::to_value(Sole::new(&key, &names, 5)).unwrap();
+        let record = serde_json::to_value(Sole::new(&key, &names)).unwrap();
         let held = held(&key, &record);
+        let known = Known {
+            grant,
+            owner,
+            since_ms: Some(5),
+        };
         assert_eq!(held.len(), 1);
-        assert_eq!(held[0].grant().unwrap().to_string(), grant);
-        assert_eq!(
-            (held[0].mode, record["process_id"].as_str()),
-            (Mode::X, Some(names.owner.as_str()))
-        );
+        assert_eq!((held[0].known, held[0].mode), (Some(known), Mode::X));
+        assert_eq!(record["process_id"], owner.to_string());
     }
 
     #[test]

@@ -47,15 +47,17 @@ impl EsBackend {
             let exclusive = json!({"bool": {"filter": [
                 {"term": {"processes": session.to_string()}}, {"exists": {"field": "process_id"}},
             ]}});
-            removed = self
-                .delete_by_query(&exclusive, limit.min(BY_QUERY))
-                .await?;
-            if removed > 0 {
-                // A search does not see that yet.
+            let most = limit.min(BY_QUERY);
+            removed = self.delete_by_query(&exclusive, most).await?;
+            if removed >= most {
                 return Ok(Swept {
                     removed,
                     more: true,
                 });
+            }
+            if removed > 0 {
+                // A search does not see that yet.
+                self.refresh().await?;
             }
         }
         let mut after: Option<Vec<Value>> = None;

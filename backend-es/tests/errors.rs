@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore, End, Error, ErrorKind, Grant, LockKey, OwnerId,
-    SessionId, SessionStore, Want,
+    SessionId, SessionStore, Wakeups, Want,
 };
 use lockcore_es::{EsBackend, EsConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -423,6 +423,26 @@ async fn a_request_ends_in_time() {
         last.starts_with("POST /lockkeeper/_bulk?require_alias=true&timeout=240ms "),
         "{last}"
     );
+}
+
+#[tokio::test]
+async fn documents_that_cannot_be_read_are_told() {
+    let got = |error: &str| {
+        let document = format!(r#"{{"_index":"ns-1","_id":"a","error":{error}}}"#);
+        Says::This(200, format!(r#"{{"docs":[{document}]}}"#))
+    };
+    for (says, kind) in [
+        (got(SECURITY), ErrorKind::Unauthorized),
+        (got(SHARD), ErrorKind::Indeterminate),
+        (
+            Says::This(200, r#"{"docs":[]}"#.to_owned()),
+            ErrorKind::Indeterminate,
+        ),
+    ] {
+        let backend = Server::new(says.clone()).await.backend().await;
+        let watched = backend.watch(&request(&["a"]).claims).await.map(|_| ());
+        assert_eq!(watched.unwrap_err().kind(), kind, "{says:?}");
+    }
 }
 
 #[tokio::test]

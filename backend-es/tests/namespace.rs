@@ -10,11 +10,10 @@ use lockcore::{
 };
 use lockcore_es::{EsBackend, EsConfig};
 use serde_json::{Value, json};
-use support::{Space, connect, granted, open, raw, request};
+use support::{Space, connect, connect_to, granted, open, raw, request};
 
 async fn error(space: &Space) -> Error {
-    let config = EsConfig::parse(&space.url()).unwrap();
-    EsBackend::connect(config).await.unwrap_err()
+    connect_to(&space.url()).await.unwrap_err()
 }
 
 /// Makes an index behind the namespace's alias, as somebody else would.
@@ -68,7 +67,7 @@ async fn it_is_made_hidden_with_one_shard_behind_an_alias() {
 #[tokio::test]
 async fn many_that_connect_at_once_have_one_index() {
     let space = Space::new();
-    let config = EsConfig::parse(&space.url()).unwrap();
+    let config = EsConfig::parse(&space.url_to_make()).unwrap();
     let connects = (0..8).map(|_| EsBackend::connect(config.clone()));
     let mut backends = Vec::new();
     let mut tasks = tokio::task::JoinSet::new();

@@ -1,5 +1,5 @@
 -- session, n, m, then for each claim its want (with the limit behind it, of a share) and its key
--- -> 'void'; 'acquired', token; 'again' when so much had to be removed that it was done first;
+-- -> the token; 'void'; 'again' when so much had to be removed that it was done first;
 --    'busy', more, and for each refused claim: which one, more, in how many ms somebody in the way is due (or -1), holders
 local me, n, m = ARGV[1], ARGV[2], ARGV[3]
 local GONE_AT_ONCE = 2000
@@ -209,4 +209,4 @@ add(STEPS, table.concat(step, '\n'))
 keep_token(drawn)
 flush()
 tell_if_freed()
-return { 'acquired', drawn.token }
+return drawn.token

@@ -12,6 +12,22 @@ do
     local free = last_over and #last_over <= 15 and #n <= 15 and tonumber(last_over) < tonumber(n)
         and tonumber(expires) > tonumber(seconds .. sub(fraction, 1, 3))
 
+    if free and #ARGV == 5 and string.byte(ARGV[5]) ~= 47 then
+        -- One flat key: what follows does the same.
+        local key = ARGV[5]
+        local values = call('HMGET', KEYS[1], '', key)
+        local token, last = seconds .. fraction, values[1]
+        if last and #last == 16 and #token == 16 and not string.find(last, '%D') and last < token
+            and not values[2] then
+            local name = me .. '/' .. n
+            call('ZADD', KEYS[6], '0', name .. '\n' .. key)
+            call('HSET', KEYS[1], '', token, key,
+                sub(ARGV[4], 1, 1) .. name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3))
+            return token
+        end
+        free = false
+    end
+
     -- Whether nobody in that set of paths holds the path, one above it or one below it. What is held above it is found
     -- from behind: a path that stands before it in order and is not above it has no path above it behind itself, save
     -- those that are shorter than what the two have in common.
@@ -94,7 +110,7 @@ do
                     call('ZADD', KEYS[3], unpack(reads))
                 end
                 call('HSET', KEYS[1], unpack(records))
-                return { 'acquired', token }
+                return token
             end
         end
     end

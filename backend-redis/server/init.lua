@@ -10,6 +10,7 @@ call('HMGET', RECORDS, '')
 call('HSCAN', RECORDS, '0', 'COUNT', '1')
 call('HEXISTS', INTENTS, '')
 call('ZRANGEBYLEX', STEPS, '-', '-')
+call('ZREVRANGEBYLEX', STEPS, '-', '-')
 for _, set in ipairs({ WRITES, READS, STEPS }) do
     call('ZADD', set, 'XX', '0', '')
     call('ZREM', set, '')

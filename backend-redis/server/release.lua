@@ -1,4 +1,4 @@
--- session, n, then keys
+-- session, n, then keys -> 1
 local me, n = ARGV[1], ARGV[2]
 local step = { me .. '/' .. n }
 local keys = {}
@@ -44,4 +44,4 @@ if removed then
     local names = table.concat(keys, '\n')
     call('SPUBLISH', WAKE, #names <= 16384 and names or '*')
 end
-return 'ok'
+return 1

@@ -3,6 +3,17 @@
 do
     local call = redis.call
     local name = ARGV[1] .. '/' .. ARGV[2]
+    if #ARGV == 3 and string.byte(ARGV[3]) ~= 47 then
+        -- One flat key: what follows does the same.
+        local key = ARGV[3]
+        local value = call('HGET', KEYS[1], key)
+        if value and string.find(value, '^[cus]' .. name .. '/%d+/%d+$')
+            and call('ZREM', KEYS[6], name .. '\n' .. key) == 1 then
+            call('HDEL', KEYS[1], key)
+            call('SPUBLISH', KEYS[8], key)
+            return 1
+        end
+    end
     local keys = { unpack(ARGV, 3, math.min(#ARGV, 4000)) }
     local alone = #ARGV > 2 and #ARGV <= 4000
     if alone then
@@ -36,7 +47,7 @@ do
                 call('ZREM', KEYS[3], unpack(reads))
             end
             call('SPUBLISH', KEYS[8], #names <= 16384 and names or '*')
-            return 'ok'
+            return 1
         end
     end
 end

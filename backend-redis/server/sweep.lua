@@ -9,12 +9,43 @@ if from ~= '' then
 else
     from = which ~= '' and '[' .. which .. '/' or '-'
 end
--- So many bytes of steps are looked at.
-local budget = 1000000
+
+-- Removes the holders of a grant, and says how many there were.
+local function remove_step(member, name)
+    local keys, alone, removed = {}, {}, 0
+    for key in gmatch(sub(member, #name + 2), '[^\n]+') do
+        keys[#keys + 1] = key
+    end
+    local held = '^[cus]' .. name .. '/%d+/%d+$'
+    for at, value in ipairs(values_of(RECORDS, keys)) do
+        local key = keys[at]
+        if not value then
+            -- Somebody else has removed it.
+        elseif string.find(value, held) and not is_path(key) then
+            alone[#alone + 1] = key
+        else
+            local before = parse(key, value)
+            local after = without(before, function(entry)
+                return entry.want and entry.session .. '/' .. entry.n == name
+            end)
+            if #after < #before then
+                save(key, before, after)
+                removed = removed + #before - #after
+            end
+        end
+    end
+    remove(STEPS, member)
+    flush()
+    many('HDEL', RECORDS, alone)
+    return removed + #alone
+end
+
+-- So many bytes of steps are looked at, and so many steps are fetched: some have one key, some a thousand.
+local budget, fetched = 1000000, 1
 local removed = 0
 local last = ''
 while true do
-    local steps = call('ZRANGEBYLEX', STEPS, from, to, 'LIMIT', '0', '100')
+    local steps = call('ZRANGEBYLEX', STEPS, from, to, 'LIMIT', '0', fetched)
     for _, member in ipairs(steps) do
         if removed >= limit or budget <= 0 then
             tell_if_freed()
@@ -22,33 +53,20 @@ while true do
         end
         budget = budget - #member - 100
         last = member
-        local id, n = match(member, '^([0-9a-f]+)/(%d+)\n')
+        local name, id, n = match(member, '^(([0-9a-f]+)/(%d+))\n')
         local session = id and #id == 32 and meet(id) or UNREADABLE
         if session.life == 'dead' or (session.life ~= 'unreadable' and is_over(session.over, n)) then
-            local keys = {}
-            for key in gmatch(sub(member, #id + #n + 3), '[^\n]+') do
-                keys[#keys + 1] = key
-            end
-            for at, value in ipairs(values_of(RECORDS, keys)) do
-                if value then
-                    local before = parse(keys[at], value)
-                    local after = without(before, function(entry)
-                        return entry.session == id and entry.n == n
-                    end)
-                    if #after < #before then
-                        save(keys[at], before, after)
-                        removed = removed + #before - #after
-                    end
-                end
-            end
-            remove(STEPS, member)
-            flush()
-            freed = true
+            removed = removed + remove_step(member, name)
         end
     end
-    if #steps < 100 then
+    if #steps < fetched then
         tell_if_freed()
         return { removed, '' }
     end
     from = '(' .. steps[#steps]
+    if removed >= limit then
+        tell_if_freed()
+        return { removed, last }
+    end
+    fetched = math.min(fetched * 2, 128)
 end

@@ -40,9 +40,13 @@ impl ClaimStore for RedisBackend {
                 .link
                 .call_durably(operation, &scripts::ACQUIRE, &arguments, is_granted)
                 .await?;
-            let mut parts = Answer::new(operation, answer).parts()?;
+            let granted = is_granted(&answer);
+            let answer = Answer::new(operation, answer);
+            if granted {
+                return Ok(Acquired::Acquired(answer.token()?));
+            }
+            let mut parts = answer.parts()?;
             match parts.part()?.text()?.as_str() {
-                "acquired" => return Ok(Acquired::Acquired(parts.part()?.token()?)),
                 "busy" => return Ok(Acquired::Busy(self.busy(request, parts)?)),
                 "void" => return Ok(Acquired::Void),
                 "again" => {}
@@ -64,9 +68,10 @@ impl ClaimStore for RedisBackend {
             .link
             .call(Operation::Release, &scripts::RELEASE, &arguments)
             .await?;
-        match Answer::new(Operation::Release, answer).text()?.as_str() {
-            "ok" => Ok(()),
-            _ => Err(odd_answer(Operation::Release)),
+        if Answer::new(Operation::Release, answer).yes()? {
+            Ok(())
+        } else {
+            Err(odd_answer(Operation::Release))
         }
     }
 
@@ -172,7 +177,7 @@ fn want(claim: &Claim) -> String {
     }
 }
 
+/// A token alone.
 fn is_granted(answer: &Value) -> bool {
-    let acquired = Value::BulkString(b"acquired".to_vec());
-    matches!(answer, Value::Array(parts) if parts.first() == Some(&acquired))
+    matches!(answer, Value::BulkString(_))
 }

@@ -31,3 +31,40 @@ scripts! {
     SESSIONS = "common", "sessions";
     EVICT = "common", "evict";
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::{fs, path::Path};
+
+    /// The commands that a text calls.
+    fn commands(script: &str) -> BTreeSet<String> {
+        let calls = script.split("call('").skip(1);
+        let many = script.split("many('").skip(1);
+        let names = calls.chain(many).filter_map(|rest| rest.split('\'').next());
+        names.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_command_is_tried_at_first_and_among_the_least_rights() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("server");
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        let rights = read("least.acl");
+        let rights: BTreeSet<&str> = rights.split_whitespace().collect();
+        let mut tried = commands(&read("init.lua"));
+        // What every script calls, and what makes the namespace.
+        tried.extend(["TIME", "HSET"].map(str::to_owned));
+        for file in fs::read_dir(&folder).unwrap() {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            for command in commands(&read(&name)) {
+                assert!(tried.contains(&command), "{name}: {command} is not tried");
+                let right = format!("+{}", command.to_lowercase());
+                assert!(
+                    rights.contains(right.as_str()),
+                    "{name}: {right} is missing"
+                );
+            }
+        }
+        assert!(tried.len() > 10);
+    }
+}

@@ -45,7 +45,7 @@ enum Command {
     },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
-        /// elasticsearch-7, opensearch-2, opensearch-3 or redis.
+        /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured, elasticsearch-9-secured, postgres or redis.
         #[arg(value_parser = stores::find_server)]
         server: (&'static stores::Store, &'static stores::Startable),
         /// The command.

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use lockcore_conformance::servers::{
-    ELASTICSEARCH_7, Engine, OPENSEARCH_2, OPENSEARCH_3, Server, redis,
+    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, Engine, OPENSEARCH_2, OPENSEARCH_3,
+    OPENSEARCH_3_SECURED, Server, postgres, redis,
 };
 
 /// A store.
@@ -39,6 +40,8 @@ pub(crate) struct Servers {
 pub(crate) struct Startable {
     pub(crate) name: &'static str,
     pub(crate) start: fn() -> Result<Server, String>,
+    /// What `cargo test` is given, one run for each, where only a part of the tests runs on it.
+    pub(crate) part: Option<&'static [&'static [&'static str]]>,
 }
 
 impl Servers {
@@ -82,16 +85,58 @@ pub(crate) const STORES: &[Store] = &[
                 Startable {
                     name: ELASTICSEARCH_7.name,
                     start: || engine(&ELASTICSEARCH_7),
+                    part: None,
                 },
                 Startable {
                     name: OPENSEARCH_2.name,
                     start: || engine(&OPENSEARCH_2),
+                    part: None,
                 },
                 Startable {
                     name: OPENSEARCH_3.name,
                     start: || engine(&OPENSEARCH_3),
+                    part: None,
+                },
+                Startable {
+                    name: OPENSEARCH_3_SECURED.name,
+                    start: || engine(&OPENSEARCH_3_SECURED),
+                    // Everything with the least rights but what asks for no other rights than the rest.
+                    part: Some(&[&[
+                        "--package=lockcore-es",
+                        "--",
+                        "--test-threads=4",
+                        "--skip=::matrix::",
+                        "--skip=::keys::",
+                    ]]),
+                },
+                Startable {
+                    name: ELASTICSEARCH_9_SECURED.name,
+                    start: || engine(&ELASTICSEARCH_9_SECURED),
+                    // It runs no scripts.
+                    part: Some(&[&["--package=lockcore-es", "--test=security"]]),
                 },
             ],
+        }),
+    },
+    Store {
+        name: "postgres",
+        tests: &[&["--package=lockcore-postgres", "--", "--test-threads=4"]],
+        trial: Some("--package=lockcore-postgres"),
+        servers: Some(Servers {
+            package: "lockcore-postgres",
+            once: &[&[
+                "--package=lockcore-postgres",
+                "--test=trial",
+                "--",
+                "--test-threads=2",
+            ]],
+            alone: &[],
+            variable: "LOCKKEEPER_TEST_POSTGRES",
+            each: &[Startable {
+                name: "postgres",
+                start: postgres::start,
+                part: None,
+            }],
         }),
     },
     Store {
@@ -106,6 +151,7 @@ pub(crate) const STORES: &[Store] = &[
             each: &[Startable {
                 name: "redis",
                 start: redis::start,
+                part: None,
             }],
         }),
     },

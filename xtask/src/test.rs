@@ -50,7 +50,7 @@ fn tests(store: &Store) -> Result<(), String> {
         let server = (startable.start)()?;
         let url = server.url().replacen("http", store.name, 1);
         let environment = [(servers.variable, url)];
-        run(store.tests, &environment)?;
+        run(startable.part.unwrap_or(store.tests), &environment)?;
         if number == 0 {
             run(servers.once, &environment)?;
         }

@@ -6,21 +6,23 @@
     reason = "it is part of tests, and each test program uses a part of it"
 )]
 
-use elasticsearch::auth::Credentials;
+pub mod access;
+pub mod book;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{Access, User};
 use elasticsearch::http::Method;
-use elasticsearch::http::headers::HeaderMap;
-use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, TransportBuilder};
 use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, FencingToken, Grant, Label, LockKey, Opened,
+    Acquire, Acquired, Busy, Claim, ClaimStore, Error, FencingToken, Grant, Label, LockKey, Opened,
     OwnerId, SessionId, SessionStore, Want,
 };
 use lockcore_es::{EsBackend, EsConfig};
 use serde_json::Value;
 
-/// In this variable is the URL of the server, without options.
+/// In this variable is the URL of the server. If it names a user, that is one who may do everything, and everything but
+/// what the tests do besides is then done with no more rights than it needs.
 pub const VARIABLE: &str = "LOCKKEEPER_TEST_ELASTICSEARCH";
 
 /// The server's URL.
@@ -50,15 +52,30 @@ impl Space {
         }
     }
 
-    /// How a backend reaches it. There is one node, whose clock does not differ from itself.
+    /// How a backend reaches it that may use it.
     pub fn url(&self) -> String {
-        self.url_at(&server())
+        self.url_of(&Access::get().to_use)
+    }
+
+    /// How a backend reaches it that may make it, too.
+    pub fn url_to_make(&self) -> String {
+        self.url_of(&Access::get().to_make)
+    }
+
+    /// How a backend reaches it as this user.
+    pub fn url_of(&self, user: &User) -> String {
+        user.url(&self.options())
     }
 
     /// How a backend reaches it through another server.
     pub fn url_at(&self, server: &str) -> String {
+        format!("{server}/?{}", self.options())
+    }
+
+    /// There is one node, whose clock does not differ from itself.
+    fn options(&self) -> String {
         let namespace = &self.namespace;
-        format!("{server}/?namespace={namespace}&replicas=0&clock_skew_ms=0&timeout_ms=20000")
+        format!("namespace={namespace}&replicas=0&clock_skew_ms=0&timeout_ms=20000")
     }
 
     /// A request beside the backend, about the namespace.
@@ -115,41 +132,14 @@ impl Drop for Space {
     }
 }
 
-/// A request to the server.
+/// A request to the server, by who may do everything.
 pub async fn raw(method: Method, path: &str, body: String) -> (u16, Value) {
-    let (status, answer) = raw_text(method, path, body).await;
-    (status, serde_json::from_str(&answer).unwrap_or_default())
+    User::given().send(method, path, body).await
 }
 
-/// A request to the server, and its answer as it came.
+/// A request to the server, by who may do everything, and its answer as it came.
 pub async fn raw_text(method: Method, path: &str, body: String) -> (u16, String) {
-    let server = server()
-        .replace("elasticsearch", "http")
-        .replace("opensearch", "http");
-    let mut url = url::Url::parse(&server).unwrap();
-    let credentials = url
-        .password()
-        .map(|password| Credentials::Basic(url.username().to_owned(), password.to_owned()));
-    url.set_username("").unwrap();
-    url.set_password(None).unwrap();
-    let mut builder = TransportBuilder::new(SingleNodeConnectionPool::new(url)).disable_proxy();
-    if let Some(credentials) = credentials {
-        builder = builder.auth(credentials);
-    }
-    let transport: Transport = builder.build().unwrap();
-    let answer = transport
-        .send(
-            method,
-            path,
-            HeaderMap::new(),
-            None::<&str>,
-            Some(body),
-            None,
-        )
-        .await
-        .unwrap();
-    let status = answer.status_code().as_u16();
-    (status, answer.text().await.unwrap_or_default())
+    User::given().send_text(method, path, body).await
 }
 
 pub fn id(number: u128) -> SessionId {
@@ -180,10 +170,16 @@ pub fn request(session: SessionId, n: u64, texts: &[&str]) -> Acquire {
     }
 }
 
+/// Connects as who may use the namespace, which is made before if there is none.
 pub async fn connect(space: &Space) -> Arc<EsBackend> {
-    EsBackend::connect(EsConfig::parse(&space.url()).unwrap())
-        .await
-        .unwrap()
+    if Access::get().is_asked_for() {
+        connect_to(&space.url_to_make()).await.unwrap();
+    }
+    connect_to(&space.url()).await.unwrap()
+}
+
+pub async fn connect_to(url: &str) -> Result<Arc<EsBackend>, Error> {
+    EsBackend::connect(EsConfig::parse(url).unwrap()).await
 }
 
 pub async fn open(backend: &EsBackend, number: u128) -> SessionId {

@@ -42,7 +42,7 @@ impl World for Server {
 #[async_trait]
 impl lockcore_conformance::Space for Space {
     async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
-        Ok(EsBackend::connect(EsConfig::parse(&self.0.url())?).await?)
+        Ok(support::connect(&self.0).await)
     }
 
     async fn pass(&self, time: Duration) {

@@ -3,6 +3,7 @@
 //! A store has a file of its own here.
 
 mod elasticsearch;
+mod postgres;
 mod redis;
 mod sqlite;
 
@@ -37,6 +38,7 @@ pub(crate) async fn of(store: &Store) -> Option<Box<dyn Floor>> {
         "elasticsearch" | "opensearch" => {
             Some(Box::new(elasticsearch::Floor::new(store.url()).await))
         }
+        "postgres" | "postgresql" => Some(Box::new(postgres::Floor::new(store.url()).await)),
         "redis" => Some(Box::new(redis::Floor::new(store.url()).await)),
         _ => None,
     }

@@ -1,17 +1,26 @@
 //! Elasticsearch and OpenSearch.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Process, Server, docker, java, local, run};
+use super::{Process, Server, docker, java, local, quiet, run, secured};
 
 /// Longest time from the start of a node to its first answer.
 const START: Duration = Duration::from_secs(120);
+
+/// The user who owns nothing, by number.
+const NOBODY: &str = "65534";
+/// Starts a program without our standard input, says its process id, ends with it, and removes its home. Ends it when that
+/// input ends, which it does when this process ends, however it does.
+const WATCH: &str = r#"home=$1; shift; exec 3<&0; "$@" <&- >&2 & pid=$!; echo $pid;
+{ read -r _ <&3; kill $pid; } & wait $pid; rm -rf "$home""#;
+/// Where a `pom.xml` for each engine is, and what its node is started by.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/servers");
 
 /// An engine in one version.
 #[derive(Debug)]
@@ -21,13 +30,25 @@ pub struct Engine {
     /// Its program's name.
     program: &'static str,
     version: &'static str,
-    image: &'static str,
+    made: Made,
     /// Versions of the JDK that run it.
     jdk: RangeInclusive<u32>,
     /// Arguments of the JVM that the others do not have.
     jvm: &'static [&'static str],
-    /// Where its `pom.xml` and `Server.java` are.
-    source: &'static str,
+    secured: bool,
+}
+
+/// What a node is made of.
+#[derive(Debug)]
+enum Made {
+    /// Of the engine's classes and of plugins, below a package; there is an image of the same.
+    Classes {
+        image: Option<&'static str>,
+        package: &'static str,
+        plugins: &'static [&'static str],
+    },
+    /// Of the archive that its makers test with.
+    Archive,
 }
 
 /// The last version of Elasticsearch under the Apache licence.
@@ -35,10 +56,19 @@ pub const ELASTICSEARCH_7: Engine = Engine {
     name: "elasticsearch-7",
     program: "elasticsearch",
     version: "7.10.2",
-    image: "elasticsearch:7.10.2",
+    made: Made::Classes {
+        image: Some("elasticsearch:7.10.2"),
+        package: "org.elasticsearch",
+        plugins: &[
+            "painless.PainlessPlugin",
+            "index.reindex.ReindexPlugin",
+            "transport.Netty4Plugin",
+            "analysis.common.CommonAnalysisPlugin",
+        ],
+    },
     jdk: 11..=21,
     jvm: &["-Des.set.netty.runtime.available.processors=false"],
-    source: concat!(env!("CARGO_MANIFEST_DIR"), "/servers/elasticsearch-7"),
+    secured: false,
 };
 
 /// OpenSearch 2.
@@ -46,10 +76,20 @@ pub const OPENSEARCH_2: Engine = Engine {
     name: "opensearch-2",
     program: "opensearch",
     version: "2.19.5",
-    image: "opensearchproject/opensearch:2.19.5",
+    made: Made::Classes {
+        image: Some("opensearchproject/opensearch:2.19.5"),
+        package: "org.opensearch",
+        plugins: &[
+            "painless.PainlessPlugin",
+            "index.reindex.ReindexPlugin",
+            "transport.Netty4Plugin",
+            "analysis.common.CommonAnalysisPlugin",
+            "index.mapper.MapperExtrasPlugin",
+        ],
+    },
     jdk: 11..=21,
     jvm: &["-Dopensearch.set.netty.runtime.available.processors=false"],
-    source: concat!(env!("CARGO_MANIFEST_DIR"), "/servers/opensearch-2"),
+    secured: false,
 };
 
 /// OpenSearch 3.
@@ -57,39 +97,89 @@ pub const OPENSEARCH_3: Engine = Engine {
     name: "opensearch-3",
     program: "opensearch",
     version: "3.8.0",
-    image: "opensearchproject/opensearch:3.8.0",
+    made: Made::Classes {
+        image: Some("opensearchproject/opensearch:3.8.0"),
+        package: "org.opensearch",
+        plugins: &[
+            "painless.PainlessModulePlugin",
+            "index.reindex.ReindexModulePlugin",
+            "transport.Netty4ModulePlugin",
+            "analysis.common.CommonAnalysisModulePlugin",
+            "index.mapper.MapperExtrasModulePlugin",
+        ],
+    },
     jdk: 21..=25,
     jvm: &[
         "-Dopensearch.set.netty.runtime.available.processors=false",
         "--enable-native-access=ALL-UNNAMED",
     ],
-    source: concat!(env!("CARGO_MANIFEST_DIR"), "/servers/opensearch-3"),
+    secured: false,
 };
 
-/// The engines that the backend for Elasticsearch is tested on.
-pub const ENGINES: [&Engine; 3] = [&ELASTICSEARCH_7, &OPENSEARCH_2, &OPENSEARCH_3];
+/// OpenSearch 3 with users, roles and TLS, in the newest version whose plugin for that is on Central.
+pub const OPENSEARCH_3_SECURED: Engine = Engine {
+    name: "opensearch-3-secured",
+    program: "opensearch",
+    version: "3.4.0",
+    made: Made::Classes {
+        image: None,
+        package: "org.opensearch",
+        plugins: &[
+            "painless.PainlessModulePlugin",
+            "index.reindex.ReindexModulePlugin",
+            "transport.Netty4ModulePlugin",
+            "analysis.common.CommonAnalysisModulePlugin",
+            "index.mapper.MapperExtrasModulePlugin",
+            "security.OpenSearchSecurityPlugin",
+        ],
+    },
+    jdk: 21..=25,
+    jvm: &[
+        "-Dopensearch.set.netty.runtime.available.processors=false",
+        "--enable-native-access=ALL-UNNAMED",
+    ],
+    secured: true,
+};
+
+/// Elasticsearch 9 with users, roles, API keys and TLS. It runs no scripts and deletes nothing by query: the archive on
+/// Central lacks those modules.
+pub const ELASTICSEARCH_9_SECURED: Engine = Engine {
+    name: "elasticsearch-9-secured",
+    program: "elasticsearch",
+    version: "9.2.0",
+    made: Made::Archive,
+    jdk: 21..=25,
+    jvm: &[],
+    secured: true,
+};
+
+/// All of them.
+pub const ENGINES: [&Engine; 5] = [
+    &ELASTICSEARCH_7,
+    &OPENSEARCH_2,
+    &OPENSEARCH_3,
+    &OPENSEARCH_3_SECURED,
+    &ELASTICSEARCH_9_SECURED,
+];
 
 impl Engine {
     /// Starts a single node: of an installed program of that version, else in a container, else from Maven artefacts,
-    /// which are kept below `artefacts` for the next time.
+    /// which are kept below `artefacts` for the next time. One with security is always made of those; its URL names a
+    /// user who may do everything, and the file with the certificate of its authority.
     ///
     /// # Errors
     ///
     /// None of them is possible here; the text says what is missing.
     pub fn start(&self, artefacts: &Path) -> Result<Server, String> {
-        let environment = [
-            "discovery.type=single-node",
-            "DISABLE_SECURITY_PLUGIN=true",
-            "ES_JAVA_OPTS=-Xms512m -Xmx512m",
-            "OPENSEARCH_JAVA_OPTS=-Xms512m -Xmx512m",
-        ];
-        let started = local::start(self.program, self.version)
-            .or_else(|| docker::start(self.image, 9200, &environment));
-        let server = match started {
-            Some(server) => server?,
-            None => {
-                let single = ("discovery.type".to_owned(), "single-node".to_owned());
-                self.node(artefacts, &[single], &[])?.server
+        let single = ("discovery.type".to_owned(), "single-node".to_owned());
+        let server = match &self.made {
+            Made::Archive => self.unpacked(artefacts)?,
+            Made::Classes { image, .. } => {
+                let found = image.and_then(|image| self.found(image));
+                match found {
+                    Some(server) => server?,
+                    None => self.node(artefacts, &[single], &[])?.server,
+                }
             }
         };
         await_health(&server)?;
@@ -98,6 +188,18 @@ impl Engine {
             self.program, self.version, server.url, server.how
         );
         Ok(server)
+    }
+
+    /// Starts what is there already.
+    fn found(&self, image: &str) -> Option<Result<Server, String>> {
+        let environment = [
+            "discovery.type=single-node",
+            "DISABLE_SECURITY_PLUGIN=true",
+            "ES_JAVA_OPTS=-Xms512m -Xmx512m",
+            "OPENSEARCH_JAVA_OPTS=-Xms512m -Xmx512m",
+        ];
+        local::start(self.program, self.version)
+            .or_else(|| docker::start(image, 9200, &environment))
     }
 
     /// Starts one node from Maven artefacts, with these settings and in this environment besides; without `http.port` or
@@ -112,20 +214,34 @@ impl Engine {
         settings: &[(String, String)],
         environment: &[(String, String)],
     ) -> Result<Node, String> {
+        let Made::Classes {
+            package, plugins, ..
+        } = &self.made
+        else {
+            return Err(format!("{} is not made of classes", self.name));
+        };
         let jdk = java::jdk(&self.jdk)?;
         let artefacts = self.prepared(artefacts, &jdk)?;
         let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let log = data.path().join("out.log");
-        let home = data.path();
+        let home = data.path().to_owned();
         let at = |folder: &str| home.join(folder).display().to_string();
+        let security = if self.secured {
+            secured::opensearch(&home.join("config"))?
+        } else {
+            Vec::new()
+        };
         let mut command = Command::new(jdk.join("bin/java"));
         command
             .args(["-Xms512m", "-Xmx512m", "-XX:+UseSerialGC"])
             .args(["-Djava.awt.headless=true", "-Dlog4j2.disable.jmx=true"])
             .args(self.jvm)
             .arg("-cp")
-            .arg(format!("{0}/classes:{0}/lib/*", artefacts.display()))
-            .arg("Server")
+            .arg(format!(
+                "{0}/classes:{0}/lib/*:{0}/unpacked/*",
+                artefacts.display()
+            ))
+            .args(["Server", package, &plugins.join(",")])
             .args([
                 "cluster.name=lockkeeper",
                 "node.name=node",
@@ -141,6 +257,7 @@ impl Engine {
             .arg(format!("path.home={}", home.display()))
             .arg(format!("path.data={}", at("data")))
             .arg(format!("path.logs={}", at("logs")))
+            .args(security)
             .args(
                 settings
                     .iter()
@@ -164,51 +281,201 @@ impl Engine {
             command,
             log,
         };
-        node.await_start()?;
+        let port = await_port(&mut node.server, &node.log, ready)?;
+        node.server.url = if self.secured {
+            secured::url(port, &home.join("config"))
+        } else {
+            format!("http://127.0.0.1:{port}")
+        };
         Ok(node)
     }
 
-    /// Copies the artefacts and compiles the class, unless that was done before from the same sources.
-    fn prepared(&self, artefacts: &Path, jdk: &Path) -> Result<PathBuf, String> {
-        let source = Path::new(self.source);
-        let folder = artefacts.join(self.name);
-        let read = |name: &str| {
-            let path = source.join(name);
-            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    /// Starts one node from the archive, as a user who may not do everything on this machine.
+    fn unpacked(&self, artefacts: &Path) -> Result<Server, String> {
+        let jdk = java::jdk(&self.jdk)?;
+        let artefacts = self.prepared(artefacts, &jdk)?;
+        let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+        let program = format!("{}-{}", self.program, self.version);
+        // A copy of its own, which its user can read wherever we are.
+        run(Command::new("cp")
+            .arg("-r")
+            .arg(artefacts.join("unpacked").join(&program))
+            .arg(data.path()))?;
+        let home = data.path().join(program);
+        secured::elasticsearch(&home.join("config"))?;
+        let temporary = data.path().join("tmp");
+        fs::create_dir(&temporary).map_err(|error| format!("{}: {error}", temporary.display()))?;
+        let log = data.path().join("out.log");
+        let out = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+        let mut command: Vec<OsString> = Vec::new();
+        if quiet("id", &["-u"]).as_deref() == Some("0") {
+            run(Command::new("chown").args(["-R", NOBODY]).arg(data.path()))?;
+            let user = [
+                "setpriv",
+                "--reuid",
+                NOBODY,
+                "--regid",
+                NOBODY,
+                "--clear-groups",
+            ];
+            command.extend(user.map(OsString::from));
+        }
+        command.extend(["bash".into(), home.join("bin/elasticsearch").into()]);
+        let mut shell = Command::new("sh")
+            .args(["-c", WATCH, "sh"])
+            .arg(&home)
+            .args(command)
+            .current_dir(&home)
+            .env("ES_JAVA_HOME", &jdk)
+            .env("ES_JAVA_OPTS", "-Xms512m -Xmx512m")
+            .env("ES_TMPDIR", temporary)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(out)
+            .spawn()
+            .map_err(|error| format!("sh cannot be run: {error}"))?;
+        let mut line = String::new();
+        let said = BufReader::new(shell.stdout.take().ok_or("the shell says nothing")?);
+        let read = said.take(32).read_line(&mut line);
+        let pid = read.ok().and_then(|_| line.trim().parse().ok());
+        let mut server = Server {
+            url: String::new(),
+            how: format!("Maven artefacts, with the JDK in {}", jdk.display()),
+            process: Process::Watched {
+                shell,
+                pid: pid.ok_or_else(|| format!("the shell says {line:?}"))?,
+            },
+            _data: Some(data),
         };
-        let made_from = read("pom.xml")? + &read("Server.java")? + &jdk.display().to_string();
+        let port = await_port(&mut server, &log, published)?;
+        server.url = secured::url(port, &home.join("config"));
+        Ok(server)
+    }
+
+    /// Copies the artefacts, unpacks those that are archives and compiles our class, unless that was done before from the
+    /// same sources.
+    fn prepared(&self, artefacts: &Path, jdk: &Path) -> Result<PathBuf, String> {
+        let sources = Path::new(SOURCES);
+        let folder = artefacts.join(self.name);
+        let pom = sources.join(self.name).join("pom.xml");
+        let class = match self.made {
+            Made::Classes { .. } => sources.join("Server.java"),
+            Made::Archive => sources.join(self.name).join("Email.java"),
+        };
+        let read = |path: &Path| {
+            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let made_from = read(&pom)? + &read(&class)? + &jdk.display().to_string();
         let stamp = folder.join("made-from");
         if fs::read_to_string(&stamp).is_ok_and(|text| text == made_from) {
             return Ok(folder);
         }
         java::maven()?;
         let _ = fs::remove_dir_all(&folder);
-        let classes = folder.join("classes");
+        let (lib, unpacked, classes) = (
+            folder.join("lib"),
+            folder.join("unpacked"),
+            folder.join("classes"),
+        );
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
         fs::create_dir_all(&classes).map_err(failed)?;
+        fs::create_dir_all(&unpacked).map_err(failed)?;
         println!("+ Maven artefacts of {}", self.name);
         run(Command::new("mvn")
-            .current_dir(source)
+            .arg("--file")
+            .arg(pom)
             .args([
                 "-q",
                 "-B",
                 "dependency:copy-dependencies",
                 "-DincludeScope=runtime",
             ])
-            .arg(format!(
-                "-DoutputDirectory={}",
-                folder.join("lib").display()
-            )))?;
+            .arg(format!("-DoutputDirectory={}", lib.display())))?;
+        let is_zip = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "zip");
+        let found = fs::read_dir(&lib).map_err(failed)?.flatten();
+        for archive in found.map(|entry| entry.path()).filter(is_zip) {
+            run(Command::new(jdk.join("bin/jar"))
+                .current_dir(&unpacked)
+                .arg("xf")
+                .arg(archive))?;
+        }
+        let home = unpacked.join(format!("{}-{}", self.program, self.version));
+        let class_path = match self.made {
+            Made::Classes { .. } => lib.join("*"),
+            Made::Archive => home.join("lib/*"),
+        };
         run(Command::new(jdk.join("bin/javac"))
             .args(["-nowarn", "-cp"])
-            .arg(folder.join("lib/*"))
+            .arg(class_path)
             .arg("-d")
             .arg(&classes)
-            .arg(source.join("Server.java")))?;
-        let log = source.with_file_name("log4j2.properties");
-        fs::copy(&log, classes.join("log4j2.properties")).map_err(failed)?;
+            .arg(class))?;
+        match self.made {
+            Made::Classes { .. } => {
+                let log = sources.join("log4j2.properties");
+                fs::copy(&log, classes.join("log4j2.properties")).map_err(failed)?;
+            }
+            Made::Archive => {
+                let plugin = home.join("plugins/email");
+                fs::create_dir_all(&plugin).map_err(failed)?;
+                let name = "plugin-descriptor.properties";
+                let descriptor = sources.join(self.name).join(name);
+                fs::copy(descriptor, plugin.join(name)).map_err(failed)?;
+                run(Command::new(jdk.join("bin/jar"))
+                    .arg("cf")
+                    .arg(plugin.join("email.jar"))
+                    .arg("-C")
+                    .arg(&classes)
+                    .arg("."))?;
+            }
+        }
         fs::write(&stamp, made_from).map_err(failed)?;
         Ok(folder)
+    }
+}
+
+/// The port that a node of ours says.
+fn ready(said: &str) -> Option<u16> {
+    let mut lines = said.lines();
+    lines
+        .find_map(|line| line.strip_prefix("READY "))?
+        .parse()
+        .ok()
+}
+
+/// The port that Elasticsearch says.
+fn published(said: &str) -> Option<u16> {
+    let mut lines = said.lines();
+    let line =
+        lines.find(|line| line.contains("HttpServerTransport") && line.contains("publish"))?;
+    let (_, address) = line.split_once("publish_address {")?;
+    let (address, _) = address.split_once('}')?;
+    address.rsplit_once(':')?.1.parse().ok()
+}
+
+/// Waits until the node says on which port it answers.
+fn await_port(
+    server: &mut Server,
+    log: &Path,
+    port: impl Fn(&str) -> Option<u16>,
+) -> Result<u16, String> {
+    let since = Instant::now();
+    loop {
+        let said = fs::read_to_string(log).unwrap_or_default();
+        if let Some(port) = port(&said) {
+            return Ok(port);
+        }
+        let ended = match &mut server.process {
+            Process::Child(child) | Process::Watched { shell: child, .. } => {
+                child.try_wait().ok().flatten()
+            }
+            Process::Container(_) => None,
+        };
+        if ended.is_some() || since.elapsed() > START {
+            let last = &said[said.floor_char_boundary(said.len().saturating_sub(4_000))..];
+            return Err(format!("the node does not start ({ended:?}):\n{last}"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -249,28 +516,6 @@ impl Node {
         let from = said.floor_char_boundary(said.len().saturating_sub(4_000));
         said[from..].to_owned()
     }
-
-    /// Waits until the node says on which port it answers.
-    fn await_start(&mut self) -> Result<(), String> {
-        let since = Instant::now();
-        loop {
-            let said = fs::read_to_string(&self.log).unwrap_or_default();
-            let ready = said.lines().find_map(|line| line.strip_prefix("READY "));
-            if let Some(port) = ready.and_then(|port| port.parse::<u16>().ok()) {
-                self.server.url = format!("http://127.0.0.1:{port}");
-                return Ok(());
-            }
-            let ended = match &mut self.server.process {
-                Process::Child(child) => child.try_wait().ok().flatten(),
-                Process::Watched { .. } | Process::Container(_) => None,
-            };
-            if ended.is_some() || since.elapsed() > START {
-                let said = self.said();
-                return Err(format!("the node does not start ({ended:?}):\n{said}"));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
 }
 
 /// Starts a process that says everything in a new log.
@@ -282,30 +527,17 @@ fn spawn(command: &mut Command, log: &Path) -> Result<Child, String> {
     spawned.map_err(|error| format!("{}: {error}", command.get_program().display()))
 }
 
-/// Waits until the node has a master and takes requests.
+/// Waits until the node has a master, takes requests and knows its users.
 fn await_health(server: &Server) -> Result<(), String> {
     let since = Instant::now();
-    while !healthy(&server.url) {
+    loop {
+        let said = match secured::get(&server.url, "/_cluster/health") {
+            Ok(said) if said.contains("\"green\"") || said.contains("\"yellow\"") => return Ok(()),
+            Ok(said) | Err(said) => said,
+        };
         if since.elapsed() > START {
-            return Err(format!("{} does not answer", server.url));
+            return Err(format!("{} does not answer: {said}", server.url));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    Ok(())
-}
-
-fn healthy(url: &str) -> bool {
-    let Some(address) = url.strip_prefix("http://") else {
-        return false;
-    };
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        let request = "GET /_cluster/health HTTP/1.0\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().is_ok_and(|answer| answer.contains("\"green\"") || answer.contains("\"yellow\""))
 }

@@ -5,13 +5,18 @@ mod docker;
 mod elasticsearch;
 mod java;
 mod local;
+pub mod postgres;
 pub mod redis;
+mod secured;
 
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-pub use elasticsearch::{ELASTICSEARCH_7, ENGINES, Engine, Node, OPENSEARCH_2, OPENSEARCH_3};
+pub use elasticsearch::{
+    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, Node, OPENSEARCH_2, OPENSEARCH_3,
+    OPENSEARCH_3_SECURED,
+};
 
 /// A server that runs; dropping it stops it and removes its data.
 #[derive(Debug)]
@@ -31,11 +36,12 @@ enum Process {
         shell: Child,
         pid: u32,
     },
-    Container(String),
+    /// A container that ends with its standard input: a shell which removes it then.
+    Container(Child),
 }
 
 impl Server {
-    /// How it is reached: `http://127.0.0.1:PORT`.
+    /// How it is reached: `http://127.0.0.1:PORT`, or `https://USER:PASSWORD@localhost:PORT/?ca=FILE`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -66,12 +72,9 @@ impl Drop for Server {
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            Process::Watched { shell, .. } => {
+            Process::Watched { shell, .. } | Process::Container(shell) => {
                 drop(shell.stdin.take());
                 let _ = shell.wait();
-            }
-            Process::Container(id) => {
-                let _ = quiet("docker", &["rm", "--force", id]);
             }
         }
     }

@@ -75,6 +75,15 @@ impl Held {
         &self.claims
     }
 
+    /// The grants that hold it, each with its claims: for a store that can confirm them in its own way, such as inside a
+    /// transaction of the program's.
+    pub fn grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
+        let session = self.session();
+        self.grants
+            .iter()
+            .map(move |(n, range)| (Grant { session, n: *n }, &self.claims[range.clone()]))
+    }
+
     /// Whether it is certainly still held, without asking the store: the deadline is ahead. From the moment it says
     /// `false` it does so for good.
     ///
@@ -139,17 +148,8 @@ impl Held {
     }
 
     async fn confirm_each(&self) -> Result<bool> {
-        for (n, range) in &self.grants {
-            let grant = Grant {
-                session: self.session(),
-                n: *n,
-            };
-            if !self
-                .core
-                .backend
-                .confirm(grant, &self.claims[range.clone()])
-                .await?
-            {
+        for (grant, claims) in self.grants() {
+            if !self.core.backend.confirm(grant, claims).await? {
                 return Ok(false);
             }
         }

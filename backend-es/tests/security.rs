@@ -1,0 +1,448 @@
+//! Users, roles, API keys and TLS, on a server that asks who we are: its own answers, and the roles as they are shipped.
+//! Left out on others.
+//!
+//! A server without scripts refuses what needs one after it has looked whether we may, so it checks the roles, too.
+#![allow(clippy::unwrap_used, reason = "it is a test")]
+
+mod support;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use elasticsearch::http::Method;
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockcore::{
+    Adopt, ClaimStore, End, Error, ErrorKind, FencingToken, Filter, Inspect, Intent, IntentChange,
+    Label, Operation, Ranges, Registered, Renewal, SessionStore, Sweep, Wakeups,
+};
+use lockcore_es::EsBackend;
+use serde_json::{Value, json};
+use support::access::{Access, Security, User};
+use support::{Space, connect, connect_to, id, request};
+use tempfile::NamedTempFile;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let security = Access::get().engine();
+    let keys = security == Some(Security::Elasticsearch);
+    let trials = vec![
+        trial(
+            "roles::for_use_suffices",
+            security.is_some(),
+            for_use_suffices,
+        ),
+        trial(
+            "roles::for_use_has_nothing_to_spare",
+            security.is_some(),
+            for_use_has_nothing_to_spare,
+        ),
+        trial(
+            "roles::for_making_has_nothing_to_spare",
+            security.is_some(),
+            for_making_has_nothing_to_spare,
+        ),
+        trial(
+            "roles::making_and_using_are_apart",
+            security.is_some(),
+            making_and_using_are_apart,
+        ),
+        trial(
+            "users::who_is_unknown_is_told",
+            security.is_some(),
+            who_is_unknown_is_told,
+        ),
+        trial(
+            "users::what_is_taken_away_is_missed",
+            security.is_some(),
+            what_is_taken_away_is_missed,
+        ),
+        trial(
+            "tls::the_server_is_who_its_authority_says",
+            security.is_some(),
+            the_server_is_who_its_authority_says,
+        ),
+        trial(
+            "keys::are_as_good_as_their_role",
+            keys,
+            keys_are_as_good_as_their_role,
+        ),
+        trial("keys::end", keys, keys_end),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial<F: Future<Output = ()>>(
+    name: &str,
+    can_be: bool,
+    run: impl FnOnce() -> F + Send + 'static,
+) -> Trial {
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        runtime.map_err(Failed::from)?.block_on(run());
+        Ok(())
+    };
+    Trial::test(name, run).with_ignored_flag(!can_be)
+}
+
+fn security() -> Security {
+    Access::get().engine().unwrap()
+}
+
+/// Somebody with these roles.
+async fn user(space: &Space, what: &str, roles: &[(&str, &Value)]) -> User {
+    let mut names = Vec::new();
+    for (which, role) in roles {
+        names.push(put_role(space, what, which, role).await);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let name = format!("{}-{what}", space.namespace);
+    security().put_user(&name, &names).await
+}
+
+async fn put_role(space: &Space, what: &str, which: &str, role: &Value) -> String {
+    let name = format!("{}-{what}-{which}", space.namespace);
+    security().put_role(&name, role).await;
+    name
+}
+
+/// The server has looked whether we may, and did it, or had no scripts to do it with.
+fn allowed<T: Debug>(done: &Result<T, Error>) -> bool {
+    let no_scripts = |error: &Error| {
+        let source = std::error::Error::source(error).map(ToString::to_string);
+        security() == Security::Elasticsearch
+            && error.kind() == ErrorKind::Config
+            && source.is_some_and(|source| source.contains("script_lang not supported"))
+    };
+    done.as_ref().err().is_none_or(no_scripts)
+}
+
+/// Does everything once that a backend can do, and says what failed.
+async fn failures(space: &Space, backend: &EsBackend) -> Vec<Error> {
+    let session = id(rand::random());
+    let held = request(session, 1, &["create k", "write /a/b"]);
+    let renewal = |seq, intent| Renewal {
+        seq,
+        over: Ranges::EMPTY,
+        intent,
+    };
+    let intent = IntentChange::Put(Registered {
+        token: FencingToken::new(1).unwrap(),
+        intent: Intent::new("{}").unwrap(),
+    });
+    let mut failures = Vec::new();
+    macro_rules! does {
+        ($operation:expr) => {{
+            let done = $operation.await.map(|_| ());
+            if !allowed(&done) {
+                failures.extend(done.err());
+            }
+        }};
+    }
+    let label = Label::parse("somebody").unwrap();
+    does!(backend.open(session, &label, Duration::from_secs(30)));
+    does!(backend.acquire(&held));
+    does!(backend.confirm(held.grant, &held.claims));
+    does!(backend.renew(session, &renewal(1, IntentChange::Keep)));
+    does!(backend.renew(session, &renewal(2, intent)));
+    does!(backend.watch(&held.claims));
+    does!(backend.sessions(None, 10));
+    space
+        .put("foreign", &json!({"lock_type": "exclusive"}))
+        .await;
+    does!(backend.sweep(Sweep::All, 10));
+    let everything = Filter::Prefix(String::new());
+    match backend.records(&everything, None, 10).await {
+        Ok(page) => {
+            let foreign = page
+                .items
+                .iter()
+                .find(|record| record.key.as_str() == "foreign");
+            does!(backend.evict(foreign.unwrap()));
+        }
+        Err(error) => failures.push(error),
+    }
+    does!(backend.release(held.grant, &held.claims));
+    does!(backend.end(&[session], End::Close));
+    does!(backend.adopt(session, 0, id(rand::random()), Adopt::Take));
+    does!(backend.settle(session, 1));
+    does!(backend.end(&[session], End::Discard));
+    does!(backend.sweep(Sweep::Session(session), 10));
+    failures
+}
+
+async fn for_use_suffices() {
+    let space = Space::new();
+    connect(&space).await;
+    let role = security().role("use", &space.namespace);
+    let user = user(&space, "user", &[("use", &role)]).await;
+    let backend = connect_to(&space.url_of(&user)).await.unwrap();
+    assert!(failures(&space, &backend).await.is_empty());
+}
+
+/// The role without one of its items each.
+fn reduced(role: &Value) -> Vec<(String, Value)> {
+    let lists = [
+        "/indices/0/names",
+        "/indices/0/privileges",
+        "/cluster_permissions",
+        "/index_permissions/0/index_patterns",
+        "/index_permissions/0/allowed_actions",
+    ];
+    let mut found = Vec::new();
+    for list in lists {
+        let items = role.pointer(list).and_then(Value::as_array);
+        // The server takes no role for nothing.
+        for item in 0..items.map_or(0, Vec::len) {
+            let mut role = role.clone();
+            let items = role.pointer_mut(list).unwrap().as_array_mut().unwrap();
+            let item = items.remove(item);
+            if !items.is_empty() {
+                found.push((format!("{list} without {item}"), role));
+            }
+        }
+    }
+    assert!(found.len() > 2, "{role}");
+    found
+}
+
+async fn for_use_has_nothing_to_spare() {
+    let space = Space::new();
+    connect(&space).await;
+    let role = security().role("use", &space.namespace);
+    let user = user(&space, "user", &[("use", &role)]).await;
+    for (what, role) in reduced(&role) {
+        put_role(&space, "user", "use", &role).await;
+        let errors = match connect_to(&space.url_of(&user)).await {
+            Ok(backend) => failures(&space, &backend).await,
+            Err(error) => vec![error],
+        };
+        assert!(!errors.is_empty(), "{what} suffices");
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Unauthorized, "{what}: {error:?}");
+        }
+    }
+}
+
+async fn for_making_has_nothing_to_spare() {
+    let space = Space::new();
+    let role = security().role("init", &space.namespace);
+    let user = user(&space, "maker", &[("init", &role)]).await;
+    for (what, role) in reduced(&role) {
+        put_role(&space, "maker", "init", &role).await;
+        let made = connect_to(&space.url_of(&user)).await;
+        let error = made.expect_err(&what);
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{what}: {error:?}");
+    }
+}
+
+async fn making_and_using_are_apart() {
+    let space = Space::new();
+    let [to_use, to_init] = ["use", "init"].map(|which| security().role(which, &space.namespace));
+    let user_of_it = user(&space, "user", &[("use", &to_use)]).await;
+    let maker = user(&space, "maker", &[("init", &to_init)]).await;
+
+    let error = connect_to(&space.url_of(&user_of_it)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+    assert_eq!(error.operation(), Operation::Connect);
+    assert!(error.to_string().contains("was not made yet"), "{error}");
+    let (status, _) = space.raw(Method::Get, "/{ns}", String::new()).await;
+    assert_eq!(status, 404, "nothing was made");
+
+    let made = connect_to(&space.url_of(&maker)).await.unwrap();
+    let used = connect_to(&space.url_of(&user_of_it)).await.unwrap();
+    assert!(failures(&space, &used).await.is_empty());
+    let label = Label::parse("maker").unwrap();
+    let opened = made.open(id(1), &label, Duration::from_secs(30)).await;
+    let listed = made.records(&Filter::Prefix(String::new()), None, 1).await;
+    for error in [opened.unwrap_err(), listed.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+    }
+
+    let (_, about) = space.raw(Method::Get, "/{ns}", String::new()).await;
+    let index = about.as_object().unwrap().keys().next().unwrap();
+    let alias = json!({"actions": [{"remove": {"index": index, "alias": &space.namespace}}]});
+    let (mapping, settings) = (
+        json!({"_meta": {"lockkeeper": 1, "base": 0}}),
+        json!({"index.number_of_replicas": 1}),
+    );
+    let other = Space::new();
+    connect(&other).await;
+    let nothing = Value::Null;
+    let mut refused = vec![
+        (Method::Delete, format!("/{index}"), &nothing),
+        (
+            Method::Post,
+            format!("/{}/_search", other.namespace),
+            &nothing,
+        ),
+    ];
+    for name in [index, &space.namespace] {
+        refused.extend([
+            (Method::Put, format!("/{name}/_mapping"), &mapping),
+            (Method::Put, format!("/{name}/_settings"), &settings),
+            (Method::Post, format!("/{name}/_close"), &nothing),
+        ]);
+    }
+    for (method, path, body) in &refused {
+        is_refused(&user_of_it, *method, path, body).await;
+        is_refused(&maker, *method, path, body).await;
+    }
+    is_refused(&user_of_it, Method::Post, "/_aliases", &alias).await;
+    is_refused(&user_of_it, Method::Put, &format!("/{index}-2"), &nothing).await;
+}
+
+async fn is_refused(user: &User, method: Method, path: &str, body: &Value) {
+    let text = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let (status, answer) = user.send(method, path, text).await;
+    let name = user.name();
+    assert_eq!(status, 403, "{name}: {method:?} {path}: {answer}");
+}
+
+async fn who_is_unknown_is_told() {
+    let space = Space::new();
+    connect(&space).await;
+    for unknown in [User::named("nobody-knows-me"), User::nobody()] {
+        let error = connect_to(&space.url_of(&unknown)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+        assert!(
+            error.to_string().contains("does not know who we are"),
+            "{error}"
+        );
+    }
+}
+
+/// Under a program that runs.
+async fn what_is_taken_away_is_missed() {
+    let space = Space::new();
+    connect(&space).await;
+    let role = security().role("use", &space.namespace);
+    let user = user(&space, "user", &[("use", &role)]).await;
+    let backend = connect_to(&space.url_of(&user)).await.unwrap();
+    let acquire = request(id(1), 1, &["create k"]);
+    let everything = Filter::Prefix(String::new());
+    backend.records(&everything, None, 1).await.unwrap();
+    security().put_user(user.name(), &[]).await;
+    for error in [
+        backend.acquire(&acquire).await.unwrap_err(),
+        backend.records(&everything, None, 1).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+        assert!(error.to_string().contains("not allowed"), "{error}");
+    }
+    security()
+        .put_password(user.name(), "another-one-of-them")
+        .await;
+    let error = backend.acquire(&acquire).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+    assert!(
+        error.to_string().contains("does not know who we are"),
+        "{error}"
+    );
+}
+
+async fn the_server_is_who_its_authority_says() {
+    let space = Space::new();
+    let url = space.url_to_make();
+    connect_to(&url).await.unwrap();
+    let (before, options) = url.split_once('?').unwrap();
+    let (_, ca) = options.split_once("ca=").unwrap();
+    let ca = ca.split('&').next().unwrap();
+    let other = another_authority();
+    let by_other = url.replace(ca, other.path().to_str().unwrap());
+    for (what, url) in [
+        ("nobody known has signed it", before.to_owned()),
+        ("another name", url.replace("@localhost:", "@127.0.0.1:")),
+        ("another authority", by_other),
+    ] {
+        let error = connect_to(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error:?}");
+    }
+    let plain = before.replacen("elasticsearchs://", "elasticsearch://", 1);
+    let error = connect_to(&plain).await.unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::Indeterminate,
+        "without TLS: {error:?}"
+    );
+}
+
+/// The file with its certificate.
+fn another_authority() -> NamedTempFile {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::default();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), authority.self_signed(&key).unwrap().pem()).unwrap();
+    file
+}
+
+/// An API key with this role and further settings: its id, and how a backend uses it.
+async fn key(space: &Space, settings: Value) -> (String, String) {
+    let role = security().role("use", &space.namespace);
+    let mut body = json!({"name": &space.namespace, "role_descriptors": {"use": role}});
+    for (name, value) in settings.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    let path = "/_security/api_key";
+    let (status, key) = support::raw(Method::Post, path, body.to_string()).await;
+    assert_eq!(status, 200, "{key}");
+    let encoded = key["encoded"].as_str().unwrap().replace('=', "%3D");
+    let url = space.url_of(&User::nobody());
+    (
+        key["id"].as_str().unwrap().to_owned(),
+        format!("{url}&api_key={encoded}"),
+    )
+}
+
+async fn keys_are_as_good_as_their_role() {
+    let space = Space::new();
+    let (_, url) = key(&space, json!({})).await;
+    let error = connect_to(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+    connect(&space).await;
+    let backend = connect_to(&url).await.unwrap();
+    assert!(failures(&space, &backend).await.is_empty());
+    let error = connect_to(&url.replace("api_key=", "api_key=AAAA")).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unauthorized);
+}
+
+async fn keys_end() {
+    let space = Space::new();
+    connect(&space).await;
+    let (id, url) = key(&space, json!({})).await;
+    let backend = connect_to(&url).await.unwrap();
+    let everything = Filter::Prefix(String::new());
+    backend.records(&everything, None, 1).await.unwrap();
+    let revoked = json!({"ids": [id]}).to_string();
+    let (status, answer) = support::raw(Method::Delete, "/_security/api_key", revoked).await;
+    assert_eq!(status, 200, "{answer}");
+    for error in [
+        backend.records(&everything, None, 1).await.unwrap_err(),
+        connect_to(&url).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "revoked: {error:?}");
+    }
+
+    let (_, url) = key(&space, json!({"expiration": "1ms"})).await;
+    let since = Instant::now();
+    let error = loop {
+        match connect_to(&url).await {
+            Err(error) => break error,
+            // Its time is by the server's clock, which moves in steps.
+            Ok(_) => assert!(
+                since.elapsed() < Duration::from_secs(10),
+                "it does not expire"
+            ),
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "expired: {error:?}");
+}

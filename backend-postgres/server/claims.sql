@@ -1,0 +1,198 @@
+-- Claims. What is asked of a key is the want of a claim on it ('create', 'upsert', 'share', 'write', 'read'), or, of an
+-- ancestor of a path, 'IX' or 'IS'. Whoever decides about a key holds its latch until the commit, exclusive or, where
+-- others may be granted the same, shared; all latches are taken in one order, before anything is read.
+
+-- Who is in the way, some for each key in the order asked; of a session that is due or has no record it must be
+-- established first. Nobody asks when it is only watched.
+CREATE OR REPLACE FUNCTION {ns}.in_the_way(
+    p_session bytea, p_n bigint, p_m bigint, p_keys text[], p_asks text[], p_limits bigint[], p_now timestamptz
+) RETURNS TABLE (
+    r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
+    r_label text, r_life text, r_due boolean
+) LANGUAGE sql STABLE AS $$
+    SELECT asked.place, met.below, met.session, met.n, met.m, met.want,
+           (extract(epoch FROM met.since) * 1000)::bigint, met.label, met.life, met.due
+    FROM unnest(p_keys, p_asks, p_limits) WITH ORDINALITY asked (key, ask, lim, place)
+    CROSS JOIN LATERAL (
+        SELECT asked.lim IS NOT NULL AND asked.lim <= (
+            SELECT count(*) FROM (
+                SELECT FROM {ns}.holders h LEFT JOIN {ns}.sessions s ON s.id = h.session
+                WHERE h.key = asked.key AND h.want = 'share'
+                  AND (h.session = p_session AND h.n = p_n) IS NOT TRUE
+                  AND (s.id IS NULL OR (s.life <> 'dead' AND NOT s.over @> h.n))
+                LIMIT asked.lim
+            ) shares
+        ) AS reached OFFSET 0
+    ) limits
+    CROSS JOIN LATERAL (
+        (SELECT false AS below, h.session, h.n, h.m, h.want, h.since, s.label, s.life,
+                {ns}.known(h.want) AND (s.id IS NULL OR (s.life = 'living' AND s.expires <= p_now)) AS due
+         FROM {ns}.holders h LEFT JOIN {ns}.sessions s ON s.id = h.session
+         WHERE h.key = asked.key
+           AND (asked.ask IN ('create', 'upsert', 'write', 'IX')
+                OR h.want NOT IN ('read', 'share')
+                OR (h.want = 'share' AND limits.reached))
+           AND (NOT {ns}.known(h.want)
+                OR ((h.session = p_session AND h.n = p_n) IS NOT TRUE
+                    AND (asked.ask NOT IN ('create', 'share') AND h.session = p_session AND h.m = p_m) IS NOT TRUE
+                    AND (s.id IS NULL OR (s.life <> 'dead' AND NOT s.over @> h.n))))
+         LIMIT 64)
+        UNION ALL
+        -- '0' is the byte after '/': this is everything below and nothing else.
+        (SELECT true, h.session, h.n, h.m, h.want, h.since, s.label, s.life,
+                {ns}.known(h.want) AND (s.id IS NULL OR (s.life = 'living' AND s.expires <= p_now))
+         FROM {ns}.holders h LEFT JOIN {ns}.sessions s ON s.id = h.session
+         WHERE asked.ask IN ('write', 'read') AND h.key >= asked.key || '/' AND h.key < asked.key || '0'
+           AND (asked.ask = 'write' OR h.want <> 'read')
+           AND (NOT {ns}.known(h.want)
+                OR ((h.session = p_session AND (h.n = p_n OR h.m = p_m)) IS NOT TRUE
+                    AND (s.id IS NULL OR (s.life <> 'dead' AND NOT s.over @> h.n))))
+         LIMIT 64)
+    ) met
+    ORDER BY asked.place LIMIT 1000
+$$;
+
+CREATE OR REPLACE FUNCTION {ns}.watched(p_keys text[], p_asks text[], p_limits bigint[])
+RETURNS TABLE (
+    r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
+    r_label text, r_life text, r_due boolean
+) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM in_the_way(NULL, NULL, NULL, p_keys, p_asks, p_limits, clock_timestamp());
+END $$;
+
+CREATE OR REPLACE FUNCTION {ns}.acquire(
+    p_session bytea, p_n bigint, p_m bigint, p_keys text[], p_asks text[], p_limits bigint[], p_though_due boolean
+) RETURNS TABLE (
+    r_what text, r_token bigint,
+    r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
+    r_label text, r_life text, r_due boolean
+) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    s sessions;
+BEGIN
+    PERFORM ready();
+    PERFORM CASE WHEN latches.alone THEN pg_advisory_xact_lock(latches.number)::text
+                 ELSE pg_advisory_xact_lock_shared(latches.number)::text END
+    FROM (
+        SELECT latch(asked.key) AS number,
+               bool_or(asked.ask NOT IN ('IX', 'IS', 'share') OR asked.lim IS NOT NULL) AS alone
+        FROM unnest(p_keys, p_asks, p_limits) asked (key, ask, lim)
+        GROUP BY 1 ORDER BY 1 OFFSET 0
+    ) latches;
+    -- Every statement from here on sees what was committed before the latches were taken.
+    SELECT * INTO s FROM sessions WHERE id = p_session;
+    IF s.id IS NULL OR (s.life = 'living' AND s.expires <= clock_timestamp() AND NOT p_though_due) THEN
+        RETURN QUERY SELECT 'due', NULL::bigint, NULL::bigint, NULL::boolean, NULL::bytea, NULL::bigint, NULL::bigint,
+                            NULL, NULL::bigint, NULL, NULL, NULL::boolean;
+        RETURN;
+    ELSIF s.life <> 'living' OR s.over @> p_n THEN
+        RETURN QUERY SELECT 'void', NULL::bigint, NULL::bigint, NULL::boolean, NULL::bytea, NULL::bigint, NULL::bigint,
+                            NULL, NULL::bigint, NULL, NULL, NULL::boolean;
+        RETURN;
+    END IF;
+    RETURN QUERY
+        SELECT 'busy', NULL::bigint, met.*
+        FROM in_the_way(p_session, p_n, p_m, p_keys, p_asks, p_limits, clock_timestamp()) met;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    -- A request that is sent again writes again, so that its answer waits for the disk and for the standbys.
+    INSERT INTO holders AS h (key, session, n, m, want, since)
+    SELECT asked.key, p_session, p_n, p_m, asked.ask, clock_timestamp()
+    FROM unnest(p_keys, p_asks) asked (key, ask) WHERE asked.ask NOT IN ('IX', 'IS')
+    ON CONFLICT (key, session, n) DO UPDATE SET m = excluded.m, want = excluded.want;
+    RETURN QUERY SELECT 'acquired', next_token(), NULL::bigint, NULL::boolean, NULL::bytea, NULL::bigint, NULL::bigint,
+                        NULL, NULL::bigint, NULL, NULL, NULL::boolean;
+END $$;
+
+-- A release that is lost in a crash brings back a holder whose number is over with the next renewal.
+CREATE OR REPLACE FUNCTION {ns}.release(p_session bytea, p_n bigint, p_keys text[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    PERFORM ready_without_waiting();
+    DELETE FROM holders h USING unnest(p_keys) k
+    WHERE h.key = k AND h.session = p_session AND h.n = p_n AND known(h.want);
+    PERFORM wake(p_keys);
+END $$;
+
+-- Whether the grant holds all of these and its session lives. Until the transaction ends, nobody ends the session and
+-- nobody releases the grant.
+CREATE OR REPLACE FUNCTION {ns}.confirm(p_session bytea, p_n bigint, p_keys text[], p_wants text[]) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'the transaction is not READ COMMITTED' USING ERRCODE = 'LK001';
+    END IF;
+    PERFORM FROM sessions
+    WHERE id = p_session AND life = 'living' AND expires > clock_timestamp() AND NOT over @> p_n FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    RETURN cardinality(p_keys) = (
+        SELECT count(*) FROM unnest(p_keys, p_wants) asked (key, want) CROSS JOIN LATERAL (
+            SELECT FROM holders h
+            WHERE h.key = asked.key AND h.session = p_session AND h.n = p_n AND h.want = asked.want
+            FOR KEY SHARE
+        ) held);
+END $$;
+
+-- Removes what does not count of a session that has a record.
+CREATE OR REPLACE FUNCTION {ns}.sweep_session(p_id bytea, p_limit bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    s {ns}.sessions;
+    removed bigint;
+BEGIN
+    SELECT * INTO s FROM {ns}.sessions WHERE id = p_id;
+    DELETE FROM {ns}.holders WHERE ctid = ANY (ARRAY(
+        SELECT h.ctid
+        FROM unnest(CASE s.life WHEN 'dead' THEN '{(,)}' ELSE s.over END) gone
+        CROSS JOIN LATERAL (
+            SELECT x.ctid FROM {ns}.holders x
+            WHERE x.session = p_id AND {ns}.known(x.want)
+              AND x.n >= coalesce(lower(gone), -9223372036854775808)
+              AND (x.n < upper(gone) OR upper_inf(gone))
+            ORDER BY x.n LIMIT p_limit FOR UPDATE SKIP LOCKED
+        ) h
+        LIMIT p_limit));
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    RETURN removed;
+END $$;
+
+CREATE OR REPLACE FUNCTION {ns}.sweep(p_id bytea, p_limit bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    PERFORM ready_without_waiting();
+    PERFORM end_sessions(ARRAY[p_id], 'due');
+    RETURN sweep_session(p_id, p_limit);
+END $$;
+
+CREATE OR REPLACE FUNCTION {ns}.sweep_all(p_limit bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    removed bigint := 0;
+    forgotten bigint;
+    p_id bytea := '';
+BEGIN
+    PERFORM ready();
+    PERFORM end_sessions(ARRAY(
+        SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() LIMIT 1000), 'due');
+    WHILE removed < p_limit LOOP
+        SELECT session INTO p_id FROM holders WHERE session > p_id ORDER BY session LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF NOT EXISTS (SELECT FROM sessions WHERE id = p_id) THEN
+            PERFORM end_sessions(ARRAY[p_id], 'due');
+        END IF;
+        removed := removed + sweep_session(p_id, p_limit - removed);
+    END LOOP;
+    DELETE FROM sessions WHERE id = ANY (ARRAY(
+        SELECT s.id FROM sessions s
+        WHERE s.life = 'dead' AND s.ended < clock_timestamp() - interval '24 hours'
+          AND NOT EXISTS (SELECT FROM holders h WHERE h.session = s.id)
+        LIMIT p_limit - removed FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    -- Of those who wait, nobody removes what a process has left whose connection is gone.
+    PERFORM unwatch(ARRAY(
+        SELECT DISTINCT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
+    RETURN removed + forgotten;
+END $$;

@@ -1,0 +1,25 @@
+-- What a role needs that uses the namespace: no right to any table.
+
+GRANT USAGE ON SCHEMA {ns} TO {role};
+GRANT EXECUTE ON FUNCTION
+    {ns}.open(bytea, text, bigint),
+    {ns}.renew(bytea, bigint, text, text, bigint, bytea),
+    {ns}.end_sessions(bytea[], text),
+    {ns}.adopt(bytea, bigint, bytea),
+    {ns}.give_up(bytea, bigint, bytea),
+    {ns}.settle(bytea, bigint),
+    {ns}.acquire(bytea, bigint, bigint, text[], text[], bigint[], boolean),
+    {ns}.watched(text[], text[], bigint[]),
+    {ns}.release(bytea, bigint, text[]),
+    {ns}.confirm(bytea, bigint, text[], text[]),
+    {ns}.sweep(bytea, bigint),
+    {ns}.sweep_all(bigint),
+    {ns}.watch(bigint, text, bigint, text[]),
+    {ns}.unwatch(bigint[]),
+    {ns}.records(text[], boolean),
+    {ns}.keys(text, text, text, bigint),
+    {ns}.keys_of(bytea, bigint, text, bigint),
+    {ns}.list_sessions(bytea, bigint),
+    {ns}.evict(text, text),
+    {ns}.about()
+TO {role};

@@ -1,0 +1,91 @@
+-- What is there, for people. Nothing is changed but by evict.
+
+-- What the foreign rows of a key say.
+CREATE OR REPLACE FUNCTION {ns}.version(p_key text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT coalesce(md5(string_agg(h::text, ';' ORDER BY h.session, h.n)), '')
+    FROM {ns}.holders h WHERE h.key = p_key AND NOT {ns}.known(h.want)
+$$;
+
+-- Some of those who hold these keys and count, in the order asked, and who holds something below them.
+CREATE OR REPLACE FUNCTION {ns}.records(p_keys text[], p_below boolean)
+RETURNS TABLE (
+    r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
+    r_label text, r_life text, r_due boolean, r_key text, r_version text
+) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN QUERY
+        SELECT asked.place, met.below, met.session, met.n, met.m, met.want,
+               (extract(epoch FROM met.since) * 1000)::bigint, met.label, met.life, false, asked.key, version(asked.key)
+        FROM unnest(p_keys) WITH ORDINALITY asked (key, place)
+        CROSS JOIN LATERAL (
+            (SELECT false AS below, h.session, h.n, h.m, h.want, h.since, s.label, s.life
+             FROM holders h LEFT JOIN sessions s ON s.id = h.session
+             WHERE h.key = asked.key AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+             LIMIT 17)
+            UNION ALL
+            (SELECT true, h.session, h.n, h.m, h.want, h.since, s.label, s.life
+             FROM holders h LEFT JOIN sessions s ON s.id = h.session
+             WHERE p_below AND h.key >= asked.key || '/' AND h.key < asked.key || '0'
+               AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+             LIMIT 64)
+        ) met
+        ORDER BY asked.place;
+END $$;
+
+-- The keys from one to another, the end excluded, that somebody holds.
+CREATE OR REPLACE FUNCTION {ns}.keys(p_from text, p_after text, p_to text, p_limit bigint)
+RETURNS TABLE (r_key text) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN QUERY
+        SELECT DISTINCT h.key FROM holders h LEFT JOIN sessions s ON s.id = h.session
+        WHERE h.key >= p_from AND h.key > p_after AND (p_to IS NULL OR h.key < p_to)
+          AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+        ORDER BY h.key LIMIT p_limit;
+END $$;
+
+-- The keys that a session holds.
+CREATE OR REPLACE FUNCTION {ns}.keys_of(p_id bytea, p_n bigint, p_after text, p_limit bigint)
+RETURNS TABLE (r_n bigint, r_key text) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN QUERY
+        SELECT h.n, h.key FROM holders h JOIN sessions s ON s.id = h.session
+        WHERE h.session = p_id AND h.n >= p_n AND (h.n, h.key) > (p_n, p_after)
+          AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+        ORDER BY h.n, h.key LIMIT p_limit;
+END $$;
+
+CREATE OR REPLACE FUNCTION {ns}.list_sessions(p_after bytea, p_limit bigint)
+RETURNS TABLE (r_id bytea, r_label text, r_life text, r_over text, r_adoption bigint, r_adopter bytea)
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN QUERY
+        SELECT s.id, s.label, s.life, s.over::text, s.adoption, s.adopter
+        FROM sessions s WHERE s.id > p_after ORDER BY s.id LIMIT p_limit;
+END $$;
+
+CREATE OR REPLACE FUNCTION {ns}.evict(p_key text, p_version text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    PERFORM ready();
+    PERFORM FROM holders h WHERE h.key = p_key AND NOT known(h.want) ORDER BY h.session, h.n FOR UPDATE;
+    IF NOT FOUND OR version(p_key) <> p_version THEN
+        RETURN false;
+    END IF;
+    DELETE FROM holders h WHERE h.key = p_key AND NOT known(h.want);
+    PERFORM wake(ARRAY[p_key]);
+    RETURN true;
+END $$;
+
+-- What the namespace and the server are like.
+CREATE OR REPLACE FUNCTION {ns}.about()
+RETURNS TABLE (r_version bigint, r_latches bigint, r_synchronous text, r_fsync boolean, r_standbys text, r_copies bigint)
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN QUERY
+        SELECT m.version::bigint,
+               current_setting('max_locks_per_transaction')::bigint * current_setting('max_connections')::bigint,
+               current_setting('synchronous_commit'), current_setting('fsync')::boolean,
+               current_setting('synchronous_standby_names'),
+               (SELECT count(*) FROM pg_stat_replication) + (SELECT count(*) FROM pg_replication_slots)
+        FROM meta m WHERE m.one;
+END $$;

@@ -1,0 +1,63 @@
+-- Version 1 of the stored shape. Session ids are 16 bytes, big-endian. Unsigned numbers of 64 bits are stored less 2^63,
+-- so that they sort; tokens are stored as they are.
+
+CREATE TABLE {ns}.meta (
+    one     boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one),
+    version integer NOT NULL,
+    base    bigint  NOT NULL -- of the tokens: raise it after the namespace was restored from a dump
+);
+
+INSERT INTO {ns}.meta (version, base)
+VALUES (1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint << 10);
+
+-- Values that were drawn ahead would come out of order.
+CREATE SEQUENCE {ns}.token AS bigint CACHE 1;
+
+CREATE TABLE {ns}.sessions (
+    id       bytea          NOT NULL PRIMARY KEY CHECK (octet_length(id) = 16),
+    label    text           NOT NULL CHECK (octet_length(label) <= 256),
+    ttl_ms   bigint         NOT NULL CHECK (ttl_ms >= 0),
+    expires  timestamptz    NOT NULL,
+    life     text           NOT NULL CHECK (life IN ('living', 'abandoned', 'dead')),
+    ended    timestamptz,            -- for forgetting; no decision about a lock depends on it
+    seq      bigint         NOT NULL,
+    over     int8multirange NOT NULL,
+    adoption bigint         NOT NULL,
+    adopter  bytea          CHECK (octet_length(adopter) = 16),
+    settled  bigint                  -- the adoption number by which it was settled
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+
+-- At most one for each session, beside its record so that a renewal does not rewrite it.
+CREATE TABLE {ns}.intents (
+    session bytea  NOT NULL PRIMARY KEY,
+    token   bigint NOT NULL CHECK (token > 0),
+    payload bytea  NOT NULL CHECK (octet_length(payload) <= 65536)
+);
+
+-- One row for each key of a grant. The ancestors of a path are not stored: whoever holds /a/b holds /a by standing in
+-- the range from '/a/' to '/a0'. A want that is not known here is of a newer version: it is held, and never changed.
+CREATE TABLE {ns}.holders (
+    key     text        COLLATE "C" NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 1024),
+    session bytea       NOT NULL CHECK (octet_length(session) = 16),
+    n       bigint      NOT NULL,    -- with the session: the grant
+    m       bigint      NOT NULL,    -- with the session: the owner
+    want    text        NOT NULL,    -- create, upsert, share, write or read
+    since   timestamptz NOT NULL,    -- for people
+    PRIMARY KEY (key, session, n),
+    CHECK (CASE WHEN want IN ('write', 'read') THEN starts_with(key, '/')
+                WHEN want IN ('create', 'upsert', 'share') THEN NOT starts_with(key, '/')
+                ELSE true END)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX holders_by_session ON {ns}.holders (session, n);
+
+-- Who waits, so that nobody else is told. After a crash of the server nobody does.
+CREATE UNLOGGED TABLE {ns}.waiters (
+    id      bigint  NOT NULL,
+    key     text    COLLATE "C" NOT NULL,
+    channel text    NOT NULL,
+    pid     integer NOT NULL,        -- of the connection that listens
+    PRIMARY KEY (id, key)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX waiters_by_key ON {ns}.waiters (key, id);

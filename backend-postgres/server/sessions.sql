@@ -1,0 +1,156 @@
+-- Sessions. A death takes the row for update, so that it waits for whoever has confirmed a lock in a transaction that is
+-- still open; a renewal does not.
+
+CREATE OR REPLACE FUNCTION {ns}.open(p_id bytea, p_label text, p_ttl_ms bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    PERFORM ready();
+    IF EXISTS (SELECT FROM intents WHERE session = p_id) OR EXISTS (SELECT FROM holders WHERE session = p_id) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO sessions (id, label, ttl_ms, expires, life, seq, over, adoption)
+    VALUES (p_id, p_label, p_ttl_ms, clock_timestamp() + p_ttl_ms * interval '1 millisecond', 'living',
+            -9223372036854775808, '{}', -9223372036854775808)
+    ON CONFLICT (id) DO NOTHING;
+    RETURN FOUND;
+END $$;
+
+CREATE OR REPLACE FUNCTION {ns}.renew(
+    p_id bytea, p_seq bigint, p_over text, p_intent text, p_token bigint, p_payload bytea
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    before int8multirange;
+    answer text;
+BEGIN
+    PERFORM ready();
+    SELECT over INTO before FROM sessions WHERE id = p_id;
+    UPDATE sessions
+    SET seq = p_seq, over = p_over::int8multirange, expires = clock_timestamp() + ttl_ms * interval '1 millisecond'
+    WHERE id = p_id AND life = 'living' AND seq < p_seq;
+    IF NOT FOUND THEN
+        SELECT CASE life WHEN 'living' THEN 'overtaken' ELSE 'dead' END INTO answer FROM sessions WHERE id = p_id;
+        RETURN coalesce(answer, 'dead');
+    END IF;
+    IF p_intent = 'put' THEN
+        INSERT INTO intents (session, token, payload) VALUES (p_id, p_token, p_payload)
+        ON CONFLICT (session) DO UPDATE SET token = excluded.token, payload = excluded.payload;
+    ELSIF p_intent = 'drop' THEN
+        DELETE FROM intents WHERE session = p_id;
+    END IF;
+    IF before IS DISTINCT FROM p_over::int8multirange THEN
+        PERFORM wake_all();
+    END IF;
+    RETURN 'living';
+END $$;
+
+-- Ends sessions, one after the other in one order, and says what each is now.
+CREATE OR REPLACE FUNCTION {ns}.end_sessions(p_ids bytea[], p_how text)
+RETURNS TABLE (r_id bytea, r_label text, r_life text, r_over text, r_adoption bigint, r_adopter bytea)
+LANGUAGE plpgsql SECURITY DEFINER {settings} SET lock_timeout = '1s' AS $$
+DECLARE
+    p_id bytea;
+    s sessions;
+    freed boolean := false;
+BEGIN
+    PERFORM ready();
+    FOR p_id IN SELECT DISTINCT i FROM unnest(p_ids) i ORDER BY i LOOP
+        SELECT * INTO s FROM sessions WHERE id = p_id;
+        IF NOT FOUND THEN
+            INSERT INTO sessions (id, label, ttl_ms, expires, life, ended, seq, over, adoption)
+            VALUES (p_id, '', 0, clock_timestamp(), 'dead', clock_timestamp(),
+                    -9223372036854775808, '{}', -9223372036854775808)
+            ON CONFLICT (id) DO NOTHING;
+            freed := freed OR FOUND;
+            SELECT * INTO s FROM sessions WHERE id = p_id;
+        END IF;
+        IF s.life <> 'living' THEN
+            -- Who is told of a death has written, so that the answer waits for the disk and for the standbys.
+            PERFORM FROM sessions WHERE id = p_id FOR KEY SHARE;
+        END IF;
+        IF p_how = 'discard' THEN
+            CONTINUE WHEN s.life <> 'abandoned';
+        ELSE
+            CONTINUE WHEN s.life <> 'living' OR (p_how = 'due' AND s.expires > clock_timestamp());
+        END IF;
+        BEGIN
+            SELECT * INTO s FROM sessions WHERE id = p_id FOR UPDATE;
+        EXCEPTION WHEN lock_not_available THEN
+            -- A transaction that has confirmed a lock of the session is still open: it lives as long.
+            CONTINUE WHEN p_how = 'due';
+            RAISE;
+        END;
+        IF p_how = 'discard' THEN
+            CONTINUE WHEN s.life <> 'abandoned';
+            DELETE FROM intents WHERE session = p_id;
+            UPDATE sessions
+            SET life = 'dead', ended = clock_timestamp(), adoption = after(adoption), adopter = NULL
+            WHERE id = p_id;
+        ELSE
+            CONTINUE WHEN s.life <> 'living' OR (p_how = 'due' AND s.expires > clock_timestamp());
+            UPDATE sessions
+            SET ended = clock_timestamp(),
+                life = CASE WHEN EXISTS (SELECT FROM intents WHERE session = p_id) THEN 'abandoned' ELSE 'dead' END
+            WHERE id = p_id;
+        END IF;
+        freed := true;
+    END LOOP;
+    IF freed THEN
+        PERFORM wake_all();
+    END IF;
+    RETURN QUERY
+        SELECT x.id, x.label, x.life, x.over::text, x.adoption, x.adopter
+        FROM unnest(p_ids) WITH ORDINALITY asked (id, place) JOIN sessions x ON x.id = asked.id
+        ORDER BY asked.place;
+END $$;
+
+CREATE OR REPLACE FUNCTION {ns}.adopt(p_id bytea, p_seen bigint, p_adopter bytea)
+RETURNS TABLE (r_number bigint, r_token bigint, r_left_token bigint, r_payload bytea)
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    s sessions;
+BEGIN
+    PERFORM ready();
+    SELECT * INTO s FROM sessions WHERE id = p_id FOR UPDATE;
+    IF NOT FOUND OR s.life <> 'abandoned' OR after(p_seen) = p_seen THEN
+        RETURN;
+    ELSIF s.adoption = p_seen THEN
+        UPDATE sessions SET adoption = after(p_seen), adopter = p_adopter WHERE id = p_id;
+    ELSIF s.adoption <> after(p_seen) OR s.adopter IS DISTINCT FROM p_adopter THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        SELECT after(p_seen), next_token(), i.token, i.payload FROM intents i WHERE i.session = p_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the intent of an abandoned session is gone' USING ERRCODE = 'LK002';
+    END IF;
+END $$;
+
+-- Also of a session that is not abandoned yet: an adoption that is under way may reach it later.
+CREATE OR REPLACE FUNCTION {ns}.give_up(p_id bytea, p_seen bigint, p_adopter bytea) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    PERFORM ready();
+    UPDATE sessions SET adoption = after(adoption), adopter = NULL
+    WHERE id = p_id
+      AND (adoption = p_seen OR (adoption = after(p_seen) AND adopter IS NOT DISTINCT FROM p_adopter));
+END $$;
+
+CREATE OR REPLACE FUNCTION {ns}.settle(p_id bytea, p_adoption bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    s sessions;
+BEGIN
+    PERFORM ready();
+    SELECT * INTO s FROM sessions WHERE id = p_id FOR UPDATE;
+    IF NOT FOUND OR s.life = 'living' THEN
+        RETURN false;
+    ELSIF s.life = 'dead' THEN
+        RETURN s.settled IS NOT DISTINCT FROM p_adoption;
+    ELSIF s.adoption <> p_adoption OR s.adopter IS NULL THEN
+        RETURN false;
+    END IF;
+    DELETE FROM intents WHERE session = p_id;
+    UPDATE sessions SET life = 'dead', ended = clock_timestamp(), settled = p_adoption WHERE id = p_id;
+    PERFORM wake_all();
+    RETURN true;
+END $$;

@@ -1,0 +1,256 @@
+//! The backend itself: connecting, and what the store is like.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockcore::{Claim, Error, Grant, Info, LockBackend, Operation, Survives};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use tokio::time::Instant;
+
+use crate::claims::confirmation;
+use crate::config::PostgresConfig;
+use crate::connections::{Link, Own, Source};
+use crate::error::{Failure, NAME, Outcome};
+use crate::namespace::{About, find_or_make, let_in};
+use crate::record::only;
+use crate::wakeups::{LOOK_EVERY, Watches};
+
+/// Most keys of a step: so many latches are taken at once.
+const KEYS_PER_STEP: i64 = 1_000;
+/// The server has a table for all latches and locks: a step takes at most this part of it.
+const PART_OF_LATCHES: i64 = 8;
+const SWEEP_LIMIT: usize = 5_000;
+
+/// Locks in a schema of a PostgreSQL database.
+///
+/// Its operations are those of lockcore's traits. Dropping the future of one closes the connection that it uses; what
+/// was sent may still be done, and its answer is lost.
+///
+/// # Examples
+///
+/// Compiled and not run, because it needs a server; the conformance suite does the same with one.
+///
+/// ```no_run
+/// use lockcore::LockBackend;
+/// use lockcore_postgres::{PostgresBackend, PostgresConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = PostgresConfig::parse("postgres://me@localhost/app?namespace=fs")?;
+/// let backend = PostgresBackend::connect(config).await?;
+/// assert_eq!(backend.info().name, "postgres");
+/// # Ok(())
+/// # }
+/// ```
+pub struct PostgresBackend {
+    pub(crate) link: Arc<Link>,
+    /// `None` where who waits looks by itself.
+    pub(crate) watches: Option<Watches>,
+    info: Info,
+}
+
+impl PostgresBackend {
+    /// Connects to the server, and makes the namespace's schema if there is none and the user may. Several processes may
+    /// do so at once.
+    ///
+    /// # Errors
+    ///
+    /// Of kind [`Config`](lockcore::ErrorKind::Config) for a schema that holds something else or is of a newer version,
+    /// a server older than 14 and a database that is not in UTF-8;
+    /// [`Unauthorized`](lockcore::ErrorKind::Unauthorized) for a user who is not let in, or may not make the schema;
+    /// [`Unavailable`](lockcore::ErrorKind::Unavailable) for a standby; of another kind if the server fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing but perhaps the schema.
+    pub async fn connect(config: PostgresConfig) -> Result<Arc<Self>, Error> {
+        let link = own_link(&config);
+        let options = driver_options(&config);
+        Self::connected(link, &config, &options)
+            .await
+            .map_err(Failure::of(Operation::Connect))
+    }
+
+    /// The same with connections of the application's pool, each for the time of one round trip; and with one of our
+    /// own, to the same server, that listens. Of the configuration only the namespace, the timeout and whether there is
+    /// a pooler matter. A pool that tests its connections before it hands them out costs a round trip more for each
+    /// operation.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn from_pool(pool: PgPool, config: PostgresConfig) -> Result<Arc<Self>, Error> {
+        let options = PgConnectOptions::clone(&pool.connect_options());
+        let link = Link::new(
+            Source::Pool(pool),
+            config.namespace.as_str(),
+            config.timeout,
+            config.pooled,
+        );
+        Self::connected(link, &config, &options)
+            .await
+            .map_err(Failure::of(Operation::Connect))
+    }
+
+    /// Makes the namespace's schema or brings it up to date, as its owner, and gives these roles the rights that they
+    /// need to use it: to call its functions, and none to its tables.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves what was done by then; do it again.
+    pub async fn init(config: PostgresConfig, roles: &[&str]) -> Result<(), Error> {
+        let link = own_link(&config);
+        let done = async {
+            find_or_make(&link, &config.namespace).await?;
+            let_in(&link, &config.namespace, roles).await
+        };
+        done.await.map_err(Failure::of(Operation::Connect))
+    }
+
+    async fn connected(
+        link: Link,
+        config: &PostgresConfig,
+        options: &PgConnectOptions,
+    ) -> Outcome<Arc<Self>> {
+        let about = find_or_make(&link, &config.namespace).await?;
+        let link = Arc::new(link);
+        let watches = match config.pooled {
+            true => None,
+            false => Watches::start(&link, options).await?,
+        };
+        let info = info(&about, watches.is_some());
+        Ok(Arc::new(Self {
+            link,
+            watches,
+            info,
+        }))
+    }
+
+    /// Whether the grants hold all of their claims and their session lives, asked inside the application's own
+    /// transaction in the same database, before or after what it writes. Until the transaction ends nobody ends the
+    /// session and nobody releases the grants, so that it is committed only while the locks are held. Renewals go on.
+    ///
+    /// Whoever would end the session waits for the transaction for a second; then a session that is due counts as
+    /// living, and any other end fails. So keep the transaction short.
+    ///
+    /// # Errors
+    ///
+    /// Of kind [`Config`](lockcore::ErrorKind::Config) in a transaction that is not `READ COMMITTED`; as every operation
+    /// otherwise. The transaction is then broken: roll it back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the connection in the middle of a request: drop the transaction, too.
+    ///
+    /// # Examples
+    ///
+    /// Compiled and not run, because it needs a server; the tests do the same with one.
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     backend: std::sync::Arc<lockcore_postgres::PostgresBackend>,
+    /// #     pool: sqlx::PgPool,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = lockcore::Locks::builder(backend.clone()).build()?;
+    /// let guard = locks.documents(["account/1"]).acquire().await?;
+    /// let mut transaction = pool.begin().await?;
+    /// sqlx::query("UPDATE account SET balance = balance + 10 WHERE id = 1")
+    ///     .execute(&mut *transaction)
+    ///     .await?;
+    /// if backend.confirm_in(&mut transaction, guard.grants()).await? {
+    ///     transaction.commit().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn confirm_in(
+        &self,
+        transaction: &mut PgConnection,
+        grants: impl IntoIterator<Item = (Grant, &[Claim])> + Send,
+    ) -> Result<bool, Error> {
+        let calls: Vec<_> = grants
+            .into_iter()
+            .map(|(grant, claims)| confirmation(grant, claims).with_literals(&self.link.schema))
+            .collect();
+        for text in calls {
+            let rows = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&mut *transaction);
+            let rows = rows.await.map_err(Failure::Sent);
+            let held = rows.and_then(|rows| only(&rows, "confirm"));
+            if !held.map_err(Failure::of(Operation::Confirm))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What an operation that begins now works with.
+    pub(crate) fn begin(&self) -> (&Link, Instant) {
+        (&self.link, self.link.deadline())
+    }
+}
+
+fn driver_options(config: &PostgresConfig) -> PgConnectOptions {
+    let options = config.options.clone();
+    let options = match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("lockkeeper"),
+    };
+    if config.pooled {
+        // Poolers refuse settings that they do not know.
+        return options.extra_float_digits(None).statement_cache_capacity(0);
+    }
+    options.options([("default_transaction_isolation", "read committed")])
+}
+
+fn own_link(config: &PostgresConfig) -> Link {
+    let own = Box::new(Own::new(driver_options(config), config.connections));
+    Link::new(
+        Source::Own(own),
+        config.namespace.as_str(),
+        config.timeout,
+        config.pooled,
+    )
+}
+
+fn info(about: &About, pushed: bool) -> Info {
+    let mut info = Info::new(NAME, "the server's wall clock");
+    let keys = (about.latches / PART_OF_LATCHES).clamp(100, KEYS_PER_STEP);
+    info.keys_per_step = usize::try_from(keys).unwrap_or(100);
+    info.sweep_limit = SWEEP_LIMIT;
+    info.poll = (!pushed).then_some(LOOK_EVERY);
+    // `off` is not heeded where something is granted.
+    let waits_for_standbys = !about.standbys.trim().is_empty()
+        && matches!(
+            about.synchronous.as_str(),
+            "on" | "off" | "remote_apply" | "remote_write"
+        );
+    info.survives = Survives {
+        crash: true,
+        power_loss: about.fsync,
+        failover: waits_for_standbys || about.copies == 0,
+    };
+    info
+}
+
+impl LockBackend for PostgresBackend {
+    fn info(&self) -> Info {
+        self.info.clone()
+    }
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBackend")
+            .field("schema", &self.link.schema)
+            .finish_non_exhaustive()
+    }
+}

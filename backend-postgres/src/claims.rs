@@ -1,0 +1,209 @@
+//! `ClaimStore`: one call of one function for each operation; more where a session in the way is due.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use lockcore::judge::{Met, Place, needed, refusal};
+use lockcore::{
+    Acquire, Acquired, Busy, Claim, ClaimStore, End, Grant, Life, LockKey, Operation, OwnerId,
+    Result, SessionId, Sweep, Swept,
+};
+use sqlx::postgres::PgRow;
+use tokio::time::Instant;
+
+use crate::PostgresBackend;
+use crate::connections::Link;
+use crate::error::{Failure, Outcome};
+use crate::record::{Entry, broken, column, id_bytes, only, session_id, stored, want_name};
+use crate::sessions::{end, token};
+use crate::sql::{Call, Value};
+
+/// So many rows are removed in one transaction at most.
+const SWEPT_AT_ONCE: usize = 5_000;
+/// The server names no more of those in the way.
+const NAMED: usize = 5_000;
+
+#[async_trait]
+impl ClaimStore for PostgresBackend {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let (link, deadline) = self.begin();
+        let outcome = async { acquire(link, deadline, request).await }.await;
+        outcome.map_err(Failure::of(Operation::Acquire))
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        let values = [
+            Value::Bytes(id_bytes(grant.session)),
+            Value::Int(stored(grant.n)),
+            Value::Texts(keys(claims)),
+        ];
+        let call = Call::new("release", values);
+        let (link, deadline) = self.begin();
+        let outcome = async { link.call(deadline, &call).await.map(drop) }.await;
+        outcome.map_err(Failure::of(Operation::Release))
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        let call = confirmation(grant, claims);
+        let (link, deadline) = self.begin();
+        let outcome = async {
+            if only(&link.call(deadline, &call).await?, "confirm")? {
+                return Ok(true);
+            }
+            // A session that is due may yet be renewed: whoever is told that it is not confirmed, is told for good.
+            let states = end(link, deadline, &[grant.session], End::IfDue).await?;
+            if states[0].life != Life::Living {
+                return Ok(false);
+            }
+            only(&link.call(deadline, &call).await?, "confirm")
+        }
+        .await;
+        outcome.map_err(Failure::of(Operation::Confirm))
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        let limit = limit.clamp(1, SWEPT_AT_ONCE);
+        let most = Value::Int(i64::try_from(limit).unwrap_or(i64::MAX));
+        let (function, values) = match which {
+            Sweep::Session(id) => ("sweep", vec![Value::Bytes(id_bytes(id)), most]),
+            Sweep::All => ("sweep_all", vec![most]),
+        };
+        let call = Call::new(function, values);
+        let (link, deadline) = self.begin();
+        let outcome = async {
+            let removed: i64 = only(&link.call(deadline, &call).await?, function)?;
+            let removed = usize::try_from(removed).map_err(|_| broken("a count is none"))?;
+            Ok(Swept {
+                removed,
+                more: removed >= limit,
+            })
+        }
+        .await;
+        outcome.map_err(Failure::of(Operation::Sweep))
+    }
+}
+
+pub(crate) fn keys(claims: &[Claim]) -> Vec<String> {
+    claims
+        .iter()
+        .map(|claim| claim.key().as_str().to_owned())
+        .collect()
+}
+
+/// The call that says whether the grant holds all of these, and keeps it so until its transaction ends.
+pub(crate) fn confirmation(grant: Grant, claims: &[Claim]) -> Call {
+    let wants = claims
+        .iter()
+        .map(|claim| want_name(claim.want()).to_owned());
+    let values = [
+        Value::Bytes(id_bytes(grant.session)),
+        Value::Int(stored(grant.n)),
+        Value::Texts(keys(claims)),
+        Value::Texts(wants.collect()),
+    ];
+    Call::new("confirm", values)
+}
+
+/// What is asked of the server: every key and ancestor that the claims need, and how.
+pub(crate) struct Asks {
+    pub(crate) keys: Vec<LockKey>,
+    asks: Vec<String>,
+    limits: Vec<Option<i64>>,
+}
+
+impl Asks {
+    pub(crate) fn of(claims: &[Claim], asker: Option<(Grant, OwnerId)>) -> Self {
+        let mut asks = Self {
+            keys: Vec::new(),
+            asks: Vec::new(),
+            limits: Vec::new(),
+        };
+        for (key, ask) in needed(claims, asker) {
+            asks.keys.push(key);
+            let want = ask.claim.want();
+            let (name, limit) = match ask.place {
+                Place::Key => (want_name(want), want.limit()),
+                Place::Above | Place::Below => (ask.mode().as_str(), None),
+            };
+            asks.asks.push(name.to_owned());
+            asks.limits.push(limit.map(|limit| i64::from(limit.get())));
+        }
+        asks
+    }
+
+    pub(crate) fn values(&self) -> [Value; 3] {
+        let keys = self.keys.iter().map(|key| key.as_str().to_owned());
+        [
+            Value::Texts(keys.collect()),
+            Value::Texts(self.asks.clone()),
+            Value::Ints(self.limits.clone()),
+        ]
+    }
+}
+
+async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<Acquired> {
+    let own = request.grant.session;
+    let asks = Asks::of(&request.claims, Some((request.grant, request.owner)));
+    let mut though_due = false;
+    // Each round but the last has made somebody dead, or has found that nobody may do that to who asks.
+    loop {
+        let mut values = vec![
+            Value::Bytes(id_bytes(own)),
+            Value::Int(stored(request.grant.n)),
+            Value::Int(stored(request.owner.m)),
+        ];
+        values.extend(asks.values());
+        values.push(Value::Flag(though_due));
+        let rows = link.call(deadline, &Call::new("acquire", values)).await?;
+        let what: &str = only(&rows, "r_what")?;
+        match what {
+            "acquired" => return Ok(Acquired::Acquired(token(only(&rows, "r_token")?)?)),
+            "void" => return Ok(Acquired::Void),
+            "due" => {
+                let states = end(link, deadline, &[own], End::IfDue).await?;
+                though_due = states[0].life == Life::Living;
+            }
+            "busy" => {
+                let entries = entries(&rows)?;
+                if !any_ends(link, deadline, &entries).await? {
+                    return Ok(Acquired::Busy(busy(request, &asks, entries)?));
+                }
+            }
+            _ => return Err(broken("an acquisition has an answer that is none")),
+        }
+    }
+}
+
+pub(crate) fn entries(rows: &[PgRow]) -> Outcome<Vec<Entry>> {
+    rows.iter().map(Entry::read).collect()
+}
+
+/// Ends the sessions among those in the way that are due, and says whether one has ended.
+async fn any_ends(link: &Link, deadline: Instant, entries: &[Entry]) -> Outcome<bool> {
+    let due = entries.iter().filter(|entry| entry.due);
+    let due: BTreeSet<SessionId> = due.filter_map(|entry| session_id(&entry.session)).collect();
+    if due.is_empty() {
+        return Ok(false);
+    }
+    let due: Vec<SessionId> = due.into_iter().collect();
+    let states = end(link, deadline, &due, End::IfDue).await?;
+    Ok(states.iter().any(|state| state.life != Life::Living))
+}
+
+fn busy(request: &Acquire, asks: &Asks, entries: Vec<Entry>) -> Outcome<Busy> {
+    let all = entries.len() < NAMED;
+    let mut met: Met<Entry> = Met::new();
+    for entry in entries {
+        let key = asks.keys.get(entry.place.wrapping_sub(1));
+        let key = key.ok_or_else(|| broken("a place is none"))?;
+        met.entry(key.clone()).or_default().push(entry);
+    }
+    let mut busy = refusal(request, &met, |key, entry| entry.holder(key));
+    busy.more |= !all;
+    Ok(busy)
+}
+
+/// A row's key, as text.
+pub(crate) fn row_key(row: &PgRow) -> Outcome<String> {
+    column(row, "r_key")
+}

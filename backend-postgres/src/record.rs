@@ -1,0 +1,283 @@
+//! The stored shape: rows as values, and what a row is that cannot be understood.
+
+use std::time::{Duration, SystemTime};
+
+use lockcore::judge::Place;
+use lockcore::{
+    Grant, Holder, Label, Life, LockKey, Mode, OwnerId, Ranges, SessionId, SessionState, Want,
+};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use crate::error::{Failure, Outcome};
+
+/// A number as it is stored: less 2^63, so that the stored ones sort.
+pub(crate) fn stored(number: u64) -> i64 {
+    (number ^ (1 << 63)).cast_signed()
+}
+
+/// A stored number.
+pub(crate) fn loaded(number: i64) -> u64 {
+    number.cast_unsigned() ^ (1 << 63)
+}
+
+pub(crate) fn id_bytes(session: SessionId) -> Vec<u8> {
+    session.get().to_be_bytes().to_vec()
+}
+
+pub(crate) fn session_id(bytes: &[u8]) -> Option<SessionId> {
+    let bytes = <[u8; 16]>::try_from(bytes).ok()?;
+    Some(SessionId::new(u128::from_be_bytes(bytes)))
+}
+
+/// Numbers that are over as a multirange, whose ends are excluded where they are a number at all.
+pub(crate) fn over_text(over: &Ranges) -> String {
+    let ranges = over
+        .as_slice()
+        .iter()
+        .map(|(from, to)| match to.checked_add(1) {
+            Some(end) => format!("[{},{})", stored(*from), stored(end)),
+            None => format!("[{},)", stored(*from)),
+        });
+    format!("{{{}}}", ranges.collect::<Vec<_>>().join(","))
+}
+
+fn over_of(text: &str) -> Option<Ranges> {
+    let inner = text.strip_prefix('{')?.strip_suffix('}')?;
+    if inner.is_empty() {
+        return Some(Ranges::EMPTY);
+    }
+    let inner = inner.strip_prefix(['[', '('])?.strip_suffix(')')?;
+    let range = |range: &str| {
+        let (from, end) = range.split_once(',')?;
+        let from = if from.is_empty() {
+            0
+        } else {
+            loaded(from.parse().ok()?)
+        };
+        let to = match end {
+            "" => u64::MAX,
+            end => loaded(end.parse().ok()?).checked_sub(1)?,
+        };
+        Some((from, to))
+    };
+    let ranges = inner.split("),[").map(range).collect::<Option<_>>()?;
+    Ranges::new(ranges).ok()
+}
+
+/// The stored name of a want.
+pub(crate) fn want_name(want: Want) -> &'static str {
+    match want {
+        Want::Create => "create",
+        Want::Upsert => "upsert",
+        Want::Share { .. } => "share",
+        Want::Write => "write",
+        Want::Read => "read",
+    }
+}
+
+/// The mode of a stored want; `None` for one that is not known.
+fn mode_of(name: &str) -> Option<Mode> {
+    Some(match name {
+        "create" | "upsert" | "write" => Mode::X,
+        "share" => Mode::IS,
+        "read" => Mode::S,
+        _ => return None,
+    })
+}
+
+pub(crate) fn life_of(name: &str) -> Option<Life> {
+    [Life::Living, Life::Abandoned, Life::Dead]
+        .into_iter()
+        .find(|life| life.as_str() == name)
+}
+
+/// A column of an answer.
+pub(crate) fn column<'r, T>(row: &'r PgRow, name: &'static str) -> Outcome<T>
+where
+    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    row.try_get(name).map_err(Failure::Sent)
+}
+
+/// The first row's column.
+pub(crate) fn only<'r, T>(rows: &'r [PgRow], name: &'static str) -> Outcome<T>
+where
+    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    let row = rows.first().ok_or_else(|| broken("an answer has no row"))?;
+    column(row, name)
+}
+
+pub(crate) fn broken(what: &'static str) -> Failure {
+    Failure::Answer(what.into())
+}
+
+/// What the traits say about the session in this row.
+pub(crate) fn state(row: &PgRow) -> Outcome<SessionState> {
+    let adopter: Option<Vec<u8>> = column(row, "r_adopter")?;
+    let read = || {
+        Some(SessionState {
+            session: session_id(&row.try_get::<Vec<u8>, _>("r_id").ok()?)?,
+            label: Label::parse(row.try_get::<&str, _>("r_label").ok()?).ok()?,
+            life: life_of(row.try_get("r_life").ok()?)?,
+            over: over_of(row.try_get("r_over").ok()?)?,
+            adoption: loaded(row.try_get("r_adoption").ok()?),
+            adopter: match &adopter {
+                Some(adopter) => Some(session_id(adopter)?),
+                None => None,
+            },
+        })
+    };
+    read().ok_or_else(|| broken("a session cannot be understood"))
+}
+
+/// A row of holders.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// Which of the keys that were asked about, from 1.
+    pub(crate) place: usize,
+    /// Whose row it is, whatever it means.
+    pub(crate) session: Vec<u8>,
+    pub(crate) n: i64,
+    /// `None` if it cannot be understood: a foreign holder.
+    known: Option<(Grant, OwnerId)>,
+    /// How it holds the key that was asked about.
+    mode: Mode,
+    label: String,
+    life: Life,
+    since: Option<SystemTime>,
+    /// Its session may be made dead.
+    pub(crate) due: bool,
+}
+
+impl Entry {
+    pub(crate) fn read(row: &PgRow) -> Outcome<Self> {
+        let session: Vec<u8> = column(row, "r_session")?;
+        let (n, m): (i64, i64) = (column(row, "r_n")?, column(row, "r_m")?);
+        let want: String = column(row, "r_want")?;
+        let below: bool = column(row, "r_below")?;
+        let label: Option<String> = column(row, "r_label")?;
+        let life: Option<String> = column(row, "r_life")?;
+        let since_ms: i64 = column(row, "r_since_ms")?;
+        let place: i64 = column(row, "r_place")?;
+        let mode = mode_of(&want);
+        let place_of = if below { Place::Below } else { Place::Key };
+        let id = session_id(&session).filter(|_| mode.is_some());
+        let known = id.map(|session| {
+            let (n, m) = (loaded(n), loaded(m));
+            (Grant { session, n }, OwnerId { session, m })
+        });
+        let (label, life) = match known {
+            Some(_) => (
+                label.unwrap_or_default(),
+                life.as_deref().and_then(life_of).unwrap_or(Life::Living),
+            ),
+            None => (unreadable(&want, n), Life::Living),
+        };
+        Ok(Self {
+            place: usize::try_from(place).map_err(|_| broken("a place is none"))?,
+            known,
+            mode: place_of.seen(mode.unwrap_or(Mode::X)),
+            label,
+            life,
+            since: u64::try_from(since_ms)
+                .ok()
+                .and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))),
+            due: column(row, "r_due")?,
+            session,
+            n,
+        })
+    }
+
+    pub(crate) fn holder(&self, key: &LockKey) -> Holder {
+        Holder {
+            key: key.clone(),
+            grant: self.known.map(|(grant, _)| grant),
+            owner: self.known.map(|(_, owner)| owner),
+            mode: self.mode,
+            label: self.label.clone(),
+            since: self.since,
+            life: self.life,
+        }
+    }
+}
+
+impl lockcore::judge::Entry for Entry {
+    fn grant(&self) -> Option<Grant> {
+        self.known.map(|(grant, _)| grant)
+    }
+
+    fn owner(&self) -> Option<OwnerId> {
+        self.known.map(|(_, owner)| owner)
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+/// What can be said of a row that cannot be understood.
+fn unreadable(want: &str, n: i64) -> String {
+    let want: String = want.chars().filter(|c| !c.is_control()).take(32).collect();
+    format!("unreadable record: n {}, want {want:?}", loaded(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_sort_as_they_are_stored() {
+        let numbers = [0, 1, i64::MAX.cast_unsigned(), 1 << 63, u64::MAX];
+        for pair in numbers.windows(2) {
+            assert!(stored(pair[0]) < stored(pair[1]), "{pair:?}");
+        }
+        for number in numbers {
+            assert_eq!(loaded(stored(number)), number);
+        }
+    }
+
+    #[test]
+    fn ranges_are_read_as_they_were_written() {
+        for text in [
+            "",
+            "0-0",
+            "1-4,7-7",
+            "5-18446744073709551615",
+            "0-18446744073709551615",
+        ] {
+            let over: Ranges = text.parse().unwrap();
+            assert_eq!(over_of(&over_text(&over)), Some(over), "{text}");
+        }
+        assert_eq!(
+            over_of("{(,)}").unwrap().to_string(),
+            "0-18446744073709551615"
+        );
+        for text in [
+            "",
+            "{",
+            "{[1,2]}",
+            "{[2,1)}",
+            "{[1,2),[2,3)}",
+            "[1,2)",
+            "{[a,b)}",
+        ] {
+            assert_eq!(over_of(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_want_has_its_mode() {
+        for want in [
+            Want::Create,
+            Want::Upsert,
+            Want::Share { limit: None },
+            Want::Write,
+            Want::Read,
+        ] {
+            assert_eq!(mode_of(want_name(want)), Some(want.mode()));
+        }
+        assert_eq!(mode_of("Create"), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! `SessionStore`: one call of one function for each operation.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::{
+    Adopt, Adoption, End, FencingToken, Intent, IntentChange, Label, Opened, Operation, Registered,
+    Renewal, Renewed, Result, SessionId, SessionState, SessionStore,
+};
+use tokio::time::Instant;
+
+use crate::PostgresBackend;
+use crate::connections::Link;
+use crate::error::{Failure, Outcome};
+use crate::record::{broken, column, id_bytes, loaded, only, over_text, state, stored};
+use crate::sql::{Call, Value};
+
+#[async_trait]
+impl SessionStore for PostgresBackend {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+        let values = [
+            Value::Bytes(id_bytes(session)),
+            Value::Text(Some(label.as_str().to_owned())),
+            Value::Int(ttl_ms),
+        ];
+        let call = Call::new("open", values);
+        let (link, deadline) = self.begin();
+        let outcome = async {
+            let opened: bool = only(&link.call(deadline, &call).await?, "open")?;
+            Ok(if opened { Opened::Opened } else { Opened::Used })
+        }
+        .await;
+        outcome.map_err(Failure::of(Operation::Open))
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let (change, put) = match &renewal.intent {
+            IntentChange::Keep => ("keep", None),
+            IntentChange::Put(put) => ("put", Some(put)),
+            IntentChange::Drop => ("drop", None),
+        };
+        let values = [
+            Value::Bytes(id_bytes(session)),
+            Value::Int(stored(renewal.seq)),
+            Value::Text(Some(over_text(&renewal.over))),
+            Value::Text(Some(change.to_owned())),
+            Value::Int(put.map_or(0, |put| put.token.get().cast_signed())),
+            Value::Bytes(put.map_or_else(Vec::new, |put| put.intent.as_bytes().to_vec())),
+        ];
+        let call = Call::new("renew", values);
+        let (link, deadline) = self.begin();
+        let outcome = async {
+            let rows = link.call(deadline, &call).await?;
+            match only::<&str>(&rows, "renew")? {
+                "living" => Ok(Renewed::Living),
+                "overtaken" => Ok(Renewed::Overtaken),
+                "dead" => Ok(Renewed::Dead),
+                _ => Err(broken("a renewal has an answer that is none")),
+            }
+        }
+        .await;
+        outcome.map_err(Failure::of(Operation::Renew))
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        if sessions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (link, deadline) = self.begin();
+        let outcome = async { end(link, deadline, sessions, how).await }.await;
+        outcome.map_err(Failure::of(Operation::End))
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        let values = [
+            Value::Bytes(id_bytes(session)),
+            Value::Int(stored(seen)),
+            Value::Bytes(id_bytes(adopter)),
+        ];
+        let take = how == Adopt::Take;
+        let call = Call::new(if take { "adopt" } else { "give_up" }, values);
+        let (link, deadline) = self.begin();
+        let outcome = async {
+            let rows = link.call(deadline, &call).await?;
+            let Some(row) = rows.first().filter(|_| take) else {
+                return Ok(None);
+            };
+            let payload: Vec<u8> = column(row, "r_payload")?;
+            Ok(Some(Adoption {
+                number: loaded(column(row, "r_number")?),
+                token: token(column(row, "r_token")?)?,
+                left: Registered {
+                    token: token(column(row, "r_left_token")?)?,
+                    intent: Intent::new(payload).map_err(|_| broken("an intent is too large"))?,
+                },
+            }))
+        }
+        .await;
+        outcome.map_err(Failure::of(Operation::Adopt))
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        let values = [
+            Value::Bytes(id_bytes(session)),
+            Value::Int(stored(adoption)),
+        ];
+        let call = Call::new("settle", values);
+        let (link, deadline) = self.begin();
+        let outcome = async { only(&link.call(deadline, &call).await?, "settle") }.await;
+        outcome.map_err(Failure::of(Operation::Settle))
+    }
+}
+
+/// Ends sessions, and says of each what it is now.
+pub(crate) async fn end(
+    link: &Link,
+    deadline: Instant,
+    sessions: &[SessionId],
+    how: End,
+) -> Outcome<Vec<SessionState>> {
+    let how = match how {
+        End::IfDue => "due",
+        End::Close => "close",
+        End::Revoke => "revoke",
+        End::Discard => "discard",
+    };
+    let ids = sessions.iter().copied().map(id_bytes).collect();
+    let values = [Value::ManyBytes(ids), Value::Text(Some(how.to_owned()))];
+    let rows = link
+        .call(deadline, &Call::new("end_sessions", values))
+        .await?;
+    let states: Vec<SessionState> = rows.iter().map(state).collect::<Outcome<_>>()?;
+    if states.iter().map(|state| &state.session).eq(sessions) {
+        Ok(states)
+    } else {
+        Err(broken("not every session was answered"))
+    }
+}
+
+pub(crate) fn token(number: i64) -> Outcome<FencingToken> {
+    let token = u64::try_from(number).ok().and_then(FencingToken::new);
+    token.ok_or_else(|| broken("a token is none"))
+}

@@ -1,0 +1,199 @@
+//! What the server runs, each part in a file of its own, and the statements that call it.
+
+use std::fmt::Write as _;
+
+use lockcore::Namespace;
+
+/// The version of the stored shape.
+pub(crate) const VERSION: i64 = 1;
+/// What brings the stored shape from nothing to version 1, from 1 to 2, and so on.
+const MIGRATIONS: &[&str] = &[include_str!("../server/schema.sql")];
+/// The functions, which are made anew with every version.
+const FUNCTIONS: &[&str] = &[
+    include_str!("../server/common.sql"),
+    include_str!("../server/wakeups.sql"),
+    include_str!("../server/sessions.sql"),
+    include_str!("../server/claims.sql"),
+    include_str!("../server/inspect.sql"),
+    include_str!("../server/revoke.sql"),
+];
+const GRANT: &str = include_str!("../server/grant.sql");
+/// Of every function that is called from outside. Plans are made for tables that were found empty or huge alike, and
+/// nobody waits for a latch until its client has gone.
+const SETTINGS: &str = "SET search_path = pg_catalog, {ns}, pg_temp \
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off \
+    SET enable_mergejoin = off SET enable_material = off SET jit = off SET lock_timeout = '4s'";
+
+/// What makes or brings up to date a namespace of that version; of none, from nothing but perhaps an empty schema.
+pub(crate) fn migration(namespace: &Namespace, from: Option<i64>, exists: bool) -> String {
+    let mut text = String::new();
+    if !exists {
+        text += "CREATE SCHEMA {ns};\n";
+    }
+    let done = usize::try_from(from.unwrap_or(0)).unwrap_or(usize::MAX);
+    for part in MIGRATIONS.iter().skip(done).chain(FUNCTIONS) {
+        text += part;
+    }
+    let _ = write!(text, "\nUPDATE {{ns}}.meta SET version = {VERSION};");
+    for_namespace(&text, namespace)
+}
+
+/// What gives a role the rights that it needs.
+pub(crate) fn grant(namespace: &Namespace, role: &str) -> String {
+    for_namespace(GRANT, namespace).replace("{role}", &identifier(role))
+}
+
+fn for_namespace(text: &str, namespace: &Namespace) -> String {
+    text.replace("{settings}", SETTINGS)
+        .replace("{ns}", &identifier(namespace.as_str()))
+        .replace("{name}", namespace.as_str())
+}
+
+/// A name as the server reads it.
+pub(crate) fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// An argument of a function.
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    Flag(bool),
+    Int(i64),
+    Ints(Vec<Option<i64>>),
+    Text(Option<String>),
+    Texts(Vec<String>),
+    Bytes(Vec<u8>),
+    ManyBytes(Vec<Vec<u8>>),
+}
+
+impl Value {
+    /// The value as a part of a statement. Nothing of what it says can be taken for anything else: it is in hex.
+    fn literal(&self, text: &mut String) {
+        let _ = match self {
+            Value::Flag(flag) => write!(text, "{flag}"),
+            Value::Int(number) => write!(text, "'{number}'::bigint"),
+            Value::Ints(numbers) => list(text, numbers, "bigint", |text, number| match number {
+                Some(number) => write!(text, "'{number}'::bigint"),
+                None => write!(text, "NULL"),
+            }),
+            Value::Text(None) => write!(text, "NULL::text"),
+            Value::Text(Some(value)) => literal_text(text, value),
+            Value::Texts(values) => list(text, values, "text", |text, value| {
+                literal_text(text, value)
+            }),
+            Value::Bytes(bytes) => literal_bytes(text, bytes),
+            Value::ManyBytes(many) => list(text, many, "bytea", |text, bytes| {
+                literal_bytes(text, bytes)
+            }),
+        };
+    }
+}
+
+fn list<T>(
+    text: &mut String,
+    values: &[T],
+    of: &str,
+    mut each: impl FnMut(&mut String, &T) -> std::fmt::Result,
+) -> std::fmt::Result {
+    text.push_str("ARRAY[");
+    for (at, value) in values.iter().enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        each(text, value)?;
+    }
+    write!(text, "]::{of}[]")
+}
+
+fn literal_bytes(text: &mut String, bytes: &[u8]) -> std::fmt::Result {
+    text.push_str("decode('");
+    for byte in bytes {
+        write!(text, "{byte:02x}")?;
+    }
+    text.write_str("','hex')")
+}
+
+fn literal_text(text: &mut String, value: &str) -> std::fmt::Result {
+    text.push_str("convert_from(");
+    literal_bytes(text, value.as_bytes())?;
+    text.write_str(",'UTF8')")
+}
+
+/// A call of one of the functions.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) function: &'static str,
+    pub(crate) values: Vec<Value>,
+}
+
+impl Call {
+    pub(crate) fn new(function: &'static str, values: impl Into<Vec<Value>>) -> Self {
+        let values = values.into();
+        Self { function, values }
+    }
+
+    /// The statement with a parameter for each value.
+    pub(crate) fn with_parameters(&self, schema: &str) -> String {
+        let mut text = format!("SELECT * FROM {schema}.{}(", self.function);
+        for number in 1..=self.values.len() {
+            let comma = if number > 1 { "," } else { "" };
+            let _ = write!(text, "{comma}${number}");
+        }
+        text + ")"
+    }
+
+    /// The statement with the values in it.
+    pub(crate) fn with_literals(&self, schema: &str) -> String {
+        let mut text = format!("SELECT * FROM {schema}.{}(", self.function);
+        for (at, value) in self.values.iter().enumerate() {
+            if at > 0 {
+                text.push(',');
+            }
+            value.literal(&mut text);
+        }
+        text + ")"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_the_same_with_parameters_and_with_literals() {
+        let call = Call::new(
+            "f",
+            [
+                Value::Flag(true),
+                Value::Int(-5),
+                Value::Ints(vec![Some(1), None]),
+                Value::Text(Some("a'é".into())),
+                Value::Text(None),
+                Value::Texts(vec!["\\".into(), String::new()]),
+                Value::Bytes(vec![0, 255]),
+                Value::ManyBytes(vec![]),
+            ],
+        );
+        assert_eq!(
+            call.with_parameters("\"n\""),
+            "SELECT * FROM \"n\".f($1,$2,$3,$4,$5,$6,$7,$8)"
+        );
+        assert_eq!(
+            call.with_literals("\"n\""),
+            "SELECT * FROM \"n\".f(true,'-5'::bigint,ARRAY['1'::bigint,NULL]::bigint[],\
+             convert_from(decode('6127c3a9','hex'),'UTF8'),NULL::text,\
+             ARRAY[convert_from(decode('5c','hex'),'UTF8'),convert_from(decode('','hex'),'UTF8')]::text[],\
+             decode('00ff','hex'),ARRAY[]::bytea[])"
+        );
+    }
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
+        let sql = grant(&Namespace::parse("fs-1").unwrap(), "a\"; DROP TABLE x");
+        assert!(sql.contains("SCHEMA \"fs-1\" TO \"a\"\"; DROP TABLE x\";"));
+        assert!(!sql.contains('{'));
+        let sql = migration(&Namespace::parse("fs-1").unwrap(), None, false);
+        assert!(!sql.contains("{ns}") && !sql.contains("{settings}") && !sql.contains("{name}"));
+    }
+}

@@ -1,0 +1,204 @@
+//! Locks beside the application's own rows: a stale holder's write is refused, by its token or with its transaction.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockcore::{
+    Acquire, Acquired, Claim, ClaimStore, End, ErrorKind, FencingToken, Grant, Label, LockKey,
+    Locks, OwnerId, SessionId, SessionStore, Want,
+};
+use lockcore_postgres::PostgresBackend;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, PgPool, Row as _};
+
+use support::{ROLE, Space};
+
+/// An account with 100, in the namespace's schema only because that is removed in the end.
+struct Bank {
+    space: Space,
+    pool: PgPool,
+}
+
+impl Bank {
+    async fn new() -> Self {
+        let space = Space::new().await;
+        space
+            .sql(&format!(
+                "CREATE TABLE {{ns}}.account (id integer, balance bigint, token bigint);
+                 INSERT INTO {{ns}}.account VALUES (1, 100, 0);
+                 GRANT SELECT, UPDATE ON {{ns}}.account TO {ROLE}"
+            ))
+            .await;
+        let pool = PgPoolOptions::new().connect_lazy_with(Space::driver_options());
+        Self { space, pool }
+    }
+
+    /// A client of the locks that uses the application's pool.
+    async fn client(&self) -> (Arc<PostgresBackend>, Locks) {
+        let backend = PostgresBackend::from_pool(self.pool.clone(), self.space.config()).await;
+        let backend = backend.unwrap();
+        let locks = Locks::builder(backend.clone())
+            .ttl(Duration::from_secs(2))
+            .build();
+        (backend, locks.unwrap())
+    }
+
+    fn text(&self, text: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(self.space.text(text))
+    }
+
+    async fn balance(&self) -> i64 {
+        let rows = self.space.sql("SELECT balance FROM {ns}.account").await;
+        rows[0].get(0)
+    }
+
+    /// Whether it was written: a later holder may have been here.
+    async fn set_balance(&self, balance: i64, token: FencingToken) -> bool {
+        let text = self
+            .text("UPDATE {ns}.account SET balance = $1, token = $2 WHERE id = 1 AND token <= $2");
+        let token = i64::try_from(token.get()).unwrap();
+        let done = sqlx::query(text)
+            .bind(balance)
+            .bind(token)
+            .execute(&self.pool)
+            .await;
+        done.unwrap().rows_affected() == 1
+    }
+}
+
+#[tokio::test]
+async fn a_stale_write_is_refused_by_its_token() {
+    let bank = Bank::new().await;
+    let ((backend, first), (_, second)) = (bank.client().await, bank.client().await);
+    let stale = first.documents(["account/1"]).acquire().await.unwrap();
+    assert!(bank.set_balance(110, stale.token()).await);
+    // An operator breaks the lock; its holder does not know it yet.
+    backend.end(&[stale.session()], End::Revoke).await.unwrap();
+    let holder = second.documents(["account/1"]).acquire().await.unwrap();
+    assert!(bank.set_balance(150, holder.token()).await);
+    assert!(
+        !bank.set_balance(120, stale.token()).await,
+        "the stale one's"
+    );
+    assert_eq!(bank.balance().await, 150);
+}
+
+#[tokio::test]
+async fn a_transaction_is_committed_only_while_the_lock_is_held() {
+    let bank = Bank::new().await;
+    let ((backend, first), (_, second)) = (bank.client().await, bank.client().await);
+    let guard = first.tree().write("/accounts/1").acquire().await.unwrap();
+    let add = "UPDATE {ns}.account SET balance = balance + 10 WHERE id = 1";
+
+    let mut transaction = bank.pool.begin().await.unwrap();
+    sqlx::query(bank.text(add))
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+    assert!(
+        backend
+            .confirm_in(&mut transaction, guard.grants())
+            .await
+            .unwrap()
+    );
+    // While it is open nobody can break the lock, and nobody else has it.
+    let error = backend
+        .end(&[guard.session()], End::Revoke)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let busy = second.tree().read("/accounts").try_acquire().await.unwrap();
+    assert!(matches!(busy, lockcore::Attempt::Busy(_)));
+    transaction.commit().await.unwrap();
+    assert_eq!(bank.balance().await, 110);
+
+    backend.end(&[guard.session()], End::Revoke).await.unwrap();
+    let mut transaction = bank.pool.begin().await.unwrap();
+    sqlx::query(bank.text(add))
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+    assert!(
+        !backend
+            .confirm_in(&mut transaction, guard.grants())
+            .await
+            .unwrap()
+    );
+    transaction.rollback().await.unwrap();
+    assert_eq!(bank.balance().await, 110, "the stale one's");
+}
+
+#[tokio::test]
+async fn an_open_transaction_does_not_stop_renewals() {
+    let bank = Bank::new().await;
+    let (backend, locks) = bank.client().await;
+    let guard = locks.documents(["a", "b"]).acquire().await.unwrap();
+    let mut transaction = bank.pool.begin().await.unwrap();
+    assert!(
+        backend
+            .confirm_in(&mut transaction, guard.grants())
+            .await
+            .unwrap()
+    );
+    let until = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < until {
+        assert!(guard.is_valid(), "it is renewed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    transaction.commit().await.unwrap();
+    assert!(guard.confirm().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_session_that_is_due_lives_as_long_as_the_transaction() {
+    let bank = Bank::new().await;
+    let (backend, _) = bank.client().await;
+    let label = Label::parse("").unwrap();
+    let request = |session| Acquire {
+        grant: Grant { session, n: 1 },
+        owner: OwnerId { session, m: 1 },
+        claims: vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
+        joined: false,
+    };
+    let (slow, other) = (SessionId::new(1), SessionId::new(2));
+    backend
+        .open(slow, &label, Duration::from_secs(1))
+        .await
+        .unwrap();
+    backend
+        .open(other, &label, Duration::from_secs(60))
+        .await
+        .unwrap();
+    let (slow, other) = (request(slow), request(other));
+    assert!(matches!(
+        backend.acquire(&slow).await.unwrap(),
+        Acquired::Acquired(_)
+    ));
+    let mut transaction = bank.pool.begin().await.unwrap();
+    let grants = [(slow.grant, &slow.claims[..])];
+    assert!(backend.confirm_in(&mut transaction, grants).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let answer = backend.acquire(&other).await.unwrap();
+    assert!(matches!(answer, Acquired::Busy(_)), "{answer:?}");
+    transaction.commit().await.unwrap();
+    let answer = backend.acquire(&other).await.unwrap();
+    assert!(matches!(answer, Acquired::Acquired(_)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_transaction_of_another_isolation_is_refused() {
+    let bank = Bank::new().await;
+    let (backend, locks) = bank.client().await;
+    let guard = locks.global("g").acquire().await.unwrap();
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+    let mut transaction = bank.pool.begin_with(begin).await.unwrap();
+    let confirmed = backend.confirm_in(&mut transaction, guard.grants()).await;
+    assert_eq!(confirmed.unwrap_err().kind(), ErrorKind::Config);
+}

@@ -1,0 +1,294 @@
+//! What the server can do to a request, and what becomes of it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{
+    Acquire, Acquired, Claim, ClaimStore, ErrorKind, Grant, Inspect, Label, LockBackend, LockKey,
+    OwnerId, Result, SessionId, SessionStore, Want,
+};
+use lockcore_postgres::{PostgresBackend, PostgresConfig};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+
+use support::{Space, owner};
+
+fn request(session: SessionId, n: u64, keys: &[&str]) -> Acquire {
+    let claim = |key: &&str| Claim::new(LockKey::parse(*key).unwrap(), Want::Upsert).unwrap();
+    Acquire {
+        grant: Grant { session, n },
+        owner: OwnerId { session, m: n },
+        claims: keys.iter().map(claim).collect(),
+        joined: false,
+    }
+}
+
+async fn session(backend: &PostgresBackend) -> SessionId {
+    let session = SessionId::new(rand::random());
+    let label = Label::parse("test").unwrap();
+    backend
+        .open(session, &label, Duration::from_secs(60))
+        .await
+        .unwrap();
+    session
+}
+
+/// A backend on connections with this setting.
+async fn with_setting(space: &Space, name: &str, value: &str) -> Result<Arc<PostgresBackend>> {
+    let options = Space::driver_options().options([(name, value)]);
+    let pool = PgPoolOptions::new().connect_lazy_with(options);
+    PostgresBackend::from_pool(pool, space.config()).await
+}
+
+/// A transaction that holds the latches of these keys, and its backend process.
+async fn latched(space: &Space, keys: &[&str]) -> PgConnection {
+    let mut connection = owner().await;
+    latch(space, &mut connection, "BEGIN", &[]).await;
+    latch(space, &mut connection, "", keys).await;
+    connection
+}
+
+async fn latch(space: &Space, connection: &mut PgConnection, first: &str, keys: &[&str]) {
+    let latches = keys.iter().map(|key| {
+        space.text(&format!(
+            "SELECT pg_advisory_xact_lock({{ns}}.latch('{key}'))"
+        ))
+    });
+    let text = [first.to_owned()]
+        .into_iter()
+        .chain(latches)
+        .collect::<Vec<_>>()
+        .join(";");
+    sqlx::raw_sql(AssertSqlSafe(text))
+        .execute(connection)
+        .await
+        .unwrap();
+}
+
+/// The server's process that waits for a latch which that connection holds.
+async fn waiting(behind: &mut PgConnection) -> i32 {
+    let own = "SELECT pg_backend_pid()";
+    let own: i32 = sqlx::raw_sql(own)
+        .fetch_one(&mut *behind)
+        .await
+        .unwrap()
+        .get(0);
+    let text =
+        format!("SELECT pid FROM pg_stat_activity WHERE {own} = ANY (pg_blocking_pids(pid))");
+    loop {
+        let rows = support::sql(text.clone()).await;
+        if let Some(row) = rows.first() {
+            return row.get(0);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What becomes of an acquisition that waits for a latch, when this is done to its process at the server.
+async fn interrupted(what: &str) -> (ErrorKind, usize) {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let request = request(session(&backend).await, 1, &["k"]);
+    let mut holding = latched(&space, &["k"]).await;
+    let asking = tokio::spawn({
+        let (backend, request) = (Arc::clone(&backend), request.clone());
+        async move { backend.acquire(&request).await }
+    });
+    let pid = waiting(&mut holding).await;
+    support::sql(format!("SELECT {what}({pid})")).await;
+    let error = asking.await.unwrap().unwrap_err();
+    holding.close().await.unwrap();
+    let key = LockKey::parse("k").unwrap();
+    let held = backend
+        .records(&lockcore::Filter::Key(key), None, 10)
+        .await
+        .unwrap();
+    // The next request goes through, by another connection.
+    let answer = backend.acquire(&request).await.unwrap();
+    assert!(matches!(answer, Acquired::Acquired(_)));
+    (error.kind(), held.items.len())
+}
+
+#[tokio::test]
+async fn a_terminated_connection_is_an_unknown_outcome() {
+    assert_eq!(
+        interrupted("pg_terminate_backend").await,
+        (ErrorKind::Indeterminate, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_statement_had_no_effect() {
+    assert_eq!(
+        interrupted("pg_cancel_backend").await,
+        (ErrorKind::Unavailable, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_latch_that_is_never_free_is_waited_for_for_some_seconds() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let request = request(session(&backend).await, 1, &["k"]);
+    let holding = latched(&space, &["k"]).await;
+    let error = backend.acquire(&request).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(holding);
+}
+
+#[tokio::test]
+async fn a_deadlock_with_somebody_elses_locks_had_no_effect() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = session(&backend).await;
+    let row = space.sql("SELECT {ns}.latch('a') < {ns}.latch('b')").await;
+    // Latches are taken in order of their numbers.
+    let (first, last) = if row[0].get(0) {
+        ("a", "b")
+    } else {
+        ("b", "a")
+    };
+    let mut holding = latched(&space, &[last]).await;
+    let asking = tokio::spawn({
+        let (backend, request) = (Arc::clone(&backend), request(session, 1, &["a", "b"]));
+        async move { backend.acquire(&request).await }
+    });
+    waiting(&mut holding).await;
+    latch(
+        &space,
+        &mut holding,
+        "SET LOCAL deadlock_timeout = '1h'",
+        &[first],
+    )
+    .await;
+    let error = asking.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("deadlock"), "{error}");
+}
+
+#[tokio::test]
+async fn a_late_answer_is_an_unknown_outcome() {
+    let space = Space::new().await;
+    let url = space.url().replace("timeout_ms=20000", "timeout_ms=500");
+    let backend = PostgresBackend::connect(PostgresConfig::parse(&url).unwrap())
+        .await
+        .unwrap();
+    let request = request(session(&backend).await, 1, &["k"]);
+    let holding = latched(&space, &["k"]).await;
+    let error = backend.acquire(&request).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    drop(holding);
+    // Sent again it is the same grant, whatever has become of the first one.
+    let answer = backend.acquire(&request).await.unwrap();
+    assert!(matches!(answer, Acquired::Acquired(_)));
+}
+
+#[tokio::test]
+async fn a_read_only_transaction_is_told() {
+    let space = Space::new().await;
+    let backend = with_setting(&space, "default_transaction_read_only", "on")
+        .await
+        .unwrap();
+    let label = Label::parse("").unwrap();
+    let opened = backend
+        .open(SessionId::new(1), &label, Duration::from_secs(30))
+        .await;
+    let error = opened.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("read-only"), "{error}");
+}
+
+#[tokio::test]
+async fn another_isolation_is_told() {
+    let space = Space::new().await;
+    for isolation in ["repeatable read", "serializable"] {
+        let backend = with_setting(&space, "default_transaction_isolation", isolation).await;
+        let backend = backend.unwrap();
+        let label = Label::parse("").unwrap();
+        let opened = backend
+            .open(SessionId::new(1), &label, Duration::from_secs(30))
+            .await;
+        let error = opened.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.to_string().contains("READ COMMITTED"), "{error}");
+    }
+}
+
+/// The setting is not heeded where something is granted.
+#[tokio::test]
+async fn commits_that_do_not_wait_are_made_to() {
+    let space = Space::new().await;
+    let backend = with_setting(&space, "synchronous_commit", "off")
+        .await
+        .unwrap();
+    assert!(backend.info().survives.crash);
+    let request = request(session(&backend).await, 1, &["k"]);
+    assert!(matches!(
+        backend.acquire(&request).await.unwrap(),
+        Acquired::Acquired(_)
+    ));
+    // In the middle of a transaction it can be seen which of them wait.
+    let id = "decode('00000000000000000000000000000007', 'hex')";
+    for (call, setting) in [
+        (format!("open({id}, '', 30000)"), "on"),
+        (
+            format!("acquire({id}, 1, 1, '{{k2}}', '{{create}}', NULL, false)"),
+            "on",
+        ),
+        (format!("renew({id}, 1, '{{}}', 'keep', 0, '')"), "on"),
+        (format!("end_sessions(ARRAY[{id}], 'close')"), "on"),
+        (format!("release({id}, 1, '{{k2}}')"), "off"),
+    ] {
+        let mut connection = owner().await;
+        let text = space.text(&format!(
+            "SET synchronous_commit = off; BEGIN; SELECT FROM {{ns}}.{call}; SHOW synchronous_commit"
+        ));
+        let rows = sqlx::raw_sql(AssertSqlSafe(text))
+            .fetch_all(&mut connection)
+            .await
+            .unwrap();
+        let now: &str = rows.last().unwrap().get(0);
+        assert_eq!(now, setting, "{call}");
+        sqlx::raw_sql("COMMIT")
+            .execute(&mut connection)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_gone_is_told() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let request = request(session(&backend).await, 1, &["k"]);
+    backend.acquire(&request).await.unwrap();
+    space.sql("DROP SCHEMA {ns} CASCADE").await;
+    let error = backend.acquire(&request).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+}
+
+#[tokio::test]
+async fn nobody_listens_and_somebody_else_pretends_to() {
+    // A server that cannot be reached at all.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let url = format!("postgres://me:geheim@127.0.0.1:{port}/d?timeout_ms=300");
+    let config = PostgresConfig::parse(&url).unwrap();
+    // It takes the connection and says nothing.
+    let error = PostgresBackend::connect(config.clone())
+        .await
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(socket);
+    let error = PostgresBackend::connect(config).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(!format!("{error:?}").contains("geheim"));
+}

@@ -1,0 +1,246 @@
+//! The namespace's schema: made once, kept apart from others, and who may do what with it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use lockcore::{
+    Acquire, Acquired, Claim, ClaimStore, ErrorKind, FencingToken, Grant, Label, LockBackend,
+    LockKey, Namespace, OwnerId, SessionId, SessionStore, Want,
+};
+use lockcore_postgres::{PostgresBackend, PostgresConfig};
+use sqlx::{Connection as _, PgConnection, Row as _};
+
+use support::{ROLE, Space, owner, server, server_for_role, sql};
+
+fn unused() -> Namespace {
+    Namespace::parse(&format!("test-{:016x}", rand::random::<u64>())).unwrap()
+}
+
+fn config(namespace: &Namespace) -> PostgresConfig {
+    PostgresConfig::parse(&server())
+        .unwrap()
+        .namespace(namespace.clone())
+}
+
+async fn drop_schema(namespace: &Namespace) {
+    sql(format!("DROP SCHEMA IF EXISTS \"{namespace}\" CASCADE")).await;
+}
+
+async fn refused(config: PostgresConfig, kind: ErrorKind, says: &str) {
+    let error = PostgresBackend::connect(config)
+        .await
+        .expect_err("it is refused");
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+async fn grant(backend: &PostgresBackend) -> FencingToken {
+    let session = SessionId::new(rand::random());
+    let label = Label::parse("test").unwrap();
+    backend
+        .open(session, &label, Duration::from_secs(30))
+        .await
+        .unwrap();
+    let request = Acquire {
+        grant: Grant { session, n: 1 },
+        owner: OwnerId { session, m: 1 },
+        claims: vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
+        joined: false,
+    };
+    match backend.acquire(&request).await.unwrap() {
+        Acquired::Acquired(token) => {
+            backend
+                .release(request.grant, &request.claims)
+                .await
+                .unwrap();
+            token
+        }
+        answer => panic!("{answer:?}"),
+    }
+}
+
+#[tokio::test]
+async fn several_processes_make_it_at_once() {
+    let namespace = unused();
+    let all = (0..8).map(|_| tokio::spawn(PostgresBackend::connect(config(&namespace))));
+    for one in all.collect::<Vec<_>>() {
+        grant(&one.await.unwrap().unwrap()).await;
+    }
+    drop_schema(&namespace).await;
+}
+
+#[tokio::test]
+async fn a_schema_with_something_else_is_refused_and_an_empty_one_is_used() {
+    let namespace = unused();
+    sql(format!(
+        "CREATE SCHEMA \"{namespace}\"; CREATE TABLE \"{namespace}\".x ()"
+    ))
+    .await;
+    refused(
+        config(&namespace),
+        ErrorKind::Config,
+        "holds something else",
+    )
+    .await;
+    sql(format!("DROP TABLE \"{namespace}\".x")).await;
+    grant(&PostgresBackend::connect(config(&namespace)).await.unwrap()).await;
+    drop_schema(&namespace).await;
+}
+
+#[tokio::test]
+async fn a_newer_version_is_refused() {
+    let space = Space::new().await;
+    space.sql("UPDATE {ns}.meta SET version = 2").await;
+    refused(space.config(), ErrorKind::Config, "update the program").await;
+}
+
+#[tokio::test]
+async fn a_name_of_the_servers_own_is_refused() {
+    let namespace = Namespace::parse("pg_locks").unwrap();
+    refused(config(&namespace), ErrorKind::Config, "begin with pg_").await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_in_utf_8_is_refused() {
+    let name = format!("ascii_{:016x}", rand::random::<u64>());
+    sql(format!(
+        "CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0"
+    ))
+    .await;
+    let url = server();
+    let (address, _) = url.rsplit_once('/').unwrap();
+    let config = PostgresConfig::parse(&format!("{address}/{name}")).unwrap();
+    refused(config, ErrorKind::Config, "ENCODING 'UTF8'").await;
+    sql(format!("DROP DATABASE {name}")).await;
+}
+
+#[tokio::test]
+async fn tokens_rise_when_it_is_made_anew() {
+    let namespace = unused();
+    let mut last = None;
+    for _ in 0..3 {
+        let backend = PostgresBackend::connect(config(&namespace)).await.unwrap();
+        for _ in 0..3 {
+            let token = Some(grant(&backend).await);
+            assert!(token > last, "{token:?} after {last:?}");
+            last = token;
+        }
+        drop_schema(&namespace).await;
+    }
+}
+
+#[tokio::test]
+async fn two_namespaces_do_not_meet() {
+    let (one, two) = (Space::new().await, Space::new().await);
+    let (one, two) = (one.connect().await, two.connect().await);
+    for backend in [&one, &two] {
+        let session = SessionId::new(7);
+        let label = Label::parse("").unwrap();
+        backend
+            .open(session, &label, Duration::from_secs(30))
+            .await
+            .unwrap();
+        let request = Acquire {
+            grant: Grant { session, n: 1 },
+            owner: OwnerId { session, m: 1 },
+            claims: vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
+            joined: false,
+        };
+        let answer = backend.acquire(&request).await.unwrap();
+        assert!(matches!(answer, Acquired::Acquired(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_role_without_rights_makes_and_uses_nothing() {
+    let space = Space::new().await;
+    let namespace = unused();
+    let role = PostgresConfig::parse(&server_for_role()).unwrap();
+    refused(
+        role.namespace(namespace.clone()),
+        ErrorKind::Unauthorized,
+        "PostgresBackend::init",
+    )
+    .await;
+    let stranger = format!("stranger_{:016x}", rand::random::<u64>());
+    sql(format!("CREATE ROLE {stranger} LOGIN PASSWORD 'x'")).await;
+    let url = space.url().replace(
+        &format!("{ROLE}:{}", support::PASSWORD),
+        &format!("{stranger}:x"),
+    );
+    refused(
+        PostgresConfig::parse(&url).unwrap(),
+        ErrorKind::Unauthorized,
+        "a right is missing",
+    )
+    .await;
+    sql(format!("DROP ROLE {stranger}")).await;
+}
+
+#[tokio::test]
+async fn the_least_rights_open_no_table() {
+    let space = Space::new().await;
+    let mut connection = PgConnection::connect(&server_for_role()).await.unwrap();
+    for statement in [
+        "SELECT * FROM {ns}.holders",
+        "INSERT INTO {ns}.sessions DEFAULT VALUES",
+        "UPDATE {ns}.meta SET base = 0",
+        "DELETE FROM {ns}.intents",
+        "TRUNCATE {ns}.waiters",
+        "SELECT nextval('{ns}.token')",
+        "SELECT {ns}.next_token()",
+        "SELECT {ns}.wake_all()",
+        "SELECT {ns}.tell('{}')",
+        "SELECT {ns}.sweep_session('', 1)",
+        "DROP SCHEMA {ns} CASCADE",
+        "CREATE TABLE {ns}.x ()",
+    ] {
+        let text = sqlx::AssertSqlSafe(space.text(statement));
+        let error = sqlx::raw_sql(text)
+            .execute(&mut connection)
+            .await
+            .unwrap_err();
+        let code = error
+            .as_database_error()
+            .and_then(|error| error.code())
+            .unwrap();
+        assert_eq!(code, "42501", "{statement}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_and_not_repeated() {
+    let url = server_for_role().replace(support::PASSWORD, "verkehrt");
+    let error = PostgresBackend::connect(PostgresConfig::parse(&url).unwrap()).await;
+    let error = error.expect_err("nobody is let in");
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+    assert!(!format!("{error} {error:?}").contains("verkehrt"));
+}
+
+#[tokio::test]
+async fn what_the_settings_promise_is_told() {
+    let space = Space::new().await;
+    let info = space.connect().await.info();
+    let mut connection = owner().await;
+    let setting = async |connection: &mut PgConnection, name: &str| -> String {
+        let text = sqlx::AssertSqlSafe(format!("SHOW {name}"));
+        sqlx::raw_sql(text)
+            .fetch_one(connection)
+            .await
+            .unwrap()
+            .get(0)
+    };
+    assert!(info.survives.crash);
+    assert_eq!(
+        info.survives.power_loss,
+        setting(&mut connection, "fsync").await == "on"
+    );
+    assert!(info.poll.is_none() && info.atomic);
+    assert!(info.keys_per_step <= 1_000);
+}

@@ -1,0 +1,166 @@
+//! Plans that were made for empty tables find their rows by an index when those are large.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use lockcore::{
+    Acquire, Acquired, Claim, ClaimStore, End, Filter, Grant, Inspect, Label, LockKey, LockPath,
+    OwnerId, Ranges, Renewal, SessionId, SessionStore, Sweep, Wakeups, Want,
+};
+use lockcore_postgres::{PostgresBackend, PostgresConfig};
+use sqlx::Row as _;
+
+use support::Space;
+
+/// Every operation once.
+async fn everything(backend: &PostgresBackend, round: u128) {
+    let (session, other) = (SessionId::new(round), SessionId::new(round + (1 << 64)));
+    let label = Label::parse("test").unwrap();
+    for session in [session, other] {
+        backend
+            .open(session, &label, Duration::from_secs(60))
+            .await
+            .unwrap();
+    }
+    let claims = vec![
+        Claim::new(LockKey::parse("document").unwrap(), Want::Upsert).unwrap(),
+        Claim::new(
+            LockKey::parse("semaphore").unwrap(),
+            Want::Share {
+                limit: 3.try_into().ok(),
+            },
+        )
+        .unwrap(),
+    ];
+    let path = LockPath::parse("/a/b/c").unwrap();
+    for (n, claims) in (1..).zip([claims, vec![Claim::write(path)]]) {
+        let request = Acquire {
+            grant: Grant { session, n },
+            owner: OwnerId { session, m: n },
+            claims,
+            joined: false,
+        };
+        let answer = backend.acquire(&request).await.unwrap();
+        assert!(matches!(answer, Acquired::Acquired(_)));
+        let grant = Grant { session: other, n };
+        let owner = OwnerId {
+            session: other,
+            m: n,
+        };
+        let refused = Acquire {
+            grant,
+            owner,
+            ..request.clone()
+        };
+        assert!(matches!(
+            backend.acquire(&refused).await.unwrap(),
+            Acquired::Busy(_)
+        ));
+        let watch = backend.watch(&request.claims).await.unwrap();
+        assert!(
+            backend
+                .confirm(request.grant, &request.claims)
+                .await
+                .unwrap()
+        );
+        let key = request.claims[0].key().clone();
+        assert_eq!(
+            backend
+                .records(&Filter::Key(key), None, 10)
+                .await
+                .unwrap()
+                .items
+                .len(),
+            1
+        );
+        backend
+            .release(request.grant, &request.claims)
+            .await
+            .unwrap();
+        watch.await;
+    }
+    let over = Ranges::new(vec![(1, 2)]).unwrap();
+    let intent = lockcore::IntentChange::Keep;
+    backend
+        .renew(
+            session,
+            &Renewal {
+                seq: 1,
+                over,
+                intent,
+            },
+        )
+        .await
+        .unwrap();
+    backend.end(&[session], End::Close).await.unwrap();
+    backend.end(&[other], End::IfDue).await.unwrap();
+    backend.sweep(Sweep::Session(session), 100).await.unwrap();
+}
+
+/// How often each table was read from its beginning, and how many entries of each index were read.
+async fn reads(space: &Space) -> Vec<(String, i64)> {
+    let text = "SELECT relname::text, seq_scan FROM pg_stat_user_tables WHERE schemaname = '{name}'
+                UNION ALL
+                SELECT indexrelname::text, idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = '{name}'
+                ORDER BY 1";
+    let rows = space.sql(&text.replace("{name}", &space.namespace)).await;
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+#[tokio::test]
+async fn a_plan_for_an_empty_table_does_not_read_a_large_one() {
+    let space = Space::new().await;
+    for table in ["sessions", "holders", "intents", "waiters"] {
+        space.sql(&format!("VACUUM ANALYZE {{ns}}.{table}")).await;
+    }
+    // One connection, so that every plan is made now and is used later.
+    let config = PostgresConfig::parse(&space.url()).unwrap().connections(1);
+    let backend = PostgresBackend::connect(config).await.unwrap();
+    for round in 1..=10 {
+        everything(&backend, round).await;
+    }
+    space
+        .sql(
+            "INSERT INTO {ns}.sessions
+             SELECT decode('ee' || lpad(to_hex(i), 30, '0'), 'hex'), '', 60000, clock_timestamp() + interval '1 hour', 'living', NULL,
+                    0, '{}', 0, NULL, NULL
+             FROM generate_series(1, 50000) i;
+             INSERT INTO {ns}.holders
+             SELECT prefix || i, decode('ee' || lpad(to_hex(i), 30, '0'), 'hex'), 1, 1, want, clock_timestamp()
+             FROM generate_series(1, 50000) i, (VALUES ('d', 'upsert'), ('/z/', 'write')) kinds (prefix, want)",
+        )
+        .await;
+    // What the inserts have read is counted before.
+    settled(&space).await;
+    let before = reads(&space).await;
+    for round in 11..=20 {
+        everything(&backend, round).await;
+    }
+    drop(backend);
+    settled(&space).await;
+    for ((name, after), (_, before)) in reads(&space).await.into_iter().zip(before) {
+        // Of an index, some for each of about 200 calls.
+        let most = if name.contains('_') { 5_000 } else { 0 };
+        let read = after - before;
+        assert!((0..=most).contains(&read), "{name}: {read}");
+    }
+}
+
+/// Waits until what was counted does not change any more: a process says what it has counted once a second, and when it
+/// ends.
+async fn settled(space: &Space) {
+    let mut last = reads(space).await;
+    let mut same = 0;
+    while same < 3 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = reads(space).await;
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+    }
+}

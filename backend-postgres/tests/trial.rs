@@ -1,0 +1,12 @@
+//! Processes on a PostgreSQL, killed, stopped and continued at random.
+//!
+//! `cargo xtask trial --store postgres --seconds 300 --processes 10` is a long run.
+
+mod support;
+mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lockcore_conformance::processes::main(world::Server::new())
+}

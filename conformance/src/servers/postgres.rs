@@ -1,0 +1,325 @@
+//! PostgreSQL, and a PgBouncer before it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{Process, Server, apt, docker, quiet, run};
+
+/// The image that stands for the program where only Docker is there.
+const IMAGE: &str = "postgres:15";
+/// Where systems keep the programs of each version.
+const PROGRAMS: &str = "/usr/lib/postgresql";
+const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
+/// Who owns a server's data where root, whom PostgreSQL refuses, starts it.
+const ACCOUNT: &str = "postgres";
+/// The superuser's password. It has what a URL must encode.
+const PASSWORD: &str = "p@ss/word";
+const ENCODED: &str = "p%40ss%2Fword";
+/// Longest time from the start of a server to its first answer.
+const START: Duration = Duration::from_secs(60);
+/// Starts the program without our standard input, says its process id, and ends it when that input ends, which it does
+/// when this process ends, however it does.
+const WATCH: &str = r#""$@" <&- >&2 & echo $!; read -r _; kill -"$END" $! && kill -CONT $!; wait"#;
+
+/// Starts a server: of the installed program, else in a container, else of Debian's package. Its URL has the name and
+/// the password of a superuser.
+///
+/// # Errors
+///
+/// None of them is possible here; the text says what is missing.
+pub fn start() -> Result<Server, String> {
+    let server = if programs().is_some() {
+        node(&[])?
+    } else {
+        let password = format!("POSTGRES_PASSWORD={PASSWORD}");
+        match docker::start(IMAGE, 5432, &[&password]) {
+            Some(server) => {
+                let mut server = server?;
+                let port = server.url.rsplit(':').next().unwrap_or_default();
+                server.url = url(port);
+                await_answer(&server.url)?;
+                server
+            }
+            None => node(&[])?,
+        }
+    };
+    println!("postgres, from {}", server.how());
+    Ok(server)
+}
+
+/// Starts the program with these settings besides, each as in `postgresql.conf`; on a free port, with its data in a
+/// temporary folder. Debian's package is installed where the program is missing and that is allowed.
+///
+/// # Errors
+///
+/// The program is missing, or does not start; the text says why.
+pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
+    let data = data()?;
+    let mut server = run_in(data.path(), free_port()?, settings)?;
+    server._data = Some(data);
+    Ok(server)
+}
+
+/// A temporary folder with the data of a new server.
+///
+/// # Errors
+///
+/// The program is missing, or fails; the text says why.
+pub fn data() -> Result<TempDir, String> {
+    let (data, folder) = folder()?;
+    let password = data.path().join("password");
+    fs::write(&password, PASSWORD).map_err(|error| format!("{}: {error}", password.display()))?;
+    give(&password)?;
+    run(as_account(&installed()?.join("initdb"))
+        .args(["--username=postgres", "--auth=scram-sha-256"])
+        .args(["--encoding=UTF8", "--locale=C", "--no-sync"])
+        .arg(format!("--pwfile={}", password.display()))
+        .arg(format!("--pgdata={}", folder.display()))
+        .stdout(Stdio::null()))?;
+    Ok(data)
+}
+
+/// A temporary folder with a copy of the data of the server of this URL, for a standby of it.
+///
+/// # Errors
+///
+/// The program is missing, or fails; the text says why.
+pub fn copy_of(url: &str) -> Result<TempDir, String> {
+    let (data, folder) = folder()?;
+    let url = url.replacen("http", "postgres", 1);
+    run(as_account(&installed()?.join("pg_basebackup"))
+        .args(["--write-recovery-conf", "--no-sync", "--checkpoint=fast"])
+        .arg(format!("--dbname={url}"))
+        .arg(format!("--pgdata={}", folder.display())))?;
+    Ok(data)
+}
+
+fn folder() -> Result<(TempDir, PathBuf), String> {
+    let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    give(data.path())?;
+    let folder = data.path().join("data");
+    Ok((data, folder))
+}
+
+/// Starts the program on [data](data) that stays when it ends.
+///
+/// # Errors
+///
+/// The program is missing, or does not start; the text says why.
+pub fn run_in(data: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Server, String> {
+    let programs = installed()?;
+    let port = port.to_string();
+    let log = data.join("postgres.log");
+    let mut command = watched(&as_account(&programs.join("postgres")), "QUIT");
+    command
+        .arg("-D")
+        .arg(data.join("data"))
+        .args(["-p", &port, "-c", "listen_addresses=127.0.0.1"])
+        .args(["-c", "unix_socket_directories="])
+        .args(["-c", "max_connections=400", "-c", "shared_buffers=64MB"])
+        .args(
+            settings
+                .iter()
+                .flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]),
+        );
+    let process = begin(&mut command, &log)?;
+    let server = Server {
+        url: url(&port),
+        how: format!("the programs in {}", programs.display()),
+        process,
+        _data: None,
+    };
+    await_answer(&server.url).map_err(|error| {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        format!("{error}: {said}")
+    })?;
+    Ok(server)
+}
+
+/// Starts a PgBouncer in transaction mode before the server of this URL, for the superuser and these other users with
+/// their passwords. Debian's package is installed where the program is missing and that is allowed.
+///
+/// # Errors
+///
+/// The program is missing, or does not start; the text says why.
+pub fn pgbouncer(url: &str, users: &[(&str, &str)]) -> Result<Server, String> {
+    if !Path::new(PGBOUNCER).exists() {
+        apt::update();
+        apt::install("pgbouncer").map_err(|error| format!("pgbouncer is missing ({error})"))?;
+    }
+    let address = address(url).ok_or("the URL has no port")?;
+    let (host, port) = address.split_once(':').ok_or("the URL has no port")?;
+    let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let own = free_port()?;
+    let mut list = format!("\"postgres\" \"{PASSWORD}\"\n");
+    for (user, password) in users {
+        list += &format!("\"{user}\" \"{password}\"\n");
+    }
+    let at = |name: &str| data.path().join(name);
+    let config = format!(
+        "[databases]\n* = host={host} port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {own}\n\
+         unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
+         default_pool_size = 5\nmax_client_conn = 1000\nlogfile = {}\n",
+        at("users.txt").display(),
+        at("pgbouncer.log").display(),
+    );
+    let written = fs::write(at("users.txt"), list).and(fs::write(at("pgbouncer.ini"), config));
+    written.map_err(|error| format!("{}: {error}", data.path().display()))?;
+    for path in [data.path(), &at("users.txt"), &at("pgbouncer.ini")] {
+        give(path)?;
+    }
+    let mut command = watched(&as_account(Path::new(PGBOUNCER)), "TERM");
+    command.arg(at("pgbouncer.ini"));
+    let process = begin(&mut command, &at("out.log"))?;
+    let server = Server {
+        url: self::url(&own.to_string()),
+        how: format!("the program {PGBOUNCER}"),
+        process,
+        _data: Some(data),
+    };
+    await_answer(&server.url)?;
+    Ok(server)
+}
+
+fn url(port: &str) -> String {
+    format!("http://postgres:{ENCODED}@127.0.0.1:{port}/postgres")
+}
+
+/// `HOST:PORT` of a URL.
+fn address(url: &str) -> Option<&str> {
+    let authority = url.split_once("://")?.1.split(['/', '?']).next()?;
+    Some(authority.rsplit('@').next().unwrap_or(authority))
+}
+
+/// The programs of the newest version on this machine.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir(PROGRAMS).ok()?.flatten();
+    let version = |name: &str| name.parse::<u32>().ok();
+    versions
+        .filter_map(|entry| Some((version(entry.file_name().to_str()?)?, entry.path())))
+        .filter(|(_, path)| path.join("bin/initdb").exists())
+        .max()
+        .map(|(_, path)| path.join("bin"))
+}
+
+fn installed() -> Result<PathBuf, String> {
+    if let Some(programs) = programs() {
+        return Ok(programs);
+    }
+    let missing = "PostgreSQL is missing: install it, start Docker, or set LOCKKEEPER_TEST_POSTGRES to the URL of one";
+    apt::update();
+    // The package is not to make and start a server of its own.
+    apt::install("postgresql-common").map_err(|error| format!("{missing} ({error})"))?;
+    let config = Path::new("/etc/postgresql-common/createcluster.conf");
+    let text = fs::read_to_string(config).unwrap_or_default();
+    if !text.contains("\ncreate_main_cluster = false") {
+        fs::write(config, text + "\ncreate_main_cluster = false\n")
+            .map_err(|error| format!("{missing} ({}: {error})", config.display()))?;
+    }
+    apt::install("postgresql").map_err(|error| format!("{missing} ({error})"))?;
+    programs().ok_or_else(|| missing.to_owned())
+}
+
+/// A command that runs the program as the account that may run it.
+fn as_account(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", ACCOUNT, "--regid", ACCOUNT, "--clear-groups"])
+        .arg(program);
+    command.current_dir("/");
+    command
+}
+
+fn is_root() -> bool {
+    quiet("id", &["-u"]).as_deref() == Some("0")
+}
+
+/// Gives a file or folder to the account that runs the program.
+fn give(path: &Path) -> Result<(), String> {
+    if !is_root() {
+        return Ok(());
+    }
+    run(Command::new("chown").arg(format!("{ACCOUNT}:")).arg(path))
+}
+
+/// A shell that runs the command, and ends it by this signal with its own standard input.
+fn watched(command: &Command, end: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", WATCH, "sh"])
+        .env("END", end)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir("/");
+    shell
+}
+
+fn begin(command: &mut Command, log: &Path) -> Result<Process, String> {
+    let out = fs::File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let mut shell = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(out)
+        .spawn()
+        .map_err(|error| format!("sh cannot be run: {error}"))?;
+    let mut line = String::new();
+    let said = BufReader::new(shell.stdout.take().ok_or("the shell says nothing")?);
+    let read = said.take(32).read_line(&mut line);
+    let pid = read.ok().and_then(|_| line.trim().parse().ok());
+    Ok(Process::Watched {
+        shell,
+        pid: pid.ok_or_else(|| format!("the shell says {line:?}"))?,
+    })
+}
+
+/// A port of this machine that nobody listens on.
+///
+/// # Errors
+///
+/// There is none.
+pub fn free_port() -> Result<u16, String> {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    port.map(|address| address.port())
+        .map_err(|error| format!("no free port: {error}"))
+}
+
+/// Waits until the server asks who we are.
+fn await_answer(url: &str) -> Result<(), String> {
+    let address = address(url).ok_or("the URL has no port")?;
+    let since = Instant::now();
+    loop {
+        let said = match ask(address) {
+            Ok(b'R') => return Ok(()),
+            Ok(said) => format!("it says {:?}", char::from(said)),
+            Err(error) => error.to_string(),
+        };
+        if since.elapsed() > START {
+            return Err(format!("the server at {address} does not start ({said})"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Begins to connect, and returns the kind of the first message that comes back.
+fn ask(address: &str) -> std::io::Result<u8> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let words = b"user\0postgres\0database\0postgres\0\0";
+    let length = u32::try_from(words.len() + 8).unwrap_or_default();
+    let mut message = length.to_be_bytes().to_vec();
+    message.extend(196_608_u32.to_be_bytes());
+    message.extend(words);
+    stream.write_all(&message)?;
+    let mut kind = [0];
+    stream.read_exact(&mut kind)?;
+    Ok(kind[0])
+}
