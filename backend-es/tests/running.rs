@@ -44,10 +44,9 @@ async fn guards_of_an_index_that_is_gone_are_lost_at_their_deadline() {
     remove_index(&space).await;
     let error = guard.confirm().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-    let deadline = guard.remaining();
     let lost = timeout(TTL, guard.lost()).await.unwrap();
     assert_eq!(lost, LostReason::Deadline);
-    assert!(deadline <= TTL && !guard.is_valid() && !tree.is_valid());
+    assert!(!guard.is_valid() && !tree.is_valid());
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     // It does not go on as if nothing had happened, and makes nothing by writing.
     let failed = locks.global("k").try_acquire().await.unwrap_err();

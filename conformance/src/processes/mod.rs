@@ -75,6 +75,8 @@ pub struct Plan {
     pub kill_only: bool,
     /// What is wrong on purpose.
     pub breach: Option<Breach>,
+    /// Something else is wrong on purpose: the run ends when something is found, as with a breach.
+    pub until_found: bool,
 }
 
 impl Plan {
@@ -88,6 +90,7 @@ impl Plan {
             ttl: None,
             kill_only: false,
             breach: None,
+            until_found: false,
         }
     }
 }
@@ -214,7 +217,7 @@ async fn run_here(
         };
         tokio::try_join!(passes, nemesis.rage(&over), operators)
     };
-    if plan.breach.is_some() {
+    if plan.until_found || plan.breach.is_some() {
         tokio::select! {
             raged = faults => drop(raged?),
             found = something_found(dir.path()) => found?,
