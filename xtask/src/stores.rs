@@ -124,12 +124,22 @@ pub(crate) const STORES: &[Store] = &[
         trial: Some("--package=lockcore-postgres"),
         servers: Some(Servers {
             package: "lockcore-postgres",
-            once: &[&[
-                "--package=lockcore-postgres",
-                "--test=trial",
-                "--",
-                "--test-threads=2",
-            ]],
+            once: &[
+                &[
+                    "--package=lockcore-postgres",
+                    "--test=trial",
+                    "--",
+                    "--test-threads=2",
+                ],
+                // What the matrix allows does not depend on the way to the server.
+                &[
+                    "--package=lockcore-postgres",
+                    "--test=pooled",
+                    "--",
+                    "--test-threads=4",
+                    "--skip=matrix",
+                ],
+            ],
             alone: &[],
             variable: "LOCKKEEPER_TEST_POSTGRES",
             each: &[Startable {
