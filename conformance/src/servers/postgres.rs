@@ -107,7 +107,7 @@ fn folder() -> Result<(TempDir, PathBuf), String> {
     Ok((data, folder))
 }
 
-/// Starts the program on [data](data) that stays when it ends.
+/// Starts the program on [data] that stays when it ends.
 ///
 /// # Errors
 ///
