@@ -1,5 +1,10 @@
 //! What the fuzz target of URLs checks, on its seeds and around them.
-#![cfg(all(feature = "sqlite", feature = "elasticsearch"))]
+#![cfg(all(
+    feature = "sqlite",
+    feature = "elasticsearch",
+    feature = "postgres",
+    feature = "redis"
+))]
 
 #[path = "../fuzz/properties/replay.rs"]
 mod replay;

@@ -2,12 +2,15 @@
 //!
 //! - no text makes the parsing panic;
 //! - a password is no part of what is said about the URL, neither in an error nor in the causes of it;
-//! - a URL of an SQLite file or of an Elasticsearch that is taken is taken alike the next time.
+//! - a URL of a store that is taken is taken alike the next time.
 
 use std::error::Error;
+use std::fmt::Debug;
 
 use futures_util::FutureExt;
 use lockcore_es::EsConfig;
+use lockcore_postgres::PostgresConfig;
+use lockcore_redis::RedisConfig;
 use lockcore_sqlite::SqliteConfig;
 
 /// What no message has by itself.
@@ -30,23 +33,28 @@ pub(crate) fn hold(data: &[u8]) {
     // What ends the part of a URL that may have a password.
     let end = ['/', '?', '#'];
     let (user, more, rest) = (part(1, &end), part(2, &end), part(3, &[]));
-    for scheme in [scheme.as_str(), "redis", "elasticsearchs", "sqlite"] {
+    for scheme in [
+        scheme.as_str(),
+        "etcd",
+        "redis",
+        "postgres",
+        "elasticsearchs",
+        "sqlite",
+    ] {
         refuse(&format!("{scheme}://{user}:{PASSWORD}{more}@{rest}"));
     }
 }
 
 /// Everything that is said about a URL, as far as it goes without touching a file or a server.
 fn refuse(url: &str) {
-    match SqliteConfig::parse(url) {
-        Ok(config) => return assert_eq!(SqliteConfig::parse(url), Ok(config)),
-        Err(error) => keeps_secret(&error),
-    }
-    match EsConfig::parse(url) {
-        Ok(config) => {
-            assert!(!format!("{config:?}").contains(PASSWORD), "{config:?}");
-            return assert_eq!(EsConfig::parse(url), Ok(config));
-        }
-        Err(error) => keeps_secret(&error),
+    let shown =
+        |one: &PostgresConfig, other: &PostgresConfig| format!("{one:?}") == format!("{other:?}");
+    let taken = is_taken(url, SqliteConfig::parse, SqliteConfig::eq)
+        || is_taken(url, EsConfig::parse, EsConfig::eq)
+        || is_taken(url, PostgresConfig::parse, shown)
+        || is_taken(url, RedisConfig::parse, RedisConfig::eq);
+    if taken {
+        return;
     }
     let answer = lockkeeper::backend(url)
         .now_or_never()
@@ -54,6 +62,25 @@ fn refuse(url: &str) {
     match answer {
         Ok(backend) => assert_eq!((url, backend.info().name), ("memory:", "memory")),
         Err(error) => keeps_secret(&error),
+    }
+}
+
+fn is_taken<C: Debug, E: Error + 'static>(
+    url: &str,
+    parse: impl Fn(&str) -> Result<C, E>,
+    alike: impl Fn(&C, &C) -> bool,
+) -> bool {
+    match parse(url) {
+        Ok(config) => {
+            assert!(!format!("{config:?}").contains(PASSWORD), "{config:?}");
+            let again = parse(url).expect("it was taken");
+            assert!(alike(&config, &again), "{config:?} {again:?}");
+            true
+        }
+        Err(error) => {
+            keeps_secret(&error);
+            false
+        }
     }
 }
 
