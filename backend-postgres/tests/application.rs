@@ -184,6 +184,7 @@ async fn a_session_that_is_due_lives_as_long_as_the_transaction() {
     let mut transaction = bank.pool.begin().await.unwrap();
     let grants = [(slow.grant, &slow.claims[..])];
     assert!(backend.confirm_in(&mut transaction, grants).await.unwrap());
+    // Longer than the TTL by the server's clock: the session is due.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     let answer = backend.acquire(&other).await.unwrap();
     assert!(matches!(answer, Acquired::Busy(_)), "{answer:?}");

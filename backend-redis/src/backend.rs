@@ -21,6 +21,8 @@ const KEYS_PER_STEP: usize = 1_000;
 ///
 /// # Examples
 ///
+/// Compiled and not run, because it needs a server; the conformance suite does the same with one.
+///
 /// ```no_run
 /// use lockcore::LockBackend;
 /// use lockcore_redis::{RedisBackend, RedisConfig};

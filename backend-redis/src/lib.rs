@@ -44,6 +44,8 @@
 //!
 //! # Examples
 //!
+//! Compiled and not run, because it needs a server; the conformance suite does the same with one.
+//!
 //! ```no_run
 //! use std::time::Duration;
 //!

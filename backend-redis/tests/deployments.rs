@@ -335,6 +335,7 @@ async fn nothing_acknowledged_is_lost_where_every_write_is_synced() {
             tokio::spawn(load)
         });
         let workers: Vec<_> = workers.collect();
+        // The kill may come at any moment of the load.
         tokio::time::sleep(Duration::from_millis(300)).await;
         signal(server.as_ref().unwrap(), Signal::KILL);
         stop.store(true, Ordering::Release);
@@ -424,6 +425,7 @@ async fn tls_takes_the_authority_that_is_named_and_no_other() {
     // The subscription is encrypted as well.
     let waits = locks.global("k").acquire();
     let released = async {
+        // Sooner or later than the waiter's first look: it gets the lock either way.
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(guard.release().await.unwrap(), Released::Released);
     };
