@@ -10,9 +10,11 @@ mod handover;
 mod memory;
 mod million;
 mod pairs;
+mod peer;
 mod relay;
 mod rounds;
 mod store;
+mod turns;
 
 use std::time::Duration;
 
@@ -37,9 +39,10 @@ struct Cli {
 enum What {
     /// One lock on the memory store through the whole client: µs a pair, tasks and memory after 10⁶ pairs.
     Memory,
-    /// Acquire and release of a global lock, tree locks and a document lock, beside what the store itself needs.
+    /// Acquire and release of a global lock, tree locks and a document lock, beside what the store itself needs and
+    /// other libraries' locks.
     Pairs,
-    /// One key wanted by 8 tasks, then by 8 processes.
+    /// One key wanted by 8 tasks, beside other libraries' locks, then by 8 processes.
     Contended,
     /// One acquisition of very many document ids, beside what the store itself needs: acquire, release, memory; refusal
     /// at the last id.
