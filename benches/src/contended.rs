@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use hdrhistogram::Histogram;
 use lockkeeper::Locks;
 
-use crate::peer;
+use crate::peer::{self, Peer};
 use crate::relay::Relay;
 use crate::rounds::{Spread, one_thread, ratios};
 use crate::store::Store;
@@ -49,12 +49,10 @@ struct Measured {
 
 impl Measured {
     /// Measures both for a slice each.
-    async fn round(&mut self, lock: &Arc<dyn Lock>) {
-        self.alone.push(alone(&**lock).await);
-        let start = Instant::now();
-        let each = turns::take_by_tasks(lock, WANTED_BY, SLICE).await;
-        self.handed_over
-            .push(rate(handed_over(&each), start.elapsed()));
+    async fn round(&mut self, peer: &mut Peer) {
+        self.alone.push(alone(peer).await);
+        let (each, time) = peer.turns(WANTED_BY, SLICE).await;
+        self.handed_over.push(rate(handed_over(&each), time));
         self.each.resize(WANTED_BY, Vec::new());
         for (all, some) in self.each.iter_mut().zip(each) {
             all.extend(some);
@@ -77,10 +75,9 @@ impl Measured {
 }
 
 /// Pairs a second by one task.
-async fn alone(lock: &dyn Lock) -> f64 {
-    let start = Instant::now();
-    let turns = turns::take(lock, start + SLICE, Duration::ZERO).await;
-    rate(turns.len(), start.elapsed())
+async fn alone(peer: &mut Peer) -> f64 {
+    let (turns, time) = peer.turns(1, SLICE).await;
+    rate(turns[0].len(), time)
 }
 
 /// How often the next turn was another one's.
@@ -137,17 +134,17 @@ fn ratio(value: u64, to: f64) -> f64 {
 pub(crate) fn run(store: &Store, rounds: usize) {
     let pair = one_thread().block_on(async {
         let locks = store.locks().await;
-        let ours: Arc<dyn Lock> = Arc::new(Ours(locks.clone()));
-        let peers = peer::of(store).await;
-        for lock in peers.iter().map(|peer| &peer.lock).chain([&ours]) {
-            alone(&**lock).await;
+        let mut ours = Peer::new("ours", Arc::new(Ours(locks.clone())));
+        let mut peers = peer::of(store).await;
+        for peer in peers.iter_mut().chain([&mut ours]) {
+            alone(peer).await;
         }
         let mut measured = Measured::default();
         let mut of_peers: Vec<Measured> = peers.iter().map(|_| Measured::default()).collect();
         for _ in 0..rounds {
-            measured.round(&ours).await;
-            for (peer, measured) in peers.iter().zip(&mut of_peers) {
-                measured.round(&peer.lock).await;
+            measured.round(&mut ours).await;
+            for (peer, measured) in peers.iter_mut().zip(&mut of_peers) {
+                measured.round(peer).await;
             }
         }
         println!("medians of {rounds} rounds (least to greatest)");

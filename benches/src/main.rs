@@ -3,6 +3,7 @@
 //! Every figure that is compared with another is measured in the same run, in rounds that take turns; medians of
 //! rounds are printed, with the smallest and the greatest beside them.
 
+mod bystander;
 mod contended;
 mod floor;
 mod guards;
@@ -44,8 +45,8 @@ enum What {
     Pairs,
     /// One key wanted by 8 tasks, beside other libraries' locks, then by 8 processes.
     Contended,
-    /// One acquisition of very many document ids, beside what the store itself needs: acquire, release, memory; refusal
-    /// at the last id.
+    /// One acquisition of very many document ids, beside what the store itself needs: acquire, release, memory; how long
+    /// another client's requests take meanwhile; refusal at the last id.
     Million {
         /// How many ids.
         #[arg(long, default_value_t = 1_000_000)]

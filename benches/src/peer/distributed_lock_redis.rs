@@ -15,10 +15,8 @@ struct Lock(RedisLockProvider);
 
 pub(super) async fn peer(url: &str) -> Peer {
     let provider = RedisLockProvider::new(url).await;
-    Peer {
-        name: "distributed-lock-redis",
-        lock: Arc::new(Lock(provider.expect("the server answers"))),
-    }
+    let lock = Lock(provider.expect("the server answers"));
+    Peer::new("distributed-lock-redis", Arc::new(lock))
 }
 
 #[async_trait]

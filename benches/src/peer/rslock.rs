@@ -14,10 +14,7 @@ const TTL: Duration = Duration::from_secs(30);
 struct Lock(LockManager);
 
 pub(super) fn peer(url: &str) -> Peer {
-    Peer {
-        name: "rslock",
-        lock: Arc::new(Lock(LockManager::new(vec![url]))),
-    }
+    Peer::new("rslock", Arc::new(Lock(LockManager::new(vec![url]))))
 }
 
 #[async_trait]

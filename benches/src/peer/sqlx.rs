@@ -21,13 +21,8 @@ pub(super) async fn peer(url: &str) -> Peer {
         .max_connections(CONNECTIONS)
         .test_before_acquire(false);
     let pool = options.connect(url).await.expect("the server answers");
-    Peer {
-        name: "sqlx's PgAdvisoryLock",
-        lock: Arc::new(Lock {
-            pool,
-            lock: PgAdvisoryLock::new("bench"),
-        }),
-    }
+    let lock = PgAdvisoryLock::new("bench");
+    Peer::new("sqlx's PgAdvisoryLock", Arc::new(Lock { pool, lock }))
 }
 
 #[async_trait]
