@@ -58,7 +58,11 @@ pub(crate) async fn of(store: &Store) -> Vec<Peer> {
             peers.extend(apart::peer("distributed-lock-postgres", url));
             peers
         }
-        "redis" => vec![rslock::peer(url), distributed_lock_redis::peer(url).await],
+        "redis" => {
+            let mut peers = vec![rslock::peer(url)];
+            peers.extend(distributed_lock_redis::peers(url).await);
+            peers
+        }
         _ => Vec::new(),
     }
 }
