@@ -9,6 +9,7 @@ mod sqlite;
 
 use async_trait::async_trait;
 
+use crate::bystander::Request;
 use crate::store::Store;
 
 /// The store by itself, through the client that its backend uses, with the same settings.
@@ -40,6 +41,15 @@ pub(crate) async fn of(store: &Store) -> Option<Box<dyn Floor>> {
         }
         "postgres" | "postgresql" => Some(Box::new(postgres::Floor::new(store.url()).await)),
         "redis" => Some(Box::new(redis::Floor::new(store.url()).await)),
+        _ => None,
+    }
+}
+
+/// What somebody else asks of the store meanwhile, whom the backend must not hold up; `None` where nothing is said of
+/// that.
+pub(crate) fn request_of_another(store: &Store) -> Option<Request> {
+    match store.scheme() {
+        "redis" => Some(redis::get(store.url())),
         _ => None,
     }
 }
