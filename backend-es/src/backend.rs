@@ -14,12 +14,11 @@ use crate::config::EsConfig;
 use crate::error::{Failure, NAME, Outcome};
 use crate::http::{Nodes, Request};
 use crate::record::VERSION;
+use crate::sweep::BY_QUERY;
 use crate::wakeups::LOOK_EVERY;
 
 /// So many records are written in some 50 ms.
 const KEYS_PER_STEP: usize = 2_000;
-/// Each sweep costs a refresh.
-const SWEEP_LIMIT: usize = 20_000;
 /// A renewal takes its time, and so does a failover.
 const MIN_TTL: Duration = Duration::from_secs(2);
 /// The base of the tokens is the time of the namespace's creation in milliseconds, shifted by so many bits.
@@ -93,7 +92,7 @@ impl EsBackend {
         let place = find_or_make(&nodes, &config).await?;
         let mut info = Info::new(NAME, "the node with the primary shard");
         info.keys_per_step = KEYS_PER_STEP;
-        info.sweep_limit = SWEEP_LIMIT;
+        info.sweep_limit = BY_QUERY;
         info.atomic = false;
         info.poll = Some(LOOK_EVERY);
         info.min_ttl = MIN_TTL;
@@ -177,6 +176,7 @@ async fn make(nodes: &Nodes, config: &EsConfig) -> Outcome<()> {
             path: &path,
             query: &[],
             body: Bytes::from(index.to_string()),
+            within: None,
         })
         .await?;
     Ok(())
@@ -208,6 +208,7 @@ async fn look(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
         path: &path,
         query: &[("flat_settings", "true")],
         body: Bytes::new(),
+        within: None,
     };
     match nodes.send::<Map<String, Value>>(request).await {
         Ok(indices) => place(alias, &indices).map(Some),

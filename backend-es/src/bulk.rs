@@ -16,7 +16,7 @@ use crate::http::Request;
 /// Conflicts with others that the server settles by itself, for one item.
 const RETRY_ON_CONFLICT: u32 = 8;
 
-/// The items of one request. They are executed in order, each by itself.
+/// The items of one request. They are executed in order, each by itself. New documents are answered all together.
 #[derive(Debug, Default)]
 pub(crate) struct Bulk {
     body: Vec<u8>,
@@ -32,7 +32,6 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Verb {
-    Create,
     Delete,
     Index,
     Update,
@@ -88,13 +87,13 @@ struct Get {
 
 #[derive(Deserialize)]
 struct Answer {
+    errors: Option<bool>,
     items: Vec<One>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum One {
-    Create(Item),
     Delete(Item),
     Index(Item),
     Update(Item),
@@ -103,7 +102,6 @@ enum One {
 impl One {
     fn parts(self) -> (Verb, Item) {
         match self {
-            One::Create(item) => (Verb::Create, item),
             One::Delete(item) => (Verb::Delete, item),
             One::Index(item) => (Verb::Index, item),
             One::Update(item) => (Verb::Update, item),
@@ -170,12 +168,12 @@ impl Bulk {
 
     /// Runs a script on a document that is there.
     pub(crate) fn run(&mut self, id: &str, script: &str, params: impl Serialize) {
-        self.update(id, script, params, NO_UPSERT, None);
+        self.update(id, script, params, NO_UPSERT, None, None);
     }
 
     /// Runs a script on a document that is there; the answer holds the document.
     pub(crate) fn run_and_read(&mut self, id: &str, script: &str, params: impl Serialize) {
-        self.update(id, script, params, NO_UPSERT, Some(true));
+        self.update(id, script, params, NO_UPSERT, None, Some(true));
     }
 
     /// Runs a script on a document, or on this one where there is none; the answer holds the document.
@@ -186,8 +184,19 @@ impl Bulk {
         params: impl Serialize,
         document: impl Serialize,
     ) {
+        self.update(id, script, params, Some(document), Some(true), Some(true));
+    }
+
+    /// Writes a document where there is none, else runs a script on what is there; the answer holds the document.
+    pub(crate) fn create_or_run(
+        &mut self,
+        id: &str,
+        document: &impl Serialize,
+        script: &str,
+        params: impl Serialize,
+    ) {
         // Never a filter: it would show what a refused script made of the document.
-        self.update(id, script, params, Some(document), Some(true));
+        self.update(id, script, params, Some(document), None, Some(true));
     }
 
     fn update(
@@ -196,6 +205,7 @@ impl Bulk {
         script: &str,
         params: impl Serialize,
         upsert: Option<impl Serialize>,
+        scripted_upsert: Option<bool>,
         source: Option<bool>,
     ) {
         let action = Action {
@@ -209,15 +219,17 @@ impl Bulk {
                 source: script,
                 params,
             },
-            scripted_upsert: upsert.is_some().then_some(true),
+            scripted_upsert,
             upsert,
             source,
         });
     }
 
-    /// Writes a document where there is none.
+    /// Writes a document where there is none: for [`bulk_of_new`](EsBackend::bulk_of_new).
     pub(crate) fn create(&mut self, id: &str, document: &impl Serialize) {
-        self.action(Verb::Create, &Action::on(id));
+        self.body.extend_from_slice(b"{\"create\":");
+        self.json(&Action::on(id));
+        self.body.extend_from_slice(b"}\n");
         self.line(document);
     }
 
@@ -249,7 +261,6 @@ impl Bulk {
             id: action.id.to_owned(),
         });
         let name: &[u8] = match verb {
-            Verb::Create => b"{\"create\":",
             Verb::Delete => b"{\"delete\":",
             Verb::Index => b"{\"index\":",
             Verb::Update => b"{\"update\":",
@@ -320,26 +331,27 @@ pub(crate) fn expect(items: Vec<Item>, expected: &[Reply]) -> Outcome<Vec<Item>>
     let in_part = items.iter().any(|item| item.reply() == Reply::Written);
     let failed = items.into_iter().find(|item| !is_expected(item));
     let refusal = failed.expect("one of them is not expected").into_refusal();
-    Err(if in_part {
-        Failure::InPart(refusal)
-    } else {
-        Failure::Server(refusal)
-    })
+    let failure = Failure::Server(refusal);
+    Err(if in_part { failure.in_part() } else { failure })
 }
 
 impl EsBackend {
     /// Sends the items, and answers each of them.
     pub(crate) async fn bulk(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
-        self.bulk_filtered(bulk, None).await
+        Ok(self.answer(bulk, None).await?.1)
     }
 
-    /// As [`bulk`](Self::bulk), of which the server sends only these fields. Those of the last item are never left
-    /// out: it is the one that tells which index has answered.
-    pub(crate) async fn bulk_filtered(
-        &self,
-        bulk: Bulk,
-        fields: Option<&str>,
-    ) -> Outcome<Vec<Item>> {
+    /// Sends new documents and, behind them, updates. Says whether all was done without an error, and answers each of
+    /// the updates. Anything else that the server says of so many items takes longer than the look at those that are
+    /// there.
+    pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<(bool, Vec<Item>)> {
+        let (errors, items) = self.answer(bulk, Some("errors,items.update")).await?;
+        let errors = errors.ok_or_else(|| not_ours("not whether there were errors"))?;
+        Ok((!errors, items))
+    }
+
+    /// Sends the items. The server answers with these fields.
+    async fn answer(&self, bulk: Bulk, fields: Option<&str>) -> Outcome<(Option<bool>, Vec<Item>)> {
         let Bulk { body, asked } = bulk;
         let path = format!("/{}/_bulk", self.alias);
         // The server gives up before we do, so that its answer arrives.
@@ -353,6 +365,7 @@ impl EsBackend {
                 path: &path,
                 query: &query,
                 body: Bytes::from(body),
+                within: None,
             })
             .await?;
         if answer.items.len() != asked.len() {
@@ -371,7 +384,7 @@ impl EsBackend {
         let indices: Vec<&str> = answered.filter_map(|item| item.index.as_deref()).collect();
         let base = self.answered_by(&indices).await?;
         items.iter_mut().for_each(|item| item.base = base);
-        Ok(items)
+        Ok((answer.errors, items))
     }
 }
 

@@ -17,13 +17,11 @@ use crate::EsBackend;
 use crate::backend::unix_ms;
 use crate::bulk::{Bulk, Item, Reply, expect};
 use crate::error::{Failure, Outcome};
-use crate::record::{Held, Names, Sole, held, lock_id, session_id, stood, unreadable};
+use crate::record::{Held, Names, held, lock_id, session_id, stood, unreadable};
 use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, RELEASE};
 
 /// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
 const CREATE_FIRST: usize = 32;
-/// What the server answers of those: enough to see which were refused.
-const CREATED: &str = "errors,items.create.status,items.create.error,items.update";
 
 /// The records that claims need, in path order.
 type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
@@ -116,8 +114,9 @@ impl EsBackend {
             left = self.create(request, left, &mut written).await?;
         }
         if !left.is_empty() {
-            self.enter(request, &left, free, checked, &mut written)
-                .await?;
+            let entered = self.enter(request, &left, free, checked, &mut written);
+            let after = |failure: Failure| if create { failure.in_part() } else { failure };
+            entered.await.map_err(after)?;
         }
         let Written {
             records,
@@ -127,51 +126,42 @@ impl EsBackend {
         } = written;
         if !met.is_empty() {
             let all = records.iter().map(|(key, _)| *key);
-            self.give_back(request.grant, all).await?;
+            let given_back = self.give_back(request.grant, all).await;
+            given_back.map_err(Failure::in_part)?;
             return Ok(Tried::Met(met));
         }
         if checked && alive != Some(true) {
             // What stood before stays: the session may be abandoned, and this a late copy of what its intent is about.
             let new = records.iter().filter(|(_, new)| *new);
-            self.give_back(request.grant, new.map(|(key, _)| *key))
-                .await?;
+            let given_back = self.give_back(request.grant, new.map(|(key, _)| *key));
+            given_back.await.map_err(Failure::in_part)?;
             return Ok(Tried::Void);
         }
         let token = token.ok_or_else(|| Failure::Answer("nothing was written".into()))?;
         Ok(Tried::Granted(token))
     }
 
-    /// Tries the records as new documents. Says which are there already.
+    /// Tries the records as new documents. Says which are still to be entered: all of them if one is there already, and
+    /// then those that were written are found to stand.
     async fn create<'a, 'b>(
         &self,
         request: &Acquire,
         records: Vec<(&'a LockKey, Ask<'b>)>,
         written: &mut Written<'a>,
     ) -> Outcome<Vec<(&'a LockKey, Ask<'b>)>> {
-        let names = Names::new(request.grant, request.owner, unix_ms());
+        let mut names = Names::new(request.grant, request.owner, unix_ms());
         let mut bulk = Bulk::default();
-        for (key, _) in &records {
-            bulk.create(&lock_id(key), &Sole::new(key, &names));
+        for (key, ask) in &records {
+            bulk.create(&lock_id(key), &names.sole(key, ask.mode()));
         }
         alive(&mut bulk, request.grant);
-        let items = self.bulk_filtered(bulk, Some(CREATED)).await?;
-        let known = [
-            Reply::Written,
-            Reply::Conflict,
-            Reply::Refused,
-            Reply::Absent,
-            Reply::Unreadable,
-        ];
-        let items = expect(items, &known)?;
-        let mut left = Vec::new();
-        for ((key, ask), item) in records.into_iter().zip(&items) {
-            match item.reply() {
-                Reply::Written => written.records.push((key, true)),
-                _ => left.push((key, ask)),
-            }
+        let (all, items) = self.bulk_of_new(bulk).await?;
+        if !all {
+            return Ok(records);
         }
+        written.records = records.into_iter().map(|(key, _)| (key, true)).collect();
         written.checked_by(items.last())?;
-        Ok(left)
+        Ok(Vec::new())
     }
 
     /// Enters the grant in the records.
@@ -186,6 +176,7 @@ impl EsBackend {
         let (grant, owner) = (request.grant.to_string(), request.owner.to_string());
         let session = request.grant.session.to_string();
         let free: Vec<String> = free.iter().map(Grant::to_string).collect();
+        let mut names = Names::new(request.grant, request.owner, unix_ms());
         let mut bulk = Bulk::default();
         for (key, ask) in records {
             let want = ask.claim.want();
@@ -194,7 +185,8 @@ impl EsBackend {
                 "mode": ask.mode().as_str(), "with": with(ask.mode()), "reenter": want.reenters(),
                 "limit": want.limit().map_or(0, std::num::NonZeroU32::get), "free": free,
             });
-            bulk.upsert(&lock_id(key), &ACQUIRE, params, json!({}));
+            let sole = names.sole(key, ask.mode());
+            bulk.create_or_run(&lock_id(key), &sole, &ACQUIRE, params);
         }
         if checked {
             alive(&mut bulk, request.grant);

@@ -23,8 +23,8 @@ pub(crate) enum Failure {
     Server(Refusal),
     /// The server refused to make the namespace, which is not there.
     Unmade(Refusal),
-    /// An item of a bulk was refused or failed, after another one of the same bulk was written.
-    InPart(Refusal),
+    /// It failed after something of the same request was written, or may have been.
+    InPart(Box<Failure>),
     /// What was answered is not an answer of the operation.
     Answer(Cow<'static, str>),
     /// Our own finding, and what to do about it.
@@ -152,6 +152,11 @@ impl Failure {
         Failure::Found(ErrorKind::Config, what.into())
     }
 
+    /// The same after something was written.
+    pub(crate) fn in_part(self) -> Self {
+        Failure::InPart(self.into())
+    }
+
     /// Whether the server says that something of this type happened.
     pub(crate) fn comes_of(&self, kind: &str) -> bool {
         match self {
@@ -191,10 +196,9 @@ impl Failure {
                 };
                 of(kind, what.into()).with_source(refusal)
             }
-            Failure::InPart(refusal) => {
-                let (_, what) = judge(&refusal);
-                let what = format!("only a part was written: {what}");
-                of(ErrorKind::Indeterminate, what.into()).with_source(refusal)
+            Failure::InPart(failure) => {
+                let what = "only a part was written".into();
+                of(ErrorKind::Indeterminate, what).with_source(failure.into_error(operation))
             }
             Failure::Answer(what) => of(ErrorKind::Indeterminate, what),
             Failure::Found(kind, what) => of(kind, what),
@@ -269,11 +273,15 @@ mod tests {
                 fn $name() {
                     for (failure, kind) in [
                         (Failure::Server(refusal($status, $cause)), ErrorKind::$kind),
-                        (Failure::InPart(refusal($status, $cause)), ErrorKind::$in_part),
+                        (Failure::Server(refusal($status, $cause)).in_part(), ErrorKind::$in_part),
                     ] {
                         let error = failure.into_error(Operation::Acquire);
                         assert_eq!(error.kind(), kind, "{error}");
-                        let source = std::error::Error::source(&error).map(ToString::to_string);
+                        let mut source = std::error::Error::source(&error);
+                        while let Some(deeper) = source.and_then(std::error::Error::source) {
+                            source = Some(deeper);
+                        }
+                        let source = source.map(ToString::to_string);
                         let status = format!("status {}", $status);
                         assert!(source.is_some_and(|source| source.starts_with(&status)), "the cause is kept");
                     }

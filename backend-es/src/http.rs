@@ -31,6 +31,8 @@ pub(crate) struct Request<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: &'a [(&'a str, &'a str)],
     pub(crate) body: Bytes,
+    /// How long it may take, where that is longer than others may.
+    pub(crate) within: Option<Duration>,
 }
 
 #[derive(Deserialize)]
@@ -85,7 +87,7 @@ impl Nodes {
                 HeaderMap::new(),
                 Some(request.query),
                 Some(request.body.clone()),
-                Some(self.timeout),
+                Some(request.within.unwrap_or(self.timeout)),
             );
             let answer = match sent.await {
                 Ok(response) => {

@@ -1,6 +1,7 @@
 //! Reading: by id, which sees every write, and by search, which sees what was refreshed. Nothing is decided by it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use elasticsearch::http::Method;
@@ -13,6 +14,9 @@ use crate::bulk::Seen;
 use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
 use crate::record::{Session, session_id, unreadable_session};
+
+/// How long removing by a query may take, which nobody waits for to go on.
+const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A document.
 #[derive(Debug, Deserialize)]
@@ -96,6 +100,7 @@ impl EsBackend {
         action: &str,
         query: &[(&str, &str)],
         body: &Value,
+        within: Option<Duration>,
     ) -> Outcome<T> {
         let path = format!("/{}/{action}", self.alias);
         let body = match body {
@@ -108,6 +113,7 @@ impl EsBackend {
                 path: &path,
                 query,
                 body,
+                within,
             })
             .await
     }
@@ -118,7 +124,7 @@ impl EsBackend {
             return Ok(Vec::new());
         }
         let asked = ids.len();
-        let mut got: Got = self.post("_mget", &[], &json!({"ids": ids})).await?;
+        let mut got: Got = self.post("_mget", &[], &json!({"ids": ids}), None).await?;
         let mut documents = got.docs.iter_mut();
         if let Some(cause) = documents.find_map(|document| document.error.take()) {
             // It has no status of its own.
@@ -146,12 +152,12 @@ impl EsBackend {
 
     /// Lets searches see everything that was written.
     pub(crate) async fn refresh(&self) -> Outcome<()> {
-        let _: Value = self.post("_refresh", &[], &Value::Null).await?;
+        let _: Value = self.post("_refresh", &[], &Value::Null, None).await?;
         Ok(())
     }
 
     pub(crate) async fn search(&self, body: &Value) -> Outcome<Found> {
-        let found: Searched = self.post("_search", &[], body).await?;
+        let found: Searched = self.post("_search", &[], body, None).await?;
         if found.timed_out || found.shards.failed > 0 {
             return Err(Failure::Answer("only a part was searched".into()));
         }
@@ -170,7 +176,12 @@ impl EsBackend {
             ("scroll_size", batch.as_str()),
         ];
         let removed: Removed = self
-            .post("_delete_by_query", &query_string, &json!({"query": query}))
+            .post(
+                "_delete_by_query",
+                &query_string,
+                &json!({"query": query}),
+                Some(REMOVED_WITHIN),
+            )
             .await?;
         Ok(removed.deleted)
     }

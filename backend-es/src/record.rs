@@ -1,7 +1,7 @@
 //! The stored shape: ids, lock records and session records, and what a document is that cannot be understood.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
@@ -193,51 +193,64 @@ pub(crate) fn stood(document: &Value, grant: Grant) -> bool {
     document["holders"][grant.to_string()]["again"] == Value::Bool(true)
 }
 
-/// A lock record with one holder, as the script writes it. Those of a request differ in the key alone.
+/// A lock record with one holder, as the script writes it. Those of a request in one mode differ in the key alone.
 #[derive(Serialize)]
 pub(crate) struct Sole<'a> {
     key: &'a str,
     lock_type: &'static str,
     lock_count: u32,
-    process_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process_id: Option<&'a str>,
     processes: [&'a str; 1],
     holders: &'a RawValue,
 }
 
-impl<'a> Sole<'a> {
-    /// The record of a key that nobody else holds.
-    pub(crate) fn new(key: &'a LockKey, names: &'a Names) -> Self {
-        Self {
-            key: key.as_str(),
-            lock_type: "exclusive",
-            lock_count: 1,
-            process_id: &names.owner,
-            processes: [&names.session],
-            holders: &names.holders,
-        }
-    }
-}
-
 /// Who asks, as text.
 pub(crate) struct Names {
+    grant: Grant,
     owner: String,
     session: String,
-    /// The one entry of the holders, the same on every key.
-    holders: Box<RawValue>,
+    since_ms: u64,
+    /// The one entry of the holders, the same on every key, by its mode.
+    holders: BTreeMap<Mode, Box<RawValue>>,
 }
 
 impl Names {
     pub(crate) fn new(grant: Grant, owner: OwnerId, since_ms: u64) -> Self {
-        let (owner, session) = (owner.to_string(), grant.session.to_string());
-        let entry = json!({
-            "owner": owner, "session": session, "mode": Mode::X.as_str(), "since": since_ms,
-        });
-        let holders = to_raw_value(&json!({grant.to_string(): entry}));
         Self {
-            owner,
-            session,
-            holders: holders.expect("a JSON value has a form in JSON"),
+            grant,
+            owner: owner.to_string(),
+            session: grant.session.to_string(),
+            since_ms,
+            holders: BTreeMap::new(),
         }
+    }
+
+    /// The record of a key that nobody else holds.
+    pub(crate) fn sole<'a>(&'a mut self, key: &'a LockKey, mode: Mode) -> Sole<'a> {
+        let holders = self.holders.entry(mode).or_insert_with(|| {
+            let entry = json!({
+                "owner": self.owner, "session": self.session, "mode": mode.as_str(), "since": self.since_ms,
+            });
+            let holders = to_raw_value(&json!({self.grant.to_string(): entry}));
+            holders.expect("a JSON value has a form in JSON")
+        });
+        Sole {
+            key: key.as_str(),
+            lock_type: lock_type(mode),
+            lock_count: 1,
+            process_id: (mode == Mode::X).then_some(&self.owner),
+            processes: [&self.session],
+            holders,
+        }
+    }
+}
+
+/// What the book's clients are told of a holder in this mode.
+fn lock_type(mode: Mode) -> &'static str {
+    match mode {
+        Mode::IS | Mode::IX => "shared",
+        Mode::S | Mode::X => "exclusive",
     }
 }
 
@@ -476,18 +489,21 @@ mod tests {
     fn a_record_with_one_holder_is_read_back() {
         let session = SessionId::new(7);
         let (grant, owner) = (Grant { session, n: 4 }, OwnerId { session, m: 9 });
-        let names = Names::new(grant, owner, 5);
+        let mut names = Names::new(grant, owner, 5);
         let key = key("k");
-        let record = serde_json::to_value(Sole::new(&key, &names)).unwrap();
-        let held = held(&key, &record);
         let known = Known {
             grant,
             owner,
             since_ms: Some(5),
         };
-        assert_eq!(held.len(), 1);
-        assert_eq!((held[0].known, held[0].mode), (Some(known), Mode::X));
-        assert_eq!(record["process_id"], owner.to_string());
+        for mode in Mode::ALL {
+            let record = serde_json::to_value(names.sole(&key, mode)).unwrap();
+            let held = held(&key, &record);
+            assert_eq!(held.len(), 1);
+            assert_eq!((held[0].known, held[0].mode), (Some(known), mode));
+            // An eviction writes the same.
+            assert_eq!(without_foreign(&key, &record), Some(record));
+        }
     }
 
     #[test]

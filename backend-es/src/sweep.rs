@@ -15,9 +15,9 @@ use crate::scripts::{FORGET, RELEASE};
 
 /// So many records are looked at in one request.
 const PAGE: usize = 1_000;
-/// So many documents are removed by one query: a server may add a header for each batch of it, and clients take only
-/// some.
-const BY_QUERY: usize = 50_000;
+/// So many documents are removed by one query, behind a refresh: a server may add a header for each batch of it, and
+/// clients take only 100.
+pub(crate) const BY_QUERY: usize = 250_000;
 
 impl EsBackend {
     pub(crate) async fn sweep_some(&self, which: Sweep, limit: usize) -> Outcome<Swept> {

@@ -28,6 +28,20 @@ enum Says {
     Nothing,
     /// Nothing, and does not close.
     Never,
+    /// One after the other.
+    Then(Box<[Says; 2]>),
+}
+
+impl Says {
+    /// What is said next.
+    fn next(&mut self) -> Self {
+        let Says::Then(both) = self else {
+            return self.clone();
+        };
+        let [first, then] = (**both).clone();
+        *self = then;
+        first
+    }
 }
 
 /// A server that describes a namespace, and answers everything else alike.
@@ -100,7 +114,7 @@ async fn serve(
         let says = if request.starts_with("GET ") {
             Says::This(200, NAMESPACE.to_owned())
         } else {
-            says.lock().unwrap().clone()
+            says.lock().unwrap().next()
         };
         let head = |status, length| {
             format!(
@@ -115,7 +129,7 @@ async fn serve(
                 return;
             }
             Says::Nothing => return,
-            Says::Never => std::future::pending().await,
+            Says::Never | Says::Then(_) => std::future::pending().await,
         };
         if stream.write_all(answer.as_bytes()).await.is_err() {
             return;
@@ -266,6 +280,33 @@ async fn what_fails_beside_something_written_is_of_unknown_outcome() {
         let error = backend.acquire(&request(&["a", "b"])).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn what_fails_after_something_may_have_been_written_is_of_unknown_outcome() {
+    let id = "~session/00000000000000000000000000000007";
+    let keys: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let refused = || whole(429, REJECTED);
+    // Of so many keys one was there already; then nothing is taken any more.
+    let server = Server::new(Says::Then(Box::new([bulk(&[written(id, 1)]), refused()]))).await;
+    let error = server.backend().await.acquire(&request(&keys)).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    assert_eq!(server.asked(), 3);
+
+    // One was written, one is held by another writer, and the first cannot be given back.
+    let held = r#"{"lock_type":"exclusive","process_id":"123"}"#;
+    let held = written("b", 1)
+        .replace("\"created\"", "\"noop\"")
+        .replace("201", "200")
+        .replace("{}", held);
+    let entered = bulk(&[written("a", 1), held, written(id, 2)]);
+    let server = Server::new(Says::Then(Box::new([entered, refused()]))).await;
+    let error = server.backend().await.acquire(&request(&["a", "b"])).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    assert_eq!(server.asked(), 3);
 }
 
 #[tokio::test]

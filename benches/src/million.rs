@@ -141,6 +141,12 @@ pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
                 swept.push(start.elapsed().as_secs_f64());
                 others[2].end();
             }
+            println!(
+                "  round {}: acquire / floor {:.2}, release and sweep / floor {:.2}",
+                round + 1,
+                acquired[round] / put[round],
+                swept[round] / removed[round]
+            );
         }
         println!("  acquire / floor: {}", ratios(&acquired, &put));
         println!("  release and sweep / floor: {}", ratios(&swept, &removed));
