@@ -13,6 +13,9 @@ use crate::EsBackend;
 use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
 
+/// So many items are sent in one request at most, where each is answered: that a script runs for every one of them takes
+/// a busy server long.
+const PART: usize = 500;
 /// Conflicts with others that the server settles by itself, for one item.
 const RETRY_ON_CONFLICT: u32 = 8;
 
@@ -21,6 +24,8 @@ const RETRY_ON_CONFLICT: u32 = 8;
 pub(crate) struct Bulk {
     body: Vec<u8>,
     asked: Vec<Asked>,
+    /// Where the body of each part but the first begins.
+    parts: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -256,6 +261,9 @@ impl Bulk {
     }
 
     fn action(&mut self, verb: Verb, action: &Action<'_>) {
+        if !self.asked.is_empty() && self.asked.len().is_multiple_of(PART) {
+            self.parts.push(self.body.len());
+        }
         self.asked.push(Asked {
             verb,
             id: action.id.to_owned(),
@@ -338,21 +346,46 @@ pub(crate) fn expect(items: Vec<Item>, expected: &[Reply]) -> Outcome<Vec<Item>>
 impl EsBackend {
     /// Sends the items, and answers each of them.
     pub(crate) async fn bulk(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
-        Ok(self.answer(bulk, None).await?.1)
+        let Bulk { body, asked, parts } = bulk;
+        let mut body = Bytes::from(body);
+        let mut items = Vec::with_capacity(asked.len());
+        let mut sent = 0;
+        let ends = parts.into_iter().chain([body.len()]);
+        for (asked, end) in asked.chunks(PART).zip(ends) {
+            let part = body.split_to(end - sent);
+            sent = end;
+            let answer = self.answer(part, asked, None).await;
+            let some_were = !items.is_empty();
+            let after = |failure: Failure| {
+                if some_were {
+                    failure.in_part()
+                } else {
+                    failure
+                }
+            };
+            items.extend(answer.map_err(after)?.1);
+        }
+        Ok(items)
     }
 
     /// Sends new documents and, behind them, updates. Says whether all was done without an error, and answers each of
     /// the updates. Anything else that the server says of so many items takes longer than the look at those that are
     /// there.
     pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<(bool, Vec<Item>)> {
-        let (errors, items) = self.answer(bulk, Some("errors,items.update")).await?;
+        let Bulk { body, asked, .. } = bulk;
+        let fields = Some("errors,items.update");
+        let (errors, items) = self.answer(Bytes::from(body), &asked, fields).await?;
         let errors = errors.ok_or_else(|| not_ours("not whether there were errors"))?;
         Ok((!errors, items))
     }
 
-    /// Sends the items. The server answers with these fields.
-    async fn answer(&self, bulk: Bulk, fields: Option<&str>) -> Outcome<(Option<bool>, Vec<Item>)> {
-        let Bulk { body, asked } = bulk;
+    /// Sends the body of these items. The server answers with these fields.
+    async fn answer(
+        &self,
+        body: Bytes,
+        asked: &[Asked],
+        fields: Option<&str>,
+    ) -> Outcome<(Option<bool>, Vec<Item>)> {
         let path = format!("/{}/_bulk", self.alias);
         // The server gives up before we do, so that its answer arrives.
         let timeout = format!("{}ms", self.nodes.timeout().as_millis() * 4 / 5);
@@ -364,7 +397,7 @@ impl EsBackend {
                 method: Method::Post,
                 path: &path,
                 query: &query,
-                body: Bytes::from(body),
+                body,
                 within: None,
             })
             .await?;

@@ -310,6 +310,39 @@ async fn what_fails_after_something_may_have_been_written_is_of_unknown_outcome(
 }
 
 #[tokio::test]
+async fn many_items_are_sent_in_parts_of_500() {
+    let keys: Vec<String> = (0..1_001).map(|n| format!("k{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let Acquire { grant, claims, .. } = request(&keys);
+    // The lowest first.
+    let mut sorted = keys.clone();
+    sorted.sort_unstable();
+    let released: Vec<String> = sorted.iter().rev().map(|key| written(key, 1)).collect();
+    let parts: Vec<Says> = released.chunks(500).map(bulk).collect();
+    let [first, second, third] = parts.try_into().unwrap();
+    let second_and = |third| Says::Then(Box::new([second.clone(), third]));
+
+    let server = Server::new(Says::Then(Box::new([first.clone(), second_and(third)]))).await;
+    server
+        .backend()
+        .await
+        .release(grant, &claims)
+        .await
+        .unwrap();
+    assert_eq!(server.asked(), 4);
+
+    let refused = whole(429, REJECTED);
+    let server = Server::new(Says::Then(Box::new([first, second_and(refused)]))).await;
+    let error = server
+        .backend()
+        .await
+        .release(grant, &claims)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+}
+
+#[tokio::test]
 async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
     let id = "~session/00000000000000000000000000000007";
     let session = SessionId::new(7);
