@@ -27,11 +27,9 @@ $$;
 
 -- A greater token than every one before. Called when the latches are held.
 CREATE OR REPLACE FUNCTION {ns}.next_token() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT base
-        -- the timeline, which rises when another server takes over, where the sequence may go back
-        + (('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint << 40)
+    -- The timeline rises when another server takes over, where the sequence may go back.
+    SELECT (('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint << 40)
         + nextval('{ns}.token'::regclass)
-    FROM {ns}.meta WHERE one
 $$;
 
 CREATE OR REPLACE FUNCTION {ns}.known(p_want text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$

@@ -5,7 +5,9 @@ CREATE OR REPLACE FUNCTION {ns}.open(p_id bytea, p_label text, p_ttl_ms bigint) 
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     PERFORM ready();
-    IF EXISTS (SELECT FROM intents WHERE session = p_id) OR EXISTS (SELECT FROM holders WHERE session = p_id) THEN
+    -- The order is that of the index by session: without it, a plan for an empty table reads the whole primary key.
+    IF EXISTS (SELECT FROM intents WHERE session = p_id)
+       OR (SELECT n FROM holders WHERE session = p_id ORDER BY n LIMIT 1) IS NOT NULL THEN
         RETURN false;
     END IF;
     INSERT INTO sessions (id, label, ttl_ms, expires, life, seq, over, adoption)

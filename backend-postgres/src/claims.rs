@@ -32,12 +32,12 @@ impl ClaimStore for PostgresBackend {
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
-        let values = [
-            Value::Bytes(id_bytes(grant.session)),
-            Value::Int(stored(grant.n)),
-            Value::Texts(keys(claims)),
-        ];
-        let call = Call::new("release", values);
+        let (session, n) = (id_bytes(grant.session), stored(grant.n));
+        let (function, keys) = match claims {
+            [claim] => ("release_one", text(claim.key().as_str())),
+            claims => ("release", Value::Texts(keys(claims))),
+        };
+        let call = Call::new(function, [Value::Bytes(session), Value::Int(n), keys]);
         let (link, deadline) = self.begin();
         let outcome = async { link.call(deadline, &call).await.map(drop) }.await;
         outcome.map_err(Failure::of(Operation::Release))
@@ -90,6 +90,10 @@ pub(crate) fn keys(claims: &[Claim]) -> Vec<String> {
         .collect()
 }
 
+fn text(text: &str) -> Value {
+    Value::Text(Some(text.to_owned()))
+}
+
 /// The call that says whether the grant holds all of these, and keeps it so until its transaction ends.
 pub(crate) fn confirmation(grant: Grant, claims: &[Claim]) -> Call {
     let wants = claims
@@ -131,6 +135,16 @@ impl Asks {
         asks
     }
 
+    /// Of one flat key alone, its own functions are quicker.
+    fn one(&self) -> Option<[Value; 3]> {
+        match (&*self.keys, &*self.asks, &*self.limits) {
+            ([key], [ask], [limit]) if !key.is_path() => {
+                Some([text(key.as_str()), text(ask), Value::MaybeInt(*limit)])
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn values(&self) -> [Value; 3] {
         let keys = self.keys.iter().map(|key| key.as_str().to_owned());
         [
@@ -152,9 +166,15 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
             Value::Int(stored(request.grant.n)),
             Value::Int(stored(request.owner.m)),
         ];
-        values.extend(asks.values());
+        let one = asks.one();
+        let function = if one.is_some() {
+            "acquire_one"
+        } else {
+            "acquire"
+        };
+        values.extend(one.unwrap_or_else(|| asks.values()));
         values.push(Value::Flag(though_due));
-        let rows = link.call(deadline, &Call::new("acquire", values)).await?;
+        let rows = link.call(deadline, &Call::new(function, values)).await?;
         let what: &str = only(&rows, "r_what")?;
         match what {
             "acquired" => return Ok(Acquired::Acquired(token(only(&rows, "r_token")?)?)),

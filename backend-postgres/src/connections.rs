@@ -150,6 +150,7 @@ fn arguments(values: &[Value]) -> Outcome<PgArguments> {
         let added = match value.clone() {
             Value::Flag(value) => arguments.add(value),
             Value::Int(value) => arguments.add(value),
+            Value::MaybeInt(value) => arguments.add(value),
             Value::Ints(value) => arguments.add(value),
             Value::Text(value) => arguments.add(value),
             Value::Texts(value) => arguments.add(value),

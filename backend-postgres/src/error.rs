@@ -1,7 +1,7 @@
 //! The only place where an error of the server, of the driver or of the way between them becomes ours.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::{fmt, io};
 
 use lockcore::{Error, ErrorKind, Operation};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
@@ -177,11 +177,14 @@ fn not_let_in(code: &str) -> (ErrorKind, &'static str) {
 }
 
 fn unreachable(error: &sqlx::Error) -> (ErrorKind, &'static str) {
+    let by_tls = (
+        ErrorKind::Config,
+        "no connection by TLS can be made: check sslmode and sslrootcert",
+    );
     match error {
-        sqlx::Error::Tls(_) => (
-            ErrorKind::Config,
-            "no connection by TLS can be made: check sslmode and sslrootcert",
-        ),
+        sqlx::Error::Tls(_) => by_tls,
+        // Of a certificate that is not believed, the driver says it so.
+        sqlx::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => by_tls,
         sqlx::Error::Configuration(_) => (ErrorKind::Config, "the configuration cannot work"),
         _ => (ErrorKind::Unavailable, "the server cannot be reached"),
     }
@@ -264,6 +267,10 @@ mod tests {
             ),
             (
                 Failure::Connecting(sqlx::Error::Tls("x".into())),
+                ErrorKind::Config,
+            ),
+            (
+                Failure::Connecting(sqlx::Error::Io(io::ErrorKind::InvalidData.into())),
                 ErrorKind::Config,
             ),
             (

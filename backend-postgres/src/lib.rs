@@ -12,8 +12,8 @@
 //! configured so; a release does not. A grant survives a crash of the server. It survives a loss of power unless the
 //! server runs with `fsync = off`, and the promotion of a standby if that is a synchronous one. [`Info::survives`] says
 //! what was found when connecting. Tokens only rise in any case but a loss of power with `fsync = off`: they contain the
-//! timeline, which rises with every promotion. A namespace that was restored from a dump must be given a greater base
-//! (`UPDATE meta SET base = …` in its schema) or be made anew.
+//! timeline, which rises with every promotion. A namespace that was restored from a dump must be given greater tokens
+//! (`SELECT setval('token', …)` in its schema) or be made anew.
 //!
 //! # Its clock
 //!

@@ -59,6 +59,7 @@ pub(crate) fn identifier(name: &str) -> String {
 pub(crate) enum Value {
     Flag(bool),
     Int(i64),
+    MaybeInt(Option<i64>),
     Ints(Vec<Option<i64>>),
     Text(Option<String>),
     Texts(Vec<String>),
@@ -71,10 +72,10 @@ impl Value {
     fn literal(&self, text: &mut String) {
         let _ = match self {
             Value::Flag(flag) => write!(text, "{flag}"),
-            Value::Int(number) => write!(text, "'{number}'::bigint"),
-            Value::Ints(numbers) => list(text, numbers, "bigint", |text, number| match number {
-                Some(number) => write!(text, "'{number}'::bigint"),
-                None => write!(text, "NULL"),
+            Value::Int(number) => literal_int(text, Some(*number)),
+            Value::MaybeInt(number) => literal_int(text, *number),
+            Value::Ints(numbers) => list(text, numbers, "bigint", |text, number| {
+                literal_int(text, *number)
             }),
             Value::Text(None) => write!(text, "NULL::text"),
             Value::Text(Some(value)) => literal_text(text, value),
@@ -103,6 +104,13 @@ fn list<T>(
         each(text, value)?;
     }
     write!(text, "]::{of}[]")
+}
+
+fn literal_int(text: &mut String, number: Option<i64>) -> std::fmt::Result {
+    match number {
+        Some(number) => write!(text, "'{number}'::bigint"),
+        None => write!(text, "NULL::bigint"),
+    }
 }
 
 fn literal_bytes(text: &mut String, bytes: &[u8]) -> std::fmt::Result {
@@ -166,6 +174,7 @@ mod tests {
             [
                 Value::Flag(true),
                 Value::Int(-5),
+                Value::MaybeInt(None),
                 Value::Ints(vec![Some(1), None]),
                 Value::Text(Some("a'é".into())),
                 Value::Text(None),
@@ -176,11 +185,11 @@ mod tests {
         );
         assert_eq!(
             call.with_parameters("\"n\""),
-            "SELECT * FROM \"n\".f($1,$2,$3,$4,$5,$6,$7,$8)"
+            "SELECT * FROM \"n\".f($1,$2,$3,$4,$5,$6,$7,$8,$9)"
         );
         assert_eq!(
             call.with_literals("\"n\""),
-            "SELECT * FROM \"n\".f(true,'-5'::bigint,ARRAY['1'::bigint,NULL]::bigint[],\
+            "SELECT * FROM \"n\".f(true,'-5'::bigint,NULL::bigint,ARRAY['1'::bigint,NULL::bigint]::bigint[],\
              convert_from(decode('6127c3a9','hex'),'UTF8'),NULL::text,\
              ARRAY[convert_from(decode('5c','hex'),'UTF8'),convert_from(decode('','hex'),'UTF8')]::text[],\
              decode('00ff','hex'),ARRAY[]::bytea[])"

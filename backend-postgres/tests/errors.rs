@@ -82,13 +82,11 @@ async fn waiting(behind: &mut PgConnection) -> i32 {
         .get(0);
     let text =
         format!("SELECT pid FROM pg_stat_activity WHERE {own} = ANY (pg_blocking_pids(pid))");
-    loop {
+    support::until("somebody waits", async || {
         let rows = support::sql(text.clone()).await;
-        if let Some(row) = rows.first() {
-            return row.get(0);
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        rows.first().map(|row| row.get(0))
+    })
+    .await
 }
 
 /// What becomes of an acquisition that waits for a latch, when this is done to its process at the server.
@@ -242,9 +240,14 @@ async fn commits_that_do_not_wait_are_made_to() {
             format!("acquire({id}, 1, 1, '{{k2}}', '{{create}}', NULL, false)"),
             "on",
         ),
+        (
+            format!("acquire_one({id}, 2, 2, 'k3', 'create', NULL, false)"),
+            "on",
+        ),
         (format!("renew({id}, 1, '{{}}', 'keep', 0, '')"), "on"),
         (format!("end_sessions(ARRAY[{id}], 'close')"), "on"),
         (format!("release({id}, 1, '{{k2}}')"), "off"),
+        (format!("release_one({id}, 2, 'k3')"), "off"),
     ] {
         let mut connection = owner().await;
         let text = space.text(&format!(

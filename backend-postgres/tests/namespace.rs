@@ -190,10 +190,11 @@ async fn the_least_rights_open_no_table() {
     for statement in [
         "SELECT * FROM {ns}.holders",
         "INSERT INTO {ns}.sessions DEFAULT VALUES",
-        "UPDATE {ns}.meta SET base = 0",
+        "UPDATE {ns}.meta SET version = 0",
         "DELETE FROM {ns}.intents",
         "TRUNCATE {ns}.waiters",
         "SELECT nextval('{ns}.token')",
+        "SELECT setval('{ns}.token', 1)",
         "SELECT {ns}.next_token()",
         "SELECT {ns}.wake_all()",
         "SELECT {ns}.tell('{}')",

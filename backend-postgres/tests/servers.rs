@@ -7,6 +7,8 @@
 
 mod support;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -119,9 +121,14 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         let mut connection = raw(&server).await;
         let pid = i64::from(server.pid().unwrap());
         let killer = tokio::spawn(async move {
-            while killing.load(Ordering::Relaxed) < from + 200 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let enough = async {
+                while killing.load(Ordering::Relaxed) < from + 200 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), enough)
+                .await
+                .expect("200 requests in time");
             if whole {
                 return kill(pid);
             }
@@ -140,8 +147,11 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         killer.await.unwrap();
         if !whole {
             // It takes requests again by itself.
-            let mut n = next.fetch_add(1, Ordering::Relaxed);
-            while let Err(error) = backend.acquire(&request(n)).await {
+            support::until("a request is granted", async || {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                let Err(error) = backend.acquire(&request(n)).await else {
+                    return Some(());
+                };
                 assert!(
                     matches!(
                         error.kind(),
@@ -149,9 +159,9 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
                     ),
                     "{error}"
                 );
-                n = next.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+                None
+            })
+            .await;
         }
     }
     drop(server);
@@ -183,11 +193,11 @@ async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
     let standby = postgres::run_in(copy.path(), postgres::free_port().unwrap(), &[]).unwrap();
     let refused = async || PostgresBackend::connect(config(&standby)).await.err();
     // It takes connections when it has recovered.
-    let mut error = refused().await.unwrap();
-    while error.to_string().contains("starts or stops") {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        error = refused().await.unwrap();
-    }
+    let error = support::until("the standby has recovered", async || {
+        let error = refused().await.unwrap();
+        (!error.to_string().contains("starts or stops")).then_some(error)
+    })
+    .await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("standby"), "{error}");
     let other = PostgresBackend::connect(config(&primary)).await.unwrap();
@@ -246,15 +256,11 @@ async fn a_promise_to_wait_for_standbys_is_told() {
         .await
         .unwrap();
     let show = "SHOW synchronous_standby_names";
-    while sqlx::raw_sql(show)
-        .fetch_one(&mut connection)
-        .await
-        .unwrap()
-        .get::<&str, _>(0)
-        .is_empty()
-    {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    support::until("the setting is read", async || {
+        let row = sqlx::raw_sql(show).fetch_one(&mut connection).await;
+        (!row.unwrap().get::<&str, _>(0).is_empty()).then_some(())
+    })
+    .await;
     let config = config(&server).timeout(Duration::from_millis(500));
     let backend = PostgresBackend::connect(config).await.unwrap();
     assert!(backend.info().survives.failover);
@@ -266,4 +272,86 @@ async fn a_promise_to_wait_for_standbys_is_told() {
     };
     let error = backend.renew(SESSION, &renewal).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+}
+
+/// An authority, and of a certificate for this machine that it has signed the names of the files: the authority's, the
+/// certificate, its key.
+fn certificates(folder: &Path) -> [String; 3] {
+    let mut authority = rcgen::CertificateParams::new([]).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertifiedIssuer::self_signed(authority, authority_key).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = certificate.signed_by(&key, &authority).unwrap();
+    [
+        ("ca.pem", authority.pem()),
+        ("server.pem", certificate.pem()),
+        ("key.pem", key.serialize_pem()),
+    ]
+    .map(|(name, pem)| {
+        let path = folder.join(name);
+        fs::write(&path, pem).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        postgres::give(&path).unwrap();
+        path.display().to_string()
+    })
+}
+
+#[tokio::test]
+async fn tls_takes_the_authority_that_is_named_and_no_other() {
+    let data = postgres::data().unwrap();
+    let [ca, certificate, key] = certificates(data.path());
+    let settings = [
+        ("ssl", "on"),
+        ("ssl_cert_file", &*certificate),
+        ("ssl_key_file", &*key),
+    ];
+    let port = postgres::free_port().unwrap();
+    let server = postgres::run_in(data.path(), port, &settings).unwrap();
+    let url = server.url().replacen("http", "postgres", 1);
+    let connect = async |options: String| {
+        let config = PostgresConfig::parse(&format!("{url}?{options}")).unwrap();
+        PostgresBackend::connect(config).await
+    };
+    let backend = connect(format!("sslmode=verify-full&sslrootcert={ca}")).await;
+    let backend = backend.unwrap();
+    open(&backend).await;
+    acquired(&backend, 1).await;
+    // What works and what listens, each is encrypted.
+    let encrypted =
+        "SELECT count(*), bool_and(s.ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
+                     WHERE a.application_name = 'lockkeeper'";
+    let row = sqlx::raw_sql(encrypted)
+        .fetch_one(&mut raw(&server).await)
+        .await;
+    let row = row.unwrap();
+    assert!(row.get::<i64, _>(0) >= 2 && row.get::<bool, _>(1));
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let [other, ..] = certificates(elsewhere.path());
+    for options in [
+        format!("sslmode=verify-full&sslrootcert={other}"),
+        format!("sslmode=verify-ca&sslrootcert={other}"),
+        // The authorities that everybody knows have not signed it either.
+        "sslmode=verify-full".to_owned(),
+    ] {
+        let error = connect(options.clone()).await.err().expect(&options);
+        assert_eq!(error.kind(), ErrorKind::Config, "{options}: {error}");
+        let mut said = format!("{error} {error:?}");
+        let mut source = std::error::Error::source(&error);
+        while let Some(error) = source {
+            said += &format!(" {error} {error:?}");
+            source = error.source();
+        }
+        for password in ["p@ss", "p%40ss", "/word", "%2Fword"] {
+            assert!(!said.contains(password), "{said}");
+        }
+    }
+
+    // A server without is refused where the URL asks for it.
+    drop(server);
+    let _plain = postgres::run_in(data.path(), port, &[]).unwrap();
+    let error = connect(format!("sslmode=verify-full&sslrootcert={ca}")).await;
+    assert_eq!(error.err().unwrap().kind(), ErrorKind::Config);
 }

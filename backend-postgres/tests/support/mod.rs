@@ -7,6 +7,7 @@
 )]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgRow};
@@ -18,6 +19,8 @@ pub const VARIABLE: &str = "LOCKKEEPER_TEST_POSTGRES";
 /// The role with the least rights.
 pub const ROLE: &str = "lockkeeper_test";
 pub const PASSWORD: &str = "geheim";
+/// Nothing that a test waits for takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The server's URL.
 ///
@@ -70,6 +73,18 @@ async fn make_role() {
         .await;
     };
     MADE.get_or_init(make).await;
+}
+
+/// Asks again until there is an answer, and panics where there is none in time: what it waits for is said.
+pub async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// A namespace of its own, which is removed in the end.

@@ -244,7 +244,11 @@ fn is_root() -> bool {
 }
 
 /// Gives a file or folder to the account that runs the program.
-fn give(path: &Path) -> Result<(), String> {
+///
+/// # Errors
+///
+/// It cannot be given; the text says why.
+pub fn give(path: &Path) -> Result<(), String> {
     if !is_root() {
         return Ok(());
     }
