@@ -128,3 +128,108 @@ fn judge(phase: Phase, error: &etcd_client::Error) -> (ErrorKind, &'static str) 
         _ => (Indeterminate, "the connection or the request failed"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tonic::Status;
+
+    use super::*;
+
+    macro_rules! rows {
+        ($($name:ident: $code:ident $line:expr => $connecting:ident, $sent:ident;)*) => {
+            $(
+                #[test]
+                fn $name() {
+                    for (phase, kind) in [
+                        (Phase::Connecting, ErrorKind::$connecting),
+                        (Phase::Sent, ErrorKind::$sent),
+                    ] {
+                        let status = Status::new(Code::$code, $line);
+                        let error = from_etcd(Operation::Acquire, phase, status.into());
+                        assert_eq!(error.kind(), kind, "{phase:?}: {error}");
+                        assert!(std::error::Error::source(&error).is_some(), "the cause is kept");
+                    }
+                }
+            )*
+        };
+    }
+
+    rows! {
+        another_password: InvalidArgument "etcdserver: authentication failed, invalid user ID or password" => Unauthorized, Unauthorized;
+        nobody: InvalidArgument "etcdserver: user name is empty" => Unauthorized, Unauthorized;
+        somebody_who_was_removed: InvalidArgument "etcdserver: user name not found" => Unauthorized, Unauthorized;
+        changed_rights: InvalidArgument "etcdserver: revision of auth store is old" => Unavailable, Unavailable;
+        an_old_token: Unauthenticated "etcdserver: invalid auth token" => Unauthorized, Unauthorized;
+        no_right: PermissionDenied "etcdserver: permission denied" => Unauthorized, Unauthorized;
+        no_users: FailedPrecondition "etcdserver: authentication is not enabled" => Config, Config;
+        too_large: InvalidArgument "etcdserver: request is too large" => Limit, Limit;
+        too_many_operations: InvalidArgument "etcdserver: too many operations in txn request" => Config, Config;
+        no_space: ResourceExhausted "etcdserver: mvcc: database space exceeded" => Unavailable, Unavailable;
+        too_many_requests: ResourceExhausted "etcdserver: too many requests" => Unavailable, Unavailable;
+        no_lease: NotFound "etcdserver: requested lease not found" => Unavailable, Unavailable;
+        too_long_a_lease: OutOfRange "etcdserver: too large lease TTL" => Limit, Limit;
+        no_leader: Unavailable "etcdserver: no leader" => Unavailable, Unavailable;
+        not_ready: Unavailable "etcdserver: server is not ready for request" => Unavailable, Unavailable;
+        a_corrupt_member: DataLoss "etcdserver: corrupt cluster" => Unavailable, Unavailable;
+        no_such_request: Unimplemented "unknown service etcdserverpb.KV" => Config, Config;
+        a_time_out: Unavailable "etcdserver: request timed out" => Unavailable, Indeterminate;
+        a_leader_that_failed: Unavailable "etcdserver: request timed out, possibly due to previous leader failure" => Unavailable, Indeterminate;
+        a_server_that_stops: Unavailable "etcdserver: server stopped" => Unavailable, Indeterminate;
+        a_leader_that_changes: Unavailable "etcdserver: leader changed" => Unavailable, Indeterminate;
+        a_broken_connection: Unavailable "error reading a body from connection" => Unavailable, Indeterminate;
+        a_cancelled_request: Cancelled "context canceled" => Unavailable, Indeterminate;
+        too_large_an_answer: OutOfRange "decoded message length too large" => Unavailable, Indeterminate;
+        anything_else: Unknown "something" => Unavailable, Indeterminate;
+    }
+
+    #[test]
+    fn what_the_driver_finds_by_itself() {
+        use etcd_client::Error as Driver;
+        for (error, connecting, sent) in [
+            (
+                Driver::InvalidArgs("x".into()),
+                ErrorKind::Config,
+                ErrorKind::Config,
+            ),
+            (
+                Driver::IoError(std::io::ErrorKind::BrokenPipe.into()),
+                ErrorKind::Unavailable,
+                ErrorKind::Indeterminate,
+            ),
+            (
+                Driver::WatchError("x".into()),
+                ErrorKind::Unavailable,
+                ErrorKind::Indeterminate,
+            ),
+        ] {
+            assert_eq!(judge(Phase::Connecting, &error).0, connecting, "{error}");
+            assert_eq!(judge(Phase::Sent, &error).0, sent, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_gone_and_a_member_that_is() {
+        let status = |code, line: &str| etcd_client::Error::from(Status::new(code, line));
+        let gone = "etcdserver: requested lease not found";
+        assert!(lease_is_gone(&status(Code::NotFound, gone)));
+        let kept_alive = etcd_client::Error::LeaseKeepAliveError("lease not found".into());
+        assert!(lease_is_gone(&kept_alive));
+        assert!(!lease_is_gone(&status(
+            Code::Unavailable,
+            "etcdserver: no leader"
+        )));
+        assert!(is_of_the_member(&status(
+            Code::Unavailable,
+            "etcdserver: no leader"
+        )));
+        assert!(is_of_the_member(&status(
+            Code::DataLoss,
+            "etcdserver: corrupt cluster"
+        )));
+        assert!(!is_of_the_member(&status(Code::NotFound, gone)));
+        assert_eq!(
+            odd_answer(Operation::Renew).kind(),
+            ErrorKind::Indeterminate
+        );
+    }
+}

@@ -558,3 +558,242 @@ impl Base {
         (last >> BASE_SHIFT) + 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0000000000000000000000000000000a";
+
+    fn names() -> Names {
+        Names::new(&Namespace::parse("fs").unwrap())
+    }
+
+    fn key(text: &str) -> LockKey {
+        LockKey::parse(text).unwrap()
+    }
+
+    fn session() -> SessionId {
+        ID.parse().unwrap()
+    }
+
+    #[test]
+    fn the_stores_order_is_path_order() {
+        let names = names();
+        let mut keys = [
+            "/a", "/a!", "/a/b", "/a/b/c", "/a/b!", "/a-", "/b", "a", "a/b", "a b", "é",
+        ]
+        .map(key);
+        keys.sort();
+        let grant = Grant {
+            session: session(),
+            n: 1,
+        };
+        let stored = keys
+            .each_ref()
+            .map(|key| names.holder(grant, EXCLUSIVE, key.as_str()));
+        assert!(stored.is_sorted(), "{stored:?}");
+    }
+
+    #[test]
+    fn a_range_has_who_is_asked_about_and_nobody_else() {
+        let names = names();
+        let grant = Grant {
+            session: session(),
+            n: 1,
+        };
+        let has = |range: &Range, class, key: &str| {
+            let name = names.holder(grant, class, key);
+            range.from <= name && name < range.to
+        };
+        for below in [false, true] {
+            let all = names.holders(&key("/a"), Classes::All, below);
+            let exclusive = names.holders(&key("/a"), Classes::Exclusive, below);
+            for other in ["/", "/a!", "/ab", "/a b", "/A", "/b"] {
+                assert!(
+                    !has(&all, SHARED, other) && !has(&all, EXCLUSIVE, other),
+                    "{other}"
+                );
+            }
+            assert!(has(&all, SHARED, "/a") && has(&all, EXCLUSIVE, "/a"));
+            assert!(!has(&exclusive, SHARED, "/a") && has(&exclusive, EXCLUSIVE, "/a"));
+            assert!(
+                has(&exclusive, b'z', "/a") && has(&exclusive, 1, "/a"),
+                "what nobody knows"
+            );
+            for under in ["/a/b", "/a/!", "/a/b/c"] {
+                assert_eq!(has(&all, SHARED, under), below, "{under}");
+                assert_eq!(has(&exclusive, EXCLUSIVE, under), below, "{under}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_prefix_has_what_begins_with_it() {
+        let names = names();
+        let grant = Grant {
+            session: session(),
+            n: 1,
+        };
+        for (prefix, key, begins) in [
+            ("", "a", true),
+            ("/a", "/a", true),
+            ("/a", "/a!", true),
+            ("/a/", "/a/b", true),
+            ("/a/", "/a", false),
+            ("/a/", "/a!", false),
+            ("é", "éa", true),
+            ("é", "e", false),
+        ] {
+            let range = names.prefixed(prefix);
+            let name = names.holder(grant, SHARED, key);
+            assert_eq!(
+                range.from <= name && name < range.to,
+                begins,
+                "{prefix:?} {key}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_read_as_they_were_written() {
+        let names = names();
+        let grant = Grant {
+            session: session(),
+            n: u64::MAX,
+        };
+        let (read, class, of) = names
+            .read_holder(&names.holder(grant, SHARED, "/a/b"))
+            .unwrap();
+        assert_eq!((read.as_str(), class, of), ("/a/b", SHARED, Some(grant)));
+        for (name, class) in [
+            (&b"fs/lock/a\0xodd"[..], EXCLUSIVE),
+            (b"fs/lock/a\0", EXCLUSIVE),
+            (b"fs/lock/a\0\0", SHARED),
+        ] {
+            let (read, found, of) = names.read_holder(name).unwrap();
+            assert_eq!((read.as_str(), found, of), ("a", class, None), "{name:?}");
+        }
+        for name in [
+            &b"fs/lock/a"[..],
+            b"fs/lock/\0x",
+            b"fs/lock/\xff\0x",
+            b"fs/meta",
+            b"other/lock/a\0x",
+        ] {
+            assert_eq!(names.read_holder(name), None, "{name:?}");
+        }
+        assert_eq!(
+            names.read_session(&names.live(session())),
+            Some((session(), "live"))
+        );
+        assert_eq!(names.read_session(b"fs/session/x/live"), None);
+        assert_eq!(names.read_step(&names.step(grant)), Some(grant));
+        assert_eq!(names.read_step(b"fs/step/x"), None);
+    }
+
+    #[test]
+    fn numbers_that_are_over_are_found_behind_them() {
+        let names = names();
+        let range = names.over_from(session(), 7);
+        let has = |name: &[u8]| range.from.as_slice() <= name && name < range.to.as_slice();
+        assert!(has(&names.over(session(), 7)) && has(&names.over(session(), u64::MAX)));
+        assert!(has(&names.over_last(session())) && !has(&names.over(session(), 6)));
+        assert!(digits(u64::MAX).as_str() < last() && digits(9) < digits(10));
+        assert_eq!(number(b"00000000000000000007"), Some(7));
+        for odd in [
+            &b"7"[..],
+            b"+0000000000000000007",
+            b"99999999999999999999",
+            b"\xff",
+        ] {
+            assert_eq!(number(odd), None, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_an_unfinished_renewal_are_one_set() {
+        for (ranges, set) in [
+            (vec![], ""),
+            (vec![(4, 5), (1, 9)], "1-9"),
+            (vec![(1, 2), (3, 4)], "1-4"),
+            (vec![(7, 7), (1, 2)], "1-2,7-7"),
+            (vec![(5, 4)], ""),
+            (vec![(1, u64::MAX), (2, u64::MAX)], "1-18446744073709551615"),
+        ] {
+            assert_eq!(merged(&ranges).to_string(), set, "{ranges:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_a_holder_or_nobody() {
+        let grant = Grant {
+            session: session(),
+            n: 3,
+        };
+        let owner = OwnerId {
+            session: session(),
+            m: 4,
+        };
+        for want in [
+            Want::Create,
+            Want::Upsert,
+            Want::Share { limit: None },
+            Want::Write,
+            Want::Read,
+        ] {
+            let value = holder_value(want, owner, 1_500);
+            let known = Known {
+                grant,
+                owner,
+                since_ms: 1_500,
+            };
+            assert_eq!(read_value(value.as_bytes(), grant), Some((want, known)));
+        }
+        for broken in ["", "w", "w/4", "w/4/5/6", "W/4/5", "w/-4/5", "w/4/x", "{}"] {
+            assert_eq!(read_value(broken.as_bytes(), grant), None, "{broken}");
+        }
+        assert_eq!(read_value(b"\xff", grant), None);
+    }
+
+    #[test]
+    fn a_step_is_read_as_it_was_written() {
+        let claims = [
+            Claim::new(key("s"), Want::Share { limit: None }).unwrap(),
+            Claim::new(key("c"), Want::Create).unwrap(),
+        ];
+        let value = step_value(&claims);
+        let read: Vec<(u8, &str)> = read_step(value.as_bytes()).collect();
+        assert_eq!(read, [(SHARED, "s"), (EXCLUSIVE, "c")]);
+        assert_eq!(read_step(b"\nqx\nx").collect::<Vec<_>>(), [(EXCLUSIVE, "")]);
+        assert_eq!(read_step("éa".as_bytes()).count(), 0);
+    }
+
+    #[test]
+    fn an_intent_is_read_as_it_was_written() {
+        let registered = Registered {
+            token: FencingToken::new(7).unwrap(),
+            intent: Intent::new([b'a', b'\n', 0, 255]).unwrap(),
+        };
+        assert_eq!(read_intent(&intent(&registered)), Some(registered));
+        for broken in [&b""[..], b"7", b"x\na", b"-1\na", b"9223372036854775808\na"] {
+            assert_eq!(read_intent(broken), None, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn a_greater_base_is_above_every_older_token() {
+        let base = Base {
+            revision: 100,
+            created_ms: 5,
+        };
+        assert_eq!(base.token(99), None);
+        let tokens = [100, 101, 5_000_000].map(|revision| base.token(revision).unwrap());
+        assert!(tokens.is_sorted());
+        let newer = Base {
+            revision: 3,
+            created_ms: base.after(5_000_000),
+        };
+        assert!(newer.token(3).unwrap() > tokens[2]);
+    }
+}
