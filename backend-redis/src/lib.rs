@@ -84,3 +84,36 @@ mod wakeups;
 
 pub use backend::RedisBackend;
 pub use config::{ConfigError, RedisConfig};
+
+/// A script for values of the program's own in a Redis: it writes one, unless a later holder of the lock has written it
+/// before. A lease can end while its holder is paused before a write; this refuses that write.
+///
+/// Its keys are the value's and a second one, beside it, which keeps the greatest token that has written it; in a
+/// cluster both have to be in one slot. Its arguments are the token of the writer's guard and the value. It answers 1 if
+/// the value was written, and 0 if it was refused. Whoever else writes the value has to use it, too.
+///
+/// The program runs it through a client of its own, as a user with the right to `EVALSHA`, `SCRIPT LOAD`, `GET` and
+/// `MSET` there.
+///
+/// # Examples
+///
+/// Compiled and not run, because it needs a server; the example `fenced-redis` runs it.
+///
+/// ```no_run
+/// use lockcore::FencingToken;
+///
+/// async fn set_balance(
+///     connection: &mut redis::aio::MultiplexedConnection,
+///     balance: i64,
+///     token: FencingToken,
+/// ) -> redis::RedisResult<bool> {
+///     redis::Script::new(lockcore_redis::FENCED_SET)
+///         .key("{account/1}:balance")
+///         .key("{account/1}:token")
+///         .arg(token.get())
+///         .arg(balance)
+///         .invoke_async(connection)
+///         .await
+/// }
+/// ```
+pub const FENCED_SET: &str = include_str!("../server/fenced_set.lua");

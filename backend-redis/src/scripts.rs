@@ -56,6 +56,10 @@ mod tests {
         tried.extend(["TIME", "HSET"].map(str::to_owned));
         for file in fs::read_dir(&folder).unwrap() {
             let name = file.unwrap().file_name().into_string().unwrap();
+            if name == "fenced_set.lua" {
+                // The program's user runs it.
+                continue;
+            }
             for command in commands(&read(&name)) {
                 assert!(tried.contains(&command), "{name}: {command} is not tried");
                 let right = format!("+{}", command.to_lowercase());

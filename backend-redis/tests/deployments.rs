@@ -16,6 +16,7 @@ use lockcore::{
     IntentChange, Label, LockBackend, LockKey, Locks, Opened, OwnerId, Ranges, Released, Renewal,
     Renewed, SessionId, SessionStore, Want,
 };
+use lockcore_conformance::servers::Server;
 use lockcore_conformance::servers::redis::{free_port, node};
 use lockcore_redis::{RedisBackend, RedisConfig};
 use rustix::process::Signal;
@@ -221,6 +222,43 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
     drop(space.moved_to(&Place::of(url(&replica))));
 }
 
+/// Moves the namespace's slot to another primary, as an operator does; while it is on the way, nothing is done to it.
+async fn move_slot(servers: &[Server], space: &Space, backend: &RedisBackend, session: SessionId) {
+    let from = owner(servers, &space.key("meta"));
+    let to = servers[..3]
+        .iter()
+        .find(|server| port(server) != port(from));
+    let to = to.expect("there are three primaries");
+    let cluster = |server: &Server, arguments: &[&str]| -> String {
+        let value: redis::Value = ask(server, redis::cmd("CLUSTER").arg(arguments));
+        redis::from_redis_value(value).unwrap()
+    };
+    let slot: u16 = ask(
+        from,
+        redis::cmd("CLUSTER").arg("KEYSLOT").arg(space.key("meta")),
+    );
+    let slot = slot.to_string();
+    let [from_id, to_id] = [from, to].map(|server| cluster(server, &["MYID"]));
+    cluster(to, &["SETSLOT", &slot, "IMPORTING", &from_id]);
+    cluster(from, &["SETSLOT", &slot, "MIGRATING", &to_id]);
+    let migrate = |name: &str| {
+        let mut migrate = redis::cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(port(to)).arg(space.key(name));
+        ask::<String>(from, migrate.arg(0).arg(5_000))
+    };
+    for name in ["records", "sessions", "steps", "meta"] {
+        assert_eq!(migrate(name), "OK", "{name}");
+        let error = backend
+            .acquire(&request(session, 6, "k"))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{name}: {error}");
+    }
+    for server in [to, from] {
+        cluster(server, &["SETSLOT", &slot, "NODE", &to_id]);
+    }
+}
+
 #[tokio::test]
 async fn a_cluster_moves_and_fails_over_under_a_client() {
     let servers = cluster(&[]);
@@ -234,6 +272,10 @@ async fn a_cluster_moves_and_fails_over_under_a_client() {
     let locks = Locks::builder(Arc::clone(&backend) as Arc<dyn LockBackend>);
     let locks = locks.ttl(Duration::from_secs(60)).build().unwrap();
     let guard = locks.global("guarded").acquire().await.unwrap();
+    move_slot(&servers, &space, &backend, session).await;
+    let moved = answered(&backend, &request(session, 5, "k5")).await;
+    assert!(matches!(moved, Acquired::Acquired(token) if token > before));
+    assert!(guard.confirm().await.unwrap());
     let primary = owner(&servers, &space.key("meta"));
     let id: String = ask(primary, redis::cmd("CLUSTER").arg("MYID"));
     let replica = servers.iter().find(|server| {
@@ -249,7 +291,7 @@ async fn a_cluster_moves_and_fails_over_under_a_client() {
     });
     let moved = answered(&backend, &request(session, 2, "k2")).await;
     assert!(matches!(moved, Acquired::Acquired(token) if token > before));
-    guard.confirm().await.unwrap();
+    assert!(guard.confirm().await.unwrap());
     // And by a crash of the new one, whose replica the old one is.
     until("the old one follows", || {
         let info: String = ask(primary, redis::cmd("INFO").arg("replication"));

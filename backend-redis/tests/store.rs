@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore, End, ErrorKind, FencingToken, Filter, Grant, Inspect,
-    IntentChange, Label, Life, LockBackend, LockKey, Locks, Opened, Operation, OwnerId, Ranges,
-    Renewal, Renewed, SessionId, SessionStore, Sweep, Wakeups, Want,
+    Intent, IntentChange, Label, Life, LockBackend, LockKey, Locks, Opened, Operation, OwnerId,
+    Ranges, Registered, Released, Renewal, Renewed, SessionId, SessionStore, Sweep, Wakeups, Want,
 };
 use lockcore_conformance::servers::redis::node;
 use lockcore_redis::{RedisBackend, RedisConfig};
@@ -216,6 +216,95 @@ async fn a_script_that_fails_half_way_leaves_nothing() {
             assert_eq!(left, 1, "only the last token: {name}");
         }
     }
+    // The long way, beside another holder: what can be had is not had either, and the other keeps what it has.
+    for (name, held, claims) in [
+        ("steps", "s k", ["s k", "c free"]),
+        ("writes", "s k", ["s k", "w /free"]),
+        ("reads", "r /k", ["r /k", "r /free"]),
+    ] {
+        let space = Space::new();
+        let backend = space.connect().await;
+        let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+        granted(&backend, &request(one, 1, &[held])).await;
+        let records = || -> Vec<(String, String)> {
+            let mut all = redis::cmd("HGETALL");
+            let mut all: Vec<(String, String)> = space.raw(all.arg(space.key("records"))).unwrap();
+            all.retain(|(key, _)| !key.is_empty());
+            all
+        };
+        let before = records();
+        let key = space.key(name);
+        space.raw::<()>(redis::cmd("DEL").arg(&key)).unwrap();
+        space
+            .raw::<()>(redis::cmd("SET").arg(&key).arg("x"))
+            .unwrap();
+        let kind = kind_of_acquire(&backend, &request(other, 1, &claims)).await;
+        assert_eq!(kind, ErrorKind::Corrupt, "{name}");
+        assert_eq!(records(), before, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_fails_half_way_is_repeated_when_that_is_mended() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let held = request(session, 1, &["c a", "c b", "w /p"]);
+    granted(&backend, &held).await;
+    let (steps, aside) = (space.key("steps"), space.key("aside"));
+    let rename = |from: &str, to: &str| {
+        let mut rename = redis::cmd("RENAME");
+        space.raw::<()>(rename.arg(from).arg(to)).unwrap();
+    };
+    rename(&steps, &aside);
+    space
+        .raw::<()>(redis::cmd("SET").arg(&steps).arg("x"))
+        .unwrap();
+    let error = backend.release(held.grant, &held.claims).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(
+        backend.confirm(held.grant, &held.claims).await.unwrap(),
+        "all of it is still held"
+    );
+    rename(&aside, &steps);
+    backend.release(held.grant, &held.claims).await.unwrap();
+    assert!(!backend.confirm(held.grant, &held.claims).await.unwrap());
+    let left: u32 = space
+        .raw(redis::cmd("HLEN").arg(space.key("records")))
+        .unwrap();
+    assert_eq!(left, 1, "only the last token");
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_half_way_leaves_the_session_as_it_was() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let state = || -> String {
+        let mut get = redis::cmd("HGET");
+        let get = get.arg(space.key("sessions")).arg(session.to_string());
+        space.raw(get).unwrap()
+    };
+    let before = state();
+    let intents = space.key("intents");
+    space
+        .raw::<()>(redis::cmd("SET").arg(&intents).arg("x"))
+        .unwrap();
+    let registers = Renewal {
+        intent: IntentChange::Put(Registered {
+            intent: Intent::new("change").unwrap(),
+            token: FencingToken::new(1).unwrap(),
+        }),
+        ..renewal(1)
+    };
+    let error = backend.renew(session, &registers).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(state(), before);
+    space.raw::<()>(redis::cmd("DEL").arg(&intents)).unwrap();
+    assert_eq!(
+        backend.renew(session, &registers).await.unwrap(),
+        Renewed::Living
+    );
 }
 
 #[tokio::test]
@@ -234,6 +323,32 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
             .await
             .unwrap();
     }
+}
+
+#[tokio::test]
+async fn scripts_are_loaded_once() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let loads = || -> usize {
+        let info: String = space.raw(redis::cmd("INFO").arg("commandstats")).unwrap();
+        let calls = info
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_script|load:calls="));
+        let calls = calls.and_then(|calls| calls.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    };
+    let backends = [space.connect().await, space.connect().await];
+    let session = open(&backends[0], 1).await;
+    for n in 1..=50 {
+        let request = request(session, n, &["c k"]);
+        let backend = &backends[usize::try_from(n % 2).unwrap()];
+        granted(backend, &request).await;
+        backend
+            .release(request.grant, &request.claims)
+            .await
+            .unwrap();
+    }
+    assert_eq!(loads(), 4, "init, open, acquire and release");
 }
 
 #[tokio::test]
@@ -334,6 +449,9 @@ async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
     let before = granted(&backend, &request(session, 1, &["c k"])).await;
+    let locks = Locks::builder(backend.clone());
+    let locks = locks.ttl(Duration::from_secs(60)).build().unwrap();
+    let guard = locks.global("held").acquire().await.unwrap();
     let port = port(&server).to_string();
     drop(server);
     let unreachable = backend.renew(session, &renewal(1)).await.unwrap_err();
@@ -350,6 +468,11 @@ async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
         backend.renew(session, &renewal(3)).await.unwrap(),
         Renewed::Dead
     );
+    // Long before its deadline the guard is told by whoever asks the store.
+    assert!(guard.is_valid());
+    assert!(!guard.confirm().await.unwrap());
+    guard.lost().await;
+    assert!(!guard.is_valid());
     let other = open(&backend, 2).await;
     assert!(granted(&backend, &request(other, 1, &["c k"])).await > before);
 }
@@ -587,6 +710,31 @@ async fn who_waits_looks_again_when_the_holder_is_due() {
         .expect("it is due");
     assert!(since.elapsed() >= Duration::from_millis(900));
     granted(&backend, &request(waits, 2, &["c k"])).await;
+}
+
+#[tokio::test]
+async fn nobody_is_held_up_by_a_large_acquisition() {
+    const IDS: u32 = 100_000;
+    /// As one script they would take several times as long, and a step takes a few milliseconds.
+    const LONGEST_US: &str = "50000";
+    let server = node(&[("slowlog-log-slower-than", LONGEST_US)]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let locks = Locks::builder(backend.clone()).build().unwrap();
+    let ids = (0..IDS).map(|n| format!("document-{n}"));
+    let guard = locks.documents(ids).acquire().await.unwrap();
+    let held: u32 = space
+        .raw(redis::cmd("HLEN").arg(space.key("records")))
+        .unwrap();
+    assert_eq!(held, IDS + 1);
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    assert!(locks.shutdown(Duration::from_secs(60)).await, "it is swept");
+    let left: u32 = space
+        .raw(redis::cmd("HLEN").arg(space.key("records")))
+        .unwrap();
+    assert_eq!(left, 1, "only the last token");
+    let slow: u32 = space.raw(redis::cmd("SLOWLOG").arg("LEN")).unwrap();
+    assert_eq!(slow, 0, "nothing took longer than {LONGEST_US} µs");
 }
 
 #[tokio::test]

@@ -2,17 +2,20 @@
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use hdrhistogram::Histogram;
 use lockkeeper::Locks;
 
-use crate::handover::now_us;
+use crate::peer::{self, Peer};
 use crate::relay::Relay;
 use crate::rounds::{Spread, one_thread, ratios};
 use crate::store::Store;
+use crate::turns::{self, Lock, Turn};
 
-const WANTED_BY: u32 = 8;
+const WANTED_BY: usize = 8;
 /// How long each is measured in a round.
 const SLICE: Duration = Duration::from_secs(2);
 /// How long the processes take turns.
@@ -23,60 +26,71 @@ const IDLE_FOR: Duration = Duration::from_secs(10);
 const UNTIL_ALL_WAIT: Duration = Duration::from_secs(3);
 const KEY: &str = "one key";
 
-/// One turn: when it was asked for, granted, and the release called, in µs since 1970.
-#[derive(Clone, Copy)]
-struct Turn {
-    asked: u64,
-    granted: u64,
-    released: u64,
+/// Our lock of that key.
+struct Ours(Locks);
+
+#[async_trait]
+impl Lock for Ours {
+    async fn turn(&self, granted: &mut (dyn FnMut() + Send)) {
+        let guard = self.0.global(KEY).acquire().await;
+        let guard = guard.expect("the store can be written");
+        granted();
+        let _ = guard.release().await.expect("the store can be written");
+    }
 }
 
-/// Takes turns for a while.
-async fn take_turns(locks: &Locks, until: Instant, pause: Duration) -> Vec<Turn> {
-    let mut turns = Vec::new();
-    while Instant::now() < until {
-        let asked = now_us();
-        let guard = locks.global(KEY).acquire().await;
-        let guard = guard.expect("the store can be written");
-        let granted = now_us();
-        turns.push(Turn {
-            asked,
-            granted,
-            released: now_us(),
-        });
-        let _ = guard.release().await.expect("the store can be written");
-        // Shorter than a timer can wait.
-        let again = Instant::now() + pause;
-        while Instant::now() < again {
-            tokio::task::yield_now().await;
+/// Hand-overs a second to another one, and how many turns one task alone takes.
+#[derive(Default)]
+struct Measured {
+    alone: Vec<f64>,
+    handed_over: Vec<f64>,
+    each: Vec<Vec<Turn>>,
+}
+
+impl Measured {
+    /// Measures both for a slice each.
+    async fn round(&mut self, peer: &mut Peer) {
+        self.alone.push(alone(peer).await);
+        let (each, time) = peer.turns(WANTED_BY, SLICE).await;
+        self.handed_over.push(rate(handed_over(&each), time));
+        self.each.resize(WANTED_BY, Vec::new());
+        for (all, some) in self.each.iter_mut().zip(each) {
+            all.extend(some);
         }
     }
-    turns
+
+    fn print(self, name: &str) {
+        println!("{name}:");
+        println!(
+            "  contended / uncontended: {}",
+            ratios(&self.handed_over, &self.alone)
+        );
+        println!("  uncontended: {} pairs/s", Spread::of(self.alone));
+        println!(
+            "  {WANTED_BY} tasks of one process: {} hand-overs/s to another one",
+            Spread::of(self.handed_over)
+        );
+        print(&self.each);
+    }
 }
 
 /// Pairs a second by one task.
-async fn alone(locks: &Locks) -> f64 {
-    let start = Instant::now();
-    let turns = take_turns(locks, start + SLICE, Duration::ZERO).await;
-    rate(turns.len(), start.elapsed())
+async fn alone(peer: &mut Peer) -> f64 {
+    let (turns, time) = peer.turns(1, SLICE).await;
+    rate(turns[0].len(), time)
 }
 
-/// Hand-overs a second by tasks of one process, and the turns of each.
-async fn by_tasks(locks: &Locks) -> (f64, Vec<Vec<Turn>>) {
-    let start = Instant::now();
-    let tasks: Vec<_> = (0..WANTED_BY)
-        .map(|_| {
-            let locks = locks.clone();
-            #[expect(clippy::disallowed_methods, reason = "a task of the measurement")]
-            tokio::spawn(async move { take_turns(&locks, start + SLICE, Duration::ZERO).await })
-        })
+/// How often the next turn was another one's.
+fn handed_over(each: &[Vec<Turn>]) -> usize {
+    let turns = each.iter().enumerate();
+    let mut granted: Vec<(u64, usize)> = turns
+        .flat_map(|(who, turns)| turns.iter().map(move |turn| (turn.granted, who)))
         .collect();
-    let mut each = Vec::new();
-    for task in tasks {
-        each.push(task.await.expect("it does not panic"));
-    }
-    let all = each.iter().map(Vec::len).sum();
-    (rate(all, start.elapsed()), each)
+    granted.sort_unstable();
+    granted
+        .windows(2)
+        .filter(|two| two[0].1 != two[1].1)
+        .count()
 }
 
 fn rate(count: usize, time: Duration) -> f64 {
@@ -120,33 +134,35 @@ fn ratio(value: u64, to: f64) -> f64 {
 pub(crate) fn run(store: &Store, rounds: usize) {
     let pair = one_thread().block_on(async {
         let locks = store.locks().await;
-        alone(&locks).await;
-        let (mut uncontended, mut contended) = (Vec::new(), Vec::new());
-        let mut each: Vec<Vec<Turn>> = vec![Vec::new(); WANTED_BY as usize];
-        for _ in 0..rounds {
-            uncontended.push(alone(&locks).await);
-            let (rate, turns) = by_tasks(&locks).await;
-            contended.push(rate);
-            each.iter_mut()
-                .zip(turns)
-                .for_each(|(all, some)| all.extend(some));
+        let mut ours = Peer::new("ours", Arc::new(Ours(locks.clone())));
+        let mut peers = peer::of(store).await;
+        for peer in peers.iter_mut().chain([&mut ours]) {
+            alone(peer).await;
         }
-        let ratio = ratios(&contended, &uncontended);
-        println!(
-            "{}, medians of {rounds} rounds (least to greatest):",
-            store.scheme()
-        );
-        let uncontended = Spread::of(uncontended);
-        let pair = Duration::from_secs_f64(1.0 / uncontended.median());
-        println!("uncontended: {uncontended} pairs/s");
-        println!(
-            "{WANTED_BY} tasks of one process: {} hand-overs/s",
-            Spread::of(contended)
-        );
-        println!("  contended / uncontended: {ratio}");
-        print(&each);
+        let mut measured = Measured::default();
+        let mut of_peers: Vec<Measured> = peers.iter().map(|_| Measured::default()).collect();
+        for _ in 0..rounds {
+            measured.round(&mut ours).await;
+            for (peer, measured) in peers.iter_mut().zip(&mut of_peers) {
+                measured.round(peer).await;
+            }
+        }
+        println!("medians of {rounds} rounds (least to greatest)");
+        let pair = 1.0 / Spread::of(measured.alone.clone()).median();
+        for (peer, other) in peers.iter().zip(&of_peers) {
+            println!(
+                "ours / {}: uncontended {}, contended {}",
+                peer.name,
+                ratios(&measured.alone, &other.alone),
+                ratios(&measured.handed_over, &other.handed_over)
+            );
+        }
+        measured.print(store.scheme());
+        for (peer, measured) in peers.iter().zip(of_peers) {
+            measured.print(peer.name);
+        }
         locks.shutdown(Duration::from_secs(5)).await;
-        pair
+        Duration::from_secs_f64(pair)
     });
     by_processes(store, pair);
     idle(store);
@@ -187,7 +203,7 @@ fn by_processes(store: &Store, pause: Duration) {
     );
     let gaps = turns
         .windows(2)
-        .map(|two| two[1].granted.saturating_sub(two[0].released));
+        .map(|two| two[1].granted.saturating_sub(two[0].granted));
     let gaps = histogram(gaps);
     println!(
         "  from the call of release to the next grant, µs: p50 {}, p99 {}, longest {}",
@@ -202,11 +218,10 @@ fn turn(line: &str) -> Turn {
     let mut numbers = line
         .split(' ')
         .map(|number| number.parse().expect("a number"));
-    let mut next = || numbers.next().expect("three numbers");
+    let mut next = || numbers.next().expect("two numbers");
     Turn {
         asked: next(),
         granted: next(),
-        released: next(),
     }
 }
 
@@ -227,7 +242,7 @@ fn idle(store: &Store) {
         let asked = usize::try_from(relay.round_trips() - before).expect("not that many");
         println!(
             "{WANTED_BY} processes that wait: {:.1} requests a second of each",
-            rate(asked, start.elapsed()) / f64::from(WANTED_BY)
+            rate(asked, start.elapsed()) / to_f64(WANTED_BY as u64)
         );
         let _ = guard.release().await.expect("the store can be written");
         for process in processes {
@@ -242,9 +257,9 @@ fn idle(store: &Store) {
 pub(crate) fn worker(store: &Store, pause: Duration) {
     one_thread().block_on(async {
         let locks = store.locks().await;
-        let turns = take_turns(&locks, Instant::now() + TURNS_FOR, pause).await;
-        for turn in turns {
-            println!("{} {} {}", turn.asked, turn.granted, turn.released);
+        let ours = Ours(locks.clone());
+        for turn in turns::take(&ours, Instant::now() + TURNS_FOR, pause).await {
+            println!("{} {}", turn.asked, turn.granted);
         }
         locks.shutdown(Duration::from_secs(5)).await;
     });

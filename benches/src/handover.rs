@@ -1,25 +1,15 @@
 //! From a release in one process to the grant in another.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use crate::rounds::one_thread;
 use crate::store::Store;
+use crate::turns::now_us;
 
 const TURNS: u32 = 200;
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "two processes have no other clock in common that is as easy to read"
-)]
-pub(crate) fn now_us() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-}
 
 pub(crate) fn run(store: &Store) {
     one_thread().block_on(async {

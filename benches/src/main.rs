@@ -3,6 +3,7 @@
 //! Every figure that is compared with another is measured in the same run, in rounds that take turns; medians of
 //! rounds are printed, with the smallest and the greatest beside them.
 
+mod bystander;
 mod contended;
 mod floor;
 mod guards;
@@ -10,9 +11,11 @@ mod handover;
 mod memory;
 mod million;
 mod pairs;
+mod peer;
 mod relay;
 mod rounds;
 mod store;
+mod turns;
 
 use std::time::Duration;
 
@@ -37,12 +40,13 @@ struct Cli {
 enum What {
     /// One lock on the memory store through the whole client: µs a pair, tasks and memory after 10⁶ pairs.
     Memory,
-    /// Acquire and release of a global lock, tree locks and a document lock, beside what the store itself needs.
+    /// Acquire and release of a global lock, tree locks and a document lock, beside what the store itself needs and
+    /// other libraries' locks.
     Pairs,
-    /// One key wanted by 8 tasks, then by 8 processes.
+    /// One key wanted by 8 tasks, beside other libraries' locks, then by 8 processes.
     Contended,
-    /// One acquisition of very many document ids, beside what the store itself needs: acquire, release, memory; refusal
-    /// at the last id.
+    /// One acquisition of very many document ids, beside what the store itself needs: acquire, release, memory; how long
+    /// another client's requests take meanwhile; refusal at the last id.
     Million {
         /// How many ids.
         #[arg(long, default_value_t = 1_000_000)]

@@ -4,8 +4,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use lockkeeper::{Attempt, Guard, Locks, Progress};
 
+use crate::bystander::Bystander;
 use crate::floor;
 use crate::rounds::{Spread, one_thread, peak_mib, ratios, resident_mib};
 use crate::store::{Store, id};
@@ -40,6 +42,48 @@ impl Told {
     }
 }
 
+/// What others wait for the store meanwhile.
+struct Others<'a> {
+    store: &'a Store,
+    name: &'static str,
+    times: Histogram<u64>,
+    one: Option<Bystander>,
+}
+
+impl<'a> Others<'a> {
+    fn new(store: &'a Store, name: &'static str) -> Self {
+        Self {
+            store,
+            name,
+            times: Histogram::new(3).expect("three digits"),
+            one: None,
+        }
+    }
+
+    fn begin(&mut self) {
+        let request = floor::request_of_another(self.store);
+        self.one = request.map(Bystander::start);
+    }
+
+    fn end(&mut self) {
+        if let Some(one) = self.one.take() {
+            self.times.add(one.stop()).expect("it resizes");
+        }
+    }
+
+    fn print(&self) {
+        if !self.times.is_empty() {
+            println!(
+                "  another client's request meanwhile, {}, µs: p50 {}, p99 {}, longest {}",
+                self.name,
+                self.times.value_at_quantile(0.5),
+                self.times.value_at_quantile(0.99),
+                self.times.max()
+            );
+        }
+    }
+}
+
 pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
     one_thread().block_on(async {
         let mut floor = floor::of(store).await.expect("the store has a floor");
@@ -50,20 +94,25 @@ pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
         let (mut put, mut removed) = (Vec::new(), Vec::new());
         let (mut acquired, mut released, mut swept) = (Vec::new(), Vec::new(), Vec::new());
         let told = Told::default();
+        let mut others = ["put and removed", "acquire", "release and sweep"]
+            .map(|name| Others::new(store, name));
         for round in 0..rounds {
             // They take turns at being first.
             for floors_turn in [round % 2 == 0, round % 2 == 1] {
                 if floors_turn {
+                    others[0].begin();
                     let start = Instant::now();
                     floor.put(count).await;
                     put.push(start.elapsed().as_secs_f64());
                     let start = Instant::now();
                     floor.remove(count).await;
                     removed.push(start.elapsed().as_secs_f64());
+                    others[0].end();
                     continue;
                 }
                 let locks = store.locks().await;
                 let telling = told.clone();
+                others[1].begin();
                 let start = Instant::now();
                 let guard = locks
                     .documents(ids(count))
@@ -76,6 +125,7 @@ pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
                     .await
                     .expect("nobody else wants them");
                 acquired.push(start.elapsed().as_secs_f64());
+                others[1].end();
                 if round == 0 {
                     let (often, between) = told.often();
                     println!(
@@ -83,11 +133,13 @@ pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
                         between.as_millis()
                     );
                 }
+                others[2].begin();
                 let start = Instant::now();
                 let _ = guard.release().await.expect("the store can be written");
                 released.push(start.elapsed().as_secs_f64());
                 assert!(locks.shutdown(SWEPT_WITHIN).await, "not swept in time");
                 swept.push(start.elapsed().as_secs_f64());
+                others[2].end();
             }
         }
         println!("  acquire / floor: {}", ratios(&acquired, &put));
@@ -98,6 +150,7 @@ pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
         println!("  floor, put: {}", Spread::of(put));
         println!("  floor, removed: {}", Spread::of(removed));
         println!("  floor: {}", floor.many_is());
+        others.iter().for_each(Others::print);
         refused(store, count).await;
     });
     for count in [count / 10, count] {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::{AcquireError, Guard, Locks, Released};
 
 use crate::floor::{self, Floor};
+use crate::peer::{self, Peer};
 use crate::relay::Relay;
 use crate::rounds::{Spread, micros, one_thread, ratios};
 use crate::store::{Store, id, locks};
@@ -23,36 +24,34 @@ const COUNTED: u32 = 200;
 enum What {
     Floor,
     Global,
+    /// Another library's lock.
+    Peer(usize),
     Path5,
     Path32,
     FloorOfMany,
     Documents,
 }
 
-const ALL: [What; 6] = [
-    What::Floor,
-    What::Global,
-    What::Path5,
-    What::Path32,
-    What::FloorOfMany,
-    What::Documents,
-];
+const OURS: [What; 4] = [What::Global, What::Path5, What::Path32, What::Documents];
 
 impl What {
-    fn name(self, floor: &dyn Floor) -> String {
+    fn name(self, beside: &Beside) -> String {
         match self {
-            What::Floor => format!("floor: {}", floor.pair_is()),
+            What::Floor => format!("floor: {}", beside.floor.pair_is()),
+            What::Peer(at) => beside.peers[at].name.to_owned(),
             What::Global => "global lock".to_owned(),
             What::Path5 => "tree lock, depth 5".to_owned(),
             What::Path32 => "tree lock, depth 32".to_owned(),
-            What::FloorOfMany => format!("floor of {MANY}: {}", floor.many_is()),
+            What::FloorOfMany => format!("floor of {MANY}: {}", beside.floor.many_is()),
             What::Documents => format!("document lock of {MANY} ids"),
         }
     }
+}
 
-    fn is_floor(self) -> bool {
-        matches!(self, What::Floor | What::FloorOfMany)
-    }
+/// What is measured beside our locks.
+struct Beside {
+    floor: Box<dyn Floor>,
+    peers: Vec<Peer>,
 }
 
 fn path(depth: usize) -> String {
@@ -82,14 +81,20 @@ struct Done {
 }
 
 /// Does it for one slice.
-async fn measure(locks: &Locks, floor: &mut dyn Floor, what: What, done: &mut Done) {
+async fn measure(locks: &Locks, beside: &mut Beside, what: What, done: &mut Done) {
+    if let What::Peer(at) = what {
+        let (turns, time) = beside.peers[at].turns(1, SLICE).await;
+        done.pairs += u32::try_from(turns[0].len()).expect("not that many");
+        done.time += time;
+        return;
+    }
     let start = Instant::now();
     while start.elapsed() < SLICE {
         match what {
-            What::Floor => floor.pair().await,
+            What::Floor => beside.floor.pair().await,
             What::FloorOfMany => {
-                floor.put(MANY).await;
-                floor.remove(MANY).await;
+                beside.floor.put(MANY).await;
+                beside.floor.remove(MANY).await;
             }
             _ => pair(locks, what).await,
         }
@@ -101,17 +106,26 @@ async fn measure(locks: &Locks, floor: &mut dyn Floor, what: What, done: &mut Do
 pub(crate) fn run(store: &Store, rounds: usize) {
     one_thread().block_on(async {
         let locks = store.locks().await;
-        let mut floor = floor::of(store).await.expect("the store has a floor");
-        let mut times: Vec<Vec<f64>> = vec![Vec::new(); ALL.len()];
+        let mut beside = Beside {
+            floor: floor::of(store).await.expect("the store has a floor"),
+            peers: peer::of(store).await,
+        };
+        let peers = (0..beside.peers.len()).map(What::Peer);
+        let all: Vec<What> = [What::Floor, What::FloorOfMany]
+            .into_iter()
+            .chain(OURS)
+            .chain(peers.clone())
+            .collect();
+        let mut times: Vec<Vec<f64>> = vec![Vec::new(); all.len()];
         for round in 0..WARM_UP + rounds {
-            let mut done = [Done::default(); ALL.len()];
+            let mut done = vec![Done::default(); all.len()];
             for turn in 0..TURNS {
-                let mut order: Vec<usize> = (0..ALL.len()).collect();
+                let mut order: Vec<usize> = (0..all.len()).collect();
                 if turn % 2 == 1 {
                     order.reverse();
                 }
                 for at in order {
-                    measure(&locks, &mut *floor, ALL[at], &mut done[at]).await;
+                    measure(&locks, &mut beside, all[at], &mut done[at]).await;
                 }
             }
             if round >= WARM_UP {
@@ -124,9 +138,13 @@ pub(crate) fn run(store: &Store, rounds: usize) {
             "{}: acquire+release, µs, medians of {rounds} rounds (least to greatest):",
             store.scheme()
         );
-        let of = |what: What| &times[ALL.iter().position(|it| *it == what).expect("it is one")];
-        for what in ALL {
-            println!("  {}: {}", what.name(&*floor), Spread::of(of(what).clone()));
+        let of = |what: What| &times[all.iter().position(|it| *it == what).expect("it is one")];
+        for what in &all {
+            println!(
+                "  {}: {}",
+                what.name(&beside),
+                Spread::of(of(*what).clone())
+            );
         }
         println!("ratios, round by round:");
         for (what, to, name) in [
@@ -141,12 +159,19 @@ pub(crate) fn run(store: &Store, rounds: usize) {
         ] {
             println!("  {name}: {}", ratios(of(what), of(to)));
         }
-        count(store, &*floor).await;
+        for peer in peers {
+            println!(
+                "  global lock / {}: {}",
+                peer.name(&beside),
+                ratios(of(What::Global), of(peer))
+            );
+        }
+        count(store, &beside).await;
     });
 }
 
 /// How many round trips they take, if the store is a server.
-async fn count(store: &Store, floor: &dyn Floor) {
+async fn count(store: &Store, beside: &Beside) {
     let Some(relay) = Relay::before(store.url()) else {
         return;
     };
@@ -154,7 +179,7 @@ async fn count(store: &Store, floor: &dyn Floor) {
     // Opens the session.
     pair(&locks, What::Global).await;
     println!("round trips of a pair, counted before the server:");
-    for what in ALL.into_iter().filter(|what| !what.is_floor()) {
+    for what in OURS {
         let before = relay.round_trips();
         for _ in 0..COUNTED {
             pair(&locks, what).await;
@@ -162,7 +187,7 @@ async fn count(store: &Store, floor: &dyn Floor) {
         let round_trips = u32::try_from(relay.round_trips() - before).expect("not that many");
         println!(
             "  {}: {:.2}",
-            what.name(floor),
+            what.name(beside),
             f64::from(round_trips) / f64::from(COUNTED)
         );
     }

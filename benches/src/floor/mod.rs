@@ -3,12 +3,15 @@
 //! A store has a file of its own here.
 
 mod elasticsearch;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 mod postgres;
 mod redis;
 mod sqlite;
 
 use async_trait::async_trait;
 
+use crate::bystander::Request;
 use crate::store::Store;
 
 /// The store by itself, through the client that its backend uses, with the same settings.
@@ -38,8 +41,19 @@ pub(crate) async fn of(store: &Store) -> Option<Box<dyn Floor>> {
         "elasticsearch" | "opensearch" => {
             Some(Box::new(elasticsearch::Floor::new(store.url()).await))
         }
+        #[cfg(feature = "etcd")]
+        "etcd" => Some(Box::new(etcd::Floor::new(store.url()).await)),
         "postgres" | "postgresql" => Some(Box::new(postgres::Floor::new(store.url()).await)),
         "redis" => Some(Box::new(redis::Floor::new(store.url()).await)),
+        _ => None,
+    }
+}
+
+/// What somebody else asks of the store meanwhile, whom the backend must not hold up; `None` where nothing is said of
+/// that.
+pub(crate) fn request_of_another(store: &Store) -> Option<Request> {
+    match store.scheme() {
+        "redis" => Some(redis::get(store.url())),
         _ => None,
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::LazyLock;
 
 use async_trait::async_trait;
-use redis::Script;
 use redis::aio::MultiplexedConnection;
+use redis::{Commands as _, Script};
 
+use crate::bystander::Request;
 use crate::store::id;
 
 /// Keys of a step of the backend.
@@ -36,10 +37,25 @@ pub(crate) struct Floor {
     connection: MultiplexedConnection,
 }
 
+fn client(url: &str) -> redis::Client {
+    let host = url.split('?').next().unwrap_or_default();
+    redis::Client::open(host).expect("it is the URL of one server")
+}
+
+/// Reads a small value.
+pub(super) fn get(url: &str) -> Request {
+    let mut connection = client(url).get_connection().expect("the server answers");
+    let set = connection.set::<_, _, ()>("bystander", "value");
+    set.expect("the server answers");
+    Box::new(move || {
+        let value: String = connection.get("bystander").expect("the server answers");
+        assert_eq!(value, "value");
+    })
+}
+
 impl Floor {
     pub(crate) async fn new(url: &str) -> Self {
-        let host = url.split('?').next().unwrap_or_default();
-        let client = redis::Client::open(host).expect("it is the URL of one server");
+        let client = client(url);
         let connection = client.get_multiplexed_async_connection().await;
         Self {
             connection: connection.expect("the server answers"),

@@ -56,6 +56,10 @@ use crate::world::{BoxError, World};
 use nemesis::Nemesis;
 use worker::{Orders, Site, stop};
 
+/// With SIGKILL only, a run goes on until so many locks of the dead were taken over: of fewer the times say nothing.
+const TAKEOVERS: usize = 5;
+/// At most for so much longer, counted in lengths.
+const LONGER: u32 = 10;
 /// For how long whoever waits may wait once nothing goes wrong any more.
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -134,6 +138,8 @@ pub struct Run {
     pub takeovers: Takeovers,
     /// Longest that 99 in 100 takeovers may take.
     pub takeover_bound: Duration,
+    /// How late the machine has woken this process at most, which was to be woken every few milliseconds.
+    pub late: Duration,
 }
 
 /// How often each signal was sent.
@@ -208,6 +214,9 @@ async fn run_here(
     let faults = async {
         let passes = async {
             trouble.await?;
+            if plan.kill_only {
+                taken_over(dir.path(), ttl, plan.length * LONGER).await?;
+            }
             over.set(true);
             Ok(())
         };
@@ -258,16 +267,28 @@ async fn run_here(
 
 /// Checks what has been written down, when everybody has ended.
 fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Verdict<Run> {
-    let signals = nemesis.signals();
+    let (signals, woken_late) = (nemesis.signals(), nemesis.late());
     drop(nemesis);
     let history = log::collect(dir)?;
     Ok(Run {
         report: check(&history),
         takeovers: Takeovers::of(&history, ttl),
         takeover_bound: ttl + late,
+        late: woken_late,
         signals,
         history,
     })
+}
+
+/// Resolves when enough locks of the dead were taken over, or after that long.
+async fn taken_over(dir: &Path, ttl: Duration, at_most: Duration) -> Verdict {
+    let until = tokio::time::Instant::now() + at_most;
+    while Takeovers::of(&log::collect(dir)?, ttl).times.len() < TAKEOVERS
+        && tokio::time::Instant::now() < until
+    {
+        sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
 }
 
 /// Resolves when a law is broken.

@@ -41,6 +41,7 @@ pub(super) struct Nemesis<'a> {
     /// Numbers of processes so far.
     started: u32,
     signals: Signals,
+    late: Duration,
 }
 
 impl<'a> Nemesis<'a> {
@@ -56,6 +57,7 @@ impl<'a> Nemesis<'a> {
             slots: (0..plan.processes).map(|_| Slot::Empty(now)).collect(),
             started: 0,
             signals: Signals::default(),
+            late: Duration::ZERO,
         }
     }
 
@@ -69,6 +71,11 @@ impl<'a> Nemesis<'a> {
         self.signals
     }
 
+    /// How late the machine has woken us at most.
+    pub(super) fn late(&self) -> Duration {
+        self.late
+    }
+
     /// Does its worst until that is over, and lets go of everybody.
     pub(super) async fn rage(&mut self, over: &Cell<bool>) -> Verdict {
         let mut next = Instant::now() + self.pause();
@@ -80,7 +87,9 @@ impl<'a> Nemesis<'a> {
                 self.strike()?;
                 next = Instant::now() + self.pause();
             }
+            let since = Instant::now();
             sleep(LOOK).await;
+            self.late = self.late.max(since.elapsed().saturating_sub(LOOK));
         }
         for slot in 0..self.slots.len() {
             self.go_on(slot)?;

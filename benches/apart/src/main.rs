@@ -1,0 +1,56 @@
+//! `distributed-lock-postgres`, for the measurements of lockkeeper: advisory locks through a pool of `sqlx` 0.8.
+//!
+//! It is given the server's URL, and on each line of its input by how many tasks and for how many milliseconds turns are
+//! to be taken. It answers with a line for each turn, whose it was and when it was asked for and granted, and an empty
+//! line behind the last.
+
+#[path = "../../src/turns.rs"]
+mod turns;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
+use distributed_lock_postgres::PostgresLockProvider;
+
+struct Lock(PostgresLockProvider);
+
+#[async_trait]
+impl turns::Lock for Lock {
+    async fn turn(&self, granted: &mut (dyn FnMut() + Send)) {
+        let handle = self.0.create_lock("bench").acquire(None).await;
+        let handle = handle.expect("the server answers");
+        granted();
+        handle.release().await.expect("the server answers");
+    }
+}
+
+fn main() {
+    let url = std::env::args().nth(1).expect("a server's URL");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let provider = runtime.block_on(PostgresLockProvider::new(url));
+    let lock: Arc<dyn turns::Lock> = Arc::new(Lock(provider.expect("the server answers")));
+    for line in std::io::stdin().lines() {
+        let line = line.expect("it can be read");
+        let (tasks, ms) = line.split_once(' ').expect("two numbers");
+        let tasks = tasks.parse().expect("a number");
+        let time = Duration::from_millis(ms.parse().expect("a number"));
+        let each = runtime.block_on(turns::take_by_tasks(&lock, tasks, time));
+        let mut text = String::new();
+        for (who, turns) in each.iter().enumerate() {
+            for turn in turns {
+                let _ = writeln!(text, "{who} {} {}", turn.asked, turn.granted);
+            }
+        }
+        let mut output = std::io::stdout();
+        writeln!(output, "{text}")
+            .and_then(|()| output.flush())
+            .expect("somebody reads it");
+    }
+}
