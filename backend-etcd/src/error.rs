@@ -41,16 +41,6 @@ pub(crate) fn odd_answer(operation: Operation) -> Error {
     )
 }
 
-/// Whether the server says that the lease is gone.
-pub(crate) fn lease_is_gone(error: &etcd_client::Error) -> bool {
-    match error {
-        // What the driver says where a lease is kept alive that has no time left.
-        etcd_client::Error::LeaseKeepAliveError(what) => what == "lease not found",
-        etcd_client::Error::GRpcStatus(status) => said(status) == "requested lease not found",
-        _ => false,
-    }
-}
-
 /// Whether another member may do better: this one, or the way to it, does not take requests.
 pub(crate) fn is_of_the_member(error: &etcd_client::Error) -> bool {
     match error {
@@ -99,6 +89,9 @@ fn judge(phase: Phase, error: &etcd_client::Error) -> (ErrorKind, &'static str) 
             "the server has no users: leave USER:PASSWORD@ out of the URL",
         ),
         (Code::InvalidArgument, "request is too large") => {
+            (Limit, "the request is too large for the server")
+        }
+        (Code::ResourceExhausted, what) if what.starts_with("grpc: received message larger") => {
             (Limit, "the request is too large for the server")
         }
         (Code::InvalidArgument, "too many operations in txn request") => (
@@ -163,6 +156,7 @@ mod tests {
         no_right: PermissionDenied "etcdserver: permission denied" => Unauthorized, Unauthorized;
         no_users: FailedPrecondition "etcdserver: authentication is not enabled" => Config, Config;
         too_large: InvalidArgument "etcdserver: request is too large" => Limit, Limit;
+        far_too_large: ResourceExhausted "grpc: received message larger than max (623729 vs. 589824)" => Limit, Limit;
         too_many_operations: InvalidArgument "etcdserver: too many operations in txn request" => Config, Config;
         no_space: ResourceExhausted "etcdserver: mvcc: database space exceeded" => Unavailable, Unavailable;
         too_many_requests: ResourceExhausted "etcdserver: too many requests" => Unavailable, Unavailable;
@@ -208,16 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_gone_and_a_member_that_is() {
+    fn another_member_is_asked_where_this_one_fails() {
         let status = |code, line: &str| etcd_client::Error::from(Status::new(code, line));
-        let gone = "etcdserver: requested lease not found";
-        assert!(lease_is_gone(&status(Code::NotFound, gone)));
-        let kept_alive = etcd_client::Error::LeaseKeepAliveError("lease not found".into());
-        assert!(lease_is_gone(&kept_alive));
-        assert!(!lease_is_gone(&status(
-            Code::Unavailable,
-            "etcdserver: no leader"
-        )));
         assert!(is_of_the_member(&status(
             Code::Unavailable,
             "etcdserver: no leader"
@@ -226,7 +212,10 @@ mod tests {
             Code::DataLoss,
             "etcdserver: corrupt cluster"
         )));
-        assert!(!is_of_the_member(&status(Code::NotFound, gone)));
+        assert!(!is_of_the_member(&status(
+            Code::NotFound,
+            "etcdserver: requested lease not found"
+        )));
         assert_eq!(
             odd_answer(Operation::Renew).kind(),
             ErrorKind::Indeterminate

@@ -27,7 +27,9 @@
 //!
 //! The monotonic clock of the leader. A lease lasts whole seconds and at least two (with the server's own election
 //! time-out), and ends up to a second late. Whoever becomes leader begins every lease anew: after a failover the locks of a
-//! dead holder are free a TTL later than otherwise, never earlier.
+//! dead holder are free a TTL later than otherwise, never earlier. Every renewal puts the session on a new lease: when a
+//! lease was kept alive is known to the leader alone, and one that is stopped for longer than a lease lasts, and goes on
+//! when another one leads, would end leases that live.
 //!
 //! # What is under the namespace
 //!
@@ -37,6 +39,7 @@
 //! | `lock/KEY\0CLASS GRANT` | a holder: how, for which owner, since when. In `KEY` each `/` is the byte 1, so that the store's order is path order; the class is the byte 0 for those who share, `x` for the others |
 //! | `session/ID/live` | the number of the last renewal, on the lease: the session lives as long as this is there |
 //! | `session/ID/over/LAST` | the first of a range of numbers that are over; one key stands behind all, so that one comparison says whether a number is over |
+//! | `session/ID/ttl` | how long it lives without a renewal, in milliseconds |
 //! | `session/ID/label`, `intent`, `adoption`, `adopter` | what is left of it when it has died |
 //! | `intent/ID` | the payload of its intent |
 //! | `step/ID/N` | what a request has taken, for the sweep |

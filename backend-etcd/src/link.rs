@@ -13,7 +13,7 @@ use lockcore::{Error, ErrorKind, FencingToken, Operation};
 use tokio::time::Instant;
 
 use crate::config::{Address, EtcdConfig};
-use crate::error::{Phase, found, from_etcd, is_of_the_member, lease_is_gone, odd_answer};
+use crate::error::{Phase, found, from_etcd, is_of_the_member, odd_answer};
 use crate::record::{Base, Names, Range};
 
 /// Longest answer that is taken, in bytes.
@@ -243,20 +243,6 @@ impl Link {
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
         let send = |mut connection: Connection| async move {
             Ok(connection.lease.grant(seconds, None).await?.id())
-        };
-        self.call(operation, send)
-            .await
-            .map_err(|failed| failed.ours(operation))
-    }
-
-    /// Begins a lease anew; `false` if it has ended.
-    pub(crate) async fn keep_alive(&self, operation: Operation, lease: i64) -> Result<bool, Error> {
-        let send = |mut connection: Connection| async move {
-            match connection.lease.keep_alive(lease).await {
-                Ok(_) => Ok(true),
-                Err(error) if lease_is_gone(&error) => Ok(false),
-                Err(error) => Err(error),
-            }
         };
         self.call(operation, send)
             .await

@@ -156,6 +156,11 @@ impl Names {
         self.part(session, "label")
     }
 
+    /// How long it lives without a renewal, in milliseconds.
+    pub(crate) fn ttl(&self, session: SessionId) -> Vec<u8> {
+        self.part(session, "ttl")
+    }
+
     /// What says that there is an intent; its value is the token.
     pub(crate) fn intent(&self, session: SessionId) -> Vec<u8> {
         self.part(session, "intent")
@@ -414,8 +419,10 @@ pub(crate) fn read_step(value: &[u8]) -> impl Iterator<Item = (u8, &str)> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) state: SessionState,
-    /// The number of its last renewal, and its lease; of one that lives.
-    pub(crate) live: Option<(u64, i64)>,
+    /// The number of its last renewal; of one that lives.
+    pub(crate) live: Option<u64>,
+    /// How long it lives without one.
+    pub(crate) ttl: Duration,
     /// Its ranges of numbers that are over, as they stand.
     pub(crate) over: Vec<(u64, u64)>,
     /// It is dead, and what is left of it goes by itself.
@@ -439,6 +446,7 @@ impl Session {
                     adopter: None,
                 },
                 live: None,
+                ttl: Duration::ZERO,
                 over: Vec::new(),
                 buried: false,
             }),
@@ -447,6 +455,7 @@ impl Session {
 
     fn try_read(names: &Names, session: SessionId, found: &[KeyValue]) -> Option<Self> {
         let (mut label, mut live, mut buried, mut intent) = (None, None, false, false);
+        let mut ttl = Duration::ZERO;
         let (mut adoption, mut adopter, mut over) = (0, None, Vec::new());
         for pair in found {
             let (_, part) = names.read_session(pair.key())?;
@@ -456,7 +465,8 @@ impl Session {
                     label = Some(Label::parse(text).ok()?);
                     buried = pair.lease() != 0;
                 }
-                "live" => live = Some((number(pair.value())?, pair.lease())),
+                "live" => live = Some(number(pair.value())?),
+                "ttl" => ttl = Duration::from_millis(text.parse().ok()?),
                 "intent" => intent = true,
                 "adoption" => adoption = text.parse().ok()?,
                 "adopter" if text == NOBODY => {}
@@ -485,6 +495,7 @@ impl Session {
         Some(Self {
             state,
             live,
+            ttl,
             over,
             buried,
         })

@@ -28,6 +28,7 @@ impl SessionStore for EtcdBackend {
         let on_lease = PutOptions::new().with_lease(lease);
         let then = vec![
             TxnOp::put(names.label(session), label.as_str(), None),
+            TxnOp::put(names.ttl(session), ttl.as_millis().to_string(), None),
             TxnOp::put(names.live(session), digits(0), Some(on_lease)),
             TxnOp::put(names.over_last(session), last(), None),
         ];
@@ -44,19 +45,22 @@ impl SessionStore for EtcdBackend {
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        let operation = Operation::Renew;
         let names = &self.link.names;
-        let Some((seq, lease, over)) = self.living(operation, session).await? else {
+        let range = names.session(session);
+        let (found, _) = self.link.get(Operation::Renew, &range, 0).await?;
+        let read = Session::read(names, session, &found.pairs);
+        let Some(read) = read else {
             return Ok(Renewed::Dead);
         };
-        if seq >= renewal.seq {
-            return Ok(Renewed::Overtaken);
+        match read.live {
+            None => return Ok(Renewed::Dead),
+            Some(seq) if seq >= renewal.seq => return Ok(Renewed::Overtaken),
+            Some(_) => {}
         }
-        // First the lease: what is written behind it shows that the session had not ended when it began anew.
-        if !self.link.keep_alive(operation, lease).await? {
-            return Ok(Renewed::Dead);
-        }
-        let mut changes = self.over_changes(session, &over, &renewal.over);
+        // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
+        // and has been followed by another would end it, too early.
+        let lease = self.link.grant(Operation::Renew, read.ttl).await?;
+        let mut changes = self.over_changes(session, &read.over, &renewal.over);
         // A part of them does no harm: what is over stays so.
         while changes.len() > self.keys_per_step() {
             let some = changes.drain(..self.keys_per_step()).collect();
@@ -64,16 +68,10 @@ impl SessionStore for EtcdBackend {
                 return Ok(renewed);
             }
         }
-        let same_lease = PutOptions::new().with_ignore_lease();
+        let on_lease = PutOptions::new().with_lease(lease);
         let seq = digits(renewal.seq);
-        changes.push(TxnOp::put(names.live(session), seq, Some(same_lease)));
-        if changes.len() + 2 > self.link.config.operations {
-            let most = changes.split_off(changes.len() / 2);
-            if let Some(renewed) = self.write(session, renewal.seq, changes).await? {
-                return Ok(renewed);
-            }
-            changes = most;
-        }
+        let lives = TxnOp::put(names.live(session), seq, Some(on_lease));
+        changes.push(lives);
         match &renewal.intent {
             IntentChange::Keep => {}
             IntentChange::Put(registered) => {
@@ -156,18 +154,6 @@ impl SessionStore for EtcdBackend {
 }
 
 impl EtcdBackend {
-    /// Of a session that lives: the number of its last renewal, its lease, and its ranges as they stand.
-    async fn living(
-        &self,
-        operation: Operation,
-        session: SessionId,
-    ) -> Result<Option<(u64, i64, Vec<(u64, u64)>)>> {
-        let range = self.link.names.session(session);
-        let (found, _) = self.link.get(operation, &range, 0).await?;
-        let read = Session::read(&self.link.names, session, &found.pairs);
-        Ok(read.and_then(|read| read.live.map(|(seq, lease)| (seq, lease, read.over))))
-    }
-
     /// What turns the ranges that stand into those that are wanted: first what is new, then what is old.
     fn over_changes(
         &self,

@@ -5,5 +5,5 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::main(support::Etcd)
+    lockcore_conformance::main(support::Etcd::given())
 }

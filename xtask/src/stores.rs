@@ -137,7 +137,11 @@ pub(crate) const STORES: &[Store] = &[
                 ],
                 &["--package=lockkeeper", "--features=etcd", "--lib"],
             ],
-            alone: &[],
+            alone: &[
+                &["--package=lockcore-etcd", "--test=servers"],
+                &["--package=lockcore-etcd", "--test=secured"],
+                &["--package=lockcore-etcd", "--test=cluster"],
+            ],
             variable: "LOCKKEEPER_TEST_ETCD",
             each: &[
                 Startable {

@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, DeleteOptions};
+use etcd_client::{
+    Certificate, Client, ConnectOptions, DeleteOptions, Permission, PermissionType, TlsOptions,
+};
 use lockcore::{LockBackend, LockKey, async_trait};
-use lockcore_conformance::servers::etcd::ETCD_3_4;
+use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use lockcore_conformance::{BoxError, World};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
+use tempfile::TempDir;
 
 /// Where servers' programs are kept.
 pub fn artefacts() -> PathBuf {
@@ -36,17 +39,114 @@ pub fn given() -> String {
     GIVEN.clone()
 }
 
-/// A driver's client that may do everything, on a server without users and certificates.
+/// A driver's client, by a URL of ours with no options but `ca`.
 pub async fn client(url: &str) -> Client {
-    let hosts = url.split("://").nth(1).unwrap_or_default();
-    let hosts = hosts.split(['/', '?']).next().unwrap_or_default();
+    let (_, rest) = url.split_once("://").unwrap();
+    let (hosts, options) = rest.split_once(['/', '?']).unwrap_or((rest, ""));
+    let mut settings = ConnectOptions::new();
+    let hosts = match hosts.split_once('@') {
+        Some((user, hosts)) => {
+            let (name, password) = user.split_once(':').unwrap();
+            settings = settings.with_user(name, password);
+            hosts
+        }
+        None => hosts,
+    };
+    let scheme = match options.split_once("ca=") {
+        Some((_, ca)) => {
+            let ca = std::fs::read(ca.split('&').next().unwrap()).unwrap();
+            let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(ca));
+            settings = settings.with_tls(tls);
+            "https"
+        }
+        None => "http",
+    };
     let urls: Vec<String> = hosts
         .split(',')
-        .map(|host| format!("http://{host}"))
+        .map(|host| format!("{scheme}://{host}"))
         .collect();
-    Client::connect(urls, Some(ConnectOptions::new()))
-        .await
-        .unwrap()
+    Client::connect(urls, Some(settings)).await.unwrap()
+}
+
+/// Writes an authority's certificate, one for this machine that it has signed and that is good for so many days, and the
+/// key of that. Says where they are.
+pub fn certificates(folder: &Path, days: i64) -> [String; 3] {
+    let mut authority = rcgen::CertificateParams::new([]).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertifiedIssuer::self_signed(authority, key).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let mut certificate = rcgen::CertificateParams::new(names).unwrap();
+    if days < 0 {
+        certificate.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    }
+    let certificate = certificate.signed_by(&key, &authority).unwrap();
+    [
+        ("ca.pem", authority.pem()),
+        ("cert.pem", certificate.pem()),
+        ("key.pem", key.serialize_pem()),
+    ]
+    .map(|(name, pem)| {
+        let path = folder.join(name);
+        std::fs::write(&path, pem).unwrap();
+        path.display().to_string()
+    })
+}
+
+/// A server with users and TLS. Of the users one may do everything, and one what `server/least.sh` allows, for the
+/// namespaces of tests.
+pub struct Secured {
+    pub member: Member,
+    pub ca: String,
+    folder: TempDir,
+}
+
+impl Secured {
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [ca, cert, key] = certificates(folder.path(), 1);
+        let settings = [
+            ("cert-file", cert.as_str()),
+            ("key-file", &key),
+            // Whoever connects is asked for the password, many times.
+            ("bcrypt-cost", "4"),
+        ];
+        let program = ETCD_3_6.program(&artefacts()).expect("an etcd");
+        let member = Member::new(program, &settings).expect("it starts");
+        let secured = Self { member, ca, folder };
+        let hosts = secured.member.url().replacen("https", "etcds", 1);
+        let mut admin = client(&format!("{hosts}/?ca={}", secured.ca)).await;
+        admin.user_add("root", "secret", None).await.unwrap();
+        admin.user_grant_role("root", "root").await.unwrap();
+        admin.role_add("lockkeeper").await.unwrap();
+        let below = Permission::new(PermissionType::Readwrite, "t").with_prefix();
+        admin
+            .role_grant_permission("lockkeeper", below)
+            .await
+            .unwrap();
+        admin.user_add("lockkeeper", "s3cret", None).await.unwrap();
+        admin
+            .user_grant_role("lockkeeper", "lockkeeper")
+            .await
+            .unwrap();
+        admin.auth_enable().await.unwrap();
+        secured
+    }
+
+    /// The URL of a user.
+    pub fn url(&self, user: &str) -> String {
+        let host = self.member.url().replacen("https://", "", 1);
+        format!("etcds://{user}@{host}/?ca={}", self.ca)
+    }
+
+    pub fn least(&self) -> String {
+        self.url("lockkeeper:s3cret")
+    }
+
+    pub async fn admin(&self) -> Client {
+        client(&self.url("root:secret")).await
+    }
 }
 
 /// A fresh namespace.
@@ -95,12 +195,25 @@ impl Space {
 }
 
 /// One server as the kit sees it.
-pub struct Etcd;
+pub struct Etcd {
+    pub name: &'static str,
+    pub server: fn() -> String,
+}
+
+impl Etcd {
+    /// The server of the tests.
+    pub fn given() -> Self {
+        Self {
+            name: "etcd",
+            server: given,
+        }
+    }
+}
 
 #[async_trait]
 impl World for Etcd {
     fn name(&self) -> String {
-        "etcd".to_owned()
+        self.name.to_owned()
     }
 
     fn paused(&self) -> bool {
@@ -112,7 +225,7 @@ impl World for Etcd {
     }
 
     async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {
-        Ok(Arc::new(Space::new()))
+        Ok(Arc::new(Space::at((self.server)())))
     }
 
     async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {

@@ -284,6 +284,31 @@ impl Member {
         self.pid
     }
 
+    /// Kills it.
+    pub fn stop(&mut self) {
+        end(&mut self.shell);
+    }
+
+    /// Copies the data of a member that is stopped into a folder.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be copied.
+    pub fn keep(&self, folder: &Path) -> Result<(), String> {
+        copy(&self.data.path().join("data"), folder)
+    }
+
+    /// Gives a member that is stopped the data of such a copy, and no other.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be copied.
+    pub fn put_back(&self, folder: &Path) -> Result<(), String> {
+        let data = self.data.path().join("data");
+        fs::remove_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
+        copy(&folder.join("data"), self.data.path())
+    }
+
     /// Kills it, if it runs, and starts it again on the same data. It may not answer yet.
     ///
     /// # Errors
@@ -295,6 +320,12 @@ impl Member {
         Ok(())
     }
 
+    /// Whether it answers.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        answers(&self.url)
+    }
+
     /// Waits until it answers.
     ///
     /// # Errors
@@ -303,7 +334,7 @@ impl Member {
     pub fn await_health(&self) -> Result<(), String> {
         let since = Instant::now();
         loop {
-            if answers(&self.url) {
+            if self.answers() {
                 return Ok(());
             }
             if since.elapsed() > START {
@@ -349,6 +380,10 @@ fn spawn(program: &Path, arguments: &[String], log: &Path) -> Result<(Child, u32
         shell,
         pid.ok_or_else(|| format!("the shell says {line:?}"))?,
     ))
+}
+
+fn copy(what: &Path, into: &Path) -> Result<(), String> {
+    run(Command::new("cp").arg("-r").args([what, into]))
 }
 
 /// Ends a program by the shell that watches it.
