@@ -106,6 +106,7 @@ mod backend;
 mod claims;
 mod config;
 mod error;
+mod fenced;
 mod inspect;
 mod link;
 mod pages;
@@ -116,3 +117,4 @@ mod wakeups;
 
 pub use backend::EtcdBackend;
 pub use config::{ConfigError, EtcdConfig};
+pub use fenced::fenced;

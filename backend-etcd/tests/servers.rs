@@ -463,3 +463,37 @@ async fn another_member_is_asked_where_one_fails() {
     let records = backend.records(&key, None, 1).await.unwrap();
     assert_eq!(records.items.len(), 1, "what was held is held");
 }
+
+#[tokio::test]
+async fn a_fenced_write_refuses_a_smaller_token() {
+    let server = member(&[]);
+    let mut client = client(&url(&server)).await;
+    // By numbers, not by letters.
+    for (number, value, written) in [
+        (9, "first", true),
+        (10, "second", true),
+        (9, "late", false),
+        (10, "second again", true),
+        (8, "later", false),
+        ((1 << 63) - 1, "last", true),
+        (10, "late", false),
+    ] {
+        let before = client.get("value", None).await.unwrap();
+        let before = before.kvs().first().map(|pair| pair.value().to_vec());
+        let write = etcd_client::TxnOp::put("value", value, None);
+        let token = FencingToken::new(number).unwrap();
+        let answer = client
+            .txn(lockcore_etcd::fenced("token", token, [write]))
+            .await
+            .unwrap();
+        assert_eq!(!answer.succeeded(), written, "{number}");
+        let after = client.get("value", None).await.unwrap();
+        let after = after.kvs().first().map(|pair| pair.value().to_vec());
+        let expected = if written {
+            Some(value.as_bytes().to_vec())
+        } else {
+            before
+        };
+        assert_eq!(after, expected, "{number}");
+    }
+}
