@@ -65,7 +65,10 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
         }
         "postgres" | "postgresql" => postgres(url).await,
         "redis" | "rediss" => redis(url).await,
-        _ => Err(server(scheme, rest)),
+        "etcd" | "etcds" => etcd(url).await,
+        _ => Err(ConnectError::UnknownScheme {
+            scheme: scheme.to_owned(),
+        }),
     }
 }
 
@@ -97,6 +100,20 @@ async fn elasticsearch(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     })
 }
 
+#[cfg(feature = "etcd")]
+async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    let config = lockcore_etcd::EtcdConfig::parse(url)?;
+    Ok(lockcore_etcd::EtcdBackend::connect(config).await?)
+}
+
+#[cfg(not(feature = "etcd"))]
+async fn etcd(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
+    Err(ConnectError::NotCompiledIn {
+        scheme: "etcd",
+        feature: "etcd",
+    })
+}
+
 #[cfg(feature = "postgres")]
 async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     let config = lockcore_postgres::PostgresConfig::parse(url)?;
@@ -125,25 +142,6 @@ async fn redis(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     })
 }
 
-/// Why the URL of another server is not taken: its store is not part of this version yet.
-fn server(scheme: &str, rest: &str) -> ConnectError {
-    let feature = match scheme {
-        "etcd" | "etcds" => "etcd",
-        _ => {
-            return ConnectError::UnknownScheme {
-                scheme: scheme.to_owned(),
-            };
-        }
-    };
-    if !url::ports_are_valid(rest) {
-        return ConnectError::BadPort;
-    }
-    ConnectError::NotInThisVersion {
-        scheme: scheme.to_owned(),
-        feature,
-    }
-}
-
 /// Why there is no connection. Of a URL that may have a password, nothing but the scheme is
 /// part of the text.
 #[derive(Debug, thiserror::Error)]
@@ -151,12 +149,12 @@ fn server(scheme: &str, rest: &str) -> ConnectError {
 pub enum ConnectError {
     /// The text does not begin with a scheme.
     #[error(
-        "the URL has no scheme: write it as sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or memory:"
+        "the URL has no scheme: write it as sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST, etcd://HOST or memory:"
     )]
     MissingScheme,
     /// A scheme that no store has.
     #[error(
-        "no store has the scheme {scheme:?}: use sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or memory:"
+        "no store has the scheme {scheme:?}: use sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST, etcd://HOST or memory:"
     )]
     UnknownScheme {
         /// The scheme.
@@ -170,19 +168,6 @@ pub enum ConnectError {
         /// The feature to switch on.
         feature: &'static str,
     },
-    /// This version has no store of that scheme.
-    #[error(
-        "{scheme:?} will need the feature {feature:?}, which is not part of this version: use sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or memory:"
-    )]
-    NotInThisVersion {
-        /// The scheme.
-        scheme: String,
-        /// The name that the feature will have.
-        feature: &'static str,
-    },
-    /// A port that is none.
-    #[error("the port of the URL is no number from 1 to 65535: correct it")]
-    BadPort,
     /// An `@` behind the hosts.
     #[error(
         "an @ stands behind the host of the URL: in a user name or password write / as %2F, ? as %3F and # as %23; \
@@ -200,6 +185,10 @@ pub enum ConnectError {
     #[cfg(feature = "elasticsearch")]
     #[error(transparent)]
     Elasticsearch(#[from] lockcore_es::ConfigError),
+    /// What the URL says of an etcd cannot be.
+    #[cfg(feature = "etcd")]
+    #[error(transparent)]
+    Etcd(#[from] lockcore_etcd::ConfigError),
     /// What the URL says of a PostgreSQL cannot be.
     #[cfg(feature = "postgres")]
     #[error(transparent)]
@@ -235,22 +224,6 @@ mod tests {
             let error = refused(url).await;
             assert!(matches!(error, ConnectError::UnknownScheme { .. }), "{url}");
         }
-        assert!(matches!(
-            refused("etcd://me:secret@h:66000/").await,
-            ConnectError::BadPort
-        ));
-    }
-
-    #[tokio::test]
-    async fn servers_name_the_feature_that_they_will_need() {
-        for (url, feature) in [("etcd://h", "etcd"), ("etcds://h", "etcd")] {
-            let error = refused(url).await;
-            assert!(error.to_string().contains(feature), "{error}");
-            assert!(
-                matches!(error, ConnectError::NotInThisVersion { feature: named, .. } if named == feature),
-                "{url}"
-            );
-        }
     }
 
     #[tokio::test]
@@ -261,6 +234,8 @@ mod tests {
             "postgres://me:secret@h/",
             "postgres://me:secret@h:0/",
             "redis://me:12/secret@h/",
+            "etcd://me:secret@h:0/",
+            "etcds://h/?ca=secret&x=1",
             "unknown://me:secret@h/",
             "elasticsearch://me:secret@h:0/",
             "opensearchs://h/?api_key=secret&x=1",
@@ -291,6 +266,37 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    #[tokio::test]
+    async fn an_etcd_that_was_left_out_is_named() {
+        for url in ["etcd://h", "etcds://h"] {
+            let error = refused(url).await;
+            assert!(error.to_string().contains("feature \"etcd\""), "{error}");
+        }
+    }
+
+    #[cfg(feature = "etcd")]
+    #[tokio::test]
+    async fn an_etcd_that_is_not_there() {
+        for scheme in ["etcd", "etcds"] {
+            // Nobody listens on the port of a socket that listens no more.
+            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = socket.local_addr().unwrap().port();
+            drop(socket);
+            let error = refused(&format!("{scheme}://me:secret@127.0.0.1:{port}")).await;
+            let ConnectError::Store(error) = error else {
+                panic!("{error}");
+            };
+            assert_eq!(error.kind(), lockcore::ErrorKind::Unavailable, "{error}");
+            assert!(
+                !format!("{error} {error:?}").contains("secret"),
+                "{error:?}"
+            );
+        }
+        let error = refused("etcd://h/path").await;
+        assert!(matches!(error, ConnectError::Etcd(_)));
     }
 
     #[cfg(not(feature = "redis"))]

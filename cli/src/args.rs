@@ -17,7 +17,7 @@ be run, 127 there is no such command.";
 #[command(name = "lockkeeper", version, disable_help_subcommand = true)]
 #[command(after_help = EXIT_STATUS)]
 pub(crate) struct Cli {
-    /// The store: sqlite:PATH, redis://HOST or elasticsearch://HOST. Without it, a file in $XDG_STATE_HOME/lockkeeper or ~/.local/state/lockkeeper.
+    /// The store: sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or etcd://HOST. Without it, a file in $XDG_STATE_HOME/lockkeeper or ~/.local/state/lockkeeper.
     #[arg(
         long,
         global = true,

@@ -9,6 +9,7 @@ mod trial;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use lockcore_conformance::servers::etcd;
 
 /// The developer's commands.
 #[derive(Parser)]
@@ -20,6 +21,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Installs what the workspace is built with besides Rust and C, where it is missing: protoc.
+    Prepare,
     /// Runs the tests of the whole workspace, or what one store needs.
     Test {
         /// Only lockcore, and the conformance and own tests of this store.
@@ -45,7 +48,8 @@ enum Command {
     },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
-        /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured, elasticsearch-9-secured, postgres or redis.
+        /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured, elasticsearch-9-secured, etcd-3.6, etcd-3.4,
+        /// etcd-3.6-cluster, postgres or redis.
         #[arg(value_parser = stores::find_server)]
         server: (&'static stores::Store, &'static stores::Startable),
         /// The command.
@@ -64,6 +68,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
+        Command::Prepare => etcd::protoc(),
         Command::Test { only } => test::run(only),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::With { server, command } => stores::with(server, &command),

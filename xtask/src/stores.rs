@@ -1,12 +1,12 @@
 //! The stores: what tests each of them, and the servers that it needs.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lockcore_conformance::servers::{
     ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, Engine, OPENSEARCH_2, OPENSEARCH_3,
-    OPENSEARCH_3_SECURED, Server, postgres, redis,
+    OPENSEARCH_3_SECURED, Server, etcd, postgres, redis,
 };
 
 /// A store.
@@ -123,6 +123,54 @@ pub(crate) const STORES: &[Store] = &[
         }),
     },
     Store {
+        name: "etcd",
+        tests: &[&["--package=lockcore-etcd"]],
+        trial: Some("--package=lockcore-etcd"),
+        servers: Some(Servers {
+            package: "lockcore-etcd",
+            once: &[
+                &[
+                    "--package=lockcore-etcd",
+                    "--test=trial",
+                    "--",
+                    "--test-threads=2",
+                ],
+                &["--package=lockkeeper", "--features=etcd", "--lib"],
+            ],
+            alone: &[
+                &["--package=lockcore-etcd", "--test=servers"],
+                &["--package=lockcore-etcd", "--test=secured"],
+                &["--package=lockcore-etcd", "--test=cluster"],
+            ],
+            variable: "LOCKKEEPER_TEST_ETCD",
+            each: &[
+                Startable {
+                    name: etcd::ETCD_3_6.name,
+                    start: || etcd::ETCD_3_6.start(&artefacts()),
+                    part: None,
+                },
+                Startable {
+                    name: etcd::ETCD_3_4.name,
+                    start: || etcd::ETCD_3_4.start(&artefacts()),
+                    part: None,
+                },
+                Startable {
+                    name: "etcd-3.6-cluster",
+                    start: || etcd::ETCD_3_6.start_cluster(&artefacts()),
+                    // What the matrix allows does not depend on the number of members.
+                    part: Some(&[&[
+                        "--package=lockcore-etcd",
+                        "--test=conformance",
+                        "--",
+                        "--skip=::matrix::",
+                        "--skip=::keys::",
+                        "--skip=::random::",
+                    ]]),
+                },
+            ],
+        }),
+    },
+    Store {
         name: "postgres",
         tests: &[&["--package=lockcore-postgres", "--", "--test-threads=4"]],
         trial: Some("--package=lockcore-postgres"),
@@ -175,9 +223,14 @@ pub(crate) const STORES: &[Store] = &[
     },
 ];
 
+/// Where the programs of servers are kept that were made here.
+fn artefacts() -> PathBuf {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
+    target.join("servers")
+}
+
 fn engine(engine: &Engine) -> Result<Server, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
-    let started = engine.start(&root.join("servers"));
+    let started = engine.start(&artefacts());
     started.map_err(|error| format!("{}: {error}", engine.name))
 }
 

@@ -3,11 +3,16 @@
 use std::env;
 use std::process::Command;
 
+use lockcore_conformance::servers::etcd;
+
 use crate::simulate;
 use crate::stores::{STORES, Store};
 
 /// Runs the tests of everything, or of one store, with the servers that they talk to.
 pub(crate) fn run(only: Option<&Store>) -> Result<(), String> {
+    if only.is_none_or(|store| store.name == "etcd") {
+        etcd::protoc()?;
+    }
     match only {
         None => {
             // Tests that need a server run on each of theirs.

@@ -3,6 +3,8 @@
 //! A store has a file of its own here.
 
 mod elasticsearch;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 mod postgres;
 mod redis;
 mod sqlite;
@@ -39,6 +41,8 @@ pub(crate) async fn of(store: &Store) -> Option<Box<dyn Floor>> {
         "elasticsearch" | "opensearch" => {
             Some(Box::new(elasticsearch::Floor::new(store.url()).await))
         }
+        #[cfg(feature = "etcd")]
+        "etcd" => Some(Box::new(etcd::Floor::new(store.url()).await)),
         "postgres" | "postgresql" => Some(Box::new(postgres::Floor::new(store.url()).await)),
         "redis" => Some(Box::new(redis::Floor::new(store.url()).await)),
         _ => None,

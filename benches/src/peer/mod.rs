@@ -4,6 +4,8 @@
 
 mod apart;
 mod distributed_lock_redis;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod rslock;
 mod sqlx;
 
@@ -53,6 +55,8 @@ pub(crate) async fn of(store: &Store) -> Vec<Peer> {
     // Their options are not ours.
     let url = store.url().split('?').next().unwrap_or_default();
     match store.scheme() {
+        #[cfg(feature = "etcd")]
+        "etcd" => etcd::peers(url).await,
         "postgres" | "postgresql" => {
             let mut peers = vec![sqlx::peer(url).await];
             peers.extend(apart::peer("distributed-lock-postgres", url));

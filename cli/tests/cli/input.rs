@@ -280,7 +280,6 @@ fn urls() {
         ("elasticsearch://h/index", "no path"),
         ("elasticsearchs://h?api_key=secret&x=1", "no option \"x\""),
         ("redis://me:secret@h:65536", "HOST:PORT"),
-        ("etcd://me:secret@h:x", "no number from 1 to 65535"),
         ("redis://me:12/secret@h", "write / as %2F"),
         ("sqlite:", "names no file"),
         ("sqlite::memory:", "memory:"),

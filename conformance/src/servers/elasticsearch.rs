@@ -469,7 +469,7 @@ fn await_port(
             Process::Child(child) | Process::Watched { shell: child, .. } => {
                 child.try_wait().ok().flatten()
             }
-            Process::Container(_) => None,
+            Process::Several(_) | Process::Container(_) => None,
         };
         if ended.is_some() || since.elapsed() > START {
             let last = &said[said.floor_char_boundary(said.len().saturating_sub(4_000))..];

@@ -3,6 +3,7 @@
 mod apt;
 mod docker;
 mod elasticsearch;
+pub mod etcd;
 mod java;
 mod local;
 pub mod postgres;
@@ -36,6 +37,8 @@ enum Process {
         shell: Child,
         pid: u32,
     },
+    /// Several of them.
+    Several(Vec<Server>),
     /// A container that ends with its standard input: a shell which removes it then.
     Container(Child),
 }
@@ -53,13 +56,13 @@ impl Server {
         &self.how
     }
 
-    /// The process, to stop or to kill it; `None` of a container.
+    /// The process, to stop or to kill it; `None` of a container, and of several.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         match &self.process {
             Process::Child(child) => Some(child.id()),
             Process::Watched { pid, .. } => Some(*pid),
-            Process::Container(_) => None,
+            Process::Several(_) | Process::Container(_) => None,
         }
     }
 }
@@ -72,6 +75,7 @@ impl Drop for Server {
                 let _ = child.kill();
                 let _ = child.wait();
             }
+            Process::Several(servers) => servers.clear(),
             Process::Watched { shell, .. } | Process::Container(shell) => {
                 drop(shell.stdin.take());
                 let _ = shell.wait();

@@ -1,0 +1,90 @@
+//! The backend itself: connecting, and what it is like.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::limits::MAX_TTL;
+use lockcore::{Error, Info, LockBackend, Survives};
+
+use crate::config::{EtcdConfig, OVERHEAD};
+use crate::error::NAME;
+use crate::link::{Link, SharedLink};
+use crate::wakeups::Watches;
+
+/// The server makes no shorter leases, as it is configured by itself.
+const MIN_TTL: Duration = Duration::from_secs(2);
+
+/// Locks in an etcd.
+///
+/// Its operations are those of lockcore's traits. Dropping the future of one does not take back what was sent: it may be
+/// done, and its answer is lost. Dropping the backend closes its connection.
+///
+/// # Examples
+///
+/// Compiled and not run, because it needs a server; the conformance suite does the same with one.
+///
+/// ```no_run
+/// use lockcore::LockBackend;
+/// use lockcore_etcd::{EtcdBackend, EtcdConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = EtcdConfig::parse("etcd://a,b,c/?namespace=fs")?;
+/// let backend = EtcdBackend::connect(config).await?;
+/// assert_eq!(backend.info().name, "etcd");
+/// # Ok(())
+/// # }
+/// ```
+pub struct EtcdBackend {
+    pub(crate) link: SharedLink,
+    pub(crate) watches: Watches,
+}
+
+impl EtcdBackend {
+    /// Connects, and makes the namespace where it does not exist yet. Several processes may do so at once.
+    ///
+    /// # Errors
+    ///
+    /// Of kind [`Config`](lockcore::ErrorKind::Config) for a namespace of another version, for certificates that cannot be
+    /// read, and for a user where the server has none. Of kind [`Unauthorized`](lockcore::ErrorKind::Unauthorized) where
+    /// the server refuses who we are or what we do. Other kinds as every operation has them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave an empty namespace.
+    pub async fn connect(config: EtcdConfig) -> Result<Arc<Self>, Error> {
+        let link = Link::new(config)?;
+        link.connected().await?;
+        Ok(Arc::new(Self {
+            link: Arc::new(link),
+            watches: Watches::default(),
+        }))
+    }
+
+    /// So many claims and ancestors fit into a transaction.
+    pub(crate) fn keys_per_step(&self) -> usize {
+        self.link.config.operations - OVERHEAD
+    }
+}
+
+impl LockBackend for EtcdBackend {
+    fn info(&self) -> Info {
+        let mut info = Info::new(NAME, "the monotonic clock of the cluster's leader");
+        info.keys_per_step = self.keys_per_step();
+        (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
+        info.survives = Survives {
+            crash: true,
+            power_loss: true,
+            failover: true,
+        };
+        info
+    }
+}
+
+impl std::fmt::Debug for EtcdBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdBackend")
+            .field("config", &self.link.config)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,410 @@
+//! `ClaimStore`: each claim is one key of its own, and nothing is written for the ancestors of a path.
+//!
+//! A step that meets nobody is one transaction. One that meets somebody has read who it is in that same transaction; then
+//! their sessions are looked at, and if none of them is in the way after all, a second transaction takes the step, if
+//! nobody has come since, and removes what does not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use lockcore::judge::{self, Ask, Entry as _, Judged, Listed, Place, Verdict};
+use lockcore::{
+    Acquire, Acquired, Busy, Claim, ClaimStore, Grant, LockKey, Operation, Result, SessionState,
+    Sweep, Swept, Want,
+};
+
+use crate::EtcdBackend;
+use crate::link::{Answer, Found, get, unix_ms};
+use crate::pages::{PAGE, after};
+use crate::record::{Classes, Held, Range, class, digits, holder_value, step_value};
+use crate::sessions::{nobody, present};
+
+/// So many holders of each range are read with a refusal.
+const FIRST_LOOK: usize = 64;
+/// How often a step is taken past those who do not count before it gives way to those who are quicker.
+const ATTEMPTS: usize = 64;
+
+/// Where a step meets others: who holds a key, in these classes, and whoever holds something below it.
+#[derive(Debug)]
+pub(crate) struct Look {
+    key: LockKey,
+    pub(crate) range: Range,
+}
+
+/// Who was met, as of a revision.
+struct View {
+    revision: i64,
+    /// Beside each look.
+    held: Vec<Vec<Held>>,
+    /// From where on there are more.
+    more: Vec<Option<Vec<u8>>>,
+}
+
+/// How a try ended that did not fail.
+enum Tried {
+    Granted(Acquired),
+    Void,
+    Met(View),
+}
+
+#[async_trait]
+impl ClaimStore for EtcdBackend {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let looks = self.looks(&request.claims);
+        let mut view = match self.take_step(request, &looks, None, Vec::new()).await? {
+            Tried::Granted(granted) => return Ok(granted),
+            Tried::Void => return Ok(Acquired::Void),
+            Tried::Met(view) => view,
+        };
+        let mut judged = Judged::default();
+        for _ in 0..ATTEMPTS {
+            if let Some(refused) = self.judge(request, &looks, &mut view, &mut judged).await? {
+                return Ok(refused);
+            }
+            let gone = self.gone(request, &view, &judged);
+            match self
+                .take_step(request, &looks, Some(view.revision), gone)
+                .await?
+            {
+                Tried::Granted(granted) => return Ok(granted),
+                Tried::Void => return Ok(Acquired::Void),
+                Tried::Met(newer) => view = newer,
+            }
+        }
+        Err(self.never_still(Operation::Acquire))
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        let names = &self.link.names;
+        let mut removed: Vec<TxnOp> = claims
+            .iter()
+            .map(|claim| names.holder(grant, class(claim.want()), claim.key().as_str()))
+            .map(|name| TxnOp::delete(name, None))
+            .collect();
+        // The step is forgotten with the last of them.
+        removed.push(TxnOp::delete(names.step(grant), None));
+        while !removed.is_empty() {
+            let some = removed
+                .drain(..removed.len().min(self.link.config.operations))
+                .collect();
+            self.link
+                .txn(Operation::Release, Vec::new(), some, Vec::new())
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        let names = &self.link.names;
+        for some in claims.chunks(self.keys_per_step()) {
+            let holders = some.iter().map(|claim| {
+                present(names.holder(grant, class(claim.want()), claim.key().as_str()))
+            });
+            let all = self.not_over(grant).into_iter().chain(holders).collect();
+            // Something is written, so that no member answers from what it has not heard of yet.
+            let same = PutOptions::new().with_ignore_value().with_ignore_lease();
+            let written = vec![TxnOp::put(names.live(grant.session), "", Some(same))];
+            let answer = self
+                .link
+                .txn(Operation::Confirm, all, written, Vec::new())
+                .await?;
+            if !answer.succeeded {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        self.sweep_some(which, limit).await
+    }
+}
+
+impl EtcdBackend {
+    /// That a session lives, and a number of it is not over.
+    fn not_over(&self, grant: Grant) -> [Compare; 2] {
+        let names = &self.link.names;
+        let Range { from, to } = names.over_from(grant.session, grant.n);
+        [
+            present(names.live(grant.session)),
+            Compare::value(from, CompareOp::Greater, digits(grant.n)).with_range(to),
+        ]
+    }
+
+    /// Where claims meet others; ancestors that they share once. First the ancestors, in path order, then the claims' own
+    /// keys, as the claims are.
+    pub(crate) fn looks(&self, claims: &[Claim]) -> Vec<Look> {
+        let names = &self.link.names;
+        let mut above: BTreeMap<LockKey, Classes> = BTreeMap::new();
+        for claim in claims {
+            for key in claim.key().ancestor_keys() {
+                let asked = above.entry(key).or_insert(Classes::Exclusive);
+                *asked = (*asked).max(classes(claim.want()));
+            }
+        }
+        // What a claim asks of its own key is more.
+        for claim in claims {
+            above.remove(claim.key());
+        }
+        let above = above.into_iter().map(|(key, classes)| Look {
+            range: names.holders(&key, classes, false),
+            key,
+        });
+        let own = claims.iter().map(|claim| Look {
+            range: names.holders(claim.key(), classes(claim.want()), claim.want().is_path()),
+            key: claim.key().clone(),
+        });
+        above.chain(own).collect()
+    }
+
+    /// Takes a step if nobody is in the way; where it is known who was as of a revision, if nobody has come since. Removes
+    /// these keys with it.
+    async fn take_step(
+        &self,
+        request: &Acquire,
+        looks: &[Look],
+        seen: Option<i64>,
+        gone: Vec<Vec<u8>>,
+    ) -> Result<Tried> {
+        let names = &self.link.names;
+        let Acquire {
+            grant,
+            owner,
+            claims,
+            ..
+        } = request;
+        let counted = claims.iter().any(|claim| claim.want().limit().is_some());
+        let since_ms = unix_ms();
+        let compares = || {
+            let free = looks.iter().map(|look| match seen {
+                None => nobody(&look.range),
+                Some(revision) => not_since(&look.range, revision),
+            });
+            self.not_over(*grant).into_iter().chain(free).collect()
+        };
+        let then = || {
+            let removed = gone.iter().map(|name| TxnOp::delete(name.clone(), None));
+            let entered = claims.iter().map(|claim| {
+                let (key, want) = (claim.key().as_str(), claim.want());
+                let name = names.holder(*grant, class(want), key);
+                TxnOp::put(name, holder_value(want, *owner, since_ms), None)
+            });
+            let step = TxnOp::put(names.step(*grant), step_value(claims), None);
+            removed.chain(entered).chain([step]).collect()
+        };
+        let first_look = if counted { PAGE } else { FIRST_LOOK };
+        let or_else = || {
+            let own = [
+                TxnOp::get(names.live(grant.session), None),
+                get(&names.over_from(grant.session, grant.n), 0),
+            ];
+            let met = looks.iter().map(|look| get(&look.range, first_look));
+            own.into_iter().chain(met).collect()
+        };
+        let mut answer = self
+            .link
+            .txn_with_token(Operation::Acquire, compares, then, or_else)
+            .await?;
+        if answer.succeeded {
+            return Ok(Tried::Granted(Acquired::Acquired(answer.token()?)));
+        }
+        let lives = !answer.found()?.pairs.is_empty();
+        let ends_behind = answer.found()?.pairs;
+        let n = digits(grant.n);
+        if !lives
+            || ends_behind
+                .iter()
+                .any(|range| range.value() <= n.as_bytes())
+        {
+            return Ok(Tried::Void);
+        }
+        Ok(Tried::Met(self.view(looks, &mut answer)?))
+    }
+
+    fn view(&self, looks: &[Look], answer: &mut Answer) -> Result<View> {
+        let mut view = View {
+            revision: answer.revision,
+            held: Vec::with_capacity(looks.len()),
+            more: Vec::with_capacity(looks.len()),
+        };
+        for look in looks {
+            let Found { pairs, more } = answer.found()?;
+            view.more.push(after(&pairs, more));
+            view.held.push(self.held(&look.key, &pairs));
+        }
+        Ok(view)
+    }
+
+    /// Whether somebody who counts is in the way; learns of those who do not count.
+    async fn judge(
+        &self,
+        request: &Acquire,
+        looks: &[Look],
+        view: &mut View,
+        judged: &mut Judged,
+    ) -> Result<Option<Acquired>> {
+        loop {
+            let met = self.met(request, looks, view, judged.free());
+            if met.is_empty() {
+                // Whoever comes meanwhile is newer than the view.
+                if !self.look_on(looks, view).await? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let states = self
+                .look_at(Operation::Acquire, &Judged::to_end(request, &met))
+                .await?;
+            match judged.learn(request, &met, states) {
+                Verdict::Again => {}
+                Verdict::Void => return Ok(Some(Acquired::Void)),
+                Verdict::Busy => {
+                    let busy = self.busy(request, looks, view, judged);
+                    return Ok(Some(Acquired::Busy(busy)));
+                }
+            }
+        }
+    }
+
+    /// Reads some more of those ranges that were not read to their end. Says whether there were any.
+    async fn look_on(&self, looks: &[Look], view: &mut View) -> Result<bool> {
+        for (at, look) in looks.iter().enumerate() {
+            let Some(from) = view.more[at].take() else {
+                continue;
+            };
+            let rest = Range {
+                from,
+                to: look.range.to.clone(),
+            };
+            let (Found { pairs, more }, _) = self.link.get(Operation::Acquire, &rest, PAGE).await?;
+            view.more[at] = after(&pairs, more);
+            view.held[at].extend(self.held(&look.key, &pairs));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Who was met that may be in the way of one of the claims, but for those who are known not to count.
+    fn met(
+        &self,
+        request: &Acquire,
+        looks: &[Look],
+        view: &View,
+        free: &BTreeSet<Grant>,
+    ) -> judge::Met<Held> {
+        let not_free = |grant: Grant| !free.contains(&grant);
+        let mut met = judge::Met::new();
+        for claim in &request.claims {
+            for (_, held) in in_the_way(request, claim, looks, view, not_free) {
+                let known: &mut Vec<Held> = met.entry(held.key.clone()).or_default();
+                if !known.contains(held) {
+                    known.push(held.clone());
+                }
+            }
+        }
+        met
+    }
+
+    fn busy(&self, request: &Acquire, looks: &[Look], view: &View, judged: &Judged) -> Busy {
+        let counts = |grant: Grant| !judged.free().contains(&grant);
+        let refused = request.claims.iter().filter_map(|claim| {
+            let mut listed = Listed::default();
+            for (place, held) in in_the_way(request, claim, looks, view, counts) {
+                let state: Option<&SessionState> =
+                    held.grant().and_then(|grant| judged.state(grant));
+                let (key, mode) = match place {
+                    Place::Below => (claim.key(), place.seen(held.mode())),
+                    Place::Key | Place::Above => (&held.key, held.mode()),
+                };
+                listed.add(held.holder(key, mode, state));
+            }
+            listed.refusal(claim)
+        });
+        Busy::of(refused).expect("somebody is in the way of a claim")
+    }
+
+    /// The names of those met who do not count, as many as fit into the transaction.
+    fn gone(&self, request: &Acquire, view: &View, judged: &Judged) -> Vec<Vec<u8>> {
+        let room = self
+            .link
+            .config
+            .operations
+            .saturating_sub(request.claims.len() + 1);
+        let gone = |held: &&Held| {
+            held.grant()
+                .is_some_and(|grant| judged.free().contains(&grant))
+        };
+        let names = view
+            .held
+            .iter()
+            .flatten()
+            .filter(gone)
+            .map(|held| held.name.clone());
+        let names: BTreeSet<Vec<u8>> = names.collect();
+        names.into_iter().take(room).collect()
+    }
+}
+
+/// Who is in the way of a claim, and where.
+fn in_the_way<'a>(
+    request: &Acquire,
+    claim: &'a Claim,
+    looks: &[Look],
+    view: &'a View,
+    counts: impl Fn(Grant) -> bool + Copy,
+) -> Vec<(Place, &'a Held)> {
+    let ask = Ask::of(request, claim);
+    let own = claim.key();
+    let mut met = Vec::new();
+    for (look, held) in looks.iter().zip(&view.held) {
+        if look.key.is_above(own) {
+            let there = held.iter().filter(|held| held.key == look.key);
+            met.push((Place::Above, there.map(Standing).collect()));
+        } else if look.key == *own {
+            let (here, below) = held
+                .iter()
+                .map(Standing)
+                .partition(|held| held.0.key == *own);
+            met.extend([(Place::Key, here), (Place::Below, below)]);
+        }
+    }
+    let there = met
+        .iter()
+        .flat_map(|(place, held): &(Place, Vec<Standing<'a>>)| {
+            let there = ask.at(*place).in_the_way(held, counts);
+            there.into_iter().map(|held| (*place, held.0))
+        });
+    there.collect()
+}
+
+/// One of those who were met.
+struct Standing<'a>(&'a Held);
+
+impl judge::Entry for Standing<'_> {
+    fn grant(&self) -> Option<Grant> {
+        self.0.grant()
+    }
+
+    fn owner(&self) -> Option<lockcore::OwnerId> {
+        self.0.owner()
+    }
+
+    fn mode(&self) -> lockcore::Mode {
+        self.0.mode()
+    }
+}
+
+/// Whom a claim may not stand beside at all: everybody, or all but those who share.
+fn classes(want: Want) -> Classes {
+    match want {
+        Want::Share { limit: None } | Want::Read => Classes::Exclusive,
+        Want::Create | Want::Upsert | Want::Write | Want::Share { limit: Some(_) } => Classes::All,
+    }
+}
+
+/// That nothing in a range was written after a revision.
+pub(crate) fn not_since(range: &Range, revision: i64) -> Compare {
+    Compare::mod_revision(range.from.clone(), CompareOp::Less, revision + 1)
+        .with_range(range.to.clone())
+}

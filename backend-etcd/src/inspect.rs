@@ -1,0 +1,159 @@
+//! `Inspect`: what is there, for people. Listing changes nothing.
+
+use async_trait::async_trait;
+use etcd_client::{KeyValue, TxnOp};
+use lockcore::judge::{Entry as _, Listed, Place};
+use lockcore::{
+    Error, ErrorKind, Filter, Grant, Inspect, LockKey, Operation, Page, Record, Result,
+    SessionState,
+};
+
+use crate::EtcdBackend;
+use crate::claims::not_since;
+use crate::error::found;
+use crate::pages::Groups;
+use crate::record::{Classes, Held, Session};
+
+#[async_trait]
+impl Inspect for EtcdBackend {
+    async fn records(
+        &self,
+        filter: &Filter,
+        from: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        let names = &self.link.names;
+        let mut range = match filter {
+            Filter::Key(key) => return self.one(key).await,
+            Filter::Prefix(prefix) => names.prefixed(prefix),
+            Filter::Session(_) => names.prefixed(""),
+        };
+        if let Some(from) = from {
+            let key = LockKey::parse(from).map_err(|_| not_ours())?;
+            range.from = names.holders(&key, Classes::All, false).to;
+        }
+        let of = |names: &crate::record::Names, name: &[u8]| Some(names.read_holder(name)?.0);
+        let mut records = Groups::new(&self.link, Operation::Inspect, range, of);
+        let mut items = Vec::new();
+        while let Some((key, pairs)) = records.next().await? {
+            let held = self.held(&key, &pairs);
+            items.extend(self.shown(&key, &pairs, held, filter).await?);
+            if items.len() >= limit.max(1) {
+                let next = Some(key.to_string());
+                return Ok(Page { items, next });
+            }
+        }
+        Ok(Page { items, next: None })
+    }
+
+    async fn sessions(&self, from: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
+        let names = &self.link.names;
+        let mut range = names.sessions();
+        if let Some(from) = from {
+            let session = from.parse().map_err(|_| not_ours())?;
+            range.from = names.session(session).to;
+        }
+        let of = |names: &crate::record::Names, name: &[u8]| Some(names.read_session(name)?.0);
+        let mut sessions = Groups::new(&self.link, Operation::Inspect, range, of);
+        let mut items = Vec::new();
+        while let Some((session, pairs)) = sessions.next().await? {
+            let read = Session::read(names, session, &pairs);
+            items.extend(read.map(|read| read.state));
+            if items.len() >= limit.max(1) {
+                let next = Some(session.to_string());
+                return Ok(Page { items, next });
+            }
+        }
+        Ok(Page { items, next: None })
+    }
+
+    async fn evict(&self, seen: &Record) -> Result<bool> {
+        let range = self.link.names.holders(&seen.key, Classes::All, false);
+        let (all, revision) = self.link.get(Operation::Inspect, &range, 0).await?;
+        let foreign: Vec<TxnOp> = self
+            .held(&seen.key, &all.pairs)
+            .into_iter()
+            .filter(|held| held.grant().is_none())
+            .map(|held| TxnOp::delete(held.name, None))
+            .take(self.link.config.operations)
+            .collect();
+        if foreign.is_empty() || version(&all.pairs) != seen.version {
+            return Ok(false);
+        }
+        let unchanged = vec![not_since(&range, revision)];
+        let evicted = self
+            .link
+            .txn(Operation::Inspect, unchanged, foreign, Vec::new())
+            .await?;
+        Ok(evicted.succeeded)
+    }
+}
+
+impl EtcdBackend {
+    /// The record of one key, with those who hold something below it.
+    async fn one(&self, key: &LockKey) -> Result<Page<Record>> {
+        let range = self.link.names.holders(key, Classes::All, key.is_path());
+        let (all, _) = self.link.get(Operation::Inspect, &range, 0).await?;
+        let held = self.held(key, &all.pairs);
+        let own = held.iter().filter(|held| held.key == *key).count();
+        let filter = Filter::Key(key.clone());
+        let shown = self.shown(key, &all.pairs[..own], held, &filter).await?;
+        Ok(Page {
+            items: shown.into_iter().collect(),
+            next: None,
+        })
+    }
+
+    /// Who stands in a range; what has no name of a holder holds that key.
+    pub(crate) fn held(&self, key: &LockKey, pairs: &[KeyValue]) -> Vec<Held> {
+        let read = |pair| Held::read(&self.link.names, key, pair);
+        pairs.iter().map(read).collect()
+    }
+
+    /// The record of a key with those who count, if the one who is asked about is among them.
+    async fn shown(
+        &self,
+        key: &LockKey,
+        own: &[KeyValue],
+        mut held: Vec<Held>,
+        filter: &Filter,
+    ) -> Result<Option<Record>> {
+        let grants = held.iter().filter_map(Held::grant);
+        let states = self
+            .peek(Operation::Inspect, grants.map(|grant| grant.session))
+            .await?;
+        let state = |grant: Grant| states.get(&grant.session);
+        held.retain(|held| {
+            held.grant()
+                .is_none_or(|grant| state(grant).is_some_and(|state| state.counts(grant.n)))
+        });
+        if let Filter::Session(session) = filter {
+            let mut grants = held.iter().filter_map(Held::grant);
+            if !grants.any(|grant| grant.session == *session) {
+                return Ok(None);
+            }
+        }
+        let mut listed = Listed::default();
+        for held in &held {
+            let state = held.grant().and_then(state);
+            let place = if held.key == *key {
+                Place::Key
+            } else {
+                Place::Below
+            };
+            listed.add(held.holder(key, place.seen(held.mode()), state));
+        }
+        Ok(listed.record(key, version(own)))
+    }
+}
+
+fn not_ours() -> Error {
+    let what = "the place to go on from was not given out by this store";
+    found(ErrorKind::Config, Operation::Inspect, what)
+}
+
+/// What changes whenever somebody is entered in a record, or removed from it.
+fn version(pairs: &[KeyValue]) -> String {
+    let newest = pairs.iter().map(KeyValue::mod_revision).max().unwrap_or(0);
+    format!("{newest}/{}", pairs.len())
+}

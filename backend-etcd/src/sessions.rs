@@ -1,0 +1,485 @@
+//! `SessionStore`: what ends with a lease, and what is left of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, PutOptions, TxnOp};
+use lockcore::{
+    Adopt, Adoption, End, ErrorKind, IntentChange, Label, Life, Opened, Operation, Ranges, Renewal,
+    Renewed, Result, SessionId, SessionState, SessionStore,
+};
+
+use crate::EtcdBackend;
+use crate::error::found;
+use crate::link::get;
+use crate::record::{NOBODY, Range, Session, digits, intent, last, read_intent};
+
+/// So many sessions are asked about in one request.
+const SESSIONS_PER_REQUEST: usize = 50;
+/// How often what others have changed meanwhile is looked at again.
+const ATTEMPTS: usize = 16;
+
+#[async_trait]
+impl SessionStore for EtcdBackend {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        let lease = self.link.grant(Operation::Open, ttl).await?;
+        let names = &self.link.names;
+        let on_lease = PutOptions::new().with_lease(lease);
+        let then = vec![
+            TxnOp::put(names.label(session), label.as_str(), None),
+            TxnOp::put(names.ttl(session), ttl.as_millis().to_string(), None),
+            TxnOp::put(names.live(session), digits(0), Some(on_lease)),
+            TxnOp::put(names.over_last(session), last(), None),
+        ];
+        let unused = vec![nobody(&names.session(session))];
+        let opened = self
+            .link
+            .txn(Operation::Open, unused, then, Vec::new())
+            .await?;
+        if opened.succeeded {
+            return Ok(Opened::Opened);
+        }
+        self.link.revoke(Operation::Open, lease).await;
+        Ok(Opened::Used)
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let names = &self.link.names;
+        let range = names.session(session);
+        let (found, _) = self.link.get(Operation::Renew, &range, 0).await?;
+        let read = Session::read(names, session, &found.pairs);
+        let Some(read) = read else {
+            return Ok(Renewed::Dead);
+        };
+        match read.live {
+            None => return Ok(Renewed::Dead),
+            Some(seq) if seq >= renewal.seq => return Ok(Renewed::Overtaken),
+            Some(_) => {}
+        }
+        // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
+        // and has been followed by another would end it, too early.
+        let lease = self.link.grant(Operation::Renew, read.ttl).await?;
+        let mut changes = self.over_changes(session, &read.over, &renewal.over);
+        // A part of them does no harm: what is over stays so.
+        while changes.len() > self.keys_per_step() {
+            let some = changes.drain(..self.keys_per_step()).collect();
+            if let Some(renewed) = self.write(session, renewal.seq, some).await? {
+                return Ok(renewed);
+            }
+        }
+        let on_lease = PutOptions::new().with_lease(lease);
+        let seq = digits(renewal.seq);
+        let lives = TxnOp::put(names.live(session), seq, Some(on_lease));
+        changes.push(lives);
+        match &renewal.intent {
+            IntentChange::Keep => {}
+            IntentChange::Put(registered) => {
+                let token = registered.token.to_string();
+                changes.push(TxnOp::put(names.intent(session), token, None));
+                changes.push(TxnOp::put(names.payload(session), intent(registered), None));
+            }
+            IntentChange::Drop => {
+                changes.push(TxnOp::delete(names.intent(session), None));
+                changes.push(TxnOp::delete(names.payload(session), None));
+            }
+        }
+        let refused = self.write(session, renewal.seq, changes).await?;
+        Ok(refused.unwrap_or(Renewed::Living))
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        let mut states = Vec::with_capacity(sessions.len());
+        for some in sessions.chunks(SESSIONS_PER_REQUEST) {
+            let ended = match how {
+                End::IfDue => self.look_at(Operation::End, some).await?,
+                End::Close | End::Revoke => self.end_some(some).await?,
+                End::Discard => {
+                    let mut ended = self.look_at(Operation::End, some).await?;
+                    for state in ended
+                        .iter_mut()
+                        .filter(|state| state.life == Life::Abandoned)
+                    {
+                        *state = self.discard(state.clone()).await?;
+                    }
+                    ended
+                }
+            };
+            states.extend(ended);
+        }
+        Ok(states)
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        let Some(next) = seen.checked_add(1) else {
+            return Ok(None);
+        };
+        match how {
+            Adopt::Take => self.take(session, seen, next, adopter).await,
+            Adopt::GiveUp => {
+                self.give_up(session, seen, next, adopter).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        let names = &self.link.names;
+        let somebody = Compare::value(names.adopter(session), CompareOp::Greater, NOBODY);
+        let adopted = vec![
+            absent(names.live(session)),
+            Compare::value(
+                names.adoption(session),
+                CompareOp::Equal,
+                adoption.to_string(),
+            ),
+            somebody,
+        ];
+        let then = vec![
+            TxnOp::delete(names.intent(session), None),
+            TxnOp::delete(names.payload(session), None),
+        ];
+        let settled = self
+            .link
+            .txn(Operation::Settle, adopted, then, Vec::new())
+            .await?;
+        Ok(settled.succeeded)
+    }
+}
+
+impl EtcdBackend {
+    /// What turns the ranges that stand into those that are wanted: first what is new, then what is old.
+    fn over_changes(
+        &self,
+        session: SessionId,
+        stand: &[(u64, u64)],
+        wanted: &Ranges,
+    ) -> Vec<TxnOp> {
+        let names = &self.link.names;
+        let stand: BTreeMap<u64, u64> = stand.iter().map(|(from, to)| (*to, *from)).collect();
+        let wanted: BTreeMap<u64, u64> = wanted
+            .as_slice()
+            .iter()
+            .map(|(from, to)| (*to, *from))
+            .collect();
+        let new = wanted
+            .iter()
+            .filter(|(to, from)| stand.get(to) != Some(from));
+        let old = stand.keys().filter(|to| !wanted.contains_key(to));
+        let puts = new.map(|(to, from)| TxnOp::put(names.over(session, *to), digits(*from), None));
+        puts.chain(old.map(|to| TxnOp::delete(names.over(session, *to), None)))
+            .collect()
+    }
+
+    /// Writes a part of a renewal, if the session lives and no later one has been written. Says what it is if not.
+    async fn write(
+        &self,
+        session: SessionId,
+        seq: u64,
+        changes: Vec<TxnOp>,
+    ) -> Result<Option<Renewed>> {
+        let live = self.link.names.live(session);
+        let older = vec![Compare::value(live.clone(), CompareOp::Less, digits(seq))];
+        let or_else = vec![TxnOp::get(live, None)];
+        let mut answer = self
+            .link
+            .txn(Operation::Renew, older, changes, or_else)
+            .await?;
+        if answer.succeeded {
+            return Ok(None);
+        }
+        Ok(Some(if answer.found()?.pairs.is_empty() {
+            Renewed::Dead
+        } else {
+            Renewed::Overtaken
+        }))
+    }
+
+    /// Sessions as they are; one that was never opened never will be.
+    pub(crate) async fn look_at(
+        &self,
+        operation: Operation,
+        sessions: &[SessionId],
+    ) -> Result<Vec<SessionState>> {
+        let mut states = Vec::with_capacity(sessions.len());
+        for some in sessions.chunks(SESSIONS_PER_REQUEST) {
+            for (session, pairs) in self.read(operation, some).await? {
+                states.push(self.state(operation, session, &pairs).await?);
+            }
+        }
+        Ok(states)
+    }
+
+    /// Those of the sessions that have a record, each asked about once.
+    pub(crate) async fn peek(
+        &self,
+        operation: Operation,
+        sessions: impl Iterator<Item = SessionId>,
+    ) -> Result<BTreeMap<SessionId, SessionState>> {
+        let sessions: Vec<SessionId> = sessions.collect::<BTreeSet<_>>().into_iter().collect();
+        let mut states = BTreeMap::new();
+        for some in sessions.chunks(SESSIONS_PER_REQUEST) {
+            for (session, pairs) in self.read(operation, some).await? {
+                let read = Session::read(&self.link.names, session, &pairs);
+                states.extend(read.map(|read| (session, read.state)));
+            }
+        }
+        Ok(states)
+    }
+
+    /// The keys of some sessions, at one moment.
+    async fn read(
+        &self,
+        operation: Operation,
+        sessions: &[SessionId],
+    ) -> Result<Vec<(SessionId, Vec<KeyValue>)>> {
+        let gets = sessions
+            .iter()
+            .map(|session| get(&self.link.names.session(*session), 0));
+        let mut answer = self
+            .link
+            .txn(operation, Vec::new(), gets.collect(), Vec::new())
+            .await?;
+        let read = |session: &SessionId| Ok((*session, answer.found()?.pairs));
+        sessions.iter().map(read).collect()
+    }
+
+    /// What a session is, by its keys; where there are none, it gets one that says that it was used.
+    async fn state(
+        &self,
+        operation: Operation,
+        session: SessionId,
+        pairs: &[KeyValue],
+    ) -> Result<SessionState> {
+        let names = &self.link.names;
+        if let Some(read) = Session::read(names, session, pairs) {
+            return Ok(read.state);
+        }
+        let range = names.session(session);
+        let mut answer = self
+            .link
+            .txn(
+                operation,
+                vec![nobody(&range)],
+                vec![TxnOp::put(names.label(session), "", None), get(&range, 0)],
+                vec![get(&range, 0)],
+            )
+            .await?;
+        if answer.succeeded {
+            answer.skip();
+        }
+        let read = Session::read(names, session, &answer.found()?.pairs);
+        read.map(|read| read.state).ok_or_else(|| answer.odd())
+    }
+
+    /// Ends sessions that live.
+    async fn end_some(&self, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
+        let names = &self.link.names;
+        let ends = sessions.iter().flat_map(|session| {
+            let options = DeleteOptions::new().with_prev_key();
+            let death = TxnOp::delete(names.live(*session), Some(options));
+            [death, get(&names.session(*session), 0)]
+        });
+        let mut answer = self
+            .link
+            .txn(Operation::End, Vec::new(), ends.collect(), Vec::new())
+            .await?;
+        let mut states = Vec::with_capacity(sessions.len());
+        let mut leases = Vec::new();
+        for session in sessions {
+            leases.extend(answer.removed()?.iter().map(KeyValue::lease));
+            let pairs = answer.found()?.pairs;
+            states.push(self.state(Operation::End, *session, &pairs).await?);
+        }
+        for lease in leases {
+            self.link.revoke(Operation::End, lease).await;
+        }
+        Ok(states)
+    }
+
+    /// Throws the intent of an abandoned session away, and its adoption number.
+    async fn discard(&self, mut state: SessionState) -> Result<SessionState> {
+        let names = &self.link.names;
+        let session = state.session;
+        for _ in 0..ATTEMPTS {
+            if state.life != Life::Abandoned {
+                return Ok(state);
+            }
+            let range = names.session(session);
+            let as_seen = vec![
+                absent(names.live(session)),
+                present(names.intent(session)),
+                self.adoption_is(session, state.adoption),
+            ];
+            let used_up = state.adoption.saturating_add(1).to_string();
+            let then = vec![
+                TxnOp::delete(names.intent(session), None),
+                TxnOp::delete(names.payload(session), None),
+                TxnOp::put(names.adoption(session), used_up, None),
+                TxnOp::put(names.adopter(session), NOBODY, None),
+                get(&range, 0),
+            ];
+            let mut answer = self
+                .link
+                .txn(Operation::End, as_seen, then, vec![get(&range, 0)])
+                .await?;
+            if answer.succeeded {
+                (0..4).for_each(|_| answer.skip());
+            }
+            let pairs = answer.found()?.pairs;
+            state = self.state(Operation::End, session, &pairs).await?;
+        }
+        Err(self.never_still(Operation::End))
+    }
+
+    async fn take(
+        &self,
+        session: SessionId,
+        seen: u64,
+        next: u64,
+        adopter: SessionId,
+    ) -> Result<Option<Adoption>> {
+        let names = &self.link.names;
+        let range = names.session(session);
+        let (next_text, adopter_text) = (next.to_string(), adopter.to_string());
+        // If it is there to be taken; else, if this is sent again, it is taken already.
+        for again in [false, true] {
+            let compares = || {
+                let number = if again {
+                    vec![
+                        self.adoption_is(session, next),
+                        Compare::value(
+                            names.adopter(session),
+                            CompareOp::Equal,
+                            adopter_text.as_str(),
+                        ),
+                    ]
+                } else {
+                    vec![self.adoption_is(session, seen)]
+                };
+                let abandoned = [absent(names.live(session)), present(names.intent(session))];
+                number.into_iter().chain(abandoned).collect()
+            };
+            let then = || {
+                vec![
+                    TxnOp::get(names.payload(session), None),
+                    TxnOp::put(names.adoption(session), next_text.as_str(), None),
+                    TxnOp::put(names.adopter(session), adopter_text.as_str(), None),
+                ]
+            };
+            let or_else = || vec![get(&range, 0)];
+            let mut answer = self
+                .link
+                .txn_with_token(Operation::Adopt, compares, then, or_else)
+                .await?;
+            let pairs = answer.found()?.pairs;
+            if answer.succeeded {
+                let payload = pairs.first().map(KeyValue::value).unwrap_or_default();
+                let left = read_intent(payload).ok_or_else(|| {
+                    let what = "the intent of the abandoned session cannot be understood";
+                    found(ErrorKind::Corrupt, Operation::Adopt, what)
+                })?;
+                return Ok(Some(Adoption {
+                    number: next,
+                    token: answer.token()?,
+                    left,
+                }));
+            }
+            let state = Session::read(names, session, &pairs).map(|read| read.state);
+            let ours =
+                state.is_some_and(|state| state.adoption == next && state.adopter == Some(adopter));
+            if !ours {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Uses up the number that is seen, or the next one, if the adopter has it.
+    async fn give_up(
+        &self,
+        session: SessionId,
+        seen: u64,
+        next: u64,
+        adopter: SessionId,
+    ) -> Result<()> {
+        let names = &self.link.names;
+        let range = names.session(session);
+        let mut number = seen;
+        for _ in 0..ATTEMPTS {
+            let mut as_seen = vec![
+                present(names.label(session)),
+                self.adoption_is(session, number),
+            ];
+            if number == next {
+                let adopter = adopter.to_string();
+                as_seen.push(Compare::value(
+                    names.adopter(session),
+                    CompareOp::Equal,
+                    adopter,
+                ));
+            }
+            let used_up = number.saturating_add(1).to_string();
+            let then = vec![
+                TxnOp::put(names.adoption(session), used_up, None),
+                TxnOp::put(names.adopter(session), NOBODY, None),
+            ];
+            let or_else = vec![get(&range, 0)];
+            let mut answer = self
+                .link
+                .txn(Operation::Adopt, as_seen, then, or_else)
+                .await?;
+            if answer.succeeded {
+                return Ok(());
+            }
+            let read = Session::read(names, session, &answer.found()?.pairs);
+            let Some(state) = read.map(|read| read.state) else {
+                // It was never opened, and has nothing to adopt.
+                return Ok(());
+            };
+            let ours = state.adoption == next && state.adopter == Some(adopter);
+            if !ours && state.adoption != seen {
+                return Ok(());
+            }
+            number = state.adoption;
+        }
+        Err(self.never_still(Operation::Adopt))
+    }
+
+    /// That the last adoption number that was used is this one.
+    fn adoption_is(&self, session: SessionId, number: u64) -> Compare {
+        let adoption = self.link.names.adoption(session);
+        if number == 0 {
+            absent(adoption)
+        } else {
+            Compare::value(adoption, CompareOp::Equal, number.to_string())
+        }
+    }
+
+    /// The error of what others change as often as it is looked at. Nothing was done.
+    pub(crate) fn never_still(&self, operation: Operation) -> lockcore::Error {
+        let what = "others were quicker, again and again";
+        found(ErrorKind::Unavailable, operation, what)
+    }
+}
+
+/// That a key is there.
+pub(crate) fn present(key: Vec<u8>) -> Compare {
+    Compare::create_revision(key, CompareOp::Greater, 0)
+}
+
+/// That a key is not there.
+pub(crate) fn absent(key: Vec<u8>) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, 0)
+}
+
+/// That no key of a range is there.
+pub(crate) fn nobody(range: &Range) -> Compare {
+    absent(range.from.clone()).with_range(range.to.clone())
+}

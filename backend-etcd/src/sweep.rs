@@ -1,0 +1,158 @@
+//! Sweeping: removing what does not count, by the steps that it was taken in.
+
+use etcd_client::{KeyValue, PutOptions, TxnOp};
+use lockcore::limits::TOMBSTONE_KEPT;
+use lockcore::{Grant, Life, Operation, Result, SessionId, Sweep, Swept};
+
+use crate::EtcdBackend;
+use crate::pages::{Groups, after};
+use crate::record::{Names, Session, read_step};
+use crate::sessions::{absent, present};
+
+/// So many steps are looked at in one request: each may have a thousand bytes for each of its keys.
+const STEPS: usize = 32;
+
+/// A step that does not count: its name and those of its holders.
+struct Gone {
+    step: Vec<u8>,
+    holders: Vec<Vec<u8>>,
+}
+
+impl EtcdBackend {
+    pub(crate) async fn sweep_some(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        let of = match which {
+            Sweep::Session(session) => Some(session),
+            Sweep::All => None,
+        };
+        let mut removed = 0;
+        let mut range = self.link.names.steps(of);
+        loop {
+            let (found, _) = self.link.get(Operation::Sweep, &range, STEPS).await?;
+            for gone in self.gone_steps(&found.pairs).await? {
+                if removed >= limit {
+                    return Ok(Swept {
+                        removed,
+                        more: true,
+                    });
+                }
+                removed += self.remove(gone).await?;
+            }
+            match after(&found.pairs, found.more) {
+                Some(from) => range.from = from,
+                None => break,
+            }
+        }
+        if of.is_none() {
+            self.bury().await?;
+        }
+        Ok(Swept {
+            removed,
+            more: false,
+        })
+    }
+
+    /// Which of these steps do not count.
+    async fn gone_steps(&self, pairs: &[KeyValue]) -> Result<Vec<Gone>> {
+        let names = &self.link.names;
+        let read = pairs
+            .iter()
+            .filter_map(|pair| Some((names.read_step(pair.key())?, pair)));
+        let steps: Vec<(Grant, &KeyValue)> = read.collect();
+        let sessions = steps.iter().map(|(grant, _)| grant.session);
+        let states = self.peek(Operation::Sweep, sessions).await?;
+        // One that nobody knows was forgotten, long after it had died.
+        let counts = |grant: &Grant| {
+            states
+                .get(&grant.session)
+                .is_some_and(|state| state.counts(grant.n))
+        };
+        let gone = steps.into_iter().filter(|(grant, _)| !counts(grant));
+        let gone = gone.map(|(grant, pair)| Gone {
+            step: pair.key().to_vec(),
+            holders: read_step(pair.value())
+                .map(|(class, key)| names.holder(grant, class, key))
+                .collect(),
+        });
+        Ok(gone.collect())
+    }
+
+    /// Removes what a step has left, and says how many holders that were.
+    async fn remove(&self, gone: Gone) -> Result<usize> {
+        let mut names = gone.holders;
+        let mut removed = 0;
+        while !names.is_empty() {
+            let some: Vec<TxnOp> = names
+                .drain(..names.len().min(self.link.config.operations))
+                .map(|name| TxnOp::delete(name, None))
+                .collect();
+            let mut answer = self
+                .link
+                .txn(Operation::Sweep, Vec::new(), some, Vec::new())
+                .await?;
+            removed += answer.all_removed();
+        }
+        // The step last: until then it is found again.
+        let step = vec![TxnOp::delete(gone.step, None)];
+        self.link
+            .txn(Operation::Sweep, Vec::new(), step, Vec::new())
+            .await?;
+        Ok(removed)
+    }
+
+    /// Puts what is left of dead sessions on a lease of its own, so that their names are refused as long as tombstones are
+    /// kept, and then go by themselves.
+    async fn bury(&self) -> Result<()> {
+        let names = &self.link.names;
+        let of = |names: &Names, name: &[u8]| Some(names.read_session(name)?.0);
+        let mut sessions = Groups::new(&self.link, Operation::Sweep, names.sessions(), of);
+        let mut lease = None;
+        while let Some((session, pairs)) = sessions.next().await? {
+            let dead = Session::read(names, session, &pairs)
+                .is_some_and(|read| read.state.life == Life::Dead && !read.buried);
+            if dead {
+                self.bury_one(session, &pairs, &mut lease).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn bury_one(
+        &self,
+        session: SessionId,
+        pairs: &[KeyValue],
+        lease: &mut Option<i64>,
+    ) -> Result<()> {
+        let names = &self.link.names;
+        let steps = names.steps(Some(session));
+        let (steps, _) = self.link.get(Operation::Sweep, &steps, 1).await?;
+        if !steps.pairs.is_empty() {
+            return Ok(());
+        }
+        let lease = match lease {
+            Some(lease) => *lease,
+            None => {
+                let granted = self.link.grant(Operation::Sweep, TOMBSTONE_KEPT).await?;
+                *lease.insert(granted)
+            }
+        };
+        // What was over when it died is in nobody's way; of thousands some stay until the next time.
+        let mut burial = Vec::new();
+        for pair in pairs.iter().rev().take(self.keys_per_step()) {
+            burial.push(match names.read_session(pair.key()) {
+                Some((_, "label" | "adoption" | "adopter")) => {
+                    let options = PutOptions::new().with_ignore_value().with_lease(lease);
+                    TxnOp::put(pair.key(), "", Some(options))
+                }
+                _ => TxnOp::delete(pair.key(), None),
+            });
+        }
+        // Nothing changes a session that is dead but a burial, after which it is another time's.
+        let still = vec![
+            present(names.label(session)),
+            absent(names.live(session)),
+            absent(names.intent(session)),
+        ];
+        let buried = self.link.txn(Operation::Sweep, still, burial, Vec::new());
+        buried.await.map(drop)
+    }
+}

@@ -1,0 +1,499 @@
+//! What servers may refuse, lack or forget. Every test has servers of its own.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions};
+use lockcore::{
+    Acquire, Acquired, Claim, ClaimStore as _, Error, ErrorKind, FencingToken, Grant, Inspect as _,
+    IntentChange, Label, LockBackend as _, LockKey, Opened, OwnerId, Ranges, Renewal, Renewed,
+    SessionId, SessionStore as _, Wakeups as _, Want,
+};
+use lockcore_conformance::servers::etcd::{ETCD_3_6, Member};
+use lockcore_etcd::{EtcdBackend, EtcdConfig};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Secured, Space, artefacts, certificates, client};
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn member(settings: &[(&str, &str)]) -> Member {
+    let program = ETCD_3_6.program(&artefacts()).expect("an etcd");
+    Member::new(program, settings).expect("it starts")
+}
+
+fn url(member: &Member) -> String {
+    member.url().replacen("http", "etcd", 1)
+}
+
+async fn connect(url: &str) -> Result<Arc<EtcdBackend>, Error> {
+    EtcdBackend::connect(EtcdConfig::parse(url).unwrap()).await
+}
+
+async fn refused(url: &str) -> Error {
+    connect(url).await.expect_err("it is refused")
+}
+
+/// A session that lives.
+async fn opened(backend: &EtcdBackend) -> SessionId {
+    let session = SessionId::new(rand::random());
+    let label = Label::parse("test").unwrap();
+    let opened = backend.open(session, &label, TTL).await.unwrap();
+    assert_eq!(opened, Opened::Opened);
+    session
+}
+
+fn asks(session: SessionId, n: u64, keys: &[String]) -> Acquire {
+    let claim = |key: &String| Claim::new(LockKey::parse(key).unwrap(), Want::Upsert).unwrap();
+    let mut claims: Vec<Claim> = keys.iter().map(claim).collect();
+    claims.sort_by(|a, b| a.key().cmp(b.key()));
+    Acquire {
+        grant: Grant { session, n },
+        owner: OwnerId { session, m: n },
+        claims,
+        joined: false,
+    }
+}
+
+fn ask(session: SessionId, n: u64, key: &str) -> Acquire {
+    asks(session, n, &[key.to_owned()])
+}
+
+fn keep(seq: u64) -> Renewal {
+    Renewal {
+        seq,
+        over: Ranges::EMPTY,
+        intent: IntentChange::Keep,
+    }
+}
+
+async fn token(backend: &EtcdBackend, request: &Acquire) -> FencingToken {
+    match backend.acquire(request).await.unwrap() {
+        Acquired::Acquired(token) => token,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn signal(member: &Member, signal: Signal) {
+    let pid = i32::try_from(member.pid()).ok().and_then(Pid::from_raw);
+    kill_process(pid.unwrap(), signal).unwrap();
+}
+
+#[tokio::test]
+async fn users_are_known_and_held_to_their_rights() {
+    let server = Secured::start().await;
+    for (user, kind) in [
+        ("lockkeeper:other", ErrorKind::Unauthorized),
+        ("nobody:s3cret", ErrorKind::Unauthorized),
+    ] {
+        let error = refused(&format!("{}&namespace=t1", server.url(user))).await;
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    let host = server.member.url().replacen("https", "etcds", 1);
+    let nobody = format!("{host}/?ca={}&namespace=t1", server.ca);
+    assert_eq!(refused(&nobody).await.kind(), ErrorKind::Unauthorized);
+    // Another namespace than those that begin as it may.
+    let elsewhere = refused(&format!("{}&namespace=other", server.least())).await;
+    assert_eq!(elsewhere.kind(), ErrorKind::Unauthorized, "{elsewhere}");
+
+    let backend = connect(&format!("{}&namespace=t1", server.least()))
+        .await
+        .unwrap();
+    let session = opened(&backend).await;
+    let held = ask(session, 1, "a");
+    token(&backend, &held).await;
+    let mut admin = server.admin().await;
+    admin
+        .user_revoke_role("lockkeeper", "lockkeeper")
+        .await
+        .unwrap();
+    let errors = [
+        backend
+            .acquire(&ask(session, 2, "b"))
+            .await
+            .map(drop)
+            .unwrap_err(),
+        backend
+            .renew(session, &keep(1))
+            .await
+            .map(drop)
+            .unwrap_err(),
+        backend.release(held.grant, &held.claims).await.unwrap_err(),
+        backend
+            .confirm(held.grant, &held.claims)
+            .await
+            .map(drop)
+            .unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+    }
+    admin
+        .user_grant_role("lockkeeper", "lockkeeper")
+        .await
+        .unwrap();
+    assert_eq!(
+        backend.renew(session, &keep(2)).await.unwrap(),
+        Renewed::Living
+    );
+    assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_who_we_are_is_told_again() {
+    let mut server = Secured::start().await;
+    let backend = connect(&format!("{}&namespace=t1", server.least()))
+        .await
+        .unwrap();
+    let session = opened(&backend).await;
+    // The names by which it knows us are in its memory.
+    server.member.restart().unwrap();
+    server.member.await_health().unwrap();
+    let since = std::time::Instant::now();
+    loop {
+        match backend.renew(session, &keep(1)).await {
+            Ok(renewed) => break assert_eq!(renewed, Renewed::Living),
+            Err(error) => assert!(
+                since.elapsed() < Duration::from_secs(30)
+                    && matches!(
+                        error.kind(),
+                        ErrorKind::Indeterminate | ErrorKind::Unavailable
+                    ),
+                "{error}"
+            ),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn tls_takes_the_authority_that_is_named_and_no_other() {
+    let server = Secured::start().await;
+    let other = tempfile::tempdir().unwrap();
+    let [ca, ..] = certificates(other.path(), 1);
+    let named = server.least().replace(&server.ca, &ca);
+    for url in [named, server.least().split('?').next().unwrap().to_owned()] {
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    let missing = server.least().replace(&server.ca, "/nonexistent");
+    assert_eq!(refused(&missing).await.kind(), ErrorKind::Config);
+    let plain = server.member.url().replacen("https", "etcd", 1);
+    let error = refused(&format!("{plain}/?timeout_ms=2000")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_over_is_refused_on_either_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ca, cert, key] = certificates(folder.path(), -1);
+    let server = member(&[("cert-file", &cert), ("key-file", &key)]);
+    let url = server.url().replacen("https", "etcds", 1);
+    let error = refused(&format!("{url}/?ca={ca}")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // And one of ours, by a server that asks for it.
+    let (good, bad) = (tempfile::tempdir().unwrap(), folder);
+    let [ca, cert, key] = certificates(good.path(), 1);
+    let server = member(&[
+        ("cert-file", &cert),
+        ("key-file", &key),
+        ("trusted-ca-file", &ca),
+        ("client-cert-auth", "true"),
+    ]);
+    let url = server.url().replacen("https", "etcds", 1);
+    let ours = |folder: &Path| {
+        let at = |name: &str| folder.join(name).display().to_string();
+        format!(
+            "{url}/?ca={ca}&cert={}&key={}&timeout_ms=2000",
+            at("cert.pem"),
+            at("key.pem")
+        )
+    };
+    let error = refused(&ours(bad.path())).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = refused(&format!("{url}/?ca={ca}&timeout_ms=2000")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    connect(&ours(good.path())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_user_where_the_server_has_none() {
+    let server = member(&[]);
+    let url = url(&server).replacen("etcd://", "etcd://me:secret@", 1);
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(
+        !format!("{error} {error:?}").contains("secret"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_namespace_of_another_version_is_refused() {
+    let server = member(&[]);
+    let space = Space::at(url(&server));
+    for meta in ["lockkeeper 2 1", "lockkeeper 1 x", "other"] {
+        let mut client = client(&space.server).await;
+        client.put(space.key("meta"), meta, None).await.unwrap();
+        let error = refused(&space.url()).await;
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn steps_are_as_large_as_the_server_takes() {
+    let server = member(&[("max-txn-ops", "70")]);
+    let space = Space::at(url(&server));
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    let keys = |count: usize| (0..count).map(|n| format!("d{n}")).collect::<Vec<_>>();
+    let error = backend
+        .acquire(&asks(session, 1, &keys(100)))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("txn_ops"), "{error}");
+    let config = space.config().operations(70);
+    let fewer = EtcdBackend::connect(config).await.unwrap();
+    let most = fewer.info().keys_per_step;
+    assert_eq!(most, 67);
+    token(&fewer, &asks(session, 2, &keys(most))).await;
+    // And as many that were refused, and as are gone past.
+    let other = opened(&fewer).await;
+    assert!(matches!(
+        fewer.acquire(&asks(other, 1, &keys(most))).await.unwrap(),
+        Acquired::Busy(_)
+    ));
+    fewer.end(&[session], lockcore::End::Close).await.unwrap();
+    token(&fewer, &asks(other, 2, &keys(most))).await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_large_is_a_limit() {
+    let server = member(&[("max-request-bytes", "65536")]);
+    let backend = Space::at(url(&server)).connect().await;
+    let session = opened(&backend).await;
+    let long = |n: usize| format!("{n:03}{}", "x".repeat(1_000));
+    let keys: Vec<String> = (0..100).map(long).collect();
+    let error = backend.acquire(&asks(session, 1, &keys)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error:?}");
+    token(&backend, &asks(session, 2, &keys[..10])).await;
+}
+
+#[tokio::test]
+async fn without_space_releases_go_on_and_nothing_is_granted() {
+    let server = member(&[]);
+    let space = Space::at(url(&server));
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    let held = ask(session, 1, "a");
+    token(&backend, &held).await;
+    let mut admin = client(&space.server).await;
+    let alarm = |action| admin_alarm(space.server.clone(), action);
+    alarm(AlarmAction::Activate).await;
+    for error in [
+        backend
+            .acquire(&ask(session, 2, "b"))
+            .await
+            .map(drop)
+            .unwrap_err(),
+        backend
+            .renew(session, &keep(1))
+            .await
+            .map(drop)
+            .unwrap_err(),
+        backend
+            .open(SessionId::new(1), &Label::parse("").unwrap(), TTL)
+            .await
+            .map(drop)
+            .unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("space"), "{error}");
+    }
+    backend.release(held.grant, &held.claims).await.unwrap();
+    let left = GetOptions::new().with_prefix().with_count_only();
+    let left = admin.get(space.key("lock/"), Some(left)).await.unwrap();
+    assert_eq!(left.count(), 0, "it was released");
+    alarm(AlarmAction::Deactivate).await;
+    assert_eq!(
+        backend.renew(session, &keep(2)).await.unwrap(),
+        Renewed::Living
+    );
+    token(&backend, &ask(session, 3, "a")).await;
+}
+
+async fn admin_alarm(server: String, action: AlarmAction) {
+    let mut admin = client(&server).await;
+    admin.alarm(action, AlarmType::Nospace, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_is_told_over_compaction_and_restarts() {
+    let mut server = member(&[]);
+    let space = Space::at(url(&server));
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    for round in 0..3 {
+        let held = ask(session, 10 + round, "a");
+        token(&backend, &held).await;
+        let watch = loop {
+            // The first one on a connection that has just been lost fails.
+            match backend.watch(&held.claims).await {
+                Ok(watch) => break watch,
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        };
+        let mut admin = client(&space.server).await;
+        let now = admin.get("x", None).await.unwrap();
+        let revision = now.header().unwrap().revision();
+        admin
+            .compact(revision, None::<CompactionOptions>)
+            .await
+            .unwrap();
+        backend.release(held.grant, &held.claims).await.unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(5), watch).await;
+        told.expect("it is told");
+        // Who waits is told to look again when nobody hears for it any more.
+        let watch = backend.watch(&held.claims).await.unwrap();
+        server.restart().unwrap();
+        server.await_health().unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(15), watch).await;
+        told.expect("it is told");
+        while backend.renew(session, &keep(round + 1)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_rise_over_an_older_state_and_a_new_namespace() {
+    let mut server = member(&[]);
+    let space = Space::at(url(&server));
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    let mut last = token(&backend, &ask(session, 1, "a")).await;
+    let older = tempfile::tempdir().unwrap();
+    // What was written before is in that copy, what comes after is not.
+    server.stop();
+    server.keep(older.path()).unwrap();
+    server.restart().unwrap();
+    server.await_health().unwrap();
+    let mut n = 1;
+    for _ in 0..50 {
+        n += 1;
+        if let Ok(Acquired::Acquired(token)) =
+            backend.acquire(&ask(session, n, &format!("k{n}"))).await
+        {
+            assert!(token > last, "{token} after {last}");
+            last = token;
+        }
+    }
+    server.stop();
+    server.put_back(older.path()).unwrap();
+    server.restart().unwrap();
+    server.await_health().unwrap();
+    // The session that lived in the copy lives again; whoever knows later tokens raises the base.
+    let token = loop {
+        n += 1;
+        match backend.acquire(&ask(session, n, &format!("l{n}"))).await {
+            Ok(Acquired::Acquired(token)) => break token,
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    };
+    assert!(token > last, "{token} after {last}");
+    // An operator who removes the key that says so has the same effect, on those who are connected, too.
+    let other = space.connect().await;
+    let mut admin = client(&space.server).await;
+    admin.delete(space.key("meta"), None).await.unwrap();
+    for backend in [&backend, &other] {
+        n += 1;
+        let raised = self::token(backend, &ask(session, n, &format!("m{n}"))).await;
+        assert!(
+            raised.get() >> 10 > token.get() >> 10,
+            "{raised} after {token}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn another_member_is_asked_where_one_fails() {
+    let members = ETCD_3_6.cluster(&artefacts()).expect("a cluster");
+    let hosts: Vec<&str> = members
+        .iter()
+        .map(|member| &member.url()["http://".len()..])
+        .collect();
+    let space = Space::at(format!("etcd://{}/?timeout_ms=1000", hosts.join(",")));
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    let held = ask(session, 1, "a");
+    token(&backend, &held).await;
+    // The first one is asked until it fails; if it was the leader, the others have to elect another one first.
+    signal(&members[0], Signal::STOP);
+    let since = std::time::Instant::now();
+    let mut seq = 1;
+    while let Err(error) = backend.renew(session, &keep(seq)).await {
+        let kinds = [ErrorKind::Indeterminate, ErrorKind::Unavailable];
+        assert!(kinds.contains(&error.kind()), "{error}");
+        assert!(
+            since.elapsed() < Duration::from_secs(20),
+            "another one answers"
+        );
+        seq += 1;
+    }
+    assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+    // Without a majority nothing is granted, and nothing is said to be free.
+    signal(&members[1], Signal::STOP);
+    for n in 2..6 {
+        let error = backend.acquire(&ask(session, n, "b")).await.unwrap_err();
+        let kinds = [ErrorKind::Indeterminate, ErrorKind::Unavailable];
+        assert!(kinds.contains(&error.kind()), "{error}");
+    }
+    for member in &members[..2] {
+        signal(member, Signal::CONT);
+    }
+    while backend.renew(session, &keep(seq + 1)).await.is_err() {
+        seq += 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let key = lockcore::Filter::Key(LockKey::parse("a").unwrap());
+    let records = backend.records(&key, None, 1).await.unwrap();
+    assert_eq!(records.items.len(), 1, "what was held is held");
+}
+
+#[tokio::test]
+async fn a_fenced_write_refuses_a_smaller_token() {
+    let server = member(&[]);
+    let mut client = client(&url(&server)).await;
+    // By numbers, not by letters.
+    for (number, value, written) in [
+        (9, "first", true),
+        (10, "second", true),
+        (9, "late", false),
+        (10, "second again", true),
+        (8, "later", false),
+        ((1 << 63) - 1, "last", true),
+        (10, "late", false),
+    ] {
+        let before = client.get("value", None).await.unwrap();
+        let before = before.kvs().first().map(|pair| pair.value().to_vec());
+        let write = etcd_client::TxnOp::put("value", value, None);
+        let token = FencingToken::new(number).unwrap();
+        let answer = client
+            .txn(lockcore_etcd::fenced("token", token, [write]))
+            .await
+            .unwrap();
+        assert_eq!(!answer.succeeded(), written, "{number}");
+        let after = client.get("value", None).await.unwrap();
+        let after = after.kvs().first().map(|pair| pair.value().to_vec());
+        let expected = if written {
+            Some(value.as_bytes().to_vec())
+        } else {
+            before
+        };
+        assert_eq!(after, expected, "{number}");
+    }
+}

@@ -1,0 +1,265 @@
+//! What the tests share: servers, fresh namespaces on them, and the servers' own view of those.
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    reason = "it is part of tests, and each test program uses a part of it"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use etcd_client::{
+    Certificate, Client, ConnectOptions, DeleteOptions, Permission, PermissionType, TlsOptions,
+};
+use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
+use lockcore_conformance::{BoxError, World};
+use lockcore_etcd::{EtcdBackend, EtcdConfig};
+use tempfile::TempDir;
+
+/// Where servers' programs are kept.
+pub fn artefacts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .with_file_name("target")
+        .join("servers")
+}
+
+/// The server whose URL is in the environment, or one that is started.
+pub fn given() -> String {
+    static GIVEN: LazyLock<String> = LazyLock::new(|| {
+        std::env::var("LOCKKEEPER_TEST_ETCD").unwrap_or_else(|_| {
+            let server = ETCD_3_4.start(&artefacts()).expect("an etcd");
+            Box::leak(Box::new(server))
+                .url()
+                .replacen("http", "etcd", 1)
+        })
+    });
+    GIVEN.clone()
+}
+
+/// A driver's client, by a URL of ours with no options but `ca`.
+pub async fn client(url: &str) -> Client {
+    let (_, rest) = url.split_once("://").unwrap();
+    let (hosts, options) = rest.split_once(['/', '?']).unwrap_or((rest, ""));
+    let mut settings = ConnectOptions::new();
+    let hosts = match hosts.split_once('@') {
+        Some((user, hosts)) => {
+            let (name, password) = user.split_once(':').unwrap();
+            settings = settings.with_user(name, password);
+            hosts
+        }
+        None => hosts,
+    };
+    let scheme = match options.split_once("ca=") {
+        Some((_, ca)) => {
+            let ca = std::fs::read(ca.split('&').next().unwrap()).unwrap();
+            let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(ca));
+            settings = settings.with_tls(tls);
+            "https"
+        }
+        None => "http",
+    };
+    let urls: Vec<String> = hosts
+        .split(',')
+        .map(|host| format!("{scheme}://{host}"))
+        .collect();
+    Client::connect(urls, Some(settings)).await.unwrap()
+}
+
+/// Writes an authority's certificate, one for this machine that it has signed and that is good for so many days, and the
+/// key of that. Says where they are.
+pub fn certificates(folder: &Path, days: i64) -> [String; 3] {
+    let mut authority = rcgen::CertificateParams::new([]).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertifiedIssuer::self_signed(authority, key).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let mut certificate = rcgen::CertificateParams::new(names).unwrap();
+    if days < 0 {
+        certificate.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    }
+    let certificate = certificate.signed_by(&key, &authority).unwrap();
+    [
+        ("ca.pem", authority.pem()),
+        ("cert.pem", certificate.pem()),
+        ("key.pem", key.serialize_pem()),
+    ]
+    .map(|(name, pem)| {
+        let path = folder.join(name);
+        std::fs::write(&path, pem).unwrap();
+        path.display().to_string()
+    })
+}
+
+/// A server with users and TLS. Of the users one may do everything, and one what `server/least.sh` allows, for the
+/// namespaces of tests.
+pub struct Secured {
+    pub member: Member,
+    pub ca: String,
+    folder: TempDir,
+}
+
+impl Secured {
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [ca, cert, key] = certificates(folder.path(), 1);
+        let settings = [
+            ("cert-file", cert.as_str()),
+            ("key-file", &key),
+            // Whoever connects is asked for the password, many times.
+            ("bcrypt-cost", "4"),
+        ];
+        let program = ETCD_3_6.program(&artefacts()).expect("an etcd");
+        let member = Member::new(program, &settings).expect("it starts");
+        let secured = Self { member, ca, folder };
+        let hosts = secured.member.url().replacen("https", "etcds", 1);
+        let mut admin = client(&format!("{hosts}/?ca={}", secured.ca)).await;
+        admin.user_add("root", "secret", None).await.unwrap();
+        admin.user_grant_role("root", "root").await.unwrap();
+        admin.role_add("lockkeeper").await.unwrap();
+        let below = Permission::new(PermissionType::Readwrite, "t").with_prefix();
+        admin
+            .role_grant_permission("lockkeeper", below)
+            .await
+            .unwrap();
+        admin.user_add("lockkeeper", "s3cret", None).await.unwrap();
+        admin
+            .user_grant_role("lockkeeper", "lockkeeper")
+            .await
+            .unwrap();
+        admin.auth_enable().await.unwrap();
+        secured
+    }
+
+    /// The URL of a user.
+    pub fn url(&self, user: &str) -> String {
+        let host = self.member.url().replacen("https://", "", 1);
+        format!("etcds://{user}@{host}/?ca={}", self.ca)
+    }
+
+    pub fn least(&self) -> String {
+        self.url("lockkeeper:s3cret")
+    }
+
+    pub async fn admin(&self) -> Client {
+        client(&self.url("root:secret")).await
+    }
+}
+
+/// A fresh namespace.
+pub struct Space {
+    pub server: String,
+    pub namespace: String,
+}
+
+impl Space {
+    /// On the server of the tests.
+    pub fn new() -> Self {
+        Self::at(given())
+    }
+
+    pub fn at(server: String) -> Self {
+        Self {
+            server,
+            namespace: format!("t{:x}", rand::random::<u64>()),
+        }
+    }
+
+    pub fn url(&self) -> String {
+        let sign = if self.server.contains('?') { '&' } else { '?' };
+        format!("{}{sign}namespace={}", self.server, self.namespace)
+    }
+
+    pub fn config(&self) -> EtcdConfig {
+        EtcdConfig::parse(&self.url()).unwrap()
+    }
+
+    pub async fn connect(&self) -> Arc<EtcdBackend> {
+        EtcdBackend::connect(self.config()).await.unwrap()
+    }
+
+    /// A key of the namespace, as it is stored.
+    pub fn key(&self, name: &str) -> Vec<u8> {
+        format!("{}/{name}", self.namespace).into_bytes()
+    }
+
+    /// Removes everything of the namespace.
+    pub async fn clear(&self) {
+        let all = DeleteOptions::new().with_prefix();
+        let mut client = client(&self.server).await;
+        client.delete(self.key(""), Some(all)).await.unwrap();
+    }
+}
+
+/// One server as the kit sees it.
+pub struct Etcd {
+    pub name: &'static str,
+    pub server: fn() -> String,
+}
+
+impl Etcd {
+    /// The server of the tests.
+    pub fn given() -> Self {
+        Self {
+            name: "etcd",
+            server: given,
+        }
+    }
+}
+
+#[async_trait]
+impl World for Etcd {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn paused(&self) -> bool {
+        false
+    }
+
+    fn processes(&self) -> bool {
+        true
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {
+        Ok(Arc::new(Space::at((self.server)())))
+    }
+
+    async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Ok(EtcdBackend::connect(EtcdConfig::parse(url)?).await?)
+    }
+}
+
+#[async_trait]
+impl lockcore_conformance::Space for Space {
+    async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
+        Ok(EtcdBackend::connect(self.config()).await?)
+    }
+
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn allowance(&self) -> Duration {
+        // Whole seconds, and the half second in which the server looks for leases that have ended.
+        Duration::from_millis(1_900)
+    }
+
+    async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
+        lockcore_conformance::Space::connect(self).await?;
+        let stored = key.as_str().replace('/', "\u{1}");
+        let name = self.key(&format!("lock/{stored}\0v2"));
+        client(&self.server)
+            .await
+            .put(name, "{\"holder\":\"somebody\"}", None)
+            .await?;
+        Ok(())
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(Space::url(self))
+    }
+}
