@@ -336,7 +336,7 @@ async fn tls_takes_the_authority_that_is_named_and_no_other() {
         // The authorities that everybody knows have not signed it either.
         "sslmode=verify-full".to_owned(),
     ] {
-        let error = connect(options.clone()).await.err().expect(&options);
+        let error = connect(options.clone()).await.expect_err(&options);
         assert_eq!(error.kind(), ErrorKind::Config, "{options}: {error}");
         let mut said = format!("{error} {error:?}");
         let mut source = std::error::Error::source(&error);
