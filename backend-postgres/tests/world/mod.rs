@@ -70,7 +70,7 @@ impl lockcore_conformance::Space for Space {
         Duration::from_millis(20)
     }
 
-    /// The schema refuses most garbage. What it takes is a row whose want is of a newer version.
+    /// What is no session and no grant the schema refuses. What it takes is a row whose want is of a newer version.
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         let hex: String = key
             .as_str()
