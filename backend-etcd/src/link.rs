@@ -92,7 +92,7 @@ impl Answer {
         }
     }
 
-    /// How many keys the next operations have removed, up to the first one that removes nothing.
+    /// How many keys all that follow have removed.
     pub(crate) fn all_removed(&mut self) -> usize {
         let counts = self.parts.by_ref().map_while(|part| match part {
             TxnOpResponse::Delete(deleted) => usize::try_from(deleted.deleted()).ok(),

@@ -78,25 +78,21 @@ impl EtcdBackend {
 
     /// Removes what a step has left, and says how many holders that were.
     async fn remove(&self, gone: Gone) -> Result<usize> {
-        let mut names = gone.holders;
+        // The step is the last: until then it is found again.
+        let Gone { step, holders } = gone;
+        let mut names = holders;
+        names.push(step);
         let mut removed = 0;
-        while !names.is_empty() {
-            let some: Vec<TxnOp> = names
-                .drain(..names.len().min(self.link.config.operations))
-                .map(|name| TxnOp::delete(name, None))
-                .collect();
+        for some in names.chunks(self.link.config.operations) {
+            let some = some.iter().map(|name| TxnOp::delete(name.clone(), None));
             let mut answer = self
                 .link
-                .txn(Operation::Sweep, Vec::new(), some, Vec::new())
+                .txn(Operation::Sweep, Vec::new(), some.collect(), Vec::new())
                 .await?;
             removed += answer.all_removed();
         }
-        // The step last: until then it is found again.
-        let step = vec![TxnOp::delete(gone.step, None)];
-        self.link
-            .txn(Operation::Sweep, Vec::new(), step, Vec::new())
-            .await?;
-        Ok(removed)
+        // That one is no holder.
+        Ok(removed.saturating_sub(1))
     }
 
     /// Puts what is left of dead sessions on a lease of its own, so that their names are refused as long as tombstones are
