@@ -111,16 +111,13 @@ BEGIN
         IF FOUND THEN
             RETURN;
         END IF;
-        -- A request that is sent again writes again, so that its answer waits for the disk and for the standbys.
-        INSERT INTO holders AS h (key, session, n, m, want, since)
-        SELECT asked.key, p_session, p_n, p_m, asked.ask, at
-        FROM unnest(p_keys, p_asks) asked (key, ask) WHERE asked.ask NOT IN ('IX', 'IS')
-        ON CONFLICT (key, session, n) DO UPDATE SET m = excluded.m, want = excluded.want;
-    ELSE
-        INSERT INTO holders (key, session, n, m, want, since)
-        SELECT asked.key, p_session, p_n, p_m, asked.ask, at
-        FROM unnest(p_keys, p_asks) asked (key, ask) WHERE asked.ask NOT IN ('IX', 'IS');
     END IF;
+    -- A request that is sent again writes again, so that its answer waits for the disk and for the standbys. Of a share
+    -- both copies may be here at once.
+    INSERT INTO holders AS h (key, session, n, m, want, since)
+    SELECT asked.key, p_session, p_n, p_m, asked.ask, at
+    FROM unnest(p_keys, p_asks) asked (key, ask) WHERE asked.ask NOT IN ('IX', 'IS')
+    ON CONFLICT (key, session, n) DO UPDATE SET m = excluded.m, want = excluded.want;
     r_what := 'acquired';
     r_token := next_token();
     RETURN NEXT;
@@ -150,7 +147,8 @@ BEGIN
     INSERT INTO holders (key, session, n, m, want, since)
     SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
     WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
-      AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key);
+      AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key)
+    ON CONFLICT (key, session, n) DO UPDATE SET m = excluded.m, want = excluded.want;
     IF FOUND THEN
         r_what := 'acquired';
         r_token := next_token();
