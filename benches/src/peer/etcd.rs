@@ -51,7 +51,7 @@ impl crate::turns::Lock for Lock {
             }
         };
         let options = LockOptions::new().with_lease(lease);
-        let lock = client.lock("bench", Some(options)).await;
+        let lock = client.lock("etcd-lock", Some(options)).await;
         let lock = lock.expect("the server answers");
         granted();
         let released = client.unlock(lock.key()).await;
