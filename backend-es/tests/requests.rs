@@ -139,23 +139,32 @@ async fn a_step_is_one_request_and_its_release_another_and_nothing_is_refreshed(
     back(locks.global("first").acquire().await.unwrap()).await;
     recorder.take();
     let bulk = format!("POST /{}/_bulk", space.namespace);
-    let takes = async |steps: usize, acquisition: Acquisition<'_>| {
-        back(acquisition.await.unwrap()).await;
-        let asked = recorder.take();
-        let what: Vec<&str> = asked.iter().map(|asked| asked.what.as_str()).collect();
-        assert_eq!(what, vec![bulk.as_str(); 2 * steps]);
-        assert!(asked.iter().all(|asked| !asked.query.contains("refresh")));
+    let takes = async |acquire: usize, release: usize, acquisition: Acquisition<'_>| {
+        let guard = acquisition.await.unwrap();
+        let acquired = recorder.take();
+        back(guard).await;
+        for (asked, requests) in [(acquired, acquire), (recorder.take(), release)] {
+            let what: Vec<&str> = asked.iter().map(|asked| asked.what.as_str()).collect();
+            assert_eq!(what, vec![bulk.as_str(); requests]);
+            assert!(asked.iter().all(|asked| !asked.query.contains("refresh")));
+        }
     };
     let deep: String = (0..32).map(|n| format!("/{n}")).collect();
     let ids = |count: u32| (0..count).map(|n| format!("document-{n}"));
-    takes(1, Box::pin(locks.global("k").acquire())).await;
-    takes(1, Box::pin(locks.share("s").limit(2).acquire())).await;
-    takes(1, Box::pin(locks.tree().write("/a/b/c/d/e").acquire())).await;
-    takes(1, Box::pin(locks.tree().write("/a/b").read("/c").acquire())).await;
-    takes(1, Box::pin(locks.tree().write(&deep).acquire())).await;
-    takes(1, Box::pin(locks.documents(ids(31)).acquire())).await;
-    takes(1, Box::pin(locks.documents(ids(100)).acquire())).await;
-    takes(2, Box::pin(locks.documents(ids(2_001)).acquire())).await;
+    takes(1, 1, Box::pin(locks.global("k").acquire())).await;
+    takes(1, 1, Box::pin(locks.share("s").limit(2).acquire())).await;
+    takes(1, 1, Box::pin(locks.tree().write("/a/b/c/d/e").acquire())).await;
+    takes(
+        1,
+        1,
+        Box::pin(locks.tree().write("/a/b").read("/c").acquire()),
+    )
+    .await;
+    takes(1, 1, Box::pin(locks.tree().write(&deep).acquire())).await;
+    takes(1, 1, Box::pin(locks.documents(ids(31)).acquire())).await;
+    takes(1, 1, Box::pin(locks.documents(ids(100)).acquire())).await;
+    // Two steps; of what is released, a script runs for each, so it is sent in parts of 500.
+    takes(2, 5, Box::pin(locks.documents(ids(2_001)).acquire())).await;
 }
 
 #[tokio::test]
