@@ -110,12 +110,16 @@ async fn put_role(space: &Space, what: &str, which: &str, role: &Value) -> Strin
     name
 }
 
-/// The server has looked whether we may, and did it, or had no scripts to do it with.
+/// The server has looked whether we may, and did it, or had no scripts to do it with; what needs none may be done then.
 fn allowed<T: Debug>(done: &Result<T, Error>) -> bool {
     let no_scripts = |error: &Error| {
-        let source = std::error::Error::source(error).map(ToString::to_string);
+        let mut source = std::error::Error::source(error);
+        while let Some(deeper) = source.and_then(std::error::Error::source) {
+            source = Some(deeper);
+        }
+        let source = source.map(ToString::to_string);
         security() == Security::Elasticsearch
-            && error.kind() == ErrorKind::Config
+            && matches!(error.kind(), ErrorKind::Config | ErrorKind::Indeterminate)
             && source.is_some_and(|source| source.contains("script_lang not supported"))
     };
     done.as_ref().err().is_none_or(no_scripts)
