@@ -15,7 +15,7 @@ use lockcore::{
 use lockcore_conformance::servers::etcd::{ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Secured, Space, artefacts, certificates, client};
+use support::{Secured, Space, artefacts, certificates, client, until};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -74,6 +74,25 @@ async fn token(backend: &EtcdBackend, request: &Acquire) -> FencingToken {
         Acquired::Acquired(token) => token,
         other => panic!("{other:?}"),
     }
+}
+
+/// Renews until there is an answer. Says the number of the renewal that was acknowledged.
+async fn renewed(backend: &EtcdBackend, session: SessionId, mut seq: u64) -> u64 {
+    until("a renewal is answered", async || {
+        seq += 1;
+        match backend.renew(session, &keep(seq)).await {
+            Ok(renewed) => {
+                assert_eq!(renewed, Renewed::Living);
+                Some(seq)
+            }
+            Err(error) => {
+                let kinds = [ErrorKind::Indeterminate, ErrorKind::Unavailable];
+                assert!(kinds.contains(&error.kind()), "{error}");
+                None
+            }
+        }
+    })
+    .await
 }
 
 fn signal(member: &Member, signal: Signal) {
@@ -151,21 +170,7 @@ async fn a_server_that_forgets_who_we_are_is_told_again() {
     // The names by which it knows us are in its memory.
     server.member.restart().unwrap();
     server.member.await_health().unwrap();
-    let since = std::time::Instant::now();
-    loop {
-        match backend.renew(session, &keep(1)).await {
-            Ok(renewed) => break assert_eq!(renewed, Renewed::Living),
-            Err(error) => assert!(
-                since.elapsed() < Duration::from_secs(30)
-                    && matches!(
-                        error.kind(),
-                        ErrorKind::Indeterminate | ErrorKind::Unavailable
-                    ),
-                "{error}"
-            ),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    renewed(&backend, session, 1).await;
 }
 
 #[tokio::test]
@@ -336,16 +341,15 @@ async fn a_watch_is_told_over_compaction_and_restarts() {
     let space = Space::at(url(&server));
     let backend = space.connect().await;
     let session = opened(&backend).await;
+    let mut seq = 0;
     for round in 0..3 {
         let held = ask(session, 10 + round, "a");
         token(&backend, &held).await;
-        let watch = loop {
-            // The first one on a connection that has just been lost fails.
-            match backend.watch(&held.claims).await {
-                Ok(watch) => break watch,
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        };
+        // The first one on a connection that has just been lost fails.
+        let watch = until("a watch stands", async || {
+            backend.watch(&held.claims).await.ok()
+        });
+        let watch = watch.await;
         let mut admin = client(&space.server).await;
         let now = admin.get("x", None).await.unwrap();
         let revision = now.header().unwrap().revision();
@@ -362,9 +366,7 @@ async fn a_watch_is_told_over_compaction_and_restarts() {
         server.await_health().unwrap();
         let told = tokio::time::timeout(Duration::from_secs(15), watch).await;
         told.expect("it is told");
-        while backend.renew(session, &keep(round + 1)).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        seq = renewed(&backend, session, seq).await;
     }
 }
 
@@ -396,14 +398,15 @@ async fn tokens_rise_over_an_older_state_and_a_new_namespace() {
     server.restart().unwrap();
     server.await_health().unwrap();
     // The session that lived in the copy lives again; whoever knows later tokens raises the base.
-    let token = loop {
+    let token = until("a grant", async || {
         n += 1;
         match backend.acquire(&ask(session, n, &format!("l{n}"))).await {
-            Ok(Acquired::Acquired(token)) => break token,
+            Ok(Acquired::Acquired(token)) => Some(token),
             Ok(other) => panic!("{other:?}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(_) => None,
         }
-    };
+    });
+    let token = token.await;
     assert!(token > last, "{token} after {last}");
     // An operator who removes the key that says so has the same effect, on those who are connected, too.
     let other = space.connect().await;
@@ -433,17 +436,7 @@ async fn another_member_is_asked_where_one_fails() {
     token(&backend, &held).await;
     // The first one is asked until it fails; if it was the leader, the others have to elect another one first.
     signal(&members[0], Signal::STOP);
-    let since = std::time::Instant::now();
-    let mut seq = 1;
-    while let Err(error) = backend.renew(session, &keep(seq)).await {
-        let kinds = [ErrorKind::Indeterminate, ErrorKind::Unavailable];
-        assert!(kinds.contains(&error.kind()), "{error}");
-        assert!(
-            since.elapsed() < Duration::from_secs(20),
-            "another one answers"
-        );
-        seq += 1;
-    }
+    let seq = renewed(&backend, session, 0).await;
     assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
     // Without a majority nothing is granted, and nothing is said to be free.
     signal(&members[1], Signal::STOP);
@@ -455,10 +448,7 @@ async fn another_member_is_asked_where_one_fails() {
     for member in &members[..2] {
         signal(member, Signal::CONT);
     }
-    while backend.renew(session, &keep(seq + 1)).await.is_err() {
-        seq += 1;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    renewed(&backend, session, seq).await;
     let key = lockcore::Filter::Key(LockKey::parse("a").unwrap());
     let records = backend.records(&key, None, 1).await.unwrap();
     assert_eq!(records.items.len(), 1, "what was held is held");

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{
     Certificate, Client, ConnectOptions, DeleteOptions, Permission, PermissionType, TlsOptions,
@@ -18,6 +18,21 @@ use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use lockcore_conformance::{BoxError, World};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use tempfile::TempDir;
+
+/// How long a test waits for what has to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks again until there is an answer, and panics where there is none in time: what it waits for is said.
+pub async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
 
 /// Where servers' programs are kept.
 pub fn artefacts() -> PathBuf {
