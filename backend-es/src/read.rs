@@ -16,7 +16,9 @@ use crate::http::Request;
 use crate::record::{Session, session_id, unreadable_session};
 
 /// How long removing by a query may take, which nobody waits for to go on.
-const REMOVED_WITHIN: Duration = Duration::from_secs(60);
+const REMOVED_WITHIN: Duration = Duration::from_secs(300);
+/// So many documents are found and removed at a time by one: as many as a search may ask for (`max_result_window`).
+pub(crate) const BATCH: usize = 10_000;
 
 /// A document.
 #[derive(Debug, Deserialize)]
@@ -169,7 +171,7 @@ impl EsBackend {
 
     /// Removes up to `most` documents that the query finds, and that are as it found them.
     pub(crate) async fn delete_by_query(&self, query: &Value, most: usize) -> Outcome<usize> {
-        let (most, batch) = (most.to_string(), most.min(5_000).to_string());
+        let (most, batch) = (most.to_string(), most.min(BATCH).to_string());
         let query_string = [
             ("conflicts", "proceed"),
             ("max_docs", most.as_str()),

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, expect};
 use crate::error::Outcome;
-use crate::read::Document;
+use crate::read::{BATCH, Document};
 use crate::record::{Held, held, key_of, session_id, session_of_intent};
 use crate::scripts::{FORGET, RELEASE};
 
 /// So many records are looked at in one request.
 const PAGE: usize = 1_000;
-/// So many documents are removed by one query, behind a refresh: a server may add a header for each batch of it, and
-/// clients take only 100.
-pub(crate) const BY_QUERY: usize = 250_000;
+/// So many documents are removed by one query, behind a refresh. Each query finds its way past what the ones before have
+/// removed, so a few are better than many; but a server may add a header for each batch, and clients take only 100.
+pub(crate) const BY_QUERY: usize = 90 * BATCH;
 
 impl EsBackend {
     pub(crate) async fn sweep_some(&self, which: Sweep, limit: usize) -> Outcome<Swept> {

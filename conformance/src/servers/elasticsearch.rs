@@ -192,11 +192,16 @@ impl Engine {
 
     /// Starts what is there already.
     fn found(&self, image: &str) -> Option<Result<Server, String>> {
+        let heap = java::heap().join(" ");
+        let (elastic, open) = (
+            format!("ES_JAVA_OPTS={heap}"),
+            format!("OPENSEARCH_JAVA_OPTS={heap}"),
+        );
         let environment = [
             "discovery.type=single-node",
             "DISABLE_SECURITY_PLUGIN=true",
-            "ES_JAVA_OPTS=-Xms512m -Xmx512m",
-            "OPENSEARCH_JAVA_OPTS=-Xms512m -Xmx512m",
+            &elastic,
+            &open,
         ];
         local::start(self.program, self.version)
             .or_else(|| docker::start(image, 9200, &environment))
@@ -233,7 +238,8 @@ impl Engine {
         };
         let mut command = Command::new(jdk.join("bin/java"));
         command
-            .args(["-Xms512m", "-Xmx512m", "-XX:+UseSerialGC"])
+            .args(java::heap())
+            .arg("-XX:+UseSerialGC")
             .args(["-Djava.awt.headless=true", "-Dlog4j2.disable.jmx=true"])
             .args(self.jvm)
             .arg("-cp")
@@ -327,7 +333,7 @@ impl Engine {
             .args(command)
             .current_dir(&home)
             .env("ES_JAVA_HOME", &jdk)
-            .env("ES_JAVA_OPTS", "-Xms512m -Xmx512m")
+            .env("ES_JAVA_OPTS", java::heap().join(" "))
             .env("ES_TMPDIR", temporary)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -18,6 +18,12 @@ const PACKAGES: [(u32, &str); 6] = [
     (21, "temurin-21-jdk"),
 ];
 
+/// How much memory a server in Java may take: `LOCKKEEPER_TEST_HEAP`, as `2g`, else 512 MB.
+pub(super) fn heap() -> [String; 2] {
+    let heap = std::env::var("LOCKKEEPER_TEST_HEAP").unwrap_or_else(|_| "512m".to_owned());
+    [format!("-Xms{heap}"), format!("-Xmx{heap}")]
+}
+
 /// The home of a JDK of one of these versions.
 pub(super) fn jdk(versions: &RangeInclusive<u32>) -> Result<PathBuf, String> {
     if let Some(home) = find(versions) {

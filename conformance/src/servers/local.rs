@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Process, Server, quiet};
+use super::{Process, Server, java, quiet};
 
 /// Starts an installed Elasticsearch or OpenSearch of that version, if there is one. It refuses to be started by root.
 pub(super) fn start(name: &str, version: &str) -> Option<Result<Server, String>> {
@@ -31,11 +31,12 @@ fn start_program(program: &str) -> std::io::Result<Server> {
     let data = tempfile::tempdir()?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let config = configuration(&data, program)?;
+    let heap = java::heap().join(" ");
     let child = Command::new(program)
         .env("ES_PATH_CONF", &config)
         .env("OPENSEARCH_PATH_CONF", &config)
-        .env("ES_JAVA_OPTS", "-Xms512m -Xmx512m")
-        .env("OPENSEARCH_JAVA_OPTS", "-Xms512m -Xmx512m")
+        .env("ES_JAVA_OPTS", &heap)
+        .env("OPENSEARCH_JAVA_OPTS", &heap)
         .arg(format!(
             "-Epath.data={}",
             data.path().join("data").display()
