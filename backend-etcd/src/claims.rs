@@ -70,11 +70,10 @@ enum Tried {
 impl ClaimStore for EtcdBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         let looks = self.looks(&request.claims);
-        let mut known = if request.claims.iter().all(|claim| alone(claim.want())) {
-            Known::Nothing
-        } else {
-            Known::Asked
-        };
+        let claims = &request.claims;
+        let free =
+            claims.iter().all(|claim| alone(claim.want())) && !self.watches.stand_for(claims);
+        let mut known = if free { Known::Nothing } else { Known::Asked };
         let mut judged = Judged::default();
         for _ in 0..ATTEMPTS {
             let mut view = match self.take_step(request, &looks, known).await? {
@@ -195,17 +194,13 @@ impl EtcdBackend {
     /// keys, as the claims are.
     pub(crate) fn looks(&self, claims: &[Claim]) -> Vec<Look> {
         let names = &self.link.names;
-        let mut above: BTreeMap<LockKey, Classes> = BTreeMap::new();
-        for claim in claims {
-            for key in claim.key().ancestor_keys() {
-                let asked = above.entry(key).or_insert(Classes::Exclusive);
-                *asked = (*asked).max(classes(claim.want()));
-            }
-        }
-        // What a claim asks of its own key is more.
-        for claim in claims {
-            above.remove(claim.key());
-        }
+        let above: Vec<(LockKey, Classes)> = if let [claim] = claims {
+            let asked = classes(claim.want());
+            let keys = claim.key().ancestor_keys();
+            keys.map(|key| (key, asked)).collect()
+        } else {
+            above_all(claims).into_iter().collect()
+        };
         let above = above.into_iter().map(|(key, classes)| Look {
             range: names.holders(&key, classes, false),
             key,
@@ -482,6 +477,22 @@ impl judge::Entry for Standing<'_> {
     fn mode(&self) -> lockcore::Mode {
         self.0.mode()
     }
+}
+
+/// What several claims ask of their ancestors.
+fn above_all(claims: &[Claim]) -> BTreeMap<LockKey, Classes> {
+    let mut above: BTreeMap<LockKey, Classes> = BTreeMap::new();
+    for claim in claims {
+        for key in claim.key().ancestor_keys() {
+            let asked = above.entry(key).or_insert(Classes::Exclusive);
+            *asked = (*asked).max(classes(claim.want()));
+        }
+    }
+    // What a claim asks of its own key is more.
+    for claim in claims {
+        above.remove(claim.key());
+    }
+    above
 }
 
 /// Whether nobody else holds the like, mostly. Who is there costs the server more to read than all the rest of a step.

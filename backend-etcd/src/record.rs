@@ -17,6 +17,10 @@ const UNREADABLE_SESSION: &str = "unreadable session record";
 pub(crate) const NOBODY: &str = "-";
 /// Behind every number.
 const LAST: &str = "~";
+/// What holders' names begin with, behind the namespace.
+const LOCK: &str = "lock/";
+/// So much stands behind a key in the name of a holder, mostly.
+const BEHIND: usize = 40;
 /// The base of the tokens is a time in milliseconds, shifted by so many bits.
 const BASE_SHIFT: u32 = 10;
 
@@ -56,14 +60,22 @@ impl Names {
 
     /// What all holders' names begin with.
     fn locks(&self) -> Vec<u8> {
-        format!("{}lock/", self.prefix).into_bytes()
+        format!("{}{LOCK}", self.prefix).into_bytes()
     }
 
     /// What a key is called: its `/` come before everything else that may be in a key, so that the store's order is path
     /// order.
     fn of(&self, key: &str) -> Vec<u8> {
-        let mut name = self.locks();
-        name.extend(key.bytes().map(|byte| if byte == b'/' { 1 } else { byte }));
+        let start = self.prefix.len() + LOCK.len();
+        let mut name = Vec::with_capacity(start + key.len() + BEHIND);
+        name.extend_from_slice(self.prefix.as_bytes());
+        name.extend_from_slice(LOCK.as_bytes());
+        name.extend_from_slice(key.as_bytes());
+        for byte in &mut name[start..] {
+            if *byte == b'/' {
+                *byte = 1;
+            }
+        }
         name
     }
 
@@ -85,8 +97,7 @@ impl Names {
 
     /// Who holds a key, in these classes, and whoever holds something below it.
     pub(crate) fn holders(&self, key: &LockKey, classes: Classes, below: bool) -> Range {
-        let mut from = self.of(key.as_str());
-        let mut to = from.clone();
+        let [mut from, mut to] = [(); 2].map(|()| self.of(key.as_str()));
         from.push(0);
         if classes == Classes::Exclusive {
             from.push(SHARED + 1);
