@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use lockcore::judge::{self, Ask, Entry as _, Judged, Listed, Place, Verdict};
 use lockcore::{
     Acquire, Acquired, Busy, Claim, ClaimStore, Grant, LockKey, Operation, Result, SessionState,
@@ -17,7 +17,9 @@ use lockcore::{
 use crate::EtcdBackend;
 use crate::link::{Answer, Found, get, unix_ms};
 use crate::pages::{PAGE, after};
-use crate::record::{Classes, Held, Range, class, digits, holder_value, step_value};
+use crate::record::{
+    Classes, Held, Range, SHARED, class, digits, holder_value, step_value, values_of,
+};
 use crate::sessions::{nobody, present};
 
 /// So many holders of each range are read with a refusal.
@@ -41,53 +43,66 @@ struct View {
     more: Vec<Option<Vec<u8>>>,
 }
 
+/// What is known of who is in the way of a step.
+enum Known {
+    /// Nothing, and nothing is asked.
+    Nothing,
+    /// Nothing: who it is shall be read if there is somebody.
+    Asked,
+    /// Nobody who counts, as of a revision: where the claims' holders stand then, beside claims, and whose have to go.
+    Passed {
+        revision: i64,
+        places: Vec<Vec<u8>>,
+        gone: Vec<Vec<u8>>,
+    },
+}
+
 /// How a try ended that did not fail.
 enum Tried {
     Granted(Acquired),
     Void,
     Met(View),
+    /// Somebody is there, and nobody was asked for.
+    Refused,
 }
 
 #[async_trait]
 impl ClaimStore for EtcdBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         let looks = self.looks(&request.claims);
-        let mut view = match self.take_step(request, &looks, None, Vec::new()).await? {
-            Tried::Granted(granted) => return Ok(granted),
-            Tried::Void => return Ok(Acquired::Void),
-            Tried::Met(view) => view,
-        };
+        let claims = &request.claims;
+        let free =
+            claims.iter().all(|claim| alone(claim.want())) && !self.watches.stand_for(claims);
+        let mut known = if free { Known::Nothing } else { Known::Asked };
         let mut judged = Judged::default();
         for _ in 0..ATTEMPTS {
+            let mut view = match self.take_step(request, &looks, known).await? {
+                Tried::Granted(granted) => return Ok(granted),
+                Tried::Void => return Ok(Acquired::Void),
+                Tried::Met(view) => view,
+                Tried::Refused => {
+                    known = Known::Asked;
+                    continue;
+                }
+            };
             if let Some(refused) = self.judge(request, &looks, &mut view, &mut judged).await? {
                 return Ok(refused);
             }
-            let gone = self.gone(request, &view, &judged);
-            match self
-                .take_step(request, &looks, Some(view.revision), gone)
-                .await?
-            {
-                Tried::Granted(granted) => return Ok(granted),
-                Tried::Void => return Ok(Acquired::Void),
-                Tried::Met(newer) => view = newer,
-            }
+            known = self.passed(request, &view, &judged);
         }
         Err(self.never_still(Operation::Acquire))
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
         let names = &self.link.names;
-        let mut removed: Vec<TxnOp> = claims
+        let mut removals: Vec<TxnOp> = claims
             .iter()
-            .map(|claim| names.holder(grant, class(claim.want()), claim.key().as_str()))
-            .map(|name| TxnOp::delete(name, None))
+            .map(|claim| self.removal(grant, class(claim.want()), claim.key().as_str()))
             .collect();
         // The step is forgotten with the last of them.
-        removed.push(TxnOp::delete(names.step(grant), None));
-        while !removed.is_empty() {
-            let some = removed
-                .drain(..removed.len().min(self.link.config.operations))
-                .collect();
+        removals.push(TxnOp::delete(names.step(grant), None));
+        while !removals.is_empty() {
+            let some = self.some_of(&mut removals);
             self.link
                 .txn(Operation::Release, Vec::new(), some, Vec::new())
                 .await?;
@@ -98,19 +113,34 @@ impl ClaimStore for EtcdBackend {
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
         let names = &self.link.names;
         for some in claims.chunks(self.keys_per_step()) {
-            let holders = some.iter().map(|claim| {
-                present(names.holder(grant, class(claim.want()), claim.key().as_str()))
-            });
-            let all = self.not_over(grant).into_iter().chain(holders).collect();
+            let (shared, exclusive): (Vec<&Claim>, Vec<&Claim>) =
+                some.iter().partition(|claim| class(claim.want()) == SHARED);
+            let shared = shared
+                .into_iter()
+                .map(|claim| present(names.holder(grant, SHARED, claim.key().as_str())));
+            let all = self.not_over(grant).into_iter().chain(shared).collect();
             // Something is written, so that no member answers from what it has not heard of yet.
             let same = PutOptions::new().with_ignore_value().with_ignore_lease();
-            let written = vec![TxnOp::put(names.live(grant.session), "", Some(same))];
-            let answer = self
+            let written = TxnOp::put(names.live(grant.session), "", Some(same));
+            let held = exclusive.iter().map(|claim| {
+                let (class, key) = (class(claim.want()), claim.key().as_str());
+                let stands = self.stands(grant, class, key);
+                let beside = TxnOp::get(names.holder_beside(grant, class, key), None);
+                TxnOp::txn(Txn::new().when(stands).or_else([beside]))
+            });
+            let then = [written].into_iter().chain(held).collect();
+            let mut answer = self
                 .link
-                .txn(Operation::Confirm, all, written, Vec::new())
+                .txn(Operation::Confirm, all, then, Vec::new())
                 .await?;
             if !answer.succeeded {
                 return Ok(false);
+            }
+            answer.skip();
+            for _ in &exclusive {
+                if !answer.succeeded_or_found()? {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)
@@ -132,21 +162,45 @@ impl EtcdBackend {
         ]
     }
 
+    /// That a grant's holder of an exclusive claim stands where everybody's does.
+    fn stands(&self, grant: Grant, class: u8, key: &str) -> [Compare; 2] {
+        let name = self.link.names.holder(grant, class, key);
+        let [from, to] = values_of(grant);
+        [
+            Compare::value(name.clone(), CompareOp::Greater, from),
+            Compare::value(name, CompareOp::Less, to),
+        ]
+    }
+
+    /// Removes a grant's holder, and nobody else's, wherever it stands.
+    pub(crate) fn removal(&self, grant: Grant, class: u8, key: &str) -> TxnOp {
+        let names = &self.link.names;
+        let holder = TxnOp::delete(names.holder(grant, class, key), None);
+        if class == SHARED {
+            return holder;
+        }
+        let beside = TxnOp::delete(names.holder_beside(grant, class, key), None);
+        let stands = self.stands(grant, class, key);
+        TxnOp::txn(Txn::new().when(stands).and_then([holder]).or_else([beside]))
+    }
+
+    /// Takes away as many removals as fit into a transaction: the comparisons of one of them count beside all.
+    pub(crate) fn some_of(&self, removals: &mut Vec<TxnOp>) -> Vec<TxnOp> {
+        let most = self.keys_per_step() + 1;
+        removals.drain(..removals.len().min(most)).collect()
+    }
+
     /// Where claims meet others; ancestors that they share once. First the ancestors, in path order, then the claims' own
     /// keys, as the claims are.
     pub(crate) fn looks(&self, claims: &[Claim]) -> Vec<Look> {
         let names = &self.link.names;
-        let mut above: BTreeMap<LockKey, Classes> = BTreeMap::new();
-        for claim in claims {
-            for key in claim.key().ancestor_keys() {
-                let asked = above.entry(key).or_insert(Classes::Exclusive);
-                *asked = (*asked).max(classes(claim.want()));
-            }
-        }
-        // What a claim asks of its own key is more.
-        for claim in claims {
-            above.remove(claim.key());
-        }
+        let above: Vec<(LockKey, Classes)> = if let [claim] = claims {
+            let asked = classes(claim.want());
+            let keys = claim.key().ancestor_keys();
+            keys.map(|key| (key, asked)).collect()
+        } else {
+            above_all(claims).into_iter().collect()
+        };
         let above = above.into_iter().map(|(key, classes)| Look {
             range: names.holders(&key, classes, false),
             key,
@@ -158,15 +212,8 @@ impl EtcdBackend {
         above.chain(own).collect()
     }
 
-    /// Takes a step if nobody is in the way; where it is known who was as of a revision, if nobody has come since. Removes
-    /// these keys with it.
-    async fn take_step(
-        &self,
-        request: &Acquire,
-        looks: &[Look],
-        seen: Option<i64>,
-        gone: Vec<Vec<u8>>,
-    ) -> Result<Tried> {
+    /// Takes a step if nobody is in the way; where it is known who was as of a revision, if nobody has come since.
+    async fn take_step(&self, request: &Acquire, looks: &[Look], known: Known) -> Result<Tried> {
         let names = &self.link.names;
         let Acquire {
             grant,
@@ -177,24 +224,30 @@ impl EtcdBackend {
         let counted = claims.iter().any(|claim| claim.want().limit().is_some());
         let since_ms = unix_ms();
         let compares = || {
-            let free = looks.iter().map(|look| match seen {
-                None => nobody(&look.range),
-                Some(revision) => not_since(&look.range, revision),
+            let free = looks.iter().map(|look| match &known {
+                Known::Passed { revision, .. } => not_since(&look.range, *revision),
+                Known::Nothing | Known::Asked => nobody(&look.range),
             });
             self.not_over(*grant).into_iter().chain(free).collect()
         };
         let then = || {
+            let (places, gone) = match &known {
+                Known::Passed { places, gone, .. } => (places.clone(), gone.as_slice()),
+                Known::Nothing | Known::Asked => (self.places(request), &[][..]),
+            };
             let removed = gone.iter().map(|name| TxnOp::delete(name.clone(), None));
-            let entered = claims.iter().map(|claim| {
-                let (key, want) = (claim.key().as_str(), claim.want());
-                let name = names.holder(*grant, class(want), key);
-                TxnOp::put(name, holder_value(want, *owner, since_ms), None)
+            let entered = claims.iter().zip(places).map(|(claim, place)| {
+                let value = holder_value(claim.want(), *grant, *owner, since_ms);
+                TxnOp::put(place, value, None)
             });
             let step = TxnOp::put(names.step(*grant), step_value(claims), None);
             removed.chain(entered).chain([step]).collect()
         };
         let first_look = if counted { PAGE } else { FIRST_LOOK };
         let or_else = || {
+            if matches!(known, Known::Nothing) {
+                return Vec::new();
+            }
             let own = [
                 TxnOp::get(names.live(grant.session), None),
                 get(&names.over_from(grant.session, grant.n), 0),
@@ -208,6 +261,9 @@ impl EtcdBackend {
             .await?;
         if answer.succeeded {
             return Ok(Tried::Granted(Acquired::Acquired(answer.token()?)));
+        }
+        if matches!(known, Known::Nothing) {
+            return Ok(Tried::Refused);
         }
         let lives = !answer.found()?.pairs.is_empty();
         let ends_behind = answer.found()?.pairs;
@@ -324,25 +380,53 @@ impl EtcdBackend {
         Busy::of(refused).expect("somebody is in the way of a claim")
     }
 
-    /// The names of those met who do not count, as many as fit into the transaction.
-    fn gone(&self, request: &Acquire, view: &View, judged: &Judged) -> Vec<Vec<u8>> {
+    /// Where the claims' holders stand where nobody else is.
+    fn places(&self, request: &Acquire) -> Vec<Vec<u8>> {
+        let place = |claim: &Claim| {
+            let key = claim.key().as_str();
+            self.link
+                .names
+                .holder(request.grant, class(claim.want()), key)
+        };
+        request.claims.iter().map(place).collect()
+    }
+
+    /// How a step is taken past those who were met.
+    fn passed(&self, request: &Acquire, view: &View, judged: &Judged) -> Known {
+        let is_free = |held: &Held| {
+            held.grant()
+                .is_some_and(|grant| judged.free().contains(&grant))
+        };
+        let held = || view.held.iter().flatten();
+        let mut places = self.places(request);
+        for (claim, place) in request.claims.iter().zip(&mut places) {
+            let mut here = held().filter(|held| held.key == *claim.key());
+            // A request that is sent again finds itself, and who enters a key once more the one of the former time.
+            if let Some(own) = here
+                .clone()
+                .find(|held| held.grant() == Some(request.grant))
+            {
+                place.clone_from(&own.name);
+            } else if here.any(|held| held.name == *place && !is_free(held)) {
+                let (class, key) = (class(claim.want()), claim.key().as_str());
+                *place = self.link.names.holder_beside(request.grant, class, key);
+            }
+        }
+        // As many as fit into the transaction; what is put is not removed besides.
         let room = self
             .link
             .config
             .operations
             .saturating_sub(request.claims.len() + 1);
-        let gone = |held: &&Held| {
-            held.grant()
-                .is_some_and(|grant| judged.free().contains(&grant))
-        };
-        let names = view
-            .held
-            .iter()
-            .flatten()
-            .filter(gone)
-            .map(|held| held.name.clone());
-        let names: BTreeSet<Vec<u8>> = names.collect();
-        names.into_iter().take(room).collect()
+        let gone = held().filter(|held| is_free(held)).map(|held| &held.name);
+        let gone: BTreeSet<&Vec<u8>> = gone.collect();
+        let put: BTreeSet<&Vec<u8>> = places.iter().collect();
+        let gone = gone.difference(&put).take(room).copied().cloned().collect();
+        Known::Passed {
+            revision: view.revision,
+            places,
+            gone,
+        }
     }
 }
 
@@ -392,6 +476,30 @@ impl judge::Entry for Standing<'_> {
 
     fn mode(&self) -> lockcore::Mode {
         self.0.mode()
+    }
+}
+
+/// What several claims ask of their ancestors.
+fn above_all(claims: &[Claim]) -> BTreeMap<LockKey, Classes> {
+    let mut above: BTreeMap<LockKey, Classes> = BTreeMap::new();
+    for claim in claims {
+        for key in claim.key().ancestor_keys() {
+            let asked = above.entry(key).or_insert(Classes::Exclusive);
+            *asked = (*asked).max(classes(claim.want()));
+        }
+    }
+    // What a claim asks of its own key is more.
+    for claim in claims {
+        above.remove(claim.key());
+    }
+    above
+}
+
+/// Whether nobody else holds the like, mostly. Who is there costs the server more to read than all the rest of a step.
+fn alone(want: Want) -> bool {
+    match want {
+        Want::Create | Want::Upsert | Want::Write | Want::Share { limit: None } => true,
+        Want::Read | Want::Share { limit: Some(_) } => false,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::record::digits;
 ///
 /// # Examples
 ///
-/// Compiled and not run, because it needs a server; the tests of this package run it.
+/// Compiled and not run, because it needs a server; the example `fenced` runs it.
 ///
 /// ```no_run
 /// use etcd_client::{Client, Error, TxnOp};

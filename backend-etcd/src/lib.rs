@@ -8,8 +8,8 @@
 //! released. etcd's own lock service is not used.
 //!
 //! A step that meets nobody is one round trip at any depth: nothing is written for the ancestors of a path. One that meets
-//! somebody takes one more to learn whether their sessions live, and a third if none of them is in the way after all. A
-//! waiter is told of a release by the server.
+//! somebody takes a second to read who it is, a third to learn whether their sessions live, and a fourth if none of them is
+//! in the way after all. A waiter is told of a release by the server.
 //!
 //! Only the liveness of a session is on a lease. Holders are plain keys, which count as long as their session lives or has
 //! left an intent, and are removed when they are met, or by a sweep: a lease that ends takes no intent's locks with it, and
@@ -36,7 +36,8 @@
 //! | key | value |
 //! |---|---|
 //! | `meta` | the version, and where the tokens begin |
-//! | `lock/KEY\0CLASS GRANT` | a holder: how, for which owner, since when. In `KEY` each `/` is the byte 1, so that the store's order is path order; the class is the byte 0 for those who share, `x` for the others |
+//! | `lock/KEY\0x` | who holds it exclusively: the grant, how, for which owner, since when. In `KEY` each `/` is the byte 1, so that the store's order is path order. The same owner's second one has its grant behind the `x` |
+//! | `lock/KEY\0\0GRANT` | one of those who share it, or read it |
 //! | `session/ID/live` | the number of the last renewal, on the lease: the session lives as long as this is there |
 //! | `session/ID/over/LAST` | the first of a range of numbers that are over; one key stands behind all, so that one comparison says whether a number is over |
 //! | `session/ID/ttl` | how long it lives without a renewal, in milliseconds |
@@ -63,10 +64,11 @@
 //! - So many claims and ancestors fit into a step: the server's `--max-txn-ops` (128, unless
 //!   [said otherwise](EtcdConfig::operations)) less three.
 //! - One order of all writes, and one disk: some thousands of locks a second for all namespaces together.
-//! - Every change is kept until the server compacts: give it `--auto-compaction-retention`. When its space is used up,
+//! - Every change is kept until the server compacts: give it `--auto-compaction-retention`. Until then a writer also passes
+//!   over every reader of its key who has gone, and whoever takes a path over every key that was held below it. When its space is used up,
 //!   releases go on, and nothing is granted or renewed until somebody compacts, defragments and disarms the alarm.
 //! - Shares with a limit of one key disturb each other: those who are quicker go first.
-//! - To read a path beside other readers below it takes three round trips.
+//! - To read a path beside other readers, or to share a key with a limit beside others, takes three round trips.
 //! - Debian's 3.4.23 answers a read from the past after it was stopped and continued. No lock is given away by a read here.
 //!
 //! # Building

@@ -94,16 +94,35 @@ impl Answer {
 
     /// How many keys all that follow have removed.
     pub(crate) fn all_removed(&mut self) -> usize {
-        let counts = self.parts.by_ref().map_while(|part| match part {
-            TxnOpResponse::Delete(deleted) => usize::try_from(deleted.deleted()).ok(),
-            _ => None,
-        });
-        counts.sum()
+        self.parts.by_ref().map(removed).sum()
+    }
+
+    /// Whether the next operation, a transaction, has succeeded, or has found something otherwise.
+    pub(crate) fn succeeded_or_found(&mut self) -> Result<bool, Error> {
+        match self.parts.next() {
+            Some(TxnOpResponse::Txn(done)) => {
+                let found = |part: &TxnOpResponse| match part {
+                    TxnOpResponse::Get(got) => !got.kvs().is_empty(),
+                    _ => false,
+                };
+                Ok(done.succeeded() || done.op_responses().iter().any(found))
+            }
+            _ => Err(self.odd()),
+        }
     }
 
     /// The token of what this has written, if it was [under the namespace](Link::namespace).
     pub(crate) fn token(&self) -> Result<FencingToken, Error> {
         self.base.token(self.revision).ok_or_else(|| self.odd())
+    }
+}
+
+/// How many keys an operation has removed, one in a transaction of its own included.
+fn removed(part: TxnOpResponse) -> usize {
+    match part {
+        TxnOpResponse::Delete(deleted) => usize::try_from(deleted.deleted()).unwrap_or(0),
+        TxnOpResponse::Txn(done) => done.op_responses().into_iter().map(removed).sum(),
+        TxnOpResponse::Put(_) | TxnOpResponse::Get(_) => 0,
     }
 }
 
@@ -177,7 +196,8 @@ impl Link {
     }
 
     /// One attempt of a transaction that gives a token: it is done only if the namespace is the one that we know, which it
-    /// is asked for as the first thing otherwise. `None` if it is another one by now; then that is known from now on.
+    /// is asked for as the first thing otherwise, if there is something else to do. If it is another one by now, that is
+    /// known from now on, and it is tried again.
     pub(crate) async fn txn_with_token(
         &self,
         operation: Operation,
@@ -192,8 +212,10 @@ impl Link {
                 let known = Compare::mod_revision(meta.clone(), CompareOp::Equal, base.revision);
                 let mut all = vec![known];
                 all.extend(compares());
-                let mut instead = vec![TxnOp::get(meta.clone(), None)];
-                instead.extend(or_else());
+                let mut instead = or_else();
+                if !instead.is_empty() {
+                    instead.insert(0, TxnOp::get(meta.clone(), None));
+                }
                 let txn = Txn::new().when(all).and_then(then()).or_else(instead);
                 async move { Ok((connection.kv.txn(txn).await?, connection)) }
             };
@@ -209,7 +231,7 @@ impl Link {
                 base: connection.base,
                 parts: answer.op_responses().into_iter(),
             };
-            if !answer.succeeded {
+            if !answer.succeeded && answer.parts.len() > 0 {
                 let meta = answer.found()?.pairs;
                 let now = meta.first().map(KeyValue::mod_revision);
                 if now != Some(connection.base.revision) {

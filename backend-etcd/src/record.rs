@@ -17,6 +17,10 @@ const UNREADABLE_SESSION: &str = "unreadable session record";
 pub(crate) const NOBODY: &str = "-";
 /// Behind every number.
 const LAST: &str = "~";
+/// What holders' names begin with, behind the namespace.
+const LOCK: &str = "lock/";
+/// So much stands behind a key in the name of a holder, mostly.
+const BEHIND: usize = 40;
 /// The base of the tokens is a time in milliseconds, shifted by so many bits.
 const BASE_SHIFT: u32 = 10;
 
@@ -56,14 +60,22 @@ impl Names {
 
     /// What all holders' names begin with.
     fn locks(&self) -> Vec<u8> {
-        format!("{}lock/", self.prefix).into_bytes()
+        format!("{}{LOCK}", self.prefix).into_bytes()
     }
 
     /// What a key is called: its `/` come before everything else that may be in a key, so that the store's order is path
     /// order.
     fn of(&self, key: &str) -> Vec<u8> {
-        let mut name = self.locks();
-        name.extend(key.bytes().map(|byte| if byte == b'/' { 1 } else { byte }));
+        let start = self.prefix.len() + LOCK.len();
+        let mut name = Vec::with_capacity(start + key.len() + BEHIND);
+        name.extend_from_slice(self.prefix.as_bytes());
+        name.extend_from_slice(LOCK.as_bytes());
+        name.extend_from_slice(key.as_bytes());
+        for byte in &mut name[start..] {
+            if *byte == b'/' {
+                *byte = 1;
+            }
+        }
         name
     }
 
@@ -85,8 +97,7 @@ impl Names {
 
     /// Who holds a key, in these classes, and whoever holds something below it.
     pub(crate) fn holders(&self, key: &LockKey, classes: Classes, below: bool) -> Range {
-        let mut from = self.of(key.as_str());
-        let mut to = from.clone();
+        let [mut from, mut to] = [(); 2].map(|()| self.of(key.as_str()));
         from.push(0);
         if classes == Classes::Exclusive {
             from.push(SHARED + 1);
@@ -95,26 +106,38 @@ impl Names {
         Range { from, to }
     }
 
-    /// The holder of a claim.
+    /// Where the holder of a claim stands. Who holds a key exclusively stands where everybody does who does so: what was
+    /// removed stays in the server's index until it compacts, and is passed over by whoever looks at the key.
     pub(crate) fn holder(&self, grant: Grant, class: u8, key: &str) -> Vec<u8> {
-        let mut name = self.of(key);
-        name.extend([0, class]);
+        if class == SHARED {
+            self.holder_beside(grant, class, key)
+        } else {
+            self.class(class, key)
+        }
+    }
+
+    /// Where it stands beside others of its class.
+    pub(crate) fn holder_beside(&self, grant: Grant, class: u8, key: &str) -> Vec<u8> {
+        let mut name = self.class(class, key);
         name.extend(grant.to_string().bytes());
         name
     }
 
-    /// Whose holder has that name, and its class; `None` for a name of nobody.
-    pub(crate) fn read_holder(&self, name: &[u8]) -> Option<(LockKey, u8, Option<Grant>)> {
+    fn class(&self, class: u8, key: &str) -> Vec<u8> {
+        let mut name = self.of(key);
+        name.extend([0, class]);
+        name
+    }
+
+    /// What is held by the holder of that name, its class, and what stands behind it; `None` for a name of nobody.
+    pub(crate) fn read_holder<'a>(&self, name: &'a [u8]) -> Option<(LockKey, u8, &'a [u8])> {
         let rest = name.strip_prefix(self.locks().as_slice())?;
         let end = rest.iter().position(|byte| *byte == 0)?;
         let plain = |byte: &u8| if *byte == 1 { b'/' } else { *byte };
         let key = String::from_utf8(rest[..end].iter().map(plain).collect()).ok()?;
         let key = LockKey::parse(key).ok()?;
-        let (class, grant) = rest[end + 1..].split_first().unwrap_or((&EXCLUSIVE, &[]));
-        let grant = std::str::from_utf8(grant)
-            .ok()
-            .and_then(|grant| grant.parse().ok());
-        Some((key, *class, grant))
+        let (class, rest) = rest[end + 1..].split_first().unwrap_or((&EXCLUSIVE, b"?"));
+        Some((key, *class, rest))
     }
 
     /// Everything of every session.
@@ -261,7 +284,7 @@ pub(crate) enum Classes {
 }
 
 /// The class of those who share a flat key, or read a path.
-const SHARED: u8 = 0;
+pub(crate) const SHARED: u8 = 0;
 /// The class of those who hold a key exclusively. What has another one is nobody's, and holds it so, too.
 const EXCLUSIVE: u8 = b'x';
 
@@ -274,7 +297,7 @@ pub(crate) fn class(want: Want) -> u8 {
 }
 
 /// The value of a claim's holder.
-pub(crate) fn holder_value(want: Want, owner: OwnerId, since_ms: u64) -> String {
+pub(crate) fn holder_value(want: Want, grant: Grant, owner: OwnerId, since_ms: u64) -> String {
     let letter = match want {
         Want::Create => 'c',
         Want::Upsert => 'u',
@@ -282,7 +305,12 @@ pub(crate) fn holder_value(want: Want, owner: OwnerId, since_ms: u64) -> String 
         Want::Write => 'w',
         Want::Read => 'r',
     };
-    format!("{letter}/{}/{since_ms}", owner.m)
+    format!("{grant}/{letter}/{}/{since_ms}", owner.m)
+}
+
+/// That a holder is a grant's, by its value, which lies between these.
+pub(crate) fn values_of(grant: Grant) -> [String; 2] {
+    [format!("{grant}/"), format!("{grant}0")]
 }
 
 /// Somebody who holds a key.
@@ -308,12 +336,14 @@ struct Known {
 impl Held {
     /// Reads what stands in a range of holders; what has no name of one holds the key that was asked about.
     pub(crate) fn read(names: &Names, asked: &LockKey, found: &KeyValue) -> Self {
-        let (key, class, grant) = names
+        let (key, class, rest) = names
             .read_holder(found.key())
-            .unwrap_or_else(|| (asked.clone(), EXCLUSIVE, None));
-        let read = grant.and_then(|grant| read_value(found.value(), grant));
-        let read =
-            read.filter(|(want, _)| self::class(*want) == class && want.is_path() == key.is_path());
+            .unwrap_or_else(|| (asked.clone(), EXCLUSIVE, b"?"));
+        let read = read_value(found.value()).filter(|(want, known)| {
+            let beside = rest == known.grant.to_string().as_bytes();
+            let stands = beside || (rest.is_empty() && class == EXCLUSIVE);
+            stands && self::class(*want) == class && want.is_path() == key.is_path()
+        });
         let (known, mode) = match read {
             Some((want, known)) => (Some(known), want.mode()),
             None if class == SHARED && key.is_path() => (None, Mode::S),
@@ -367,8 +397,10 @@ impl Entry for Held {
     }
 }
 
-fn read_value(value: &[u8], grant: Grant) -> Option<(Want, Known)> {
-    let mut fields = std::str::from_utf8(value).ok()?.split('/');
+fn read_value(value: &[u8]) -> Option<(Want, Known)> {
+    let mut fields = std::str::from_utf8(value).ok()?.rsplitn(4, '/');
+    let since_ms = fields.next()?.parse().ok()?;
+    let m = fields.next()?.parse().ok()?;
     let want = match fields.next()? {
         "c" => Want::Create,
         "u" => Want::Upsert,
@@ -377,16 +409,14 @@ fn read_value(value: &[u8], grant: Grant) -> Option<(Want, Known)> {
         "r" => Want::Read,
         _ => return None,
     };
-    let [m, since_ms] = [(); 2].map(|()| fields.next()?.parse::<u64>().ok());
+    let grant: Grant = fields.next()?.parse().ok()?;
+    let session = grant.session;
     let known = Known {
         grant,
-        owner: OwnerId {
-            session: grant.session,
-            m: m?,
-        },
-        since_ms: since_ms?,
+        owner: OwnerId { session, m },
+        since_ms,
     };
-    fields.next().is_none().then_some((want, known))
+    Some((want, known))
 }
 
 /// What a step has taken, as text: a line for each claim, with `s` or `x` before its key.
@@ -614,8 +644,13 @@ mod tests {
             n: 1,
         };
         let has = |range: &Range, class, key: &str| {
-            let name = names.holder(grant, class, key);
-            range.from <= name && name < range.to
+            let stands = [
+                names.holder(grant, class, key),
+                names.holder_beside(grant, class, key),
+            ];
+            let has = stands.map(|name| range.from <= name && name < range.to);
+            assert_eq!(has[0], has[1], "{key}");
+            has[0]
         };
         for below in [false, true] {
             let all = names.holders(&key("/a"), Classes::All, below);
@@ -673,17 +708,26 @@ mod tests {
             session: session(),
             n: u64::MAX,
         };
-        let (read, class, of) = names
-            .read_holder(&names.holder(grant, SHARED, "/a/b"))
-            .unwrap();
-        assert_eq!((read.as_str(), class, of), ("/a/b", SHARED, Some(grant)));
-        for (name, class) in [
-            (&b"fs/lock/a\0xodd"[..], EXCLUSIVE),
-            (b"fs/lock/a\0", EXCLUSIVE),
-            (b"fs/lock/a\0\0", SHARED),
+        let text = grant.to_string();
+        for (name, class, rest) in [
+            (names.holder(grant, SHARED, "/a/b"), SHARED, text.as_str()),
+            (names.holder(grant, EXCLUSIVE, "/a/b"), EXCLUSIVE, ""),
+            (
+                names.holder_beside(grant, EXCLUSIVE, "/a/b"),
+                EXCLUSIVE,
+                &text,
+            ),
         ] {
-            let (read, found, of) = names.read_holder(name).unwrap();
-            assert_eq!((read.as_str(), found, of), ("a", class, None), "{name:?}");
+            let read = Some((key("/a/b"), class, rest.as_bytes()));
+            assert_eq!(names.read_holder(&name), read);
+        }
+        for (name, class, rest) in [
+            (&b"fs/lock/a\0xodd"[..], EXCLUSIVE, &b"odd"[..]),
+            (b"fs/lock/a\0", EXCLUSIVE, b"?"),
+            (b"fs/lock/a\0\0", SHARED, b""),
+        ] {
+            let read = Some((key("a"), class, rest));
+            assert_eq!(names.read_holder(name), read, "{name:?}");
         }
         for name in [
             &b"fs/lock/a"[..],
@@ -753,18 +797,42 @@ mod tests {
             Want::Write,
             Want::Read,
         ] {
-            let value = holder_value(want, owner, 1_500);
+            let value = holder_value(want, grant, owner, 1_500);
             let known = Known {
                 grant,
                 owner,
                 since_ms: 1_500,
             };
-            assert_eq!(read_value(value.as_bytes(), grant), Some((want, known)));
+            assert_eq!(read_value(value.as_bytes()), Some((want, known)));
         }
-        for broken in ["", "w", "w/4", "w/4/5/6", "W/4/5", "w/-4/5", "w/4/x", "{}"] {
-            assert_eq!(read_value(broken.as_bytes(), grant), None, "{broken}");
+        for broken in [
+            "", "w", "w/4", "w/4/5", "W/4/5", "w/-4/5", "w/4/x", "w/4/5/6", "{}",
+        ] {
+            for broken in [broken.to_owned(), format!("{grant}/{broken}")] {
+                let odd = broken != format!("{grant}/w/4/5");
+                assert_eq!(read_value(broken.as_bytes()).is_none(), odd, "{broken}");
+            }
         }
-        assert_eq!(read_value(b"\xff", grant), None);
+        assert_eq!(read_value(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_value_is_between_those_of_its_grant_and_of_no_other() {
+        let grant = |n| Grant {
+            session: session(),
+            n,
+        };
+        let owner = OwnerId {
+            session: session(),
+            m: 4,
+        };
+        for n in [1, 2, 9, 10, 11, 19, 100, u64::MAX] {
+            let value = holder_value(Want::Write, grant(n), owner, 5);
+            for other in [1, 2, 9, 10, 11, 19, 100, u64::MAX] {
+                let [from, to] = values_of(grant(other));
+                assert_eq!(from < value && value < to, n == other, "{n} {other}");
+            }
+        }
     }
 
     #[test]

@@ -12,10 +12,10 @@ use crate::sessions::{absent, present};
 /// So many steps are looked at in one request: each may have a thousand bytes for each of its keys.
 const STEPS: usize = 32;
 
-/// A step that does not count: its name and those of its holders.
+/// A step that does not count: its name, and what removes its holders.
 struct Gone {
     step: Vec<u8>,
-    holders: Vec<Vec<u8>>,
+    holders: Vec<TxnOp>,
 }
 
 impl EtcdBackend {
@@ -70,7 +70,7 @@ impl EtcdBackend {
         let gone = gone.map(|(grant, pair)| Gone {
             step: pair.key().to_vec(),
             holders: read_step(pair.value())
-                .map(|(class, key)| names.holder(grant, class, key))
+                .map(|(class, key)| self.removal(grant, class, key))
                 .collect(),
         });
         Ok(gone.collect())
@@ -80,14 +80,14 @@ impl EtcdBackend {
     async fn remove(&self, gone: Gone) -> Result<usize> {
         // The step is the last: until then it is found again.
         let Gone { step, holders } = gone;
-        let mut names = holders;
-        names.push(step);
+        let mut removals = holders;
+        removals.push(TxnOp::delete(step, None));
         let mut removed = 0;
-        for some in names.chunks(self.link.config.operations) {
-            let some = some.iter().map(|name| TxnOp::delete(name.clone(), None));
+        while !removals.is_empty() {
+            let some = self.some_of(&mut removals);
             let mut answer = self
                 .link
-                .txn(Operation::Sweep, Vec::new(), some.collect(), Vec::new())
+                .txn(Operation::Sweep, Vec::new(), some, Vec::new())
                 .await?;
             removed += answer.all_removed();
         }

@@ -82,6 +82,15 @@ pub(crate) struct Watches {
     task: tokio::sync::Mutex<Option<AbortHandle>>,
 }
 
+impl Watches {
+    /// Whether somebody of this process waits for one of these keys.
+    pub(crate) fn stand_for(&self, claims: &[Claim]) -> bool {
+        let watching = self.shared.watching();
+        let waits = |claim: &Claim| watching.keys.contains_key(claim.key());
+        !watching.keys.is_empty() && claims.iter().any(waits)
+    }
+}
+
 impl Drop for Watches {
     fn drop(&mut self) {
         if let Some(task) = self.task.get_mut() {
