@@ -7,6 +7,7 @@
 )]
 
 pub mod servers;
+pub mod steps;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,382 @@
+//! What the server of Redis forgets, refuses and loses.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails where something is missing"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockcore::{
+    Acquired, ClaimStore, ErrorKind, Filter, Grant, Inspect, Label, LockBackend, LockKey, Locks,
+    Operation, Renewed, SessionId, SessionStore, Wakeups,
+};
+use lockcore_conformance::servers::redis::node;
+use lockcore_redis::{RedisBackend, RedisConfig};
+use support::servers::{port, replica_of, signal, url};
+use support::steps::{claim, granted, open, renewal, request};
+use support::{Place, Space};
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_loaded_again() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let request = request(session, 1, &["c k"]);
+    for _ in 0..3 {
+        space.raw::<()>(redis::cmd("SCRIPT").arg("FLUSH")).unwrap();
+        granted(&backend, &request).await;
+        space.raw::<()>(redis::cmd("SCRIPT").arg("FLUSH")).unwrap();
+        backend
+            .release(request.grant, &request.claims)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn scripts_are_loaded_once() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let loads = || -> usize {
+        let info: String = space.raw(redis::cmd("INFO").arg("commandstats")).unwrap();
+        let calls = info
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_script|load:calls="));
+        let calls = calls.and_then(|calls| calls.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    };
+    let backends = [space.connect().await, space.connect().await];
+    let session = open(&backends[0], 1).await;
+    for n in 1..=50 {
+        let request = request(session, n, &["c k"]);
+        let backend = &backends[usize::try_from(n % 2).unwrap()];
+        granted(backend, &request).await;
+        backend
+            .release(request.grant, &request.claims)
+            .await
+            .unwrap();
+    }
+    assert_eq!(loads(), 4, "init, open, acquire and release");
+}
+
+#[tokio::test]
+async fn a_server_that_was_emptied_is_noticed_and_tokens_rise() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let before = granted(&backend, &request(session, 1, &["c k"])).await;
+    let locks = Locks::builder(backend.clone())
+        .ttl(Duration::from_secs(1))
+        .build()
+        .unwrap();
+    let guard = locks.global("held").acquire().await.unwrap();
+    space.raw::<()>(&mut redis::cmd("FLUSHALL")).unwrap();
+    assert_eq!(
+        backend.renew(session, &renewal(1)).await.unwrap(),
+        Renewed::Dead
+    );
+    let void = backend
+        .acquire(&request(session, 2, &["c k"]))
+        .await
+        .unwrap();
+    assert_eq!(void, Acquired::Void);
+    guard.lost().await;
+    assert!(!guard.is_valid());
+    let other = open(&backend, 2).await;
+    let after = granted(&backend, &request(other, 1, &["c k"])).await;
+    assert!(after > before);
+    let mut get = redis::cmd("HMGET");
+    get.arg(space.key("meta")).arg("version").arg("created");
+    let (version, created): (String, u64) = space.raw(&mut get).unwrap();
+    assert_eq!(version, "1", "it was made anew");
+    assert!(created > before.get());
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let before = granted(&backend, &request(session, 1, &["c k"])).await;
+    let locks = Locks::builder(backend.clone());
+    let locks = locks.ttl(Duration::from_secs(60)).build().unwrap();
+    let guard = locks.global("held").acquire().await.unwrap();
+    let port = port(&server).to_string();
+    drop(server);
+    let unreachable = backend.renew(session, &renewal(1)).await.unwrap_err();
+    let kinds = [ErrorKind::Unavailable, ErrorKind::Indeterminate];
+    assert!(kinds.contains(&unreachable.kind()), "{unreachable}");
+    let kind = backend
+        .renew(session, &renewal(2))
+        .await
+        .unwrap_err()
+        .kind();
+    assert_eq!(kind, ErrorKind::Unavailable, "nothing was sent");
+    let _again = node(&[("port", &port)]).unwrap();
+    assert_eq!(
+        backend.renew(session, &renewal(3)).await.unwrap(),
+        Renewed::Dead
+    );
+    // Long before its deadline the guard is told by whoever asks the store.
+    assert!(guard.is_valid());
+    assert!(!guard.confirm().await.unwrap());
+    guard.lost().await;
+    assert!(!guard.is_valid());
+    let other = open(&backend, 2).await;
+    assert!(granted(&backend, &request(other, 1, &["c k"])).await > before);
+}
+
+#[tokio::test]
+async fn a_full_memory_takes_releases_and_no_grants() {
+    let server = node(&[("maxmemory-policy", "noeviction")]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let (alone, shared) = (request(session, 1, &["c a"]), request(session, 2, &["s b"]));
+    let beside = request(session, 3, &["s b"]);
+    for request in [&alone, &shared, &beside] {
+        granted(&backend, request).await;
+    }
+    space
+        .raw::<()>(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1"))
+        .unwrap();
+    let error = backend
+        .acquire(&request(session, 4, &["c c"]))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    for request in [&alone, &shared] {
+        backend
+            .release(request.grant, &request.claims)
+            .await
+            .unwrap();
+    }
+    space
+        .raw::<()>(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0"))
+        .unwrap();
+    let page = backend
+        .records(&Filter::Prefix(String::new()), None, 10)
+        .await
+        .unwrap();
+    let keys: Vec<&str> = page
+        .items
+        .iter()
+        .map(|record| record.key.as_str())
+        .collect();
+    assert_eq!(keys, ["b"]);
+    assert_eq!(page.items[0].holders.len(), 1);
+}
+
+#[tokio::test]
+async fn servers_that_cannot_keep_locks_are_refused() {
+    let evicts = node(&[("maxmemory-policy", "allkeys-lru")]).unwrap();
+    let error = RedisBackend::connect(RedisConfig::parse(&url(&evicts)).unwrap())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("allkeys-lru"), "{error}");
+    let primary = node(&[]).unwrap();
+    let replica = replica_of(&primary, &[]);
+    let error = RedisBackend::connect(RedisConfig::parse(&url(&replica)).unwrap())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("is a replica"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_becomes_a_replica_is_said() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let primary = node(&[]).unwrap();
+    let mut follow = redis::cmd("REPLICAOF");
+    space
+        .raw::<()>(follow.arg("127.0.0.1").arg(port(&primary)))
+        .unwrap();
+    let error = backend
+        .acquire(&request(session, 1, &["c k"]))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("is a replica"), "{error}");
+}
+
+#[tokio::test]
+async fn what_the_server_promises_is_told() {
+    let survives = |settings: &'static [(&str, &str)]| async move {
+        let server = node(settings).unwrap();
+        let backend = Space::at(&Place::of(url(&server))).connect().await;
+        let survives = backend.info().survives;
+        (survives.crash, survives.power_loss, survives.failover)
+    };
+    assert_eq!(survives(&[]).await, (false, false, true));
+    assert_eq!(
+        survives(&[("appendonly", "yes")]).await,
+        (false, false, true)
+    );
+    let always = &[("appendonly", "yes"), ("appendfsync", "always")];
+    assert_eq!(survives(always).await, (true, true, true));
+    let never = &[("appendonly", "yes"), ("appendfsync", "no")];
+    assert_eq!(survives(never).await, (true, false, true));
+}
+
+#[tokio::test]
+async fn a_user_without_rights_is_refused_before_anything_is_made() {
+    let server = node(&[]).unwrap();
+    for (missing, refused) in [
+        ("-zadd", true),
+        ("-hset", true),
+        ("-spublish", true),
+        ("-evalsha", true),
+        ("-info -config -cluster", false),
+    ] {
+        let place = support::servers::with_least_rights(&server, "pw");
+        let space = Space::at(&place);
+        let mut set = redis::cmd("ACL");
+        set.arg("SETUSER").arg("lockkeeper");
+        missing.split(' ').for_each(|right| {
+            set.arg(right);
+        });
+        space.raw::<()>(&mut set).unwrap();
+        match RedisBackend::connect(space.config()).await {
+            Err(error) => {
+                assert!(refused, "{missing}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Unauthorized, "{missing}: {error}");
+                assert!(!format!("{error} {error:?}").contains("pw"), "{error:?}");
+                let made: u32 = space
+                    .raw(redis::cmd("EXISTS").arg(space.key("meta")))
+                    .unwrap();
+                assert_eq!(made, 0, "{missing}");
+            }
+            Ok(backend) => {
+                assert!(!refused, "{missing}");
+                let survives = backend.info().survives;
+                assert!(!survives.crash && !survives.power_loss && !survives.failover);
+            }
+        }
+    }
+    let wrong = format!("redis://lockkeeper:secret@127.0.0.1:{}", port(&server));
+    let error = RedisBackend::connect(RedisConfig::parse(&wrong).unwrap())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized);
+    assert!(
+        !format!("{error} {error:?}").contains("secret"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn no_answer_in_time_is_an_unknown_outcome() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(format!("{}/?timeout_ms=300", url(&server))));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    // From then on the server knows the script.
+    granted(&backend, &request(session, 9, &["c other"])).await;
+    signal(&server, rustix::process::Signal::STOP);
+    let since = Instant::now();
+    let first = backend
+        .acquire(&request(session, 1, &["c k"]))
+        .await
+        .unwrap_err();
+    assert_eq!(first.kind(), ErrorKind::Indeterminate, "{first}");
+    let second = backend
+        .acquire(&request(session, 2, &["c k"]))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        second.kind(),
+        ErrorKind::Unavailable,
+        "no connection: {second}"
+    );
+    assert!(since.elapsed() < Duration::from_secs(5));
+    signal(&server, rustix::process::Signal::CONT);
+    // What was sent is done late.
+    let record = || async {
+        let filter = Filter::Key(LockKey::parse("k").unwrap());
+        backend.records(&filter, None, 1).await.ok()?.items.pop()
+    };
+    let since = Instant::now();
+    while record().await.is_none() {
+        assert!(since.elapsed() < Duration::from_secs(10), "it was sent");
+        tokio::task::yield_now().await;
+    }
+    backend
+        .release(Grant { session, n: 1 }, &[claim("c k")])
+        .await
+        .unwrap();
+    granted(&backend, &request(session, 3, &["c k"])).await;
+}
+
+#[tokio::test]
+async fn a_subscription_that_breaks_wakes_and_is_made_again() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let held = request(session, 1, &["c k"]);
+    granted(&backend, &held).await;
+    let within = |changed| tokio::time::timeout(Duration::from_secs(10), changed);
+    for _ in 0..3 {
+        let changed = backend.watch(&held.claims).await.unwrap();
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg("PUBSUB");
+        assert_eq!(
+            space.raw::<u32>(&mut kill).unwrap(),
+            1,
+            "one subscription for all watches"
+        );
+        within(changed).await.expect("news");
+    }
+    let changed = backend.watch(&held.claims).await.unwrap();
+    backend.release(held.grant, &held.claims).await.unwrap();
+    within(changed).await.expect("a release is told");
+}
+
+#[tokio::test]
+async fn who_waits_looks_again_when_the_holder_is_due() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (dies, waits) = (SessionId::new(1), open(&backend, 2).await);
+    let label = Label::parse("").unwrap();
+    backend
+        .open(dies, &label, Duration::from_secs(1))
+        .await
+        .unwrap();
+    let held = request(dies, 1, &["c k"]);
+    granted(&backend, &held).await;
+    let since = Instant::now();
+    let changed = backend.watch(&held.claims).await.unwrap();
+    assert!(matches!(
+        backend.acquire(&request(waits, 1, &["c k"])).await,
+        Ok(Acquired::Busy(_))
+    ));
+    tokio::time::timeout(Duration::from_secs(10), changed)
+        .await
+        .expect("it is due");
+    assert!(since.elapsed() >= Duration::from_millis(900));
+    granted(&backend, &request(waits, 2, &["c k"])).await;
+}
+
+#[tokio::test]
+async fn no_secret_is_shown() {
+    let config = RedisConfig::parse("redis://u:secret@127.0.0.1:1").unwrap();
+    let error = RedisBackend::connect(config).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.operation()),
+        (ErrorKind::Unavailable, Operation::Connect)
+    );
+    assert!(!format!("{error} {error:?}").contains("secret"));
+    let space = Space::new();
+    let backend: Arc<RedisBackend> = space.connect().await;
+    assert!(format!("{backend:?}").contains(&space.namespace));
+}

@@ -1,0 +1,58 @@
+//! Single steps of a session, by the traits.
+
+use std::time::Duration;
+
+use lockcore::{
+    Acquire, Acquired, Claim, ClaimStore, ErrorKind, FencingToken, Grant, IntentChange, Label,
+    LockKey, Opened, OwnerId, Ranges, Renewal, SessionId, SessionStore, Want,
+};
+use lockcore_redis::RedisBackend;
+
+pub async fn open(backend: &RedisBackend, number: u128) -> SessionId {
+    let session = SessionId::new(number);
+    let label = Label::parse("test").unwrap();
+    let opened = backend.open(session, &label, Duration::from_secs(30)).await;
+    assert_eq!(opened.unwrap(), Opened::Opened);
+    session
+}
+
+/// `c k`, `u k`, `s k`, `w /p`, `r /p`.
+pub fn claim(text: &str) -> Claim {
+    let (want, key) = text.split_once(' ').unwrap();
+    let want = match want {
+        "c" => Want::Create,
+        "u" => Want::Upsert,
+        "s" => Want::Share { limit: None },
+        "w" => Want::Write,
+        _ => Want::Read,
+    };
+    Claim::new(LockKey::parse(key).unwrap(), want).unwrap()
+}
+
+pub fn request(session: SessionId, n: u64, claims: &[&str]) -> Acquire {
+    Acquire {
+        grant: Grant { session, n },
+        owner: OwnerId { session, m: n },
+        claims: claims.iter().map(|text| claim(text)).collect(),
+        joined: false,
+    }
+}
+
+pub async fn granted(backend: &RedisBackend, request: &Acquire) -> FencingToken {
+    match backend.acquire(request).await.unwrap() {
+        Acquired::Acquired(token) => token,
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+pub async fn kind_of_acquire(backend: &RedisBackend, request: &Acquire) -> ErrorKind {
+    backend.acquire(request).await.unwrap_err().kind()
+}
+
+pub fn renewal(seq: u64) -> Renewal {
+    Renewal {
+        seq,
+        over: Ranges::EMPTY,
+        intent: IntentChange::Keep,
+    }
+}
