@@ -1,21 +1,21 @@
 //! Sweeping: removing what does not count, by the steps that it was taken in.
 
-use etcd_client::{KeyValue, PutOptions, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp};
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{Grant, Life, Operation, Result, SessionId, Sweep, Swept};
 
 use crate::EtcdBackend;
 use crate::pages::{Groups, after};
-use crate::record::{Names, Session, read_step};
+use crate::record::{Names, SHARED, Session, read_step};
 use crate::sessions::{absent, present};
 
 /// So many steps are looked at in one request: each may have a thousand bytes for each of its keys.
 const STEPS: usize = 32;
 
-/// A step that does not count: its name, and what removes its holders.
+/// A step that does not count, as it is stored.
 struct Gone {
-    step: Vec<u8>,
-    holders: Vec<TxnOp>,
+    grant: Grant,
+    step: KeyValue,
 }
 
 impl EtcdBackend {
@@ -68,20 +68,43 @@ impl EtcdBackend {
         };
         let gone = steps.into_iter().filter(|(grant, _)| !counts(grant));
         let gone = gone.map(|(grant, pair)| Gone {
-            step: pair.key().to_vec(),
-            holders: read_step(pair.value())
-                .map(|(class, key)| self.removal(grant, class, key))
-                .collect(),
+            grant,
+            step: pair.clone(),
         });
         Ok(gone.collect())
     }
 
     /// Removes what a step has left, and says how many holders that were.
     async fn remove(&self, gone: Gone) -> Result<usize> {
+        let Gone { grant, step } = gone;
+        let names = &self.link.names;
+        let holders: Vec<(u8, &str)> = read_step(step.value()).collect();
         // The step is the last: until then it is found again.
-        let Gone { step, holders } = gone;
-        let mut removals = holders;
-        removals.push(TxnOp::delete(step, None));
+        let step_too = || [TxnOp::delete(step.key(), None)];
+        if holders.len() < self.link.config.operations {
+            // Mostly they stand as they were written, with the step. So it is less work for the server.
+            let exclusive = holders.iter().filter(|(class, _)| *class != SHARED);
+            let as_written = exclusive.map(|(class, key)| {
+                let name = names.holder(grant, *class, key);
+                Compare::mod_revision(name, CompareOp::Equal, step.mod_revision())
+            });
+            let all = holders
+                .iter()
+                .map(|(class, key)| TxnOp::delete(names.holder(grant, *class, key), None));
+            let (as_written, all) = (as_written.collect(), all.chain(step_too()).collect());
+            let mut answer = self
+                .link
+                .txn(Operation::Sweep, as_written, all, Vec::new())
+                .await?;
+            if answer.succeeded {
+                // The step is no holder.
+                return Ok(answer.all_removed().saturating_sub(1));
+            }
+        }
+        let each = holders
+            .iter()
+            .map(|(class, key)| self.removal(grant, *class, key));
+        let mut removals: Vec<TxnOp> = each.chain(step_too()).collect();
         let mut removed = 0;
         while !removals.is_empty() {
             let some = self.some_of(&mut removals);
@@ -91,7 +114,6 @@ impl EtcdBackend {
                 .await?;
             removed += answer.all_removed();
         }
-        // That one is no holder.
         Ok(removed.saturating_sub(1))
     }
 

@@ -272,7 +272,72 @@ async fn steps_are_as_large_as_the_server_takes() {
         Acquired::Busy(_)
     ));
     fewer.end(&[session], lockcore::End::Close).await.unwrap();
-    token(&fewer, &asks(other, 2, &keys(most))).await;
+    let held = asks(other, 2, &keys(most));
+    token(&fewer, &held).await;
+    assert!(fewer.confirm(held.grant, &held.claims).await.unwrap());
+    fewer.release(held.grant, &held.claims).await.unwrap();
+    assert!(!fewer.confirm(held.grant, &held.claims).await.unwrap());
+}
+
+#[tokio::test]
+async fn who_holds_a_key_exclusively_stands_at_one_name() {
+    let server = member(&[]);
+    let space = Space::at(url(&server));
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    let first = ask(session, 1, "a");
+    let again = |n| Acquire {
+        owner: first.owner,
+        ..ask(session, n, "a")
+    };
+    let (one, beside) = (space.key("lock/a\0x"), |n: u64| {
+        space.key(&format!("lock/a\0x{session}/{n}"))
+    });
+    let mut admin = client(&space.server).await;
+    let mut stand = async |names: &[Vec<u8>]| {
+        let all = GetOptions::new().with_prefix();
+        let found = admin.get(space.key("lock/"), Some(all)).await.unwrap();
+        let found: Vec<Vec<u8>> = found.kvs().iter().map(|pair| pair.key().to_vec()).collect();
+        assert_eq!(found, names);
+    };
+    token(&backend, &first).await;
+    stand(&[one.clone()]).await;
+    // Sent again, and once more by the same owner.
+    token(&backend, &first).await;
+    stand(&[one.clone()]).await;
+    for _ in 0..2 {
+        token(&backend, &again(2)).await;
+        stand(&[one.clone(), beside(2)]).await;
+    }
+    // A copy that comes when the place is free finds itself beside it.
+    backend.release(first.grant, &first.claims).await.unwrap();
+    token(&backend, &again(2)).await;
+    stand(&[beside(2)]).await;
+    assert!(!backend.confirm(first.grant, &first.claims).await.unwrap());
+    let second = again(2);
+    assert!(backend.confirm(second.grant, &second.claims).await.unwrap());
+    token(&backend, &again(3)).await;
+    stand(&[one.clone(), beside(2)]).await;
+    // A late copy of a release leaves the next one.
+    backend.release(first.grant, &first.claims).await.unwrap();
+    stand(&[one.clone(), beside(2)]).await;
+    for n in [2, 3] {
+        let held = again(n);
+        backend.release(held.grant, &held.claims).await.unwrap();
+    }
+    stand(&[]).await;
+    // One that does not count is replaced.
+    token(&backend, &again(4)).await;
+    backend.end(&[session], lockcore::End::Close).await.unwrap();
+    let other = opened(&backend).await;
+    token(&backend, &ask(other, 1, "a")).await;
+    stand(&[one]).await;
+    backend
+        .release(again(4).grant, &again(4).claims)
+        .await
+        .unwrap();
+    let next = ask(other, 1, "a");
+    assert!(backend.confirm(next.grant, &next.claims).await.unwrap());
 }
 
 #[tokio::test]
