@@ -132,7 +132,7 @@ CREATE OR REPLACE FUNCTION {ns}.acquire_one(
     r_what text, r_token bigint,
     r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
     r_label text, r_life text, r_due boolean
-) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+) LANGUAGE plpgsql SECURITY DEFINER {fewer_settings} AS $$
 DECLARE
     latched text;
     at timestamptz;
@@ -148,7 +148,7 @@ BEGIN
     SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
     WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
       AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key)
-    ON CONFLICT (key, session, n) DO UPDATE SET m = excluded.m, want = excluded.want;
+    ON CONFLICT DO NOTHING;
     IF FOUND THEN
         r_what := 'acquired';
         r_token := next_token();
@@ -171,9 +171,9 @@ BEGIN
     PERFORM wake(p_keys);
 END $$;
 
--- The same for one key.
+-- The same for one flat key.
 CREATE OR REPLACE FUNCTION {ns}.release_one(p_session bytea, p_n bigint, p_key text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+LANGUAGE plpgsql SECURITY DEFINER {fewer_settings} AS $$
 DECLARE
     done text;
 BEGIN
@@ -183,9 +183,7 @@ BEGIN
     done := set_config('synchronous_commit', 'off', true);
     DELETE FROM holders h WHERE h.key = p_key AND h.session = p_session AND h.n = p_n AND known(h.want);
     done := pg_advisory_xact_lock_shared(latch(''))::text;
-    IF EXISTS (SELECT FROM waiters) THEN
-        PERFORM wake(ARRAY[p_key]);
-    END IF;
+    PERFORM pg_notify(w.channel, w.id || ' ' || w.key) FROM waiters w WHERE w.key = p_key;
 END $$;
 
 -- Whether the grant holds all of these and its session lives. Until the transaction ends, nobody ends the session and
@@ -264,8 +262,7 @@ BEGIN
           AND (SELECT h.n FROM holders h WHERE h.session = s.id ORDER BY h.n LIMIT 1) IS NULL
         LIMIT p_limit - removed FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
-    -- Of those who wait, nobody removes what a process has left whose connection is gone.
-    PERFORM unwatch(ARRAY(
-        SELECT DISTINCT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
+    -- Nobody else removes what a process has left whose connection is gone.
+    PERFORM unwatch(ARRAY(SELECT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
     RETURN removed + forgotten;
 END $$;

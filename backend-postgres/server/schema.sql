@@ -50,13 +50,13 @@ CREATE TABLE {ns}.holders (
 
 CREATE INDEX holders_by_session ON {ns}.holders (session, n);
 
--- Who waits, so that nobody else is told. After a crash of the server nobody does.
+-- Of which keys a process is told, so that nobody else is. After a crash of the server nobody is told of any.
 CREATE UNLOGGED TABLE {ns}.waiters (
-    id      bigint  NOT NULL,
+    id      bigint  NOT NULL PRIMARY KEY,
     key     text    COLLATE "C" NOT NULL,
-    channel text    NOT NULL,
-    pid     integer NOT NULL,        -- of the connection that listens
-    PRIMARY KEY (id, key)
+    channel text    COLLATE "C" NOT NULL,
+    pid     integer NOT NULL         -- of the connection that listens
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 
-CREATE INDEX waiters_by_key ON {ns}.waiters (key, id);
+CREATE INDEX waiters_by_key ON {ns}.waiters (key);
+CREATE INDEX waiters_by_channel ON {ns}.waiters (channel);
