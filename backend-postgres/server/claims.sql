@@ -124,8 +124,8 @@ BEGIN
 END $$;
 
 -- The same for one flat key, by far the most frequent. Each query and each function that is called costs as much as the
--- work that it does: the words of ready stand here, latches are taken and tokens drawn by expressions, and there is one
--- query, which finds nothing to do where anything is in the way.
+-- work that it does: the words of ready stand here (of a standby the server says the like), latches are taken and tokens
+-- drawn by expressions, and there is one query, which finds nothing to do where anything is in the way.
 CREATE OR REPLACE FUNCTION {ns}.acquire_one(
     p_session bytea, p_n bigint, p_m bigint, p_key text, p_ask text, p_limit bigint, p_though_due boolean
 ) RETURNS TABLE (
@@ -137,8 +137,7 @@ DECLARE
     latched text;
     at timestamptz;
 BEGIN
-    IF pg_is_in_recovery() OR current_setting('transaction_isolation') <> 'read committed'
-       OR current_setting('synchronous_commit') = 'off' THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off' THEN
         PERFORM ready();
     END IF;
     latched := CASE WHEN p_ask = 'share' AND p_limit IS NULL THEN pg_advisory_xact_lock_shared(latch(p_key))::text
@@ -177,7 +176,7 @@ LANGUAGE plpgsql SECURITY DEFINER {fewer_settings} AS $$
 DECLARE
     done text;
 BEGIN
-    IF pg_is_in_recovery() OR current_setting('transaction_isolation') <> 'read committed' THEN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM ready();
     END IF;
     done := set_config('synchronous_commit', 'off', true);

@@ -35,12 +35,14 @@ CREATE TABLE {ns}.intents (
     payload bytea  NOT NULL CHECK (octet_length(payload) <= 65536)
 );
 
+-- A type of its own, because a check of the table costs each insert as much as an index does.
+CREATE DOMAIN {ns}.session AS bytea CHECK (octet_length(value) = 16);
+
 -- One row for each key of a grant. The ancestors of a path are not stored: whoever holds /a/b holds /a by standing in
--- the range from '/a/' to '/a0'. A want that is not known here is of a newer version: it is held, and never changed. A
--- check costs each insert as much as an index does: there is one, because a session must have a record.
+-- the range from '/a/' to '/a0'. A want that is not known here is of a newer version: it is held, and never changed.
 CREATE TABLE {ns}.holders (
     key     text        COLLATE "C" NOT NULL,
-    session bytea       NOT NULL CHECK (octet_length(session) = 16),
+    session {ns}.session NOT NULL,
     n       bigint      NOT NULL,    -- with the session: the grant
     m       bigint      NOT NULL,    -- with the session: the owner
     want    text        NOT NULL,    -- create, upsert, share, write or read

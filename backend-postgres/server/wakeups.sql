@@ -42,6 +42,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock_shared({ns}.latch(''));
+    IF NOT EXISTS (SELECT FROM {ns}.waiters) THEN
+        RETURN;
+    END IF;
     PERFORM pg_notify(met.channel, met.id || ' ' || met.key)
     FROM unnest(p_keys) k CROSS JOIN LATERAL (
         SELECT w.* FROM {ns}.waiters w WHERE w.key = k
