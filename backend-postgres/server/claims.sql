@@ -124,21 +124,20 @@ BEGIN
 END $$;
 
 -- The same for one flat key, by far the most frequent. Each query and each function that is called costs as much as the
--- work that it does: the words of ready stand here, latches are taken and tokens drawn by expressions, and there is one
--- query, which finds nothing to do where anything is in the way.
+-- work that it does: the words of ready stand here (of a standby the server says the like), latches are taken and tokens
+-- drawn by expressions, and there is one query, which finds nothing to do where anything is in the way.
 CREATE OR REPLACE FUNCTION {ns}.acquire_one(
     p_session bytea, p_n bigint, p_m bigint, p_key text, p_ask text, p_limit bigint, p_though_due boolean
 ) RETURNS TABLE (
     r_what text, r_token bigint,
     r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
     r_label text, r_life text, r_due boolean
-) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+) LANGUAGE plpgsql SECURITY DEFINER {fewer_settings} AS $$
 DECLARE
     latched text;
     at timestamptz;
 BEGIN
-    IF pg_is_in_recovery() OR current_setting('transaction_isolation') <> 'read committed'
-       OR current_setting('synchronous_commit') = 'off' THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off' THEN
         PERFORM ready();
     END IF;
     latched := CASE WHEN p_ask = 'share' AND p_limit IS NULL THEN pg_advisory_xact_lock_shared(latch(p_key))::text
@@ -148,7 +147,7 @@ BEGIN
     SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
     WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
       AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key)
-    ON CONFLICT (key, session, n) DO UPDATE SET m = excluded.m, want = excluded.want;
+    ON CONFLICT DO NOTHING;
     IF FOUND THEN
         r_what := 'acquired';
         r_token := next_token();
@@ -171,21 +170,19 @@ BEGIN
     PERFORM wake(p_keys);
 END $$;
 
--- The same for one key.
+-- The same for one flat key.
 CREATE OR REPLACE FUNCTION {ns}.release_one(p_session bytea, p_n bigint, p_key text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+LANGUAGE plpgsql SECURITY DEFINER {fewer_settings} AS $$
 DECLARE
     done text;
 BEGIN
-    IF pg_is_in_recovery() OR current_setting('transaction_isolation') <> 'read committed' THEN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM ready();
     END IF;
     done := set_config('synchronous_commit', 'off', true);
     DELETE FROM holders h WHERE h.key = p_key AND h.session = p_session AND h.n = p_n AND known(h.want);
     done := pg_advisory_xact_lock_shared(latch(''))::text;
-    IF EXISTS (SELECT FROM waiters) THEN
-        PERFORM wake(ARRAY[p_key]);
-    END IF;
+    PERFORM pg_notify(w.channel, w.id || ' ' || w.key) FROM waiters w WHERE w.key = p_key;
 END $$;
 
 -- Whether the grant holds all of these and its session lives. Until the transaction ends, nobody ends the session and
@@ -264,8 +261,7 @@ BEGIN
           AND (SELECT h.n FROM holders h WHERE h.session = s.id ORDER BY h.n LIMIT 1) IS NULL
         LIMIT p_limit - removed FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
-    -- Of those who wait, nobody removes what a process has left whose connection is gone.
-    PERFORM unwatch(ARRAY(
-        SELECT DISTINCT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
+    -- Nobody else removes what a process has left whose connection is gone.
+    PERFORM unwatch(ARRAY(SELECT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
     RETURN removed + forgotten;
 END $$;

@@ -16,7 +16,7 @@ GRANT EXECUTE ON FUNCTION
     {ns}.confirm(bytea, bigint, text[], text[]),
     {ns}.sweep(bytea, bigint),
     {ns}.sweep_all(bigint),
-    {ns}.watch(bigint, text, bigint, text[]),
+    {ns}.watch(bigint[], text, bigint, text[]),
     {ns}.unwatch(bigint[]),
     {ns}.records(text[], boolean),
     {ns}.keys(text, text, text, bigint),

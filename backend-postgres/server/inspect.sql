@@ -14,7 +14,7 @@ RETURNS TABLE (
 ) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     RETURN QUERY
-        SELECT asked.place, met.below, met.session, met.n, met.m, met.want,
+        SELECT asked.place, met.below, met.session::bytea, met.n, met.m, met.want,
                (extract(epoch FROM met.since) * 1000)::bigint, met.label, met.life, false, asked.key, version(asked.key)
         FROM unnest(p_keys) WITH ORDINALITY asked (key, place)
         CROSS JOIN LATERAL (

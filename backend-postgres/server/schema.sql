@@ -35,12 +35,14 @@ CREATE TABLE {ns}.intents (
     payload bytea  NOT NULL CHECK (octet_length(payload) <= 65536)
 );
 
+-- A type of its own, because a check of the table costs each insert as much as an index does.
+CREATE DOMAIN {ns}.session AS bytea CHECK (octet_length(value) = 16);
+
 -- One row for each key of a grant. The ancestors of a path are not stored: whoever holds /a/b holds /a by standing in
--- the range from '/a/' to '/a0'. A want that is not known here is of a newer version: it is held, and never changed. A
--- check costs each insert as much as an index does: there is one, because a session must have a record.
+-- the range from '/a/' to '/a0'. A want that is not known here is of a newer version: it is held, and never changed.
 CREATE TABLE {ns}.holders (
     key     text        COLLATE "C" NOT NULL,
-    session bytea       NOT NULL CHECK (octet_length(session) = 16),
+    session {ns}.session NOT NULL,
     n       bigint      NOT NULL,    -- with the session: the grant
     m       bigint      NOT NULL,    -- with the session: the owner
     want    text        NOT NULL,    -- create, upsert, share, write or read
@@ -50,13 +52,13 @@ CREATE TABLE {ns}.holders (
 
 CREATE INDEX holders_by_session ON {ns}.holders (session, n);
 
--- Who waits, so that nobody else is told. After a crash of the server nobody does.
+-- Of which keys a process is told, so that nobody else is. After a crash of the server nobody is told of any.
 CREATE UNLOGGED TABLE {ns}.waiters (
-    id      bigint  NOT NULL,
+    id      bigint  NOT NULL PRIMARY KEY,
     key     text    COLLATE "C" NOT NULL,
-    channel text    NOT NULL,
-    pid     integer NOT NULL,        -- of the connection that listens
-    PRIMARY KEY (id, key)
+    channel text    COLLATE "C" NOT NULL,
+    pid     integer NOT NULL         -- of the connection that listens
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 
-CREATE INDEX waiters_by_key ON {ns}.waiters (key, id);
+CREATE INDEX waiters_by_key ON {ns}.waiters (key);
+CREATE INDEX waiters_by_channel ON {ns}.waiters (channel);

@@ -34,7 +34,7 @@ impl ClaimStore for PostgresBackend {
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
         let (session, n) = (id_bytes(grant.session), stored(grant.n));
         let (function, keys) = match claims {
-            [claim] => ("release_one", text(claim.key().as_str())),
+            [claim] if !claim.key().is_path() => ("release_one", text(claim.key().as_str())),
             claims => ("release", Value::Texts(keys(claims))),
         };
         let call = Call::new(function, [Value::Bytes(session), Value::Int(n), keys]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Failure, Outcome};
@@ -19,10 +19,13 @@ pub(crate) enum Source {
     Pool(PgPool),
 }
 
-/// Connections of our own, without the pings of a pool: what is idle is used, and may turn out to be broken.
+/// Connections of our own, without the pings of a pool: what is idle is used, and may turn out to be broken. They are
+/// made one after the other: one costs as much as many operations, and mostly another comes back before.
 pub(crate) struct Own {
     options: PgConnectOptions,
     idle: Mutex<Vec<PgConnection>>,
+    came_back: Notify,
+    making: Semaphore,
     most: Semaphore,
 }
 
@@ -31,6 +34,8 @@ impl Own {
         Self {
             options,
             idle: Mutex::default(),
+            came_back: Notify::new(),
+            making: Semaphore::new(1),
             most: Semaphore::new(most),
         }
     }
@@ -38,22 +43,44 @@ impl Own {
     async fn run(&self, deadline: Instant, statement: Statement) -> Outcome<Vec<PgRow>> {
         let most = timeout_at(deadline, self.most.acquire()).await;
         let _one = most.map_err(|_| Failure::NoConnection)?;
-        let idle = self.idle().pop();
-        let mut connection = match idle {
-            Some(connection) => connection,
-            None => timeout_at(deadline, PgConnection::connect_with(&self.options))
-                .await
-                .map_err(|_| Failure::NoConnection)?
-                .map_err(Failure::Connecting)?,
-        };
+        let mut connection = timeout_at(deadline, self.connection())
+            .await
+            .map_err(|_| Failure::NoConnection)?
+            .map_err(Failure::Connecting)?;
         let answer = attempt(deadline, &mut connection, statement).await;
         match &answer {
-            Ok(_) => self.idle().push(connection),
+            Ok(_) => {
+                self.idle().push(connection);
+                self.came_back.notify_one();
+            }
             // The others were made to the same server, which may have ended.
             Err(Failure::Sent(error)) if error.as_database_error().is_none() => self.idle().clear(),
             Err(_) => {}
         }
         answer
+    }
+
+    /// One that is idle, or a new one.
+    async fn connection(&self) -> sqlx::Result<PgConnection> {
+        loop {
+            if let Some(connection) = self.idle_one() {
+                return Ok(connection);
+            }
+            tokio::select! {
+                biased;
+                () = self.came_back.notified() => {}
+                _making = self.making.acquire() => {
+                    return match self.idle_one() {
+                        Some(connection) => Ok(connection),
+                        None => PgConnection::connect_with(&self.options).await,
+                    };
+                }
+            }
+        }
+    }
+
+    fn idle_one(&self) -> Option<PgConnection> {
+        self.idle().pop()
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<PgConnection>> {

@@ -25,6 +25,8 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(25);
 const JITTER_MS: u64 = 10;
 /// So many of those in the way are followed: any of them may go.
 const FOLLOWED: usize = 64;
+/// How long a key is kept that nobody watches any more.
+const KEPT: Duration = Duration::from_millis(500);
 /// Time from the loss of the connection that listens to the next attempt to make one.
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -49,45 +51,130 @@ struct Shared {
     channel: String,
     /// The server's process of the connection that listens; 0 if there is none.
     pid: AtomicI64,
-    watching: Mutex<HashMap<i64, Arc<Notify>>>,
-    /// Watches that nobody needs any more, whose rows may still be there.
-    ended: mpsc::UnboundedSender<i64>,
+    keys: Mutex<HashMap<String, Watched>>,
+    /// Keys that nobody watches any more, and rows that nobody knows.
+    ended: mpsc::UnboundedSender<(i64, String)>,
+}
+
+/// A key of which this process is told, or will be.
+struct Watched {
+    /// Of its row, which no other has.
+    id: i64,
+    /// Its row is there.
+    stands: bool,
+    /// Somebody looks after a while whether it is still watched.
+    ending: bool,
+    watches: HashMap<u64, Arc<Notify>>,
+}
+
+impl Watched {
+    fn new() -> Self {
+        Self {
+            id: rand::random(),
+            stands: false,
+            ending: false,
+            watches: HashMap::new(),
+        }
+    }
+
+    fn wake(&self) {
+        self.watches.values().for_each(|told| told.notify_one());
+    }
 }
 
 impl Shared {
-    fn watching(&self) -> MutexGuard<'_, HashMap<i64, Arc<Notify>>> {
-        self.watching.lock().unwrap_or_else(PoisonError::into_inner)
+    fn keys(&self) -> MutexGuard<'_, HashMap<String, Watched>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `*`, or watches by their numbers, whose rows are gone.
+    /// A row's number and its key; nothing, if all shall look.
     fn told(&self, payload: &str) {
-        if payload == "*" {
-            return self.wake_all();
-        }
-        for id in payload.split(',').filter_map(|id| id.parse().ok()) {
-            if let Some(told) = self.watching().remove(&id) {
-                told.notify_one();
-            }
+        let Some((id, key)) = payload.split_once(' ') else {
+            self.keys().values().for_each(Watched::wake);
+            return;
+        };
+        match (id.parse(), self.keys().get(key)) {
+            (Ok(id), Some(watched)) if watched.id == id => watched.wake(),
+            // The request for it came late.
+            (Ok(id), _) => self.end(id, key),
+            _ => {}
         }
     }
 
-    fn wake_all(&self) {
-        self.watching().values().for_each(|told| told.notify_one());
+    /// The rows are of the connection that listened.
+    fn lost(&self) {
+        for (key, watched) in self.keys().drain() {
+            watched.wake();
+            self.end(watched.id, &key);
+        }
+    }
+
+    fn end(&self, id: i64, key: &str) {
+        // Without the task that hears it nobody is told either.
+        let _ = self.ended.send((id, key.to_owned()));
+    }
+
+    /// Whether the row is not needed any more: then it is forgotten here.
+    fn forgets(&self, id: i64, key: &str) -> bool {
+        let mut keys = self.keys();
+        match keys.get_mut(key) {
+            Some(watched) if watched.id == id => {
+                watched.ending = false;
+                let unwatched = watched.watches.is_empty();
+                if unwatched {
+                    keys.remove(key);
+                }
+                unwatched
+            }
+            _ => true,
+        }
     }
 }
 
 /// A watch that stands until it is dropped.
 struct Watch {
     shared: Arc<Shared>,
-    id: i64,
+    number: u64,
+    keys: Vec<String>,
     told: Arc<Notify>,
+}
+
+impl Watch {
+    /// Watches, and the rows that are missing yet.
+    fn begin(shared: &Arc<Shared>, keys: Vec<String>) -> (Self, Vec<(i64, String)>) {
+        let watch = Self {
+            shared: Arc::clone(shared),
+            number: rand::random(),
+            keys,
+            told: Arc::default(),
+        };
+        let mut watched_keys = shared.keys();
+        let mut missing = Vec::new();
+        for key in &watch.keys {
+            let watched = watched_keys.entry(key.clone()).or_insert_with(Watched::new);
+            let told = Arc::clone(&watch.told);
+            watched.watches.insert(watch.number, told);
+            if !watched.stands {
+                missing.push((watched.id, key.clone()));
+            }
+        }
+        drop(watched_keys);
+        (watch, missing)
+    }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if self.shared.watching().remove(&self.id).is_some() {
-            // Without the task that hears it nobody is told either.
-            let _ = self.shared.ended.send(self.id);
+        let mut keys = self.shared.keys();
+        for key in &self.keys {
+            if let Some(watched) = keys.get_mut(key)
+                && watched.watches.remove(&self.number).is_some()
+                && watched.watches.is_empty()
+                && !watched.ending
+            {
+                watched.ending = true;
+                self.shared.end(watched.id, key);
+            }
         }
     }
 }
@@ -116,11 +203,11 @@ impl Watches {
         let shared = Arc::new(Shared {
             channel,
             pid: AtomicI64::new(pid),
-            watching: Mutex::default(),
+            keys: Mutex::default(),
             ended,
         });
         let listening = hear(Arc::clone(&shared), listener, options.clone());
-        let forgetting = forget(Arc::clone(link), heard);
+        let forgetting = forget(Arc::clone(&shared), Arc::clone(link), heard);
         #[expect(
             clippy::disallowed_methods,
             reason = "the task belongs to the connection that listens, and ends with the backend"
@@ -135,28 +222,30 @@ impl Watches {
     }
 
     async fn watch(&self, link: &Link, claims: &[Claim]) -> Outcome<Changed> {
-        let told = Arc::new(Notify::new());
-        let id = rand::random();
         // First the watch, then the look whether somebody listens: what is lost between the two is not missed.
-        self.shared.watching().insert(id, Arc::clone(&told));
-        let watch = Watch {
-            shared: Arc::clone(&self.shared),
-            id,
-            told,
-        };
+        let (watch, missing) = Watch::begin(&self.shared, keys(claims));
         let pid = self.shared.pid.load(Ordering::Acquire);
         if pid == 0 {
             let what = "the connection that listens is broken";
             return Err(Failure::Found(ErrorKind::Unavailable, what.into()));
         }
-        let values = [
-            Value::Int(id),
-            Value::Text(Some(self.shared.channel.clone())),
-            Value::Int(pid),
-            Value::Texts(keys(claims)),
-        ];
-        link.call(link.deadline(), &Call::new("watch", values))
-            .await?;
+        if !missing.is_empty() {
+            let (ids, keys): (Vec<i64>, Vec<String>) = missing.iter().cloned().unzip();
+            let values = [
+                Value::Ints(ids.into_iter().map(Some).collect()),
+                Value::Text(Some(self.shared.channel.clone())),
+                Value::Int(pid),
+                Value::Texts(keys),
+            ];
+            link.call(link.deadline(), &Call::new("watch", values))
+                .await?;
+            let mut keys = self.shared.keys();
+            for (id, key) in &missing {
+                if let Some(watched) = keys.get_mut(key).filter(|watched| watched.id == *id) {
+                    watched.stands = true;
+                }
+            }
+        }
         Ok(Box::pin(async move { watch.told.notified().await }))
     }
 }
@@ -194,7 +283,7 @@ async fn hear(shared: Arc<Shared>, listener: PgListener, options: PgConnectOptio
             }
         }
         shared.pid.store(0, Ordering::Release);
-        shared.wake_all();
+        shared.lost();
         listening = None;
         sleep(AGAIN).await;
         if let Ok((listener, pid)) = listen(&options, &shared.channel).await {
@@ -204,14 +293,23 @@ async fn hear(shared: Arc<Shared>, listener: PgListener, options: PgConnectOptio
     }
 }
 
-/// Removes the rows of watches that have ended. What is left behind is told to nobody.
-async fn forget(link: Arc<Link>, mut ended: mpsc::UnboundedReceiver<i64>) {
-    let mut ids = Vec::new();
-    while ended.recv_many(&mut ids, 1_000).await > 0 {
-        let numbers = ids.drain(..).map(Some).collect();
-        let call = Call::new("unwatch", [Value::Ints(numbers)]);
-        // A row that stays costs a notification that nobody hears, and goes with the next sweep.
-        let _ = link.call(link.deadline(), &call).await;
+/// Removes the rows of keys that nobody has watched for a while: who waits in turns needs no row for each turn. What is
+/// left behind is told to nobody.
+async fn forget(
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    mut ended: mpsc::UnboundedReceiver<(i64, String)>,
+) {
+    let mut some = Vec::new();
+    while ended.recv_many(&mut some, 1_000).await > 0 {
+        sleep(KEPT).await;
+        let gone = some.drain(..).filter(|(id, key)| shared.forgets(*id, key));
+        let ids: Vec<Option<i64>> = gone.map(|(id, _)| Some(id)).collect();
+        if !ids.is_empty() {
+            let call = Call::new("unwatch", [Value::Ints(ids)]);
+            // A row that stays costs a notification, and goes after the next one, or with the next sweep.
+            let _ = link.call(link.deadline(), &call).await;
+        }
     }
 }
 

@@ -197,7 +197,7 @@ async fn the_least_rights_open_no_table() {
         "SELECT setval('{ns}.token', 1)",
         "SELECT {ns}.next_token()",
         "SELECT {ns}.wake_all()",
-        "SELECT {ns}.tell('{}')",
+        "SELECT {ns}.wake('{}')",
         "SELECT {ns}.sweep_session('', 1)",
         "DROP SCHEMA {ns} CASCADE",
         "CREATE TABLE {ns}.x ()",

@@ -7,7 +7,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore, End, Filter, Grant, Inspect, Label, LockKey, LockPath,
@@ -16,7 +16,7 @@ use lockcore::{
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::Row as _;
 
-use support::Space;
+use support::{PATIENCE, Space};
 
 /// Every operation once.
 async fn everything(backend: &PostgresBackend, round: u128) {
@@ -157,9 +157,11 @@ async fn a_plan_for_an_empty_table_does_not_read_a_large_one() {
 /// Waits until what was counted does not change any more: a process says what it has counted once a second, and when it
 /// ends.
 async fn settled(space: &Space) {
+    let since = Instant::now();
     let mut last = reads(space).await;
     let mut same = 0;
     while same < 3 {
+        assert!(since.elapsed() < PATIENCE, "it still changes: {last:?}");
         tokio::time::sleep(Duration::from_millis(500)).await;
         let now = reads(space).await;
         same = if now == last { same + 1 } else { 0 };

@@ -26,13 +26,20 @@ enum What {
     Global,
     /// Another library's lock.
     Peer(usize),
+    Path1,
     Path5,
     Path32,
     FloorOfMany,
     Documents,
 }
 
-const OURS: [What; 4] = [What::Global, What::Path5, What::Path32, What::Documents];
+const OURS: [What; 5] = [
+    What::Global,
+    What::Path1,
+    What::Path5,
+    What::Path32,
+    What::Documents,
+];
 
 impl What {
     fn name(self, beside: &Beside) -> String {
@@ -40,6 +47,7 @@ impl What {
             What::Floor => format!("floor: {}", beside.floor.pair_is()),
             What::Peer(at) => beside.peers[at].name.to_owned(),
             What::Global => "global lock".to_owned(),
+            What::Path1 => "tree lock, depth 1".to_owned(),
             What::Path5 => "tree lock, depth 5".to_owned(),
             What::Path32 => "tree lock, depth 32".to_owned(),
             What::FloorOfMany => format!("floor of {MANY}: {}", beside.floor.many_is()),
@@ -65,6 +73,7 @@ fn held(answer: Result<Guard, AcquireError>) -> Guard {
 async fn pair(locks: &Locks, what: What) {
     let guard = match what {
         What::Global => held(locks.global("bench").acquire().await),
+        What::Path1 => held(locks.tree().write(path(1)).acquire().await),
         What::Path5 => held(locks.tree().write(path(5)).acquire().await),
         What::Path32 => held(locks.tree().write(path(32)).acquire().await),
         _ => held(locks.documents((0..MANY).map(id)).acquire().await),
@@ -151,6 +160,7 @@ pub(crate) fn run(store: &Store, rounds: usize) {
             (What::Global, What::Floor, "global lock / floor"),
             (What::Path5, What::Global, "depth 5 / global lock"),
             (What::Path32, What::Global, "depth 32 / global lock"),
+            (What::Path32, What::Path1, "depth 32 / depth 1"),
             (
                 What::Documents,
                 What::FloorOfMany,

@@ -20,7 +20,7 @@ pub const VARIABLE: &str = "LOCKKEEPER_TEST_POSTGRES";
 pub const ROLE: &str = "lockkeeper_test";
 pub const PASSWORD: &str = "geheim";
 /// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The server's URL.
 ///
