@@ -10,7 +10,7 @@ use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions};
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore as _, Error, ErrorKind, FencingToken, Grant, Inspect as _,
     IntentChange, Label, LockBackend as _, LockKey, Opened, OwnerId, Ranges, Renewal, Renewed,
-    SessionId, SessionStore as _, Wakeups as _, Want,
+    SessionId, SessionStore as _, Sweep, Wakeups as _, Want,
 };
 use lockcore_conformance::servers::etcd::{ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
@@ -331,6 +331,8 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
     backend.end(&[session], lockcore::End::Close).await.unwrap();
     let other = opened(&backend).await;
     token(&backend, &ask(other, 1, "a")).await;
+    let late = Sweep::Session(session);
+    assert_eq!(backend.sweep(late, 10).await.unwrap().removed, 0);
     stand(&[one]).await;
     backend
         .release(again(4).grant, &again(4).claims)
