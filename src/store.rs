@@ -17,7 +17,7 @@ use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 use crate::{ConnectError, url};
 
 /// One of the stores of this build, as a URL names it.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) enum Store {
     Memory,
     #[cfg(feature = "sqlite")]
