@@ -92,8 +92,10 @@ pub(crate) fn states(sessions: &[SessionId], documents: Vec<Option<Document>>) -
 }
 
 #[derive(Deserialize)]
-struct Removed {
-    deleted: usize,
+pub(crate) struct Removed {
+    pub(crate) deleted: usize,
+    /// How many were not as they were found.
+    pub(crate) version_conflicts: usize,
 }
 
 impl EsBackend {
@@ -170,21 +172,19 @@ impl EsBackend {
     }
 
     /// Removes up to `most` documents that the query finds, and that are as it found them.
-    pub(crate) async fn delete_by_query(&self, query: &Value, most: usize) -> Outcome<usize> {
+    pub(crate) async fn delete_by_query(&self, query: &Value, most: usize) -> Outcome<Removed> {
         let (most, batch) = (most.to_string(), most.min(BATCH).to_string());
         let query_string = [
             ("conflicts", "proceed"),
             ("max_docs", most.as_str()),
             ("scroll_size", batch.as_str()),
         ];
-        let removed: Removed = self
-            .post(
-                "_delete_by_query",
-                &query_string,
-                &json!({"query": query}),
-                Some(REMOVED_WITHIN),
-            )
-            .await?;
-        Ok(removed.deleted)
+        self.post(
+            "_delete_by_query",
+            &query_string,
+            &json!({"query": query}),
+            Some(REMOVED_WITHIN),
+        )
+        .await
     }
 }

@@ -41,28 +41,14 @@ impl EsBackend {
     /// Removes what a session has left. The index is refreshed.
     async fn sweep_session(&self, state: &SessionState, limit: usize) -> Outcome<Swept> {
         let session = state.session;
+        let more = |removed| Swept {
+            removed,
+            more: true,
+        };
         let mut removed = 0;
-        if state.life == Life::Dead {
-            // Nobody else holds what a dead session holds exclusively.
-            let exclusive = json!({"bool": {"filter": [
-                {"term": {"processes": session.to_string()}}, {"exists": {"field": "process_id"}},
-            ]}});
-            let most = limit.min(BY_QUERY);
-            removed = self.delete_by_query(&exclusive, most).await?;
-            if removed >= most {
-                return Ok(Swept {
-                    removed,
-                    more: true,
-                });
-            }
-            if removed > 0 {
-                // A search does not see that yet.
-                self.refresh().await?;
-            }
-        }
         let mut after: Option<Vec<Value>> = None;
         loop {
-            let page = self.page_of_session(session, after.as_deref()).await?;
+            let page = self.page_of_session(state, after.as_deref()).await?;
             let mut gone = Vec::new();
             let mut entries = 0;
             for document in &page {
@@ -75,10 +61,7 @@ impl EsBackend {
             let enough = removed + entries >= limit;
             removed += self.remove_gone(&gone).await?;
             if enough {
-                return Ok(Swept {
-                    removed,
-                    more: true,
-                });
+                return Ok(more(removed));
             }
             match page.last() {
                 Some(last) if page.len() == PAGE => after = Some(last.sort.clone()),
@@ -86,11 +69,23 @@ impl EsBackend {
             }
         }
         if state.life == Life::Dead {
+            // Nobody else holds what a dead session holds exclusively.
+            let exclusive = json!({"bool": {"filter": [
+                {"term": {"processes": session.to_string()}}, {"exists": {"field": "process_id"}},
+            ]}});
             let payloads = json!({"bool": {
                 "filter": [{"term": {"session": session.to_string()}}],
                 "must_not": [{"exists": {"field": "state"}}],
             }});
-            removed += self.delete_by_query(&payloads, BY_QUERY).await?;
+            for query in [exclusive, payloads] {
+                let most = (limit - removed).min(BY_QUERY);
+                let gone = self.delete_by_query(&query, most).await?;
+                removed += gone.deleted;
+                // What was written since the refresh is looked at again.
+                if gone.deleted >= most || gone.version_conflicts > 0 {
+                    return Ok(more(removed));
+                }
+            }
         }
         Ok(Swept {
             removed,
@@ -98,14 +93,19 @@ impl EsBackend {
         })
     }
 
+    /// Some of the records that have grants of a session; of a dead one's, those that others may hold with it.
     async fn page_of_session(
         &self,
-        session: SessionId,
+        state: &SessionState,
         after: Option<&[Value]>,
     ) -> Outcome<Vec<Document>> {
+        let mut query =
+            json!({"bool": {"filter": [{"term": {"processes": state.session.to_string()}}]}});
+        if state.life == Life::Dead {
+            query["bool"]["must_not"] = json!([{"exists": {"field": "process_id"}}]);
+        }
         let mut search = json!({
-            "size": PAGE, "sort": ["key"], "_source": ["key", "lock_type", "lock_count", "holders"],
-            "query": {"bool": {"filter": [{"term": {"processes": session.to_string()}}]}},
+            "size": PAGE, "sort": ["key"], "_source": ["key", "lock_type", "lock_count", "holders"], "query": query,
         });
         if let Some(after) = after {
             search["search_after"] = after.into();

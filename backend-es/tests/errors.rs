@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore, End, Error, ErrorKind, Grant, LockKey, OwnerId,
-    SessionId, SessionStore, Wakeups, Want,
+    SessionId, SessionStore, Sweep, Wakeups, Want,
 };
 use lockcore_es::{EsBackend, EsConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -379,6 +379,34 @@ async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
         backend.renew(session, &renewal).await.unwrap(),
         lockcore::Renewed::Dead
     );
+}
+
+#[tokio::test]
+async fn what_changed_since_it_was_found_is_swept_again() {
+    let id = "00000000000000000000000000000007";
+    let dead = format!(
+        r#""_source":{{"session":"{id}","label":"","ttl":0,"state":"dead","seq":0,"over":[],"adoption":0}}"#
+    );
+    let dead = written(&format!("~session/{id}"), 1).replace(r#""_source":{}"#, &dead);
+    let one = |body: &str| Says::This(200, body.to_owned());
+    let then = |first, rest| Says::Then(Box::new([first, rest]));
+    let answers = |conflicts: u32| {
+        let removed = format!(r#"{{"deleted":0,"version_conflicts":{conflicts}}}"#);
+        let found = r#"{"timed_out":false,"_shards":{"failed":0},"hits":{"hits":[]}}"#;
+        let dead = bulk(std::slice::from_ref(&dead));
+        // A refresh, the session, what others may hold with it, and what is its own.
+        then(one("{}"), then(dead, then(one(found), one(&removed))))
+    };
+    let server = Server::new(answers(1)).await;
+    let backend = server.backend().await;
+    for conflicts in [1, 0] {
+        server.says(answers(conflicts));
+        let swept = backend
+            .sweep(Sweep::Session(SessionId::new(7)), 1_000)
+            .await;
+        let swept = swept.unwrap();
+        assert_eq!((swept.removed, swept.more), (0, conflicts > 0));
+    }
 }
 
 #[tokio::test]

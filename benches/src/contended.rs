@@ -5,15 +5,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use hdrhistogram::Histogram;
-use lockkeeper::Locks;
+use lockkeeper_workloads::{Kind, Ours, Turn, turns};
 
 use crate::peer::{self, Peer};
 use crate::relay::Relay;
 use crate::rounds::{Spread, one_thread, ratios};
 use crate::store::Store;
-use crate::turns::{self, Lock, Turn};
 
 const WANTED_BY: usize = 8;
 /// How long each is measured in a round.
@@ -26,17 +24,9 @@ const IDLE_FOR: Duration = Duration::from_secs(10);
 const UNTIL_ALL_WAIT: Duration = Duration::from_secs(3);
 const KEY: &str = "one key";
 
-/// Our lock of that key.
-struct Ours(Locks);
-
-#[async_trait]
-impl Lock for Ours {
-    async fn turn(&self, granted: &mut (dyn FnMut() + Send)) {
-        let guard = self.0.global(KEY).acquire().await;
-        let guard = guard.expect("the store can be written");
-        granted();
-        let _ = guard.release().await.expect("the store can be written");
-    }
+/// That key, once for each who wants it.
+fn keys(count: usize) -> Vec<String> {
+    vec![KEY.to_owned(); count]
 }
 
 /// Hand-overs a second to another one, and how many turns one task alone takes.
@@ -51,7 +41,7 @@ impl Measured {
     /// Measures both for a slice each.
     async fn round(&mut self, peer: &mut Peer) {
         self.alone.push(alone(peer).await);
-        let (each, time) = peer.turns(WANTED_BY, SLICE).await;
+        let (each, time) = peer.turns(&keys(WANTED_BY), SLICE).await;
         self.handed_over.push(rate(handed_over(&each), time));
         self.each.resize(WANTED_BY, Vec::new());
         for (all, some) in self.each.iter_mut().zip(each) {
@@ -76,7 +66,7 @@ impl Measured {
 
 /// Pairs a second by one task.
 async fn alone(peer: &mut Peer) -> f64 {
-    let (turns, time) = peer.turns(1, SLICE).await;
+    let (turns, time) = peer.turns(&keys(1), SLICE).await;
     rate(turns[0].len(), time)
 }
 
@@ -134,7 +124,7 @@ fn ratio(value: u64, to: f64) -> f64 {
 pub(crate) fn run(store: &Store, rounds: usize) {
     let pair = one_thread().block_on(async {
         let locks = store.locks().await;
-        let mut ours = Peer::new("ours", Arc::new(Ours(locks.clone())));
+        let mut ours = Peer::new("ours", Arc::new(Ours::new(&locks, Kind::Global)));
         let mut peers = peer::of(store).await;
         for peer in peers.iter_mut().chain([&mut ours]) {
             alone(peer).await;
@@ -218,10 +208,11 @@ fn turn(line: &str) -> Turn {
     let mut numbers = line
         .split(' ')
         .map(|number| number.parse().expect("a number"));
-    let mut next = || numbers.next().expect("two numbers");
+    let mut next = || numbers.next().expect("three numbers");
     Turn {
         asked: next(),
         granted: next(),
+        released: next(),
     }
 }
 
@@ -257,9 +248,10 @@ fn idle(store: &Store) {
 pub(crate) fn worker(store: &Store, pause: Duration) {
     one_thread().block_on(async {
         let locks = store.locks().await;
-        let ours = Ours(locks.clone());
-        for turn in turns::take(&ours, Instant::now() + TURNS_FOR, pause).await {
-            println!("{} {}", turn.asked, turn.granted);
+        let ours = Ours::new(&locks, Kind::Global);
+        let turns = turns::take(&ours, KEY, Instant::now() + TURNS_FOR, pause).await;
+        for turn in turns.expect("the store can be written") {
+            println!("{} {} {}", turn.asked, turn.granted, turn.released);
         }
         locks.shutdown(Duration::from_secs(5)).await;
     });

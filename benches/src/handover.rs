@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use crate::rounds::one_thread;
 use crate::store::Store;
-use crate::turns::now_us;
+use lockkeeper_workloads::turns::now_us;
 
 const TURNS: u32 = 200;
 

@@ -15,7 +15,6 @@ mod peer;
 mod relay;
 mod rounds;
 mod store;
-mod turns;
 
 use std::time::Duration;
 

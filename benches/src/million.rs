@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use lockkeeper::{Attempt, Guard, Locks, Progress};
+use lockkeeper_workloads::id;
 
 use crate::bystander::Bystander;
 use crate::floor;
 use crate::rounds::{Spread, one_thread, peak_mib, ratios, resident_mib};
-use crate::store::{Store, id};
+use crate::store::Store;
 
 /// How long the records of one may take to be swept.
 const SWEPT_WITHIN: Duration = Duration::from_secs(600);

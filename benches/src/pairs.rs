@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use lockkeeper::{AcquireError, Guard, Locks, Released};
+use lockkeeper_workloads::id;
 
 use crate::floor::{self, Floor};
 use crate::peer::{self, Peer};
 use crate::relay::Relay;
 use crate::rounds::{Spread, micros, one_thread, ratios};
-use crate::store::{Store, id, locks};
+use crate::store::{Store, locks};
 
 /// In a round they take turns so often, each for so long: what else the machine does meets all of them.
 const TURNS: usize = 10;
@@ -59,6 +60,7 @@ impl What {
 /// What is measured beside our locks.
 struct Beside {
     floor: Box<dyn Floor>,
+    pair: Peer,
     peers: Vec<Peer>,
 }
 
@@ -91,8 +93,13 @@ struct Done {
 
 /// Does it for one slice.
 async fn measure(locks: &Locks, beside: &mut Beside, what: What, done: &mut Done) {
-    if let What::Peer(at) = what {
-        let (turns, time) = beside.peers[at].turns(1, SLICE).await;
+    let peer = match what {
+        What::Peer(at) => Some(&mut beside.peers[at]),
+        What::Floor => Some(&mut beside.pair),
+        _ => None,
+    };
+    if let Some(peer) = peer {
+        let (turns, time) = peer.turns(&["bench".to_owned()], SLICE).await;
         done.pairs += u32::try_from(turns[0].len()).expect("not that many");
         done.time += time;
         return;
@@ -100,7 +107,6 @@ async fn measure(locks: &Locks, beside: &mut Beside, what: What, done: &mut Done
     let start = Instant::now();
     while start.elapsed() < SLICE {
         match what {
-            What::Floor => beside.floor.pair().await,
             What::FloorOfMany => {
                 beside.floor.put(MANY).await;
                 beside.floor.remove(MANY).await;
@@ -115,8 +121,10 @@ async fn measure(locks: &Locks, beside: &mut Beside, what: What, done: &mut Done
 pub(crate) fn run(store: &Store, rounds: usize) {
     one_thread().block_on(async {
         let locks = store.locks().await;
+        let floor = floor::of(store).await.expect("the store has a floor");
         let mut beside = Beside {
-            floor: floor::of(store).await.expect("the store has a floor"),
+            pair: Peer::new("floor", floor.pair()),
+            floor,
             peers: peer::of(store).await,
         };
         let peers = (0..beside.peers.len()).map(What::Peer);

@@ -48,8 +48,3 @@ pub(crate) async fn locks(url: &str) -> Locks {
         .build()
         .expect("the defaults can be used")
 }
-
-/// The document id of a number.
-pub(crate) fn id(n: u32) -> String {
-    format!("document-{n:07}-of-an-index")
-}

@@ -1,10 +1,10 @@
 //! `distributed-lock-postgres`, for the measurements of lockkeeper: advisory locks through a pool of `sqlx` 0.8.
 //!
-//! It is given the server's URL, and on each line of its input by how many tasks and for how many milliseconds turns are
-//! to be taken. It answers with a line for each turn, whose it was and when it was asked for and granted, and an empty
+//! It is given the server's URL, and on each line of its input for how many milliseconds turns are to
+//! be taken, and at which keys, by a task each. It answers with a line for each turn, whose it was and when it was asked for and granted, and an empty
 //! line behind the last.
 
-#[path = "../../src/turns.rs"]
+#[path = "../../../workloads/src/turns.rs"]
 mod turns;
 
 use std::fmt::Write as _;
@@ -20,11 +20,10 @@ struct Lock(PostgresLockProvider);
 
 #[async_trait]
 impl turns::Lock for Lock {
-    async fn turn(&self, granted: &mut (dyn FnMut() + Send)) {
-        let handle = self.0.create_lock("bench").acquire(None).await;
-        let handle = handle.expect("the server answers");
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), turns::Failure> {
+        let handle = self.0.create_lock(key).acquire(None).await?;
         granted();
-        handle.release().await.expect("the server answers");
+        Ok(handle.release().await?)
     }
 }
 
@@ -38,14 +37,15 @@ fn main() {
     let lock: Arc<dyn turns::Lock> = Arc::new(Lock(provider.expect("the server answers")));
     for line in std::io::stdin().lines() {
         let line = line.expect("it can be read");
-        let (tasks, ms) = line.split_once(' ').expect("two numbers");
-        let tasks = tasks.parse().expect("a number");
+        let (ms, keys) = line.split_once(' ').expect("a number and keys");
+        let keys: Vec<String> = keys.split('\t').map(str::to_owned).collect();
         let time = Duration::from_millis(ms.parse().expect("a number"));
-        let each = runtime.block_on(turns::take_by_tasks(&lock, tasks, time));
+        let each = runtime.block_on(turns::take_by_tasks(&lock, &keys, time));
+        let each = each.expect("the server answers");
         let mut text = String::new();
         for (who, turns) in each.iter().enumerate() {
             for turn in turns {
-                let _ = writeln!(text, "{who} {} {}", turn.asked, turn.granted);
+                let _ = writeln!(text, "{who} {} {} {}", turn.asked, turn.granted, turn.released);
             }
         }
         let mut output = std::io::stdout();

@@ -1,5 +1,6 @@
 //! Bare documents in an index that is made like the namespace's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,7 +12,8 @@ use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, Transp
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::store::{backend, id};
+use crate::store::backend;
+use lockkeeper_workloads::{Failure, Lock, id};
 
 const INDEX: &str = "lockkeeper-floor";
 /// Keys of a step of the backend.
@@ -19,6 +21,7 @@ const STEP: u32 = 2_000;
 /// So long a grant's name and its owner's are; a session's is two less.
 const NAME: &str = "0123456789abcdef0123456789abcdef/1";
 
+#[derive(Clone)]
 pub(crate) struct Floor {
     transport: Transport,
 }
@@ -125,17 +128,26 @@ impl Floor {
 }
 
 #[async_trait]
+impl Lock for Floor {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        let path = format!("/{INDEX}/_create/{key}");
+        self.must(Method::Put, &path, &[], Bytes::from_static(b"{}"))
+            .await;
+        granted();
+        let path = format!("/{INDEX}/_doc/{key}");
+        self.must(Method::Delete, &path, &[], Bytes::new()).await;
+        Ok(())
+    }
+}
+
+#[async_trait]
 impl super::Floor for Floor {
     fn pair_is(&self) -> &'static str {
         "PUT _create and DELETE of a bare document"
     }
 
-    async fn pair(&mut self) {
-        let path = format!("/{INDEX}/_create/bench");
-        self.must(Method::Put, &path, &[], Bytes::from_static(b"{}"))
-            .await;
-        let path = format!("/{INDEX}/_doc/bench");
-        self.must(Method::Delete, &path, &[], Bytes::new()).await;
+    fn pair(&self) -> Arc<dyn Lock> {
+        Arc::new(self.clone())
     }
 
     fn many_is(&self) -> &'static str {

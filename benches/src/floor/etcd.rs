@@ -1,9 +1,11 @@
 //! Bare keys on a lease, as locks without this library are made of.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 
-use crate::store::id;
+use lockkeeper_workloads::{Failure, Lock, id};
 
 /// Claims of a step of the backend.
 const STEP: u32 = 125;
@@ -54,24 +56,40 @@ pub(crate) async fn client(url: &str) -> Client {
     client.expect("it is the URL of a server without users")
 }
 
+struct Pair {
+    client: Client,
+    lease: i64,
+}
+
+#[async_trait]
+impl Lock for Pair {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        let mut client = self.client.clone();
+        let key = format!("floor/{key}/{GRANT}");
+        let absent = Compare::create_revision(key.as_str(), CompareOp::Equal, 0);
+        let on_lease = PutOptions::new().with_lease(self.lease);
+        let put = TxnOp::put(key.as_str(), HOLDER, Some(on_lease));
+        let taken = client
+            .txn(Txn::new().when([absent]).and_then([put]))
+            .await?;
+        assert!(taken.succeeded());
+        granted();
+        assert_eq!(client.delete(key, None).await?.deleted(), 1);
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl super::Floor for Floor {
     fn pair_is(&self) -> &'static str {
         "a transaction that creates a key on a lease, and its deletion"
     }
 
-    async fn pair(&mut self) {
-        let key = format!("floor/{GRANT}");
-        let absent = Compare::create_revision(key.as_str(), CompareOp::Equal, 0);
-        let on_lease = PutOptions::new().with_lease(self.lease);
-        let put = TxnOp::put(key.as_str(), HOLDER, Some(on_lease));
-        let taken = self
-            .client
-            .txn(Txn::new().when([absent]).and_then([put]))
-            .await;
-        assert!(taken.expect("the server answers").succeeded());
-        let deleted = self.client.delete(key, None).await;
-        assert_eq!(deleted.expect("the server answers").deleted(), 1);
+    fn pair(&self) -> Arc<dyn Lock> {
+        Arc::new(Pair {
+            client: self.client.clone(),
+            lease: self.lease,
+        })
     }
 
     fn many_is(&self) -> &'static str {

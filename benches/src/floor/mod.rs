@@ -9,7 +9,10 @@ mod postgres;
 mod redis;
 mod sqlite;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
+use lockkeeper_workloads::Lock;
 
 use crate::bystander::Request;
 use crate::store::Store;
@@ -20,8 +23,8 @@ pub(crate) trait Floor: Send {
     /// What [`pair`](Self::pair) does, in a few words.
     fn pair_is(&self) -> &'static str;
 
-    /// The cheapest durable write that takes something and the cheapest that gives it back, one after the other.
-    async fn pair(&mut self);
+    /// The cheapest durable write that takes a key and the cheapest that gives it back, one after the other.
+    fn pair(&self) -> Arc<dyn Lock>;
 
     /// What [`put`](Self::put) and [`remove`](Self::remove) do, in a few words.
     fn many_is(&self) -> &'static str;

@@ -1,15 +1,18 @@
-//! Bare rows in a table beside the namespace, through one connection of the same driver.
+//! Bare rows in a table beside the namespace, through the same driver.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::store::id;
+use lockkeeper_workloads::{Failure, Lock, id};
 
 /// Keys of a step of the backend.
 const STEP: u32 = 1_000;
 
 pub(crate) struct Floor {
+    options: PgConnectOptions,
     connection: PgConnection,
 }
 
@@ -18,9 +21,8 @@ impl Floor {
         // The driver leaves out what is ours.
         let address = url.split('?').next().unwrap_or_default();
         let options: PgConnectOptions = address.parse().expect("it is the URL of a server");
-        let mut connection = PgConnection::connect_with(&options)
-            .await
-            .expect("the server is there");
+        let connection = PgConnection::connect_with(&options).await;
+        let mut connection = connection.expect("the server is there");
         sqlx::raw_sql(
             "DROP TABLE IF EXISTS lockkeeper_floor;
              CREATE TABLE lockkeeper_floor (key text COLLATE \"C\" PRIMARY KEY, record bytea NOT NULL)",
@@ -28,8 +30,59 @@ impl Floor {
         .execute(&mut connection)
         .await
         .expect("a table can be made");
-        Self { connection }
+        Self {
+            options,
+            connection,
+        }
     }
+}
+
+struct Pair {
+    options: PgConnectOptions,
+    /// Those that nobody uses just now.
+    kept: Mutex<Vec<PgConnection>>,
+}
+
+impl Pair {
+    fn kept(&self) -> MutexGuard<'_, Vec<PgConnection>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Lock for Pair {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        let kept = self.kept().pop();
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => PgConnection::connect_with(&self.options).await?,
+        };
+        write(
+            &mut connection,
+            "INSERT INTO lockkeeper_floor VALUES ($1, decode(repeat('00', 64), 'hex')) ON CONFLICT DO NOTHING",
+            key,
+        )
+        .await?;
+        granted();
+        write(
+            &mut connection,
+            "DELETE FROM lockkeeper_floor WHERE key = $1",
+            key,
+        )
+        .await?;
+        self.kept().push(connection);
+        Ok(())
+    }
+}
+
+async fn write(
+    connection: &mut PgConnection,
+    statement: &'static str,
+    key: &str,
+) -> Result<(), Failure> {
+    let done = sqlx::query(statement).bind(key).execute(connection).await?;
+    assert_eq!(done.rows_affected(), 1);
+    Ok(())
 }
 
 #[async_trait]
@@ -38,17 +91,11 @@ impl super::Floor for Floor {
         "INSERT … ON CONFLICT DO NOTHING and DELETE of one row, prepared"
     }
 
-    async fn pair(&mut self) {
-        for statement in [
-            "INSERT INTO lockkeeper_floor VALUES ($1, decode(repeat('00', 64), 'hex')) ON CONFLICT DO NOTHING",
-            "DELETE FROM lockkeeper_floor WHERE key = $1",
-        ] {
-            let done = sqlx::query(statement)
-                .bind("pair")
-                .execute(&mut self.connection)
-                .await;
-            assert_eq!(done.expect("it is written").rows_affected(), 1);
-        }
+    fn pair(&self) -> Arc<dyn Lock> {
+        Arc::new(Pair {
+            options: self.options.clone(),
+            kept: Mutex::default(),
+        })
     }
 
     fn many_is(&self) -> &'static str {

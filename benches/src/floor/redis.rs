@@ -1,13 +1,13 @@
 //! Bare keys, as locks without this library are made of.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
 use redis::{Commands as _, Script};
 
 use crate::bystander::Request;
-use crate::store::id;
+use lockkeeper_workloads::{Failure, Lock, id};
 
 /// Keys of a step of the backend.
 const STEP: u32 = 1_000;
@@ -86,23 +86,31 @@ impl Floor {
     }
 }
 
+struct Pair(MultiplexedConnection);
+
+#[async_trait]
+impl Lock for Pair {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        let (mut connection, key) = (self.0.clone(), format!("{{floor}}:{key}"));
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(HOLDER).arg("NX").arg("PX").arg(30_000);
+        assert!(set.query_async::<bool>(&mut connection).await?);
+        granted();
+        let mut delete = DELETE.key(key);
+        let deleted = delete.arg(HOLDER).invoke_async::<u32>(&mut connection);
+        assert_eq!(deleted.await?, 1);
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl super::Floor for Floor {
     fn pair_is(&self) -> &'static str {
         "SET NX PX, and the script that compares and deletes"
     }
 
-    async fn pair(&mut self) {
-        let mut set = redis::cmd("SET");
-        set.arg("{floor}:bench").arg(HOLDER).arg("NX");
-        let taken = set
-            .arg("PX")
-            .arg(30_000)
-            .query_async::<bool>(&mut self.connection);
-        assert!(taken.await.expect("the server answers"));
-        let mut delete = DELETE.key("{floor}:bench");
-        let deleted = delete.arg(HOLDER).invoke_async::<u32>(&mut self.connection);
-        assert_eq!(deleted.await.expect("the server answers"), 1);
+    fn pair(&self) -> Arc<dyn Lock> {
+        Arc::new(Pair(self.connection.clone()))
     }
 
     fn many_is(&self) -> &'static str {

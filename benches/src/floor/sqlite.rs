@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 use rusqlite::{Connection, params};
 
-use crate::store::id;
+use lockkeeper_workloads::{Failure, Lock, id};
 
 /// Keys of a step of the backend.
 const STEP: u32 = 2_000;
@@ -60,17 +60,26 @@ impl Floor {
     }
 }
 
+struct Pair(Arc<SqliteBackend>);
+
+#[async_trait]
+impl Lock for Pair {
+    async fn turn(&self, _: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        self.0.bare_transaction().await?;
+        granted();
+        self.0.bare_transaction().await?;
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl super::Floor for Floor {
     fn pair_is(&self) -> &'static str {
         "two bare transactions through the same kind of thread"
     }
 
-    async fn pair(&mut self) {
-        for _ in 0..2 {
-            let written = self.backend.bare_transaction().await;
-            written.expect("the file can be written");
-        }
+    fn pair(&self) -> Arc<dyn Lock> {
+        Arc::new(Pair(Arc::clone(&self.backend)))
     }
 
     fn many_is(&self) -> &'static str {

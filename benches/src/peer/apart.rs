@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use super::{Peer, Way};
-use crate::turns::Turn;
+use lockkeeper_workloads::Turn;
 
 /// The program of a library. It ends with its input.
 pub(super) struct Process {
@@ -41,20 +41,24 @@ pub(super) fn peer(name: &'static str, url: &str) -> Option<Peer> {
 
 impl Process {
     /// Nothing else happens here until it has answered.
-    pub(super) fn turns(&mut self, tasks: usize, time: Duration) -> (Vec<Vec<Turn>>, Duration) {
+    pub(super) fn turns(&mut self, keys: &[String], time: Duration) -> (Vec<Vec<Turn>>, Duration) {
         let ask = self.ask.as_mut().expect("it is there until the end");
-        writeln!(ask, "{tasks} {}", time.as_millis()).expect("it listens");
-        let mut each = vec![Vec::new(); tasks];
+        writeln!(ask, "{} {}", time.as_millis(), keys.join("\t")).expect("it listens");
+        let mut each = vec![Vec::new(); keys.len()];
         for line in (&mut self.answers).lines() {
             let line = line.expect("it answers");
             if line.is_empty() {
                 return (each, time);
             }
             let mut numbers = line.split(' ').map(|number| number.parse::<u64>());
-            let mut next = || numbers.next().expect("three numbers").expect("a number");
+            let mut next = || numbers.next().expect("four numbers").expect("a number");
             let who = usize::try_from(next()).expect("not that many");
-            let (asked, granted) = (next(), next());
-            each[who].push(Turn { asked, granted });
+            let (asked, granted, released) = (next(), next(), next());
+            each[who].push(Turn {
+                asked,
+                granted,
+                released,
+            });
         }
         panic!("it has ended");
     }

@@ -11,6 +11,8 @@ use async_trait::async_trait;
 use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
 use distributed_lock_redis::RedisLockProvider;
 
+use lockkeeper_workloads::Failure;
+
 use super::Peer;
 
 const PAUSE: Duration = Duration::from_millis(5);
@@ -33,9 +35,9 @@ pub(super) async fn peers(url: &str) -> [Peer; 2] {
 }
 
 #[async_trait]
-impl crate::turns::Lock for Lock {
-    async fn turn(&self, granted: &mut (dyn FnMut() + Send)) {
-        let lock = self.provider.create_lock("bench");
+impl lockkeeper_workloads::Lock for Lock {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        let lock = self.provider.create_lock(key);
         let handle = loop {
             let tried = lock.try_acquire().await.expect("the server answers");
             if let Some(handle) = tried {
@@ -47,5 +49,6 @@ impl crate::turns::Lock for Lock {
         };
         granted();
         handle.release().await.expect("the server answers");
+        Ok(())
     }
 }

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use etcd_client::{Client, LockOptions};
 
+use lockkeeper_workloads::Failure;
+
 use super::Peer;
 use crate::floor::etcd::client;
 
@@ -40,8 +42,8 @@ impl Lock {
 }
 
 #[async_trait]
-impl crate::turns::Lock for Lock {
-    async fn turn(&self, granted: &mut (dyn FnMut() + Send)) {
+impl lockkeeper_workloads::Lock for Lock {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
         let mut client = self.client.clone();
         let lease = match self.kept() {
             Some(lease) => lease,
@@ -51,7 +53,7 @@ impl crate::turns::Lock for Lock {
             }
         };
         let options = LockOptions::new().with_lease(lease);
-        let lock = client.lock("etcd-lock", Some(options)).await;
+        let lock = client.lock(key, Some(options)).await;
         let lock = lock.expect("the server answers");
         granted();
         let released = client.unlock(lock.key()).await;
@@ -66,5 +68,6 @@ impl crate::turns::Lock for Lock {
                 revoked.expect("the server answers");
             }
         }
+        Ok(())
     }
 }

@@ -12,10 +12,12 @@ mod sqlx;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::store::Store;
-use crate::turns::{Lock, Turn, take_by_tasks};
+use lockkeeper_workloads::turns::take_by_tasks;
+use lockkeeper_workloads::{Lock, Turn};
 
-/// One key, locked by a library.
+use crate::store::Store;
+
+/// The locks of a library, or what is measured like them.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     way: Way,
@@ -33,19 +35,19 @@ impl Peer {
         Self { name, way }
     }
 
-    /// So many tasks of one process take turns for a while: the turns of each, and how long it was.
+    /// A task of one process takes turns at each of the keys for a while: the turns of each, and how long it was.
     pub(crate) async fn turns(
         &mut self,
-        tasks: usize,
+        keys: &[String],
         time: Duration,
     ) -> (Vec<Vec<Turn>>, Duration) {
         match &mut self.way {
             Way::Here(lock) => {
                 let start = Instant::now();
-                let turns = take_by_tasks(lock, tasks, time).await;
-                (turns, start.elapsed())
+                let turns = take_by_tasks(lock, keys, time).await;
+                (turns.expect("the store answers"), start.elapsed())
             }
-            Way::Apart(process) => process.turns(tasks, time),
+            Way::Apart(process) => process.turns(keys, time),
         }
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rslock::LockManager;
 
+use lockkeeper_workloads::Failure;
+
 use super::Peer;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -18,11 +20,12 @@ pub(super) fn peer(url: &str) -> Peer {
 }
 
 #[async_trait]
-impl crate::turns::Lock for Lock {
-    async fn turn(&self, granted: &mut (dyn FnMut() + Send)) {
-        let lock = self.0.acquire_no_guard("rslock", TTL).await;
+impl lockkeeper_workloads::Lock for Lock {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        let lock = self.0.acquire_no_guard(key, TTL).await;
         let lock = lock.expect("the server answers");
         granted();
         self.0.unlock(&lock).await;
+        Ok(())
     }
 }

@@ -6,33 +6,33 @@ use async_trait::async_trait;
 use sqlx::PgPool;
 use sqlx::postgres::{PgAdvisoryLock, PgPoolOptions};
 
+use lockkeeper_workloads::Failure;
+
 use super::Peer;
 
 /// Who waits has a connection of its own.
 const CONNECTIONS: u32 = 16;
 
-struct Lock {
-    pool: PgPool,
-    lock: PgAdvisoryLock,
-}
+struct Lock(PgPool);
 
 pub(super) async fn peer(url: &str) -> Peer {
     let options = PgPoolOptions::new()
         .max_connections(CONNECTIONS)
         .test_before_acquire(false);
     let pool = options.connect(url).await.expect("the server answers");
-    let lock = PgAdvisoryLock::new("bench");
-    Peer::new("sqlx's PgAdvisoryLock", Arc::new(Lock { pool, lock }))
+    Peer::new("sqlx's PgAdvisoryLock", Arc::new(Lock(pool)))
 }
 
 #[async_trait]
-impl crate::turns::Lock for Lock {
-    async fn turn(&self, granted: &mut (dyn FnMut() + Send)) {
-        let connection = self.pool.acquire().await.expect("one is free");
-        let guard = self.lock.acquire(connection).await;
+impl lockkeeper_workloads::Lock for Lock {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        let connection = self.0.acquire().await.expect("one is free");
+        let lock = PgAdvisoryLock::new(key);
+        let guard = lock.acquire(connection).await;
         let guard = guard.expect("the server answers");
         granted();
         let released = guard.release_now().await;
         drop(released.expect("the server answers"));
+        Ok(())
     }
 }

@@ -1,0 +1,64 @@
+//! Our own locks, to take turns at.
+
+use async_trait::async_trait;
+use lockcore::{Guard, Locks};
+
+use crate::turns::{Failure, Lock};
+
+/// Which locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Global locks, by their names.
+    Global,
+    /// Shares that so many can have, by their names.
+    Share {
+        /// How many.
+        limit: u32,
+    },
+    /// Tree locks, by the paths that are written.
+    Tree,
+}
+
+/// Our own locks.
+#[derive(Debug)]
+pub struct Ours {
+    locks: Locks,
+    kind: Kind,
+}
+
+impl Ours {
+    /// The locks of a kind, through this client.
+    #[must_use]
+    pub fn new(locks: &Locks, kind: Kind) -> Self {
+        Self {
+            locks: locks.clone(),
+            kind,
+        }
+    }
+
+    pub(crate) async fn acquire(&self, key: &str) -> Result<Guard, Failure> {
+        let acquired = match self.kind {
+            Kind::Global => self.locks.global(key).acquire().await,
+            Kind::Share { limit } => self.locks.share(key).limit(limit).acquire().await,
+            Kind::Tree => self.locks.tree().write(key).acquire().await,
+        };
+        Ok(acquired?)
+    }
+}
+
+#[async_trait]
+impl Lock for Ours {
+    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+        let guard = self.acquire(key).await?;
+        granted();
+        release(guard).await
+    }
+}
+
+/// Gives back what has to be held still.
+pub(crate) async fn release(guard: Guard) -> Result<(), Failure> {
+    match guard.release().await? {
+        lockcore::Released::Released => Ok(()),
+        lockcore::Released::NotHeld => Err("a lock was lost in the middle of a turn".into()),
+    }
+}
