@@ -1,10 +1,10 @@
-//! [`connect`]: from a URL to [`Locks`].
+//! [`connect`]: from a URL to [`Locks`]; and why there may be none.
 
 use std::sync::Arc;
 
-use lockcore::{Error, InputError, LockBackend, Locks, MemoryBackend};
+use lockcore::{Error, InputError, LockBackend, Locks};
 
-use crate::url;
+use crate::store::Store;
 
 /// Connects to the store of a URL, with the client's defaults. Its namespace is made where it does not exist yet.
 ///
@@ -54,92 +54,7 @@ pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
 /// # }
 /// ```
 pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    let (scheme, rest) = url::split(url).ok_or(ConnectError::MissingScheme)?;
-    match scheme {
-        "memory" if rest.is_empty() => Ok(MemoryBackend::new()),
-        "memory" => Err(ConnectError::MemoryTakesNothing),
-        "sqlite" => sqlite(url).await,
-        _ if url::user_is_cut_short(rest) => Err(ConnectError::UserCutShort),
-        "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => {
-            elasticsearch(url).await
-        }
-        "postgres" | "postgresql" => postgres(url).await,
-        "redis" | "rediss" => redis(url).await,
-        "etcd" | "etcds" => etcd(url).await,
-        _ => Err(ConnectError::UnknownScheme {
-            scheme: scheme.to_owned(),
-        }),
-    }
-}
-
-#[cfg(feature = "sqlite")]
-async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    let config = lockcore_sqlite::SqliteConfig::parse(url)?;
-    Ok(lockcore_sqlite::SqliteBackend::connect(config).await?)
-}
-
-#[cfg(not(feature = "sqlite"))]
-async fn sqlite(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    Err(ConnectError::NotCompiledIn {
-        scheme: "sqlite",
-        feature: "sqlite",
-    })
-}
-
-#[cfg(feature = "elasticsearch")]
-async fn elasticsearch(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    let config = lockcore_es::EsConfig::parse(url)?;
-    Ok(lockcore_es::EsBackend::connect(config).await?)
-}
-
-#[cfg(not(feature = "elasticsearch"))]
-async fn elasticsearch(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    Err(ConnectError::NotCompiledIn {
-        scheme: "elasticsearch",
-        feature: "elasticsearch",
-    })
-}
-
-#[cfg(feature = "etcd")]
-async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    let config = lockcore_etcd::EtcdConfig::parse(url)?;
-    Ok(lockcore_etcd::EtcdBackend::connect(config).await?)
-}
-
-#[cfg(not(feature = "etcd"))]
-async fn etcd(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    Err(ConnectError::NotCompiledIn {
-        scheme: "etcd",
-        feature: "etcd",
-    })
-}
-
-#[cfg(feature = "postgres")]
-async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    let config = lockcore_postgres::PostgresConfig::parse(url)?;
-    Ok(lockcore_postgres::PostgresBackend::connect(config).await?)
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn postgres(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    Err(ConnectError::NotCompiledIn {
-        scheme: "postgres",
-        feature: "postgres",
-    })
-}
-
-#[cfg(feature = "redis")]
-async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    let config = lockcore_redis::RedisConfig::parse(url)?;
-    Ok(lockcore_redis::RedisBackend::connect(config).await?)
-}
-
-#[cfg(not(feature = "redis"))]
-async fn redis(_: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
-    Err(ConnectError::NotCompiledIn {
-        scheme: "redis",
-        feature: "redis",
-    })
+    Ok(Store::parse(url)?.connect().await?)
 }
 
 /// Why there is no connection. Of a URL that may have a password, nothing but the scheme is

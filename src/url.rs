@@ -16,6 +16,29 @@ pub(crate) fn user_is_cut_short(rest: &str) -> bool {
         .is_some_and(|(_, behind)| behind.contains('@'))
 }
 
+/// The same URL, of another namespace; of an SQLite file beside that one. It is one that its store takes.
+pub(crate) fn in_namespace(url: &str, namespace: &str) -> String {
+    let (address, options) = match url.split_once('?') {
+        Some((address, options)) => (address, Some(options)),
+        None => (url, None),
+    };
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("memory") => url.to_owned(),
+        Some("sqlite") => {
+            let options = options.map(|options| format!("?{options}"));
+            format!("{address}.{namespace}{}", options.unwrap_or_default())
+        }
+        _ => {
+            let options = options.into_iter().flat_map(|options| options.split('&'));
+            let others = options.filter(|option| !option.starts_with("namespace="));
+            let mut all: Vec<&str> = others.collect();
+            let ours = format!("namespace={namespace}");
+            all.push(&ours);
+            format!("{address}?{}", all.join("&"))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +67,23 @@ mod tests {
         }
         for cut in ["//me:p/ss@h", "//me:p?ss@h/d", "//me:#@h", "//h/d?a=@"] {
             assert!(user_is_cut_short(cut), "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn namespaces() {
+        for (url, other) in [
+            ("memory:", "memory:"),
+            ("sqlite:/a/b.db", "sqlite:/a/b.db.n"),
+            ("sqlite:b?x=1&y=2", "sqlite:b.n?x=1&y=2"),
+            ("redis://h", "redis://h?namespace=n"),
+            (
+                "redis://u:p@h/0?namespace=m&ca=%2Fa",
+                "redis://u:p@h/0?ca=%2Fa&namespace=n",
+            ),
+            ("etcd://h/?namespace=m", "etcd://h/?namespace=n"),
+        ] {
+            assert_eq!(in_namespace(url, "n"), other);
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use elasticsearch::http::Method;
 use lockcore::{Error, Info, LockBackend, Operation, Survives};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::config::EsConfig;
@@ -85,6 +86,45 @@ impl EsBackend {
         Self::connected(config)
             .await
             .map_err(|failure| failure.into_error(Operation::Connect))
+    }
+
+    /// Removes the namespace, the index with its alias: who holds a lock there loses it at the next renewal, or at the
+    /// deadline, and is not asked. End all who use it first: who connects afterwards makes it anew. One that is not there
+    /// is no error.
+    ///
+    /// Neither of the roles that are shipped suffices: it takes `delete_index` (of OpenSearch `indices:admin/delete`) for
+    /// `NAMESPACE-*` besides, also where there is nothing to remove.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect). An index that is none of ours is not removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves all of the namespace or nothing.
+    pub async fn remove(config: EsConfig) -> Result<(), Error> {
+        Self::removed(config)
+            .await
+            .map_err(|failure| failure.into_error(Operation::Remove))
+    }
+
+    async fn removed(config: EsConfig) -> Outcome<()> {
+        let nodes = Nodes::new(&config)?;
+        let place = look(&nodes, config.namespace.as_str()).await?;
+        // Where there is none, this asks whether we might remove it.
+        let index = place.map_or_else(|| format!("{}-0", config.namespace), |place| place.index);
+        let path = format!("/{index}");
+        let request = Request {
+            method: Method::Delete,
+            path: &path,
+            query: &[],
+            body: Bytes::new(),
+            within: None,
+        };
+        match nodes.send::<IgnoredAny>(request).await {
+            Err(failure) if !failure.comes_of("index_not_found_exception") => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     async fn connected(config: EsConfig) -> Outcome<Arc<Self>> {

@@ -41,7 +41,7 @@
 //! # Privileges
 //!
 //! On a server with security a program needs one role to use a namespace, and another to make it, once: whoever only has
-//! the first connects to a namespace that is there. Both are shipped in the form that the server takes, for the namespace
+//! the first connects to a namespace that is there. To [remove](EsBackend::remove) it takes one right more. Both are shipped in the form that the server takes, for the namespace
 //! `lockkeeper`; put yours in its place. Nothing in them can be spared, and nobody who has only these can remove the
 //! index, close it, or change its mapping or its settings; to move the alias away takes the role that makes it.
 //!

@@ -59,7 +59,7 @@ impl EsBackend {
                 }
             }
             let enough = removed + entries >= limit;
-            removed += self.remove(&gone).await?;
+            removed += self.remove_gone(&gone).await?;
             if enough {
                 return Ok(more(removed));
             }
@@ -114,7 +114,7 @@ impl EsBackend {
     }
 
     /// Removes grants from records, by id, and says how many there were.
-    async fn remove(&self, gone: &[(&str, Vec<Grant>)]) -> Outcome<usize> {
+    async fn remove_gone(&self, gone: &[(&str, Vec<Grant>)]) -> Outcome<usize> {
         if gone.is_empty() {
             return Ok(0);
         }

@@ -10,6 +10,7 @@ use lockcore::{
 };
 use lockcore_es::{EsBackend, EsConfig};
 use serde_json::{Value, json};
+use support::access::User;
 use support::{Space, connect, connect_to, granted, open, raw, request};
 
 async fn error(space: &Space) -> Error {
@@ -90,6 +91,46 @@ async fn many_that_connect_at_once_have_one_index() {
     }
     let (_, about) = space.raw(Method::Get, "/{ns}", String::new()).await;
     assert_eq!(about.as_object().unwrap().len(), 1, "{about}");
+}
+
+#[tokio::test]
+async fn it_is_removed_and_its_neighbour_is_not() {
+    let (space, neighbour) = (Space::new(), Space::new());
+    let neighbour = Space {
+        namespace: format!("{}-{}", space.namespace, &neighbour.namespace[5..9]),
+    };
+    let (backend, other) = (connect(&space).await, connect(&neighbour).await);
+    let held = request(open(&backend, 1).await, 1, &["create k"]);
+    granted(&backend, &held).await;
+    let others = request(open(&other, 1).await, 1, &["create k"]);
+    granted(&other, &others).await;
+    let user = User::given();
+    let config = EsConfig::parse(&space.url_of(&user)).unwrap();
+    let indices = async || {
+        let path = "/{ns}*?expand_wildcards=all";
+        let (_, about) = space.raw(Method::Get, path, String::new()).await;
+        about.as_object().unwrap().len()
+    };
+    assert_eq!(indices().await, 2);
+    for _ in 0..2 {
+        EsBackend::remove(config.clone()).await.unwrap();
+        assert_eq!(indices().await, 1);
+        let (status, _) = space.raw(Method::Get, "/{ns}", String::new()).await;
+        assert_eq!(status, 404, "the alias is gone");
+    }
+    assert!(other.confirm(others.grant, &others.claims).await.unwrap());
+    backend.acquire(&held).await.expect_err("it is gone");
+}
+
+#[tokio::test]
+async fn what_is_no_index_of_ours_is_not_removed() {
+    let space = Space::new();
+    make(&space, "1", aliased(&space, json!({}))).await;
+    let config = EsConfig::parse(&space.url_of(&User::given())).unwrap();
+    let error = EsBackend::remove(config).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let (status, _) = space.raw(Method::Get, "/{ns}-1", String::new()).await;
+    assert_eq!(status, 200, "it is there");
 }
 
 #[tokio::test]

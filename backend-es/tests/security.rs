@@ -17,7 +17,7 @@ use lockcore::{
     Adopt, ClaimStore, End, Error, ErrorKind, FencingToken, Filter, Inspect, Intent, IntentChange,
     Label, Operation, Ranges, Registered, Renewal, SessionStore, Sweep, Wakeups,
 };
-use lockcore_es::EsBackend;
+use lockcore_es::{EsBackend, EsConfig};
 use serde_json::{Value, json};
 use support::access::{Access, Security, User};
 use support::{Space, connect, connect_to, id, request};
@@ -47,6 +47,11 @@ fn main() -> ExitCode {
             "roles::making_and_using_are_apart",
             security.is_some(),
             making_and_using_are_apart,
+        ),
+        trial(
+            "roles::for_removing_is_one_more",
+            security.is_some(),
+            for_removing_is_one_more,
         ),
         trial(
             "users::who_is_unknown_is_told",
@@ -298,6 +303,35 @@ async fn making_and_using_are_apart() {
     }
     is_refused(&user_of_it, Method::Post, "/_aliases", &alias).await;
     is_refused(&user_of_it, Method::Put, &format!("/{index}-2"), &nothing).await;
+}
+
+async fn for_removing_is_one_more() {
+    let space = Space::new();
+    let mut role = security().role("init", &space.namespace);
+    let maker = user(&space, "maker", &[("init", &role)]).await;
+    let config = EsConfig::parse(&space.url_of(&maker)).unwrap();
+    // Also where there is nothing yet.
+    for _ in 0..2 {
+        let error = EsBackend::remove(config.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+        assert_eq!(error.operation(), Operation::Remove);
+        connect_to(&space.url_of(&maker)).await.unwrap();
+    }
+    let (list, right) = match security() {
+        Security::Elasticsearch => ("/indices/0/privileges", "delete_index"),
+        Security::OpenSearch => (
+            "/index_permissions/0/allowed_actions",
+            "indices:admin/delete",
+        ),
+    };
+    let rights = role.pointer_mut(list).and_then(Value::as_array_mut);
+    rights.unwrap().push(right.into());
+    put_role(&space, "maker", "init", &role).await;
+    for _ in 0..2 {
+        EsBackend::remove(config.clone()).await.unwrap();
+        let (status, _) = space.raw(Method::Get, "/{ns}", String::new()).await;
+        assert_eq!(status, 404, "it is gone");
+    }
 }
 
 async fn is_refused(user: &User, method: Method, path: &str, body: &Value) {

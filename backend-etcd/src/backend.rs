@@ -3,16 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::{DeleteOptions, TxnOp};
 use lockcore::limits::MAX_TTL;
-use lockcore::{Error, Info, LockBackend, Survives};
+use lockcore::{Error, Info, LockBackend, Operation, Survives};
 
 use crate::config::{EtcdConfig, OVERHEAD};
 use crate::error::NAME;
 use crate::link::{Link, SharedLink};
+use crate::pages::after;
+use crate::record::Range;
 use crate::wakeups::Watches;
 
 /// The server makes no shorter leases, as it is configured by itself.
 const MIN_TTL: Duration = Duration::from_secs(2);
+/// So many keys are removed in one request: a million would take the server longer than a request may.
+const REMOVED_AT_ONCE: usize = 5_000;
 
 /// Locks in an etcd.
 ///
@@ -59,6 +64,43 @@ impl EtcdBackend {
             link: Arc::new(link),
             watches: Watches::default(),
         }))
+    }
+
+    /// Removes the namespace with everything in it: who holds a lock there loses it at the next renewal, and is not
+    /// asked. End all who use it first, because what they ask afterwards makes it anew. One that is not there is no
+    /// error. No other rights are needed than to use it.
+    ///
+    /// Its leases, on which nothing is then, end by themselves: those of sessions within their TTL, and those of
+    /// tombstones, which a sweep of everything makes, within a day.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect). A namespace of another version is not removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves what was not removed by then, or no more than the key `NAMESPACE/meta`; do it again.
+    pub async fn remove(config: EtcdConfig) -> Result<(), Error> {
+        let link = Link::new(config)?;
+        let mut range = link.names.all();
+        loop {
+            let found = link
+                .keys(Operation::Remove, &range, REMOVED_AT_ONCE)
+                .await?;
+            let next = after(&found.pairs, found.more);
+            let part = Range {
+                from: range.from,
+                to: next.clone().unwrap_or_else(|| range.to.clone()),
+            };
+            let removal = DeleteOptions::new().with_range(part.to);
+            let removal = vec![TxnOp::delete(part.from, Some(removal))];
+            link.txn(Operation::Remove, Vec::new(), removal, Vec::new())
+                .await?;
+            match next {
+                Some(from) => range.from = from,
+                None => return Ok(()),
+            }
+        }
     }
 
     /// So many claims and ancestors fit into a transaction.

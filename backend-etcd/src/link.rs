@@ -259,6 +259,23 @@ impl Link {
         Ok((answer.found()?, answer.revision))
     }
 
+    /// The same without their values.
+    pub(crate) async fn keys(
+        &self,
+        operation: Operation,
+        range: &Range,
+        limit: usize,
+    ) -> Result<Found, Error> {
+        let look = TxnOp::get(
+            range.from.clone(),
+            Some(some_of(range, limit).with_keys_only()),
+        );
+        let mut answer = self
+            .txn(operation, Vec::new(), vec![look], Vec::new())
+            .await?;
+        answer.found()
+    }
+
     /// A lease of at least that long. What the server makes of it is at least 2 s.
     pub(crate) async fn grant(&self, operation: Operation, ttl: Duration) -> Result<i64, Error> {
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
@@ -515,11 +532,14 @@ impl Failed {
 
 /// An operation that reads some keys of a range, up to a limit; 0 is none.
 pub(crate) fn get(range: &Range, limit: usize) -> TxnOp {
+    TxnOp::get(range.from.clone(), Some(some_of(range, limit)))
+}
+
+fn some_of(range: &Range, limit: usize) -> GetOptions {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let options = GetOptions::new()
+    GetOptions::new()
         .with_range(range.to.clone())
-        .with_limit(limit);
-    TxnOp::get(range.from.clone(), Some(options))
+        .with_limit(limit)
 }
 
 /// The wall clock, for people, and for the base of tokens.

@@ -50,6 +50,19 @@ impl Names {
         format!("{}meta", self.prefix).into_bytes()
     }
 
+    /// Everything.
+    pub(crate) fn all(&self) -> Range {
+        let mut to = self.prefix.clone().into_bytes();
+        // The slash in the end, which is not the greatest byte.
+        if let Some(last) = to.last_mut() {
+            *last += 1;
+        }
+        Range {
+            from: self.prefix.clone().into_bytes(),
+            to,
+        }
+    }
+
     /// Everything that frees somebody's way when it is removed: holders, sessions and intents.
     pub(crate) fn watched(&self) -> Range {
         Range {

@@ -35,7 +35,7 @@ impl EtcdBackend {
                         more: true,
                     });
                 }
-                removed += self.remove(gone).await?;
+                removed += self.remove_gone(gone).await?;
             }
             match after(&found.pairs, found.more) {
                 Some(from) => range.from = from,
@@ -75,7 +75,7 @@ impl EtcdBackend {
     }
 
     /// Removes what a step has left, and says how many holders that were.
-    async fn remove(&self, gone: Gone) -> Result<usize> {
+    async fn remove_gone(&self, gone: Gone) -> Result<usize> {
         let Gone { grant, step } = gone;
         let names = &self.link.names;
         let holders: Vec<(u8, &str)> = read_step(step.value()).collect();

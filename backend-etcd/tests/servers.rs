@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions};
+use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions, Txn, TxnOp};
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore as _, Error, ErrorKind, FencingToken, Grant, Inspect as _,
     IntentChange, Label, LockBackend as _, LockKey, Opened, OwnerId, Ranges, Renewal, Renewed,
@@ -158,6 +158,55 @@ async fn users_are_known_and_held_to_their_rights() {
         Renewed::Living
     );
     assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_namespace_is_removed_and_its_neighbours_are_not() {
+    let server = Secured::start().await;
+    let config = |namespace: &str| {
+        let url = format!("{}&namespace={namespace}", server.least());
+        EtcdConfig::parse(&url).unwrap()
+    };
+    let [ours, before, behind] = ["t1", "t", "t1-"].map(config);
+    let backend = EtcdBackend::connect(ours.clone()).await.unwrap();
+    let session = opened(&backend).await;
+    token(&backend, &ask(session, 1, "a")).await;
+    let mut others = Vec::new();
+    for neighbour in [before, behind] {
+        let backend = EtcdBackend::connect(neighbour).await.unwrap();
+        let held = ask(opened(&backend).await, 1, "a");
+        token(&backend, &held).await;
+        others.push((backend, held));
+    }
+    // More than is removed at once.
+    let mut admin = server.admin().await;
+    for hundred in 0..120 {
+        let put = |n| TxnOp::put(format!("t1/lock/k{hundred}-{n}\0v2"), "{}", None);
+        let all: Vec<TxnOp> = (0..100).map(put).collect();
+        admin.txn(Txn::new().and_then(all)).await.unwrap();
+    }
+    let left = async |mut admin: etcd_client::Client| {
+        let all = GetOptions::new().with_prefix().with_count_only();
+        admin.get("t1/", Some(all)).await.unwrap().count()
+    };
+    assert!(left(admin.clone()).await > 12_000);
+    for _ in 0..2 {
+        EtcdBackend::remove(ours.clone()).await.unwrap();
+        assert_eq!(left(admin.clone()).await, 0);
+    }
+    for (backend, held) in others {
+        assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+    }
+    assert_eq!(
+        backend.renew(session, &keep(1)).await.unwrap(),
+        Renewed::Dead
+    );
+
+    let error = EtcdBackend::remove(config("other")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+    admin.put("t2/meta", "lockkeeper 2 x", None).await.unwrap();
+    let error = EtcdBackend::remove(config("t2")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }
 
 #[tokio::test]

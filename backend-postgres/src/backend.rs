@@ -12,7 +12,7 @@ use crate::claims::confirmation;
 use crate::config::PostgresConfig;
 use crate::connections::{Link, Own, Source};
 use crate::error::{Failure, NAME, Outcome};
-use crate::namespace::{About, find_or_make, let_in};
+use crate::namespace::{About, find_or_make, let_in, remove};
 use crate::record::only;
 use crate::wakeups::{LOOK_EVERY, Watches};
 
@@ -114,6 +114,24 @@ impl PostgresBackend {
             let_in(&link, &config.namespace, roles).await
         };
         done.await.map_err(Failure::of(Operation::Connect))
+    }
+
+    /// Removes the namespace's schema with everything in it: who holds a lock there loses it at the deadline, and is not
+    /// asked. End all who use it first: who connects afterwards makes it anew. One that is not there is no error.
+    ///
+    /// Only the owner of the schema may do that, which is who has made it, or a superuser.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect). A schema that is none of ours is not removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves all of the namespace or nothing.
+    pub async fn remove(config: PostgresConfig) -> Result<(), Error> {
+        let link = own_link(&config);
+        let removed = remove(&link, &config.namespace).await;
+        removed.map_err(Failure::of(Operation::Remove))
     }
 
     async fn connected(

@@ -138,6 +138,28 @@ async fn make(link: &Link, namespace: &Namespace, from: Option<i64>, exists: boo
     })
 }
 
+/// Removes the namespace, if it is there and ours.
+pub(crate) async fn remove(link: &Link, namespace: &Namespace) -> Outcome<()> {
+    let found = look(link, namespace).await?;
+    if !found.schema {
+        return Ok(());
+    }
+    if !found.made {
+        return Err(Failure::config(format!(
+            "the schema {:?} holds no locks: remove it by hand",
+            namespace.as_str()
+        )));
+    }
+    // Whoever uses a table of it is waited for, and the server shall not go on waiting when we do not any more.
+    let text = format!(
+        "SET LOCAL lock_timeout = {}; SET LOCAL client_min_messages = warning;
+         SELECT pg_advisory_xact_lock({ONE_AT_A_TIME}); DROP SCHEMA IF EXISTS {} CASCADE",
+        link.timeout.as_millis().clamp(1, 600_000),
+        link.schema
+    );
+    link.raw(link.deadline(), text).await.map(drop)
+}
+
 async fn about(link: &Link) -> Outcome<About> {
     let rows = link.call(link.deadline(), &Call::new("about", [])).await?;
     Ok(About {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore, ErrorKind, FencingToken, Grant, Label, LockBackend,
-    LockKey, Namespace, OwnerId, SessionId, SessionStore, Want,
+    LockKey, Namespace, Operation, OwnerId, SessionId, SessionStore, Want,
 };
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::{Connection as _, PgConnection, Row as _};
@@ -133,6 +133,63 @@ async fn tokens_rise_when_it_is_made_anew() {
         }
         drop_schema(&namespace).await;
     }
+}
+
+#[tokio::test]
+async fn a_namespace_is_removed_and_its_neighbour_is_not() {
+    let namespace = unused();
+    let neighbour = Namespace::parse(&format!("{namespace}_")).unwrap();
+    let backend = PostgresBackend::connect(config(&namespace)).await.unwrap();
+    let other = PostgresBackend::connect(config(&neighbour)).await.unwrap();
+    grant(&backend).await;
+    let schemas = async || {
+        let text =
+            format!("SELECT nspname::text FROM pg_namespace WHERE nspname LIKE '{namespace}%'");
+        let rows = sql(text).await;
+        rows.iter().map(|row| row.get(0)).collect::<Vec<String>>()
+    };
+    assert_eq!(schemas().await.len(), 2);
+    for _ in 0..2 {
+        PostgresBackend::remove(config(&namespace)).await.unwrap();
+        assert_eq!(schemas().await, [neighbour.as_str()]);
+    }
+    let label = Label::parse("").unwrap();
+    let opened = backend.open(SessionId::new(7), &label, Duration::from_secs(30));
+    opened.await.expect_err("it is gone");
+    grant(&other).await;
+    PostgresBackend::remove(config(&neighbour)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_may_not_be_removed_stays() {
+    let space = Space::new().await;
+    let error = PostgresBackend::remove(space.config()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+    assert_eq!(error.operation(), Operation::Remove);
+    grant(space.connect().await.as_ref()).await;
+
+    // Somebody reads a table of it.
+    let mut reader = owner().await;
+    let text = space.text("BEGIN; SELECT FROM {ns}.meta");
+    let text = sqlx::AssertSqlSafe(text);
+    sqlx::raw_sql(text).execute(&mut reader).await.unwrap();
+    let namespace = Namespace::parse(&space.namespace).unwrap();
+    let impatient = config(&namespace).timeout(Duration::from_millis(300));
+    let error = PostgresBackend::remove(impatient).await.unwrap_err();
+    let kinds = [ErrorKind::Unavailable, ErrorKind::Indeterminate];
+    assert!(kinds.contains(&error.kind()), "{error}");
+    reader.close().await.unwrap();
+    grant(space.connect().await.as_ref()).await;
+
+    let other = unused();
+    sql(format!(
+        "CREATE SCHEMA \"{other}\"; CREATE TABLE \"{other}\".x ()"
+    ))
+    .await;
+    let error = PostgresBackend::remove(config(&other)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    sql(format!("SELECT * FROM \"{other}\".x")).await;
+    drop_schema(&other).await;
 }
 
 #[tokio::test]

@@ -55,19 +55,8 @@ impl RedisBackend {
     ///
     /// Dropping the future may leave an empty namespace.
     pub async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
-        let ca = match &config.ca {
-            Some(path) => Some(std::fs::read(path).map_err(|error| {
-                let what = "the file of the authority's certificate cannot be read";
-                found(ErrorKind::Config, Operation::Connect, what).with_source(error)
-            })?),
-            None => None,
-        };
-        if config.tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Whoever was quicker has chosen; either will do.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
         let backend = Self {
-            link: Link::new(config, ca),
+            link: link(config)?,
             watches: Arc::default(),
             subscription: Subscription::default(),
         };
@@ -77,6 +66,40 @@ impl RedisBackend {
             .await?;
         Ok(Arc::new(backend))
     }
+
+    /// Removes the namespace with everything in it: who holds a lock there loses it at the next renewal, and is not
+    /// asked. End all who use it first, because what they ask afterwards makes it anew. One that is not there is no
+    /// error.
+    ///
+    /// Besides those in `server/least.acl` the user needs the right to `UNLINK`, also where there is nothing to remove.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect). A namespace of another version is not removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves all of the namespace or nothing.
+    pub async fn remove(config: RedisConfig) -> Result<(), Error> {
+        let link = link(config)?;
+        let removed = link.call(Operation::Remove, &scripts::REMOVE, &[]);
+        removed.await.map(drop)
+    }
+}
+
+fn link(config: RedisConfig) -> Result<Link, Error> {
+    let ca = match &config.ca {
+        Some(path) => Some(std::fs::read(path).map_err(|error| {
+            let what = "the file of the authority's certificate cannot be read";
+            found(ErrorKind::Config, Operation::Connect, what).with_source(error)
+        })?),
+        None => None,
+    };
+    if config.tls && rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Whoever was quicker has chosen; either will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    Ok(Link::new(config, ca))
 }
 
 impl LockBackend for RedisBackend {

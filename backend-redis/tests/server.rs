@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockcore::{
-    Acquired, ClaimStore, ErrorKind, Filter, Grant, Inspect, Label, LockBackend, LockKey, Locks,
-    Operation, Renewed, SessionId, SessionStore, Wakeups,
+    Acquired, ClaimStore, ErrorKind, FencingToken, Filter, Grant, Inspect, Intent, IntentChange,
+    Label, LockBackend, LockKey, Locks, Operation, Registered, Renewal, Renewed, SessionId,
+    SessionStore, Wakeups,
 };
 use lockcore_conformance::servers::redis::node;
 use lockcore_redis::{RedisBackend, RedisConfig};
@@ -272,6 +273,88 @@ async fn a_user_without_rights_is_refused_before_anything_is_made() {
         !format!("{error} {error:?}").contains("secret"),
         "{error:?}"
     );
+}
+
+#[tokio::test]
+async fn a_namespace_is_removed_and_its_neighbour_is_not() {
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let held = request(session, 1, &["c k", "w /a/b", "r /c"]);
+    granted(&backend, &held).await;
+    let intent = IntentChange::Put(Registered {
+        token: FencingToken::new(1).unwrap(),
+        intent: Intent::new("{}").unwrap(),
+    });
+    let renewal = Renewal {
+        intent,
+        ..renewal(1)
+    };
+    backend.renew(session, &renewal).await.unwrap();
+    let neighbour = format!(
+        "redis://127.0.0.1:{}?namespace={}1",
+        port(&server),
+        space.namespace
+    );
+    let neighbour = RedisBackend::connect(RedisConfig::parse(&neighbour).unwrap())
+        .await
+        .unwrap();
+    let other = open(&neighbour, 1).await;
+    let others = request(other, 1, &["c k"]);
+    granted(&neighbour, &others).await;
+    let keys = || -> Vec<String> { space.raw(redis::cmd("KEYS").arg("*")).unwrap() };
+    let of_ours = format!("{{{}}}:", space.namespace);
+    let ours = keys()
+        .iter()
+        .filter(|key| key.starts_with(&of_ours))
+        .count();
+    assert_eq!(ours, 7, "{:?}", keys());
+    for _ in 0..2 {
+        RedisBackend::remove(space.config()).await.unwrap();
+        assert!(
+            !keys().iter().any(|key| key.starts_with(&of_ours)),
+            "{:?}",
+            keys()
+        );
+    }
+    assert!(
+        neighbour
+            .confirm(others.grant, &others.claims)
+            .await
+            .unwrap()
+    );
+    let void = backend
+        .acquire(&request(session, 2, &["c k"]))
+        .await
+        .unwrap();
+    assert_eq!(void, Acquired::Void, "its locks are lost");
+}
+
+#[tokio::test]
+async fn what_may_not_be_removed_stays() {
+    let server = node(&[]).unwrap();
+    let place = support::servers::with_least_rights(&server, "pw");
+    let space = Space::at(&place);
+    // Whoever may not is told also where there is nothing.
+    for _ in 0..2 {
+        let error = RedisBackend::remove(space.config()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+        assert_eq!(error.operation(), Operation::Remove);
+        space.connect().await;
+    }
+    let mut set = redis::cmd("ACL");
+    set.arg("SETUSER").arg("lockkeeper").arg("+unlink");
+    space.raw::<()>(&mut set).unwrap();
+    let mut version = redis::cmd("HSET");
+    version.arg(space.key("meta")).arg("version");
+    space.raw::<()>(version.clone().arg("2")).unwrap();
+    let error = RedisBackend::remove(space.config()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    space.raw::<()>(version.arg("1")).unwrap();
+    RedisBackend::remove(space.config()).await.unwrap();
+    let left: Vec<String> = space.raw(redis::cmd("KEYS").arg("*")).unwrap();
+    assert_eq!(left, [""; 0]);
 }
 
 #[tokio::test]

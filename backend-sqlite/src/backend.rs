@@ -69,6 +69,23 @@ impl SqliteBackend {
         Ok(Arc::new(backend))
     }
 
+    /// Removes the file with everything in it, its log and the index of that: who holds a lock there loses it at the next
+    /// renewal, and is not asked. End all who use it first, because what they ask afterwards makes it anew. A file that is
+    /// not there is no error. It takes the right to write the directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect). A file that is none of ours is not removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop it.
+    pub async fn remove(config: SqliteConfig) -> Result<(), Error> {
+        let thread = Thread::start(config).await?;
+        let remove = |worker: &mut Worker| worker.file.remove();
+        thread.call(Operation::Remove, remove).await
+    }
+
     /// The cheapest transaction that this file and this thread can do, one row written: what the benchmarks compare
     /// with. The first one makes a table for it.
     ///

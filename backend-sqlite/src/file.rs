@@ -109,6 +109,11 @@ impl File {
         std::mem::take(&mut self.freed)
     }
 
+    /// Removes the file with everything in it.
+    pub(crate) fn remove(&self) -> Outcome<()> {
+        open::remove_all(&self.path, &self.deadline).map_err(Failure::while_opening)
+    }
+
     /// The cheapest transaction of this kind, for comparison: no look at the path, one row. The first one makes the
     /// table for it.
     pub(crate) fn bare(&mut self) -> Outcome<()> {

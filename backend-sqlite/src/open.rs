@@ -202,13 +202,37 @@ fn make_file(path: &Path, left: Option<&Identity>) -> Outcome<()> {
 }
 
 fn remove(stale: &Path) -> Outcome<()> {
-    match fs::remove_file(stale) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failure::File(
-            "the log of a file that is gone cannot be removed".into(),
-            error,
-        )),
+    remove_file(stale, "the log of a file that is gone cannot be removed")
+}
+
+fn remove_file(path: &Path, refusal: &'static str) -> Outcome<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::File(refusal.into(), error))
+        }
         _ => Ok(()),
     }
+}
+
+/// Removes the file if it is one of ours, then its log and the index of that: what is left of it if this is interrupted
+/// is removed by doing it again, or by who makes the file anew.
+pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
+    let directory = check_directory(path)?;
+    let _turn = take_turn(&directory, deadline)?;
+    let companions = companions(path);
+    if path.exists() {
+        let mut conn = Connection::open_with_flags(
+            path,
+            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )?;
+        let waiting = deadline.clone();
+        conn.busy_handler(Some(move |_| waiting.pause()))?;
+        is_new(&conn)?;
+        remove_file(path, "the file cannot be removed")?;
+    }
+    companions
+        .iter()
+        .try_for_each(|companion| remove(companion))
 }
 
 /// Whether the file is empty; an error if it is neither empty nor ours.

@@ -346,3 +346,64 @@ async fn garbage_goes_by_evict_if_it_is_as_it_was_seen() {
         2
     );
 }
+
+#[tokio::test]
+async fn a_file_is_removed_and_its_neighbours_are_not() {
+    let space = Space::new();
+    let directory = space.directory.path();
+    let neighbour = directory.join("locks.db2");
+    drop(
+        SqliteBackend::connect(SqliteConfig::new(&neighbour))
+            .await
+            .unwrap(),
+    );
+    let names = || {
+        let files = directory.read_dir().unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.retain(|name| !name.starts_with("locks.db2"));
+        names.sort();
+        names
+    };
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    granted(&backend, session, 1, &["create k"]).await;
+    assert_eq!(names(), ["locks.db", "locks.db-shm", "locks.db-wal"]);
+    for _ in 0..2 {
+        SqliteBackend::remove(SqliteConfig::new(&space.path))
+            .await
+            .unwrap();
+        assert_eq!(names(), [""; 0]);
+    }
+    assert!(neighbour.exists());
+    // Interrupted between the one and the others.
+    for name in ["locks.db-wal", "locks.db-shm"] {
+        std::fs::write(directory.join(name), "x").unwrap();
+    }
+    SqliteBackend::remove(SqliteConfig::new(&space.path))
+        .await
+        .unwrap();
+    assert_eq!(names(), [""; 0]);
+    let void = backend
+        .acquire(&request(session, 2, &["create k"]))
+        .await
+        .unwrap();
+    assert_eq!(void, Acquired::Void, "its locks are lost");
+}
+
+#[tokio::test]
+async fn what_is_no_file_of_ours_is_not_removed() {
+    let space = Space::new();
+    let other = space.directory.path().join("other.db");
+    let conn = rusqlite::Connection::open(&other).unwrap();
+    conn.execute_batch("CREATE TABLE t (x)").unwrap();
+    let text = space.directory.path().join("text");
+    std::fs::write(&text, "not a database".repeat(100)).unwrap();
+    for path in [&other, &text, space.directory.path()] {
+        let error = SqliteBackend::remove(SqliteConfig::new(path))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(path.exists());
+    }
+}

@@ -89,6 +89,8 @@ pub enum Operation {
     Watch,
     /// Listing records or sessions, or evicting one.
     Inspect,
+    /// Removing a namespace with everything in it.
+    Remove,
 }
 
 impl fmt::Display for Operation {
@@ -106,6 +108,7 @@ impl fmt::Display for Operation {
             Operation::Sweep => "sweep",
             Operation::Watch => "watch",
             Operation::Inspect => "inspect",
+            Operation::Remove => "remove",
         })
     }
 }

@@ -1,0 +1,216 @@
+//! [`Scratch`]: a namespace for a while.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockcore::{Error, ErrorKind, LockBackend, Operation};
+
+use crate::store::Store;
+use crate::{ConnectError, url};
+
+/// What the names of all of them begin with.
+const NAME: &str = "lockkeeper-scratch-";
+
+/// A namespace with a random name, for measurements and tests in a store that others use. It is made empty, and
+/// [removed](Self::remove) with everything in it; only what was made here can be removed so.
+///
+/// Its name begins with `lockkeeper-scratch-`, and 16 hexadecimal digits follow. If the process dies before it has
+/// removed it, it stays; so an operator finds it and removes it by the store's own means:
+///
+/// | store | what stays |
+/// |---|---|
+/// | SQLite | the file `PATH.lockkeeper-scratch-…` beside the one of the URL, with `-wal` and `-shm` |
+/// | Redis | keys that begin with `{lockkeeper-scratch-…}:`, seven at most |
+/// | PostgreSQL | the schema `lockkeeper-scratch-…` |
+/// | Elasticsearch, OpenSearch | the index `lockkeeper-scratch-…-TIME` with its alias; it is hidden |
+/// | etcd | keys that begin with `lockkeeper-scratch-…/` |
+/// | memory | nothing |
+///
+/// It takes more rights than to use a namespace that is there: to make one of such a name, and to remove it, which the
+/// `remove` of each backend tells. Who lacks those to remove it is told before anything is made.
+///
+/// `Debug` shows no password.
+///
+/// # Examples
+///
+/// ```
+/// use lockkeeper::{Locks, Scratch};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("locks.db").display().to_string();
+/// # let url = format!("sqlite:{path}");
+/// let scratch = Scratch::new(&url).await?;                 // "sqlite:locks.db"
+/// let locks = Locks::builder(scratch.backend()).build()?;
+/// locks.global("reindex").acquire().await?.release().await?;
+/// locks.shutdown(std::time::Duration::from_secs(5)).await;
+/// # assert!(std::path::Path::new(&format!("{path}.{}", scratch.name())).exists());
+/// scratch.remove().await?;
+/// assert_eq!(folder.path().read_dir()?.count(), 0);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it stays in the store until it is removed"]
+pub struct Scratch {
+    name: String,
+    url: String,
+    store: Store,
+    backend: Arc<dyn LockBackend>,
+}
+
+impl Scratch {
+    /// Makes one in the store of that URL. The namespace in the URL, or the file, is not touched; its other options hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`backend`](crate::backend), and where the rights to make or to remove a namespace are missing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the namespace.
+    pub async fn new(url: &str) -> Result<Self, ConnectError> {
+        // What is wrong with it is told of the URL as it was given.
+        Store::parse(url)?;
+        let name = format!("{NAME}{:016x}", random()?);
+        let url = url::in_namespace(url, &name);
+        let store = Store::parse(&url)?;
+        // There is nothing to remove: this asks whether we may.
+        store.clone().remove().await?;
+        let backend = store.clone().connect().await?;
+        Ok(Self {
+            name,
+            url,
+            store,
+            backend,
+        })
+    }
+
+    /// The name of the namespace; of an SQLite file, what its path ends with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What other processes connect with, to the same namespace. It has the password in it that the URL had. Of `memory:`
+    /// others have a store of their own.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The store, connected, for [`Locks::builder`](lockcore::Locks::builder).
+    #[must_use]
+    pub fn backend(&self) -> Arc<dyn LockBackend> {
+        Arc::clone(&self.backend)
+    }
+
+    /// Removes the namespace with everything in it. Shut down all clients and end all processes that use it before: what
+    /// they ask afterwards may leave something again. After an error, call it again; one that is gone is no error.
+    ///
+    /// # Errors
+    ///
+    /// As every operation; then all or a part of it may be there still.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves all or a part of it, or nothing; call it again.
+    pub async fn remove(&self) -> Result<(), Error> {
+        self.store.clone().remove().await
+    }
+}
+
+impl fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scratch")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+fn random() -> Result<u64, Error> {
+    getrandom::u64().map_err(|error| {
+        let what = "the system has no random numbers";
+        Error::new(ErrorKind::Unavailable, "scratch", Operation::Connect, what).with_source(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only what a URL names is removed: none may be without the name.
+    #[test]
+    fn the_namespace_is_in_every_url() {
+        let urls: &[&str] = &[
+            #[cfg(feature = "elasticsearch")]
+            "elasticsearch://a,b?namespace=mine&replicas=0",
+            #[cfg(feature = "etcd")]
+            "etcds://u:p@h:1/?txn_ops=100&namespace=mine",
+            #[cfg(feature = "postgres")]
+            "postgres://u:p@h/d?namespace=mine&pooler=transaction",
+            #[cfg(feature = "redis")]
+            "redis://:p@h/3",
+            #[cfg(feature = "sqlite")]
+            "sqlite:mine?synchronous=full",
+        ];
+        for url in urls {
+            let name = format!("{NAME}0");
+            let store = Store::parse(&url::in_namespace(url, &name)).unwrap();
+            let shown = format!("{store:?}");
+            assert!(shown.contains(&name), "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn memory_is_shared_by_its_clients_and_bad_urls_are_told() {
+        let scratch = Scratch::new("memory:").await.unwrap();
+        let locks = || lockcore::Locks::builder(scratch.backend()).build().unwrap();
+        let (one, two) = (locks(), locks());
+        let _guard = one.global("k").acquire().await.unwrap();
+        let busy = two.global("k").try_acquire().await.unwrap();
+        assert!(matches!(busy, lockcore::Attempt::Busy(_)));
+        scratch.remove().await.unwrap();
+        let error = Scratch::new("memory:x").await.unwrap_err();
+        assert!(matches!(error, ConnectError::MemoryTakesNothing));
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_file_is_removed_and_its_neighbours_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let url = format!("sqlite:{}", path.display());
+        let locks = crate::connect(&url).await.unwrap();
+        let guard = locks.global("k").acquire().await.unwrap();
+        let scratch = Scratch::new(&url).await.unwrap();
+        let other = Scratch::new(&url).await.unwrap();
+        let locks = crate::connect(scratch.url()).await.unwrap();
+        drop(locks.global("k").acquire().await.unwrap());
+        locks.shutdown(std::time::Duration::from_secs(5)).await;
+        for _ in 0..2 {
+            scratch.remove().await.unwrap();
+        }
+        let left = folder.path().read_dir().unwrap();
+        let left: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
+        let of = |name: &str| {
+            let its = left
+                .iter()
+                .filter(|file| file.to_str().unwrap().contains(name));
+            its.count()
+        };
+        assert_eq!((of(scratch.name()), of(other.name())), (0, 3), "{left:?}");
+        assert!(guard.confirm().await.unwrap());
+        other.remove().await.unwrap();
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn nothing_is_made_where_nothing_can_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing/locks.db");
+        let url = format!("sqlite:{}", path.display());
+        let error = Scratch::new(&url).await.unwrap_err();
+        assert!(error.to_string().contains("make it first"), "{error}");
+    }
+}
