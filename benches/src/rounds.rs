@@ -17,6 +17,7 @@ impl Spread {
     /// The median with the others behind it, each with three digits or so.
     pub(crate) fn short(&self) -> String {
         let number = |value: f64| match value.abs() {
+            _ if value.fract() == 0.0 => format!("{value:.0}"),
             100.0.. => format!("{value:.0}"),
             10.0.. => format!("{value:.1}"),
             0.1.. => format!("{value:.2}"),

@@ -13,6 +13,9 @@ use super::result::{
 use super::{BY_PROCESSES, CONTENDED_BY_PROCESSES, KEPT, ROUNDS_OF_MANY, TAKEOVER};
 use crate::rounds::Spread;
 
+/// So many there are.
+const STORES: usize = 6;
+
 /// A table: its head, and rows of as many cells.
 struct Table {
     text: String,
@@ -133,10 +136,13 @@ impl<'a> Writer<'a> {
     fn head(&mut self) {
         self.line("# The stores side by side");
         self.line("");
-        let stores = self.stores().join(",");
+        let only = match self.found.stores.len() {
+            STORES.. => String::new(),
+            _ => format!(" --only {}", self.stores().join(",")),
+        };
         let _ = writeln!(
             self.text,
-            "Written by `cargo xtask compare --only {stores} --rounds {}` on {}: {}.\n",
+            "Written by `cargo xtask compare{only} --rounds {}` on {}: {}.\n",
             self.found.rounds,
             self.found.date,
             self.found.machine.join(", ")
@@ -153,7 +159,7 @@ impl<'a> Writer<'a> {
         self.part(
             "What was measured",
             "What a grant survives is what the store says of itself, as it was set up here; a store that promises less \
-             can be faster. GUARANTEES.md has the rest.",
+             can be faster. [GUARANTEES.md](../GUARANTEES.md) has the rest.",
         );
         let mut table = Table::new(&[
             "store",
@@ -162,7 +168,6 @@ impl<'a> Writer<'a> {
             "who waits",
             "survives a crash",
             "… a loss of power",
-            "… failover",
         ]);
         let yes = |it: bool| if it { "yes" } else { "no" }.to_owned();
         for store in &self.found.stores {
@@ -177,7 +182,6 @@ impl<'a> Writer<'a> {
                     waits,
                     yes(store.survives_crash),
                     yes(store.survives_power_loss),
-                    yes(store.survives_failover),
                 ],
             );
         }
@@ -319,7 +323,7 @@ impl<'a> Writer<'a> {
             "Other libraries",
             "What a program might take instead, on the same server in the same rounds: our rate to theirs, so that more \
              than 1 means that we are faster. Locks of sessions (`PgAdvisoryLock`, `distributed-lock-postgres`) write \
-             nothing and are gone with their connection; what is written buys is in GUARANTEES.md.",
+             nothing and are gone with their connection; what a record buys is in [GUARANTEES.md](../GUARANTEES.md).",
         );
         let mut table = Table::new(&[
             "store, library",
@@ -450,7 +454,7 @@ impl<'a> Writer<'a> {
                 "All ids in one acquisition. *Released* is when others can have everything; *swept* when no record is left \
                  in the store; *refused*: the last id is held by another one; *given up*: from when the acquisition was \
                  dropped half-way until another one has its first id. Of more than 100,000 ids there are {ROUNDS_OF_MANY} \
-                 rounds, s."
+                 rounds. Times are in s, and *swept* has the end of the session in it."
             ),
         );
         let mut floors = Table::new(&["store", "the floor's records"]);

@@ -36,7 +36,6 @@ pub(super) struct About {
     pub(super) poll_ms: Option<u64>,
     pub(super) survives_crash: bool,
     pub(super) survives_power_loss: bool,
-    pub(super) survives_failover: bool,
     /// What the floor's pair is, and its many records are.
     pub(super) floor: Option<[String; 2]>,
 }
