@@ -34,6 +34,8 @@ fn keys(count: usize) -> Vec<String> {
 struct Measured {
     alone: Vec<f64>,
     handed_over: Vec<f64>,
+    /// The longest wait of each round in mean waits.
+    longest: Vec<f64>,
     each: Vec<Vec<Turn>>,
 }
 
@@ -43,6 +45,8 @@ impl Measured {
         self.alone.push(alone(peer).await);
         let (each, time) = peer.turns(&keys(WANTED_BY), SLICE).await;
         self.handed_over.push(rate(handed_over(&each), time));
+        let waits = waits(&each);
+        self.longest.push(ratio(waits.max(), waits.mean()));
         self.each.resize(WANTED_BY, Vec::new());
         for (all, some) in self.each.iter_mut().zip(each) {
             all.extend(some);
@@ -59,6 +63,10 @@ impl Measured {
         println!(
             "  {WANTED_BY} tasks of one process: {} hand-overs/s to another one",
             Spread::of(self.handed_over)
+        );
+        println!(
+            "  longest wait / mean wait in each round: {}",
+            Spread::of(self.longest)
         );
         print(&self.each);
     }
@@ -93,8 +101,12 @@ fn histogram(values: impl Iterator<Item = u64>) -> Histogram<u64> {
     histogram
 }
 
+fn waits(each: &[Vec<Turn>]) -> Histogram<u64> {
+    histogram(each.iter().flatten().map(|turn| turn.granted - turn.asked))
+}
+
 fn print(each: &[Vec<Turn>]) {
-    let waits = histogram(each.iter().flatten().map(|turn| turn.granted - turn.asked));
+    let waits = waits(each);
     println!(
         "  waits in µs: mean {:.0}, p50 {}, p99 {} ({:.1} × mean), longest {} ({:.1} × mean)",
         waits.mean(),
