@@ -187,8 +187,12 @@ impl Subject {
     }
 
     /// One round of turns by processes, each with a pause of one pair between release and retry.
-    fn round_of_processes(&self, pair: Duration) -> Round {
-        let each = turns_of_processes(&self.store, PROCESSES as usize, pair, BY_PROCESSES);
+    async fn round_of_processes(&mut self, slice: Duration) -> Round {
+        let alone = Workload::Uncontended { tasks: 1 }.keys();
+        let (each, time) = self.ours.turns(&alone, slice).await;
+        let pairs = u32::try_from(each[0].len()).unwrap_or(u32::MAX).max(1);
+        let count = PROCESSES as usize;
+        let each = turns_of_processes(&self.store, count, time / pairs, BY_PROCESSES);
         Measured::of_one_lock(&each, BY_PROCESSES).into()
     }
 }
@@ -231,85 +235,84 @@ async fn compare(plan: &Plan<'_>) -> Comparison {
     for store in plan.stores {
         subjects.push(Subject::new(store).await);
     }
-    let mut series: Vec<Series> = Vec::new();
-    // The first round is for the servers to get warm.
+    let mut series = Vec::new();
+    in_rounds(plan, &mut subjects, &mut series).await;
+    let stores = subjects.iter().map(Subject::about).collect();
+    subjects.retain(Subject::is_shared);
+    by_processes(plan, &mut subjects, &mut series).await;
+    Comparison::new(plan, stores, series)
+}
+
+/// Runs every workload on every store; the first round is for the servers to get warm.
+async fn in_rounds(plan: &Plan<'_>, subjects: &mut [Subject], series: &mut Vec<Series>) {
     for round in 0..=plan.rounds {
         for workload in workloads(plan.most_ids) {
             let many = matches!(workload, Workload::Documents { ids } if ids > MANY);
             if many && (round == 0 || round > ROUNDS_OF_MANY) {
                 continue;
             }
-            for subject in in_turn(&mut subjects, round) {
-                let start = Instant::now();
-                let warm_up = round == 0 && matches!(workload, Workload::Uncontended { .. });
-                let slice = plan.slice * if warm_up { WARM_UP } else { 1 };
-                let found = subject.round(workload, slice).await;
+            let warm_up = round == 0 && matches!(workload, Workload::Uncontended { .. });
+            let slice = plan.slice * if warm_up { WARM_UP } else { 1 };
+            for subject in in_turn(subjects, round) {
                 eprintln!(
-                    "round {round}: {}, {workload:?}: {:.1} s",
-                    subject.name,
-                    start.elapsed().as_secs_f64()
+                    "round {round} of {}: {workload:?}, {}",
+                    plan.rounds, subject.name
                 );
-                if round > 0 {
-                    for (of, found) in found {
+                for (of, found) in subject.round(workload, slice).await {
+                    if round > 0 {
                         let (name, size) = (workload.name(), workload.size());
-                        add(&mut series, &subject.name, of, name, size, found);
+                        add(series, &subject.name, of, name, size, found);
                     }
                 }
             }
         }
-        for subject in
-            in_turn(&mut subjects, round).filter(|subject| round > 0 && subject.is_shared())
-        {
-            let pair = pair_of(&series, &subject.name);
-            let found = subject.round_of_processes(pair);
-            eprintln!("round {round}: {}, by processes", subject.name);
-            let name = CONTENDED_BY_PROCESSES;
-            add(
-                &mut series,
-                &subject.name,
-                OURS.to_owned(),
-                name,
-                PROCESSES,
-                found,
-            );
-        }
     }
-    let shared: Vec<&Subject> = subjects
-        .iter()
-        .filter(|subject| subject.is_shared())
-        .collect();
-    let urls: Vec<&str> = shared.iter().map(|subject| subject.store.url()).collect();
-    eprintln!("{} guards for a minute", processes::GUARDS);
-    for (subject, found) in shared.iter().zip(processes::guards(&urls).await) {
-        let size = processes::GUARDS;
+}
+
+/// Runs what takes processes on every store that they reach.
+async fn by_processes(plan: &Plan<'_>, subjects: &mut [Subject], series: &mut Vec<Series>) {
+    let mut ours = |subject: &Subject, workload, size, found| {
         add(
-            &mut series,
+            series,
             &subject.name,
             OURS.to_owned(),
-            KEPT,
+            workload,
             size,
             found,
         );
+    };
+    for round in 1..=plan.rounds {
+        for subject in in_turn(subjects, round) {
+            eprintln!(
+                "round {round} of {}: {PROCESSES} processes, {}",
+                plan.rounds, subject.name
+            );
+            let found = subject.round_of_processes(plan.slice).await;
+            ours(subject, CONTENDED_BY_PROCESSES, PROCESSES, found);
+        }
     }
-    for subject in shared {
-        eprintln!("takeovers: {}", subject.name);
+    eprintln!("{} guards for a minute", processes::GUARDS);
+    let urls: Vec<&str> = subjects.iter().map(|subject| subject.store.url()).collect();
+    for (subject, found) in subjects.iter().zip(processes::guards(&urls).await) {
+        ours(subject, KEPT, processes::GUARDS, found);
+    }
+    for subject in subjects {
+        eprintln!("holders that are killed, {}", subject.name);
         let found = processes::takeovers(subject.store.url()).await;
-        add(
-            &mut series,
-            &subject.name,
-            OURS.to_owned(),
-            TAKEOVER,
-            1,
-            found,
-        );
+        ours(subject, TAKEOVER, 1, found);
     }
-    Comparison {
-        date: machine::date(),
-        machine: machine::lines(),
-        rounds: plan.rounds,
-        slice_ms: u64::try_from(plan.slice.as_millis()).unwrap_or(u64::MAX),
-        stores: subjects.iter().map(Subject::about).collect(),
-        series,
+}
+
+impl Comparison {
+    fn new(plan: &Plan<'_>, stores: Vec<About>, series: Vec<Series>) -> Self {
+        Self {
+            date: machine::date(),
+            machine: machine::lines(),
+            rounds: plan.rounds,
+            slice_ms: u64::try_from(plan.slice.as_millis()).unwrap_or(u64::MAX),
+            stores,
+            series,
+        }
     }
 }
 
@@ -336,17 +339,6 @@ fn add(series: &mut Vec<Series>, store: &str, of: String, workload: &str, size: 
     }
 }
 
-/// How long a pair by one task takes.
-fn pair_of(series: &[Series], store: &str) -> Duration {
-    let alone = Workload::Uncontended { tasks: 1 };
-    let found = series.iter().find(|series| {
-        series.store == store && series.of == OURS && series.workload == alone.name()
-    });
-    let rounds = found.map_or(&[][..], |series| &series.rounds);
-    let per_second = rounds.last().and_then(result::named(result::PER_SECOND));
-    Duration::from_secs_f64(per_second.map_or(0.0, f64::recip))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,30 +347,21 @@ mod tests {
     fn a_report_of_two_embedded_stores() {
         let folder = tempfile::tempdir().unwrap();
         let stores = ["memory".to_owned(), "sqlite".to_owned()];
-        let mut subjects = Vec::new();
+        let plan = Plan {
+            stores: &stores,
+            rounds: 2,
+            slice: Duration::from_millis(5),
+            most_ids: 100,
+        };
         let found = one_thread().block_on(async {
+            let mut subjects = Vec::new();
             for store in &stores {
                 subjects.push(Subject::new(store).await);
             }
             let mut series = Vec::new();
-            for round in 0..2 {
-                for workload in workloads(100) {
-                    for subject in in_turn(&mut subjects, round) {
-                        for (of, found) in subject.round(workload, Duration::from_millis(5)).await {
-                            let (name, size) = (workload.name(), workload.size());
-                            add(&mut series, &subject.name, of, name, size, found);
-                        }
-                    }
-                }
-            }
-            Comparison {
-                date: machine::date(),
-                machine: machine::lines(),
-                rounds: 2,
-                slice_ms: 5,
-                stores: subjects.iter().map(Subject::about).collect(),
-                series,
-            }
+            in_rounds(&plan, &mut subjects, &mut series).await;
+            let stores = subjects.iter().map(Subject::about).collect();
+            Comparison::new(&plan, stores, series)
         });
         let json = serde_json::to_vec(&found).unwrap();
         std::fs::write(folder.path().join("compare.json"), json).unwrap();

@@ -251,6 +251,8 @@ impl Member {
             ("listen-client-urls", &url),
             ("advertise-client-urls", &url),
             ("log-level", "warn"),
+            // Room for millions of keys that are not compacted yet.
+            ("quota-backend-bytes", "8589934592"),
         ];
         if !settings.iter().any(|(name, _)| *name == "listen-peer-urls") {
             // Any port will do: nobody comes there.
