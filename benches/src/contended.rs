@@ -34,6 +34,8 @@ fn keys(count: usize) -> Vec<String> {
 struct Measured {
     alone: Vec<f64>,
     handed_over: Vec<f64>,
+    /// The longest wait of each round in mean waits.
+    longest: Vec<f64>,
     each: Vec<Vec<Turn>>,
 }
 
@@ -43,6 +45,8 @@ impl Measured {
         self.alone.push(alone(peer).await);
         let (each, time) = peer.turns(&keys(WANTED_BY), SLICE).await;
         self.handed_over.push(rate(handed_over(&each), time));
+        let waits = waits(&each);
+        self.longest.push(ratio(waits.max(), waits.mean()));
         self.each.resize(WANTED_BY, Vec::new());
         for (all, some) in self.each.iter_mut().zip(each) {
             all.extend(some);
@@ -59,6 +63,10 @@ impl Measured {
         println!(
             "  {WANTED_BY} tasks of one process: {} hand-overs/s to another one",
             Spread::of(self.handed_over)
+        );
+        println!(
+            "  longest wait / mean wait in each round: {}",
+            Spread::of(self.longest)
         );
         print(&self.each);
     }
@@ -93,8 +101,12 @@ fn histogram(values: impl Iterator<Item = u64>) -> Histogram<u64> {
     histogram
 }
 
+fn waits(each: &[Vec<Turn>]) -> Histogram<u64> {
+    histogram(each.iter().flatten().map(|turn| turn.granted - turn.asked))
+}
+
 fn print(each: &[Vec<Turn>]) {
-    let waits = histogram(each.iter().flatten().map(|turn| turn.granted - turn.asked));
+    let waits = waits(each);
     println!(
         "  waits in µs: mean {:.0}, p50 {}, p99 {} ({:.1} × mean), longest {} ({:.1} × mean)",
         waits.mean(),
@@ -158,23 +170,29 @@ pub(crate) fn run(store: &Store, rounds: usize) {
     idle(store);
 }
 
-fn process(url: &str, part: &str, pause: Duration) -> Child {
+fn process(url: &str, part: &str, pause: Duration, time: Duration) -> Child {
     let program = std::env::current_exe().expect("the program's path");
     Command::new(program)
         .args(["--url", url, "worker", part])
         .args(["--pause-us", &pause.as_micros().to_string()])
+        .args(["--ms", &time.as_millis().to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program starts")
 }
 
-/// Processes take turns, each with a pause of one pair between release and retry.
-fn by_processes(store: &Store, pause: Duration) {
-    let mut processes: Vec<Child> = (0..WANTED_BY)
-        .map(|_| process(store.url(), "contended", pause))
+/// Processes take turns at one lock for a while, each with a pause between release and retry: the turns of each.
+pub(crate) fn turns_of_processes(
+    store: &Store,
+    count: usize,
+    pause: Duration,
+    time: Duration,
+) -> Vec<Vec<Turn>> {
+    let mut processes: Vec<Child> = (0..count)
+        .map(|_| process(store.url(), "contended", pause, time))
         .collect();
-    let each: Vec<Vec<Turn>> = processes
+    processes
         .iter_mut()
         .map(|process| {
             let mut text = String::new();
@@ -183,7 +201,12 @@ fn by_processes(store: &Store, pause: Duration) {
             assert!(process.wait().expect("it ends").success());
             text.lines().map(turn).collect()
         })
-        .collect();
+        .collect()
+}
+
+/// Processes take turns, each with a pause of one pair between release and retry.
+fn by_processes(store: &Store, pause: Duration) {
+    let each = turns_of_processes(store, WANTED_BY, pause, TURNS_FOR);
     let mut turns: Vec<Turn> = each.iter().flatten().copied().collect();
     turns.sort_unstable_by_key(|turn| turn.granted);
     println!(
@@ -225,7 +248,7 @@ fn idle(store: &Store) {
         let locks = store.locks().await;
         let guard = locks.global(KEY).acquire().await.expect("nobody has it");
         let processes: Vec<Child> = (0..WANTED_BY)
-            .map(|_| process(relay.url(), "waiting", Duration::ZERO))
+            .map(|_| process(relay.url(), "waiting", Duration::ZERO, Duration::ZERO))
             .collect();
         tokio::time::sleep(UNTIL_ALL_WAIT).await;
         let (start, before) = (Instant::now(), relay.round_trips());
@@ -245,11 +268,11 @@ fn idle(store: &Store) {
 }
 
 /// One of the processes: prints its turns.
-pub(crate) fn worker(store: &Store, pause: Duration) {
+pub(crate) fn worker(store: &Store, pause: Duration, time: Duration) {
     one_thread().block_on(async {
         let locks = store.locks().await;
         let ours = Ours::new(&locks, Kind::Global);
-        let turns = turns::take(&ours, KEY, Instant::now() + TURNS_FOR, pause).await;
+        let turns = turns::take(&ours, KEY, Instant::now() + time, pause).await;
         for turn in turns.expect("the store can be written") {
             println!("{} {} {}", turn.asked, turn.granted, turn.released);
         }

@@ -4,6 +4,7 @@
 //! rounds are printed, with the smallest and the greatest beside them.
 
 mod bystander;
+mod compare;
 mod contended;
 mod floor;
 mod guards;
@@ -16,10 +17,12 @@ mod relay;
 mod rounds;
 mod store;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::compare::Plan;
 use crate::store::Store;
 
 #[derive(Parser)]
@@ -55,6 +58,28 @@ enum What {
     Guards,
     /// From a release in one process to the grant in another.
     Handover,
+    /// Every workload on every store, in turns, beside what the store itself needs and other libraries' locks: a report,
+    /// with plots and the raw figures.
+    Compare {
+        /// memory, sqlite, or another one, whose URL stands in LOCKKEEPER_URL_NAME.
+        #[arg(long = "store", required = true)]
+        stores: Vec<String>,
+        /// How long turns are taken in a round, in ms.
+        #[arg(long, default_value_t = 500)]
+        slice_ms: u64,
+        /// The most document ids in one acquisition.
+        #[arg(long, default_value_t = 1_000_000)]
+        ids: u32,
+        /// Where the report is written.
+        #[arg(long, default_value = "docs")]
+        out: PathBuf,
+    },
+    /// The report once more, of the figures that are in the folder.
+    Report {
+        /// The folder.
+        #[arg(long, default_value = "docs")]
+        out: PathBuf,
+    },
     /// A process of another measurement.
     #[command(hide = true)]
     Worker {
@@ -66,6 +91,12 @@ enum What {
         /// How many ids it acquires.
         #[arg(long, default_value_t = 0)]
         ids: u32,
+        /// For how long it takes turns.
+        #[arg(long, default_value_t = 0)]
+        ms: u64,
+        /// What it holds.
+        #[arg(long, default_value = "")]
+        key: String,
     },
 }
 
@@ -79,12 +110,35 @@ fn main() {
         What::Million { ids } => million::run(&store, ids, cli.rounds),
         What::Guards => guards::run(&store),
         What::Handover => handover::run(&store),
+        What::Compare {
+            stores,
+            slice_ms,
+            ids,
+            out,
+        } => {
+            let plan = Plan {
+                stores: &stores,
+                rounds: cli.rounds,
+                slice: Duration::from_millis(slice_ms),
+                most_ids: ids,
+            };
+            compare::run(&plan, &out);
+        }
+        What::Report { out } => compare::rewrite(&out),
         What::Worker {
             part,
             pause_us,
             ids,
+            ms,
+            key,
         } => match part.as_str() {
-            "contended" => contended::worker(&store, Duration::from_micros(pause_us)),
+            "contended" => contended::worker(
+                &store,
+                Duration::from_micros(pause_us),
+                Duration::from_millis(ms),
+            ),
+            "guards" => compare::processes::keep_guards(&store),
+            "held" => compare::processes::hold(&store, &key),
             "waiting" => contended::waiting(&store),
             "handover" => handover::worker(&store),
             "many" => million::worker(&store, ids),

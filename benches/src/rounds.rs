@@ -14,6 +14,23 @@ impl Spread {
         self.median
     }
 
+    /// The median with the others behind it, each with three digits or so.
+    pub(crate) fn short(&self) -> String {
+        let number = |value: f64| match value.abs() {
+            _ if value.fract() == 0.0 => format!("{value:.0}"),
+            100.0.. => format!("{value:.0}"),
+            10.0.. => format!("{value:.1}"),
+            0.1.. => format!("{value:.2}"),
+            _ => format!("{value:.4}"),
+        };
+        let [median, least, greatest] = [self.median, self.least, self.greatest].map(number);
+        if least == greatest {
+            median
+        } else {
+            format!("{median} ({least}–{greatest})")
+        }
+    }
+
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Self {

@@ -29,7 +29,7 @@ pub(crate) async fn run(
     let ids = || (0..count).map(id);
 
     // A client of its own, whose end shows when everything is swept.
-    let first = Locks::builder(Arc::clone(backend)).build()?;
+    let first = client(backend).await?;
     let start = Instant::now();
     let guard = first.documents(ids()).acquire().await?;
     measured.note(ACQUIRE, start.elapsed());
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     }
     measured.note(SWEPT, start.elapsed());
 
-    let second = Locks::builder(Arc::clone(backend)).build()?;
+    let second = client(backend).await?;
     let last = locks.documents(ids().next_back()).acquire().await?;
     let start = Instant::now();
     match second.documents(ids()).try_acquire().await? {
@@ -51,7 +51,7 @@ pub(crate) async fn run(
     release(last).await?;
     closed(&second).await?;
 
-    let third = Locks::builder(Arc::clone(backend)).build()?;
+    let third = client(backend).await?;
     let half = Arc::new(Notify::new());
     let told = Arc::clone(&half);
     let acquiring = third.documents(ids()).observe(move |progress| {
@@ -73,6 +73,13 @@ pub(crate) async fn run(
     release(guard).await?;
     closed(&third).await?;
     Ok(measured)
+}
+
+/// A client whose session is open.
+pub(crate) async fn client(backend: &Arc<dyn LockBackend>) -> Result<Locks, Failure> {
+    let locks = Locks::builder(Arc::clone(backend)).build()?;
+    release(locks.global("begin").acquire().await?).await?;
+    Ok(locks)
 }
 
 /// Waits until nothing of a client is left.

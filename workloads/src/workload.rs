@@ -110,9 +110,7 @@ impl Workload {
         backend: &Arc<dyn LockBackend>,
         time: Duration,
     ) -> Result<Measured, Failure> {
-        let locks = Locks::builder(Arc::clone(backend)).build()?;
-        // Opens the session.
-        release(locks.global("begin").acquire().await?).await?;
+        let locks = documents::client(backend).await?;
         let done = match *self {
             Self::Documents { ids } => documents::run(backend, &locks, ids).await,
             _ => self.turns(&locks, time).await,

@@ -1,5 +1,6 @@
 //! The developer's commands: `cargo xtask …`.
 
+mod compare;
 mod fuzz;
 mod simulate;
 mod stores;
@@ -46,6 +47,16 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
+    /// Measures every store beside the others and writes the report below docs/: `[--rounds N] [--slice-ms N] [--ids N]
+    /// [--out FOLDER]`.
+    Compare {
+        /// Only these stores, with commas between them.
+        #[arg(long, value_name = "STORE,…", value_parser = stores::find, value_delimiter = ',')]
+        only: Vec<&'static stores::Store>,
+        /// What the comparison is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
         /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured, elasticsearch-9-secured, etcd-3.6, etcd-3.4,
@@ -72,6 +83,7 @@ fn main() -> ExitCode {
         Command::Test { only } => test::run(only),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::With { server, command } => stores::with(server, &command),
+        Command::Compare { only, args } => compare::run(&only, &args),
         Command::Simulate { args } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             simulate::run(&args)

@@ -237,7 +237,7 @@ fn artefacts() -> PathBuf {
     target.join("servers")
 }
 
-fn engine(engine: &Engine) -> Result<Server, String> {
+pub(crate) fn engine(engine: &Engine) -> Result<Server, String> {
     let started = engine.start(&artefacts());
     started.map_err(|error| format!("{}: {error}", engine.name))
 }

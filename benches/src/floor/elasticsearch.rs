@@ -142,6 +142,26 @@ impl Lock for Floor {
 
 #[async_trait]
 impl super::Floor for Floor {
+    async fn server(&mut self) -> String {
+        let said = self.must(Method::Get, "/", &[], Bytes::new()).await;
+        let said: Value = serde_json::from_slice(&said).expect("JSON");
+        let version = &said["version"];
+        let name = version["distribution"].as_str().unwrap_or("elasticsearch");
+        let nodes = self
+            .must(Method::Get, "/_nodes/jvm", &[], Bytes::new())
+            .await;
+        let nodes: Value = serde_json::from_slice(&nodes).expect("JSON");
+        let mut nodes = nodes["nodes"].as_object().into_iter().flatten();
+        let heap = nodes
+            .next()
+            .and_then(|(_, node)| node["jvm"]["mem"]["heap_max_in_bytes"].as_u64());
+        format!(
+            "{name} {}, a heap of {} MiB, translog as it is by default",
+            version["number"].as_str().unwrap_or_default(),
+            heap.unwrap_or_default() >> 20
+        )
+    }
+
     fn pair_is(&self) -> &'static str {
         "PUT _create and DELETE of a bare document"
     }

@@ -81,6 +81,11 @@ impl Lock for Pair {
 
 #[async_trait]
 impl super::Floor for Floor {
+    async fn server(&mut self) -> String {
+        let status = self.client.status().await.expect("the server answers");
+        format!("etcd {}", status.version())
+    }
+
     fn pair_is(&self) -> &'static str {
         "a transaction that creates a key on a lease, and its deletion"
     }

@@ -20,6 +20,9 @@ use crate::store::Store;
 /// The store by itself, through the client that its backend uses, with the same settings.
 #[async_trait]
 pub(crate) trait Floor: Send {
+    /// What the server says it is, and how durable its writes are.
+    async fn server(&mut self) -> String;
+
     /// What [`pair`](Self::pair) does, in a few words.
     fn pair_is(&self) -> &'static str;
 

@@ -87,6 +87,18 @@ async fn write(
 
 #[async_trait]
 impl super::Floor for Floor {
+    async fn server(&mut self) -> String {
+        let said: (String, String, String) = sqlx::query_as(
+            "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')",
+        )
+        .fetch_one(&mut self.connection)
+        .await
+        .expect("the server answers");
+        let (version, fsync, commit) = said;
+        let version = version.split(' ').next().unwrap_or_default();
+        format!("PostgreSQL {version}, fsync {fsync}, synchronous_commit {commit}")
+    }
+
     fn pair_is(&self) -> &'static str {
         "INSERT … ON CONFLICT DO NOTHING and DELETE of one row, prepared"
     }

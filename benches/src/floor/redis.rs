@@ -105,6 +105,27 @@ impl Lock for Pair {
 
 #[async_trait]
 impl super::Floor for Floor {
+    async fn server(&mut self) -> String {
+        let info = redis::cmd("INFO")
+            .query_async::<redis::InfoDict>(&mut self.connection)
+            .await
+            .expect("the server answers");
+        let version: String = info.get("redis_version").unwrap_or_default();
+        let on = info.get("aof_enabled") == Some(1);
+        let fsync = redis::cmd("CONFIG")
+            .arg("GET")
+            .arg("appendfsync")
+            .to_owned();
+        let fsync = fsync
+            .query_async::<(String, String)>(&mut self.connection)
+            .await;
+        match fsync {
+            Ok((_, fsync)) if on => format!("Redis {version}, appendonly, appendfsync {fsync}"),
+            _ if on => format!("Redis {version}, appendonly"),
+            _ => format!("Redis {version}, no appendonly"),
+        }
+    }
+
     fn pair_is(&self) -> &'static str {
         "SET NX PX, and the script that compares and deletes"
     }

@@ -74,6 +74,19 @@ impl Lock for Pair {
 
 #[async_trait]
 impl super::Floor for Floor {
+    async fn server(&mut self) -> String {
+        let setting = self
+            .rows
+            .pragma_query_value(None, "synchronous", |row| row.get(0));
+        let synchronous: i64 = setting.expect("a setting");
+        let synchronous =
+            ["OFF", "NORMAL", "FULL"][usize::try_from(synchronous).unwrap_or(2).min(2)];
+        format!(
+            "SQLite {}, WAL, synchronous {synchronous}",
+            rusqlite::version()
+        )
+    }
+
     fn pair_is(&self) -> &'static str {
         "two bare transactions through the same kind of thread"
     }

@@ -8,6 +8,7 @@ mod distributed_lock_redis;
 mod etcd;
 mod rslock;
 mod sqlx;
+mod tokio;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,6 +60,7 @@ pub(crate) async fn of(store: &Store) -> Vec<Peer> {
     match store.scheme() {
         #[cfg(feature = "etcd")]
         "etcd" => etcd::peers(url).await,
+        "memory" => vec![tokio::peer()],
         "postgres" | "postgresql" => {
             let mut peers = vec![sqlx::peer(url).await];
             peers.extend(apart::peer("distributed-lock-postgres", url));

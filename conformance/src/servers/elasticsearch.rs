@@ -22,6 +22,9 @@ const WATCH: &str = r#"home=$1; shift; exec 3<&0; "$@" <&- >&2 & pid=$!; echo $p
 /// Where a `pom.xml` for each engine is, and what its node is started by.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/servers");
 
+/// Enough for the tests.
+const HEAP: &str = "512m";
+
 /// An engine in one version.
 #[derive(Debug)]
 pub struct Engine {
@@ -36,6 +39,8 @@ pub struct Engine {
     /// Arguments of the JVM that the others do not have.
     jvm: &'static [&'static str],
     secured: bool,
+    /// How much memory it may take where the environment does not say.
+    heap: &'static str,
 }
 
 /// What a node is made of.
@@ -69,6 +74,7 @@ pub const ELASTICSEARCH_7: Engine = Engine {
     jdk: 11..=21,
     jvm: &["-Des.set.netty.runtime.available.processors=false"],
     secured: false,
+    heap: HEAP,
 };
 
 /// OpenSearch 2.
@@ -90,6 +96,7 @@ pub const OPENSEARCH_2: Engine = Engine {
     jdk: 11..=21,
     jvm: &["-Dopensearch.set.netty.runtime.available.processors=false"],
     secured: false,
+    heap: HEAP,
 };
 
 /// OpenSearch 3.
@@ -114,6 +121,7 @@ pub const OPENSEARCH_3: Engine = Engine {
         "--enable-native-access=ALL-UNNAMED",
     ],
     secured: false,
+    heap: HEAP,
 };
 
 /// OpenSearch 3 with users, roles and TLS, in the newest version whose plugin for that is on Central.
@@ -139,6 +147,7 @@ pub const OPENSEARCH_3_SECURED: Engine = Engine {
         "--enable-native-access=ALL-UNNAMED",
     ],
     secured: true,
+    heap: HEAP,
 };
 
 /// Elasticsearch 9 with users, roles, API keys and TLS. It runs no scripts and deletes nothing by query: the archive on
@@ -151,6 +160,7 @@ pub const ELASTICSEARCH_9_SECURED: Engine = Engine {
     jdk: 21..=25,
     jvm: &[],
     secured: true,
+    heap: HEAP,
 };
 
 /// All of them.
@@ -163,6 +173,13 @@ pub const ENGINES: [&Engine; 5] = [
 ];
 
 impl Engine {
+    /// The same engine with so much memory, as `2g`, where the environment does not say.
+    #[must_use]
+    pub const fn with_heap(mut self, heap: &'static str) -> Self {
+        self.heap = heap;
+        self
+    }
+
     /// Starts a single node: of an installed program of that version, else in a container, else from Maven artefacts,
     /// which are kept below `artefacts` for the next time. One with security is always made of those; its URL names a
     /// user who may do everything, and the file with the certificate of its authority.
@@ -192,7 +209,7 @@ impl Engine {
 
     /// Starts what is there already.
     fn found(&self, image: &str) -> Option<Result<Server, String>> {
-        let heap = java::heap().join(" ");
+        let heap = java::heap(self.heap).join(" ");
         let (elastic, open) = (
             format!("ES_JAVA_OPTS={heap}"),
             format!("OPENSEARCH_JAVA_OPTS={heap}"),
@@ -203,7 +220,7 @@ impl Engine {
             &elastic,
             &open,
         ];
-        local::start(self.program, self.version)
+        local::start(self.program, self.version, self.heap)
             .or_else(|| docker::start(image, 9200, &environment))
     }
 
@@ -238,7 +255,7 @@ impl Engine {
         };
         let mut command = Command::new(jdk.join("bin/java"));
         command
-            .args(java::heap())
+            .args(java::heap(self.heap))
             .arg("-XX:+UseSerialGC")
             .args(["-Djava.awt.headless=true", "-Dlog4j2.disable.jmx=true"])
             .args(self.jvm)
@@ -333,7 +350,7 @@ impl Engine {
             .args(command)
             .current_dir(&home)
             .env("ES_JAVA_HOME", &jdk)
-            .env("ES_JAVA_OPTS", java::heap().join(" "))
+            .env("ES_JAVA_OPTS", java::heap(self.heap).join(" "))
             .env("ES_TMPDIR", temporary)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

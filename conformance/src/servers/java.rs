@@ -18,9 +18,9 @@ const PACKAGES: [(u32, &str); 6] = [
     (21, "temurin-21-jdk"),
 ];
 
-/// How much memory a server in Java may take: `LOCKKEEPER_TEST_HEAP`, as `2g`, else 512 MB.
-pub(super) fn heap() -> [String; 2] {
-    let heap = std::env::var("LOCKKEEPER_TEST_HEAP").unwrap_or_else(|_| "512m".to_owned());
+/// How much memory a server in Java may take: `LOCKKEEPER_TEST_HEAP`, as `2g`, else what is said here.
+pub(super) fn heap(else_it_is: &str) -> [String; 2] {
+    let heap = std::env::var("LOCKKEEPER_TEST_HEAP").unwrap_or_else(|_| else_it_is.to_owned());
     [format!("-Xms{heap}"), format!("-Xmx{heap}")]
 }
 

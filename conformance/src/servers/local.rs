@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{Process, Server, java, quiet};
 
 /// Starts an installed Elasticsearch or OpenSearch of that version, if there is one. It refuses to be started by root.
-pub(super) fn start(name: &str, version: &str) -> Option<Result<Server, String>> {
+pub(super) fn start(name: &str, version: &str, heap: &str) -> Option<Result<Server, String>> {
     let places = [
         name.to_owned(),
         format!("/usr/share/{name}/bin/{name}"),
@@ -24,14 +24,14 @@ pub(super) fn start(name: &str, version: &str) -> Option<Result<Server, String>>
         println!("{program} refuses to be started by root, so it is not used");
         return None;
     }
-    Some(start_program(program).map_err(|error| format!("{program}: {error}")))
+    Some(start_program(program, heap).map_err(|error| format!("{program}: {error}")))
 }
 
-fn start_program(program: &str) -> std::io::Result<Server> {
+fn start_program(program: &str, heap: &str) -> std::io::Result<Server> {
     let data = tempfile::tempdir()?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let config = configuration(&data, program)?;
-    let heap = java::heap().join(" ");
+    let heap = java::heap(heap).join(" ");
     let child = Command::new(program)
         .env("ES_PATH_CONF", &config)
         .env("OPENSEARCH_PATH_CONF", &config)

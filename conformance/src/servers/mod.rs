@@ -84,6 +84,22 @@ impl Drop for Server {
     }
 }
 
+/// Gets OpenSSL's headers, which a driver of the measurements is built with, where they are missing: Debian's packages.
+///
+/// # Errors
+///
+/// They cannot be installed here; the text says what is missing.
+pub fn openssl() -> Result<(), String> {
+    if quiet("pkg-config", &["--exists", "openssl"]).is_some() {
+        return Ok(());
+    }
+    apt::update();
+    let installed = ["pkg-config", "libssl-dev"]
+        .into_iter()
+        .try_for_each(apt::install);
+    installed.map_err(|error| format!("OpenSSL's headers are missing: install them ({error})"))
+}
+
 /// The output of a program; `None` if it is not there or fails.
 fn quiet(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program)

@@ -19,7 +19,7 @@ use crate::client::recovery;
 use crate::client::session::Handle;
 use crate::client::sim::{Rule, broken};
 use crate::client::step::{Asker, Step};
-use crate::client::wait::{Refusal, Waiting};
+use crate::client::wait::{Refusal, Waiting, lock};
 use crate::prepare::step_len;
 use crate::{Busy, Claim, FencingToken, Intent, Life, OwnerId, Registered, Want};
 
@@ -46,11 +46,7 @@ impl LastBusy {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()?;
-        let busy = refusal
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        Some(busy)
+        lock(&refusal).clone()
     }
 }
 
@@ -178,7 +174,7 @@ impl Taking<'_> {
             self.register(none).await?;
         }
         let token = loop {
-            if let Some(waiting) = &mut waiting {
+            if let Some(waiting) = waiting.as_mut().filter(|waiting| waiting.has_begun()) {
                 self.stoppable(caller, waiting.until_worth_asking()).await?;
             } else if self.plan.wait.is_some()
                 && let Some(pause) = self.core.contention.pause(claims[at].key())
@@ -211,7 +207,8 @@ impl Taking<'_> {
                 }
                 Step::Void => {
                     self.handle.session.die();
-                    let begun = !self.grants.is_empty() || waiting.is_some();
+                    let waited = waiting.as_ref().is_some_and(Waiting::has_begun);
+                    let begun = !self.grants.is_empty() || waited;
                     return Err(if begun {
                         AcquireError::Lost.into()
                     } else {
@@ -245,7 +242,7 @@ impl Taking<'_> {
                         // Until it is granted, the refused claim is the same.
                         let now_waiting = match waiting.take() {
                             Some(waiting) => {
-                                waiting.refused_again(busy);
+                                waiting.is_refused(busy);
                                 waiting
                             }
                             None => {
@@ -272,14 +269,14 @@ impl Taking<'_> {
         Ok(token)
     }
 
-    /// An exclusive claim of somebody who cannot hold the key already stands in line behind the local waiters.
+    /// An exclusive claim of somebody who cannot hold the key already stands in line with the local waiters.
     fn queue_first(&self, claim: &Claim) -> Option<Waiting> {
         let in_line = self.plan.wait.is_some()
             && self.plan.claims.len() == 1
             && self.plan.owner.is_none()
             && matches!(claim.want(), Want::Create | Want::Upsert | Want::Write);
         let waiting = if in_line {
-            Waiting::in_line(self.core, claim)
+            Waiting::in_line(self.core, claim, self.plan.wait == Some(None))
         } else {
             None
         };

@@ -1,13 +1,15 @@
 //! Waiting: local waiters in order, one of them looking at the store, woken by a watch, by this process's own
 //! releases, and by a bounded poll.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::client::locks::Core;
 use crate::{Busy, Changed, Claim, LockKey};
@@ -15,27 +17,39 @@ use crate::{Busy, Changed, Claim, LockKey};
 /// The fallback poll's first and longest pause.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// For each key, those of this process who wait for it. Of those who stand in line only the first looks at the store;
-/// whoever may hold something that the first one needs stands before the line, and looks for itself.
+/// For each key, those of this process who wait for it or ask for it first. Of those who stand in line only the first
+/// looks at the store; whoever may hold something that the first one needs stands before the line, and looks for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: AtomicUsize,
     keys: Mutex<BTreeMap<LockKey, Queue>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Queue {
     waiters: VecDeque<Arc<Waiter>>,
     refusal: Refusal,
 }
 
-/// The last refusal of somebody who looked, for all who wait in the queue.
-pub(crate) type Refusal = Arc<Mutex<Busy>>;
+/// The last refusal of somebody who looked, for all who wait in the queue; `None` while the first of all is asking.
+pub(crate) type Refusal = Arc<Mutex<Option<Busy>>>;
 
 #[derive(Debug)]
 struct Waiter {
     wake: Notify,
     in_line: bool,
+    /// It was the first of all, and asks without having waited.
+    asks_at_once: AtomicBool,
+}
+
+impl Waiter {
+    fn asks_at_once(&self) -> bool {
+        self.asks_at_once.load(Ordering::Acquire)
+    }
+}
+
+pub(crate) fn lock(refusal: &Refusal) -> MutexGuard<'_, Option<Busy>> {
+    refusal.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Queue {
@@ -89,14 +103,27 @@ struct Place {
 }
 
 impl Place {
-    fn looks(&self) -> bool {
+    /// The first in the queue; `None` for whoever looks at the store itself.
+    fn waits_behind(&self) -> Option<Arc<Waiter>> {
         let keys = self.core.queues.keys();
-        let queue = keys.get(&self.key);
-        queue.is_some_and(|queue| {
-            queue
-                .looking()
-                .any(|waiter| Arc::ptr_eq(waiter, &self.waiter))
-        })
+        let queue = keys.get(&self.key)?;
+        let looks = queue
+            .looking()
+            .any(|waiter| Arc::ptr_eq(waiter, &self.waiter));
+        queue.waiters.front().filter(|_| !looks).map(Arc::clone)
+    }
+
+    /// Whoever is first has no answer yet, and may never have one: it makes room for the next one.
+    fn overtake(&self, first: &Arc<Waiter>) {
+        let mut keys = self.core.queues.keys();
+        if let Some(queue) = keys.get_mut(&self.key)
+            && let Some(now) = queue.waiters.front()
+            && Arc::ptr_eq(now, first)
+            && first.asks_at_once()
+        {
+            queue.waiters.rotate_left(1);
+            queue.wake();
+        }
     }
 }
 
@@ -133,27 +160,36 @@ impl Waiting {
     /// another one behind it holds.
     pub(crate) fn refused(core: &Arc<Core>, claim: &Claim, in_line: bool, busy: Busy) -> Self {
         let mut keys = core.queues.keys();
-        let queue = keys.entry(claim.key().clone()).or_insert_with(|| Queue {
-            waiters: VecDeque::new(),
-            refusal: Arc::new(Mutex::new(busy)),
-        });
-        Self::join(core, claim, in_line, queue)
+        let queue = keys.entry(claim.key().clone()).or_default();
+        let waiting = Self::join(core, claim, in_line, queue);
+        waiting.is_refused(busy);
+        waiting
     }
 
-    /// Waits in line without having asked, if others of this process wait for the key already.
-    pub(crate) fn in_line(core: &Arc<Core>, claim: &Claim) -> Option<Self> {
-        if core.queues.waiting.load(Ordering::Acquire) == 0 {
+    /// Stands in line without having asked, if others of this process wait for the key already or are asking for it.
+    /// Whoever waits for ever lets those who come later stand in line while it asks, so that a crowd does not ask at
+    /// once. Whoever does not is told who is in the way, and asks by itself where nobody knows.
+    pub(crate) fn in_line(core: &Arc<Core>, claim: &Claim, for_ever: bool) -> Option<Self> {
+        if !for_ever && core.queues.waiting.load(Ordering::Acquire) == 0 {
             return None;
         }
         let mut keys = core.queues.keys();
-        keys.get_mut(claim.key())
-            .map(|queue| Self::join(core, claim, true, queue))
+        let queue = match keys.entry(claim.key().clone()) {
+            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Vacant(none) if for_ever => none.insert(Queue::default()),
+            Entry::Vacant(_) => return None,
+        };
+        if !for_ever && lock(&queue.refusal).is_none() {
+            return None;
+        }
+        Some(Self::join(core, claim, true, queue))
     }
 
     fn join(core: &Arc<Core>, claim: &Claim, in_line: bool, queue: &mut Queue) -> Self {
         let waiter = Arc::new(Waiter {
             wake: Notify::new(),
             in_line,
+            asks_at_once: AtomicBool::new(queue.waiters.is_empty()),
         });
         if in_line {
             queue.waiters.push_back(Arc::clone(&waiter));
@@ -177,9 +213,16 @@ impl Waiting {
         }
     }
 
-    /// Somebody who looks was refused again.
-    pub(crate) fn refused_again(&self, busy: Busy) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = busy;
+    /// Whoever asked was refused.
+    pub(crate) fn is_refused(&self, busy: Busy) {
+        let waiter = &self.place.waiter;
+        waiter.asks_at_once.store(false, Ordering::Release);
+        *lock(&self.refusal) = Some(busy);
+    }
+
+    /// Whether it has waited: it was refused, or others were there before.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.place.waiter.asks_at_once()
     }
 
     pub(crate) fn refusal(&self) -> Refusal {
@@ -189,8 +232,13 @@ impl Waiting {
     /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
     /// is not missed.
     pub(crate) async fn until_worth_asking(&mut self) {
-        while !self.place.looks() {
-            self.place.waiter.wake.notified().await;
+        while let Some(first) = self.place.waits_behind() {
+            let woken = self.place.waiter.wake.notified();
+            if !first.asks_at_once() {
+                woken.await;
+            } else if timeout(POLL.0, woken).await.is_err() {
+                self.place.overtake(&first);
+            }
         }
         let core = Arc::clone(&self.place.core);
         if self.looked {

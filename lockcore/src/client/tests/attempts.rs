@@ -261,6 +261,64 @@ async fn only_the_first_in_line_asks_the_store() {
     drop(first.unwrap());
 }
 
+/// Each takes the key and gives it back at once: the order in which they had it.
+async fn turns(locks: &Locks, tasks: usize) -> Vec<usize> {
+    let order = Mutex::new(Vec::new());
+    let all = (0..tasks).map(async |n| {
+        let guard = hold(locks, &["d1"]).await;
+        order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
+        drop(guard);
+    });
+    futures_util::future::join_all(all).await;
+    order.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_crowd_that_wants_a_free_key_one_asks_at_first_and_all_are_served_in_their_order() {
+    let spy = Spy::new(MemoryBackend::new());
+    spy.decide(|call| match asks(call) {
+        true => Fate::AnsweredAfter(ms(20)),
+        false => Fate::Answered,
+    });
+    let locks = spy.locks();
+    let asked = async {
+        sleep(ms(19)).await;
+        spy.count(asks)
+    };
+    let (order, asked) = tokio::join!(turns(&locks, 8), asked);
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(asked, 1);
+    // Nor does anybody else stand in the queue then.
+    assert_eq!(turns(&locks, 1).await, [0]);
+    assert!(spy.count(asks) <= 16, "{}", spy.count(asks));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_no_answer_holds_up_the_others_for_a_moment_only() {
+    let spy = Spy::new(MemoryBackend::new());
+    let mut first = true;
+    spy.decide(move |call| match asks(call) && std::mem::take(&mut first) {
+        true => Fate::Hangs,
+        false => Fate::Answered,
+    });
+    let locks = spy.locks();
+    let hangs = timeout(secs(1), locks.documents(["d1"]).acquire());
+    let others = async {
+        sleep(ms(1)).await;
+        // Whoever does not wait for ever has to be told who is in the way.
+        let limited = async || locks.documents(["d1"]).wait(ms(10)).acquire().await;
+        let guard = limited().await.unwrap();
+        assert!(matches!(limited().await, Err(AcquireError::Busy(_))));
+        drop(guard);
+        let begun = spy.elapsed();
+        assert_eq!(turns(&locks, 3).await.len(), 3);
+        spy.elapsed() - begun
+    };
+    let (hangs, took) = tokio::join!(hangs, others);
+    assert!(hangs.is_err(), "{hangs:?}");
+    assert!(took >= ms(50) && took < ms(60), "{took:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_granted_after_the_deadline_is_not_handed_out() {
     let spy = Spy::new(MemoryBackend::new());

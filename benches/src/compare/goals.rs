@@ -1,0 +1,184 @@
+//! What this project wants of each store, and whether it is so.
+
+use lockkeeper_workloads::{ACQUIRE, HAND_OVER, SWEPT, WAIT};
+
+use super::CONTENDED_BY_PROCESSES;
+use super::result::{At, Comparison, FLOOR, OURS, PER_SECOND, named, of_times, to_f64};
+use crate::rounds::Spread;
+
+/// One figure that a store has to reach.
+pub(super) struct Goal {
+    pub(super) store: &'static str,
+    pub(super) what: &'static str,
+    limit: Limit,
+    read: fn(&Comparison, &str) -> Option<Spread>,
+}
+
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+use Limit::{AtLeast, AtMost};
+
+const PAIR: &str = "acquire and release of one lock, to the store's own pair";
+const DEEP: &str = "a tree lock of depth 32, to one of depth 1";
+const MILLION: &str = "acquisition of 1,000,000 documents, to as many bare records";
+const MILLION_SWEPT: &str = "their release with every record swept, to the removal of bare records";
+const TASKS: &str = "hand-overs by 8 tasks, to the pairs of one";
+const LONGEST: &str = "the longest wait of 8 tasks, to the mean";
+const NEXT_MS: &str = "ms from release to the next grant by 8 processes, median";
+const FAIR: &str = "waits of 8 processes, p99 to the mean";
+
+const fn goal(
+    store: &'static str,
+    what: &'static str,
+    limit: Limit,
+    read: fn(&Comparison, &str) -> Option<Spread>,
+) -> Goal {
+    Goal {
+        store,
+        what,
+        limit,
+        read,
+    }
+}
+
+pub(super) const GOALS: [Goal; 30] = [
+    goal("elasticsearch", PAIR, AtMost(1.35), pair),
+    goal(
+        "elasticsearch",
+        "a tree lock of depth 5, to one lock",
+        AtMost(1.5),
+        depth_5,
+    ),
+    goal("elasticsearch", MILLION, AtMost(1.15), million),
+    goal("elasticsearch", MILLION_SWEPT, AtMost(1.3), million_swept),
+    goal("elasticsearch", TASKS, AtLeast(0.6), tasks),
+    goal("elasticsearch", NEXT_MS, AtMost(50.0), next_ms),
+    goal("redis", PAIR, AtMost(1.4), pair),
+    goal("redis", DEEP, AtMost(1.5), deep),
+    goal("redis", MILLION, AtMost(3.0), million),
+    goal("redis", TASKS, AtLeast(0.4), tasks),
+    goal("redis", LONGEST, AtMost(5.0), longest),
+    goal("redis", FAIR, AtMost(10.0), fair),
+    goal("redis", NEXT_MS, AtMost(1.0), next_ms),
+    goal("postgres", PAIR, AtMost(1.15), pair),
+    goal("postgres", DEEP, AtMost(1.4), deep),
+    goal("postgres", MILLION, AtMost(2.0), million),
+    goal("postgres", TASKS, AtLeast(0.6), tasks),
+    goal("postgres", LONGEST, AtMost(5.0), longest),
+    goal("postgres", FAIR, AtMost(10.0), fair),
+    goal("postgres", NEXT_MS, AtMost(3.0), next_ms),
+    goal("etcd", PAIR, AtMost(1.25), pair),
+    goal("etcd", DEEP, AtMost(1.3), deep),
+    goal("etcd", MILLION, AtMost(1.5), million),
+    goal(
+        "etcd",
+        "hand-overs by 8 tasks, to those of etcd's own lock",
+        AtLeast(5.0),
+        etcds_lock,
+    ),
+    goal("etcd", LONGEST, AtMost(5.0), longest),
+    goal("etcd", FAIR, AtMost(10.0), fair),
+    goal("sqlite", PAIR, AtMost(2.2), pair),
+    goal("sqlite", LONGEST, AtMost(5.0), longest),
+    goal("sqlite", FAIR, AtMost(10.0), fair),
+    goal("sqlite", NEXT_MS, AtMost(50.0), next_ms),
+];
+
+impl Goal {
+    /// The figure, if it was measured, and whether its median is as wanted.
+    pub(super) fn judge(&self, found: &Comparison) -> Option<(Spread, bool)> {
+        let figure = (self.read)(found, self.store)?;
+        let reached = match self.limit {
+            AtMost(limit) => figure.median() <= limit,
+            AtLeast(limit) => figure.median() >= limit,
+        };
+        Some((figure, reached))
+    }
+
+    pub(super) fn limit(&self) -> String {
+        match self.limit {
+            AtMost(limit) => format!("at most {limit}"),
+            AtLeast(limit) => format!("at least {limit}"),
+        }
+    }
+}
+
+fn at<'a>(store: &'a str, of: &'a str, workload: &'a str, size: u32) -> At<'a> {
+    At {
+        store,
+        of,
+        workload,
+        size,
+    }
+}
+
+/// What one takes to what another takes, by how many are done in a second.
+fn time(found: &Comparison, of: At<'_>, to: At<'_>) -> Option<Spread> {
+    found.ratio((to, named(PER_SECOND)), (of, named(PER_SECOND)))
+}
+
+pub(super) fn pair(found: &Comparison, store: &str) -> Option<Spread> {
+    let of = |of| at(store, of, "uncontended", 1);
+    time(found, of(OURS), of(FLOOR))
+}
+
+fn depth_5(found: &Comparison, store: &str) -> Option<Spread> {
+    let global = at(store, OURS, "uncontended", 1);
+    time(found, at(store, OURS, "tree", 5), global)
+}
+
+fn deep(found: &Comparison, store: &str) -> Option<Spread> {
+    let tree = |depth| at(store, OURS, "tree", depth);
+    time(found, tree(32), tree(1))
+}
+
+fn of_million(found: &Comparison, store: &str, what: &'static str) -> Option<Spread> {
+    let mean = || of_times(what, |times| times.mean);
+    let of = |of| at(store, of, "documents", 1_000_000);
+    found.ratio((of(OURS), mean()), (of(FLOOR), mean()))
+}
+
+fn million(found: &Comparison, store: &str) -> Option<Spread> {
+    of_million(found, store, ACQUIRE)
+}
+
+fn million_swept(found: &Comparison, store: &str) -> Option<Spread> {
+    of_million(found, store, SWEPT)
+}
+
+pub(super) fn tasks(found: &Comparison, store: &str) -> Option<Spread> {
+    let contended = at(store, OURS, "contended", 8);
+    let alone = at(store, OURS, "uncontended", 1);
+    found.ratio((contended, named(PER_SECOND)), (alone, named(PER_SECOND)))
+}
+
+pub(super) fn longest(found: &Comparison, store: &str) -> Option<Spread> {
+    let read = of_times(WAIT, |times| to_f64(times.longest) / times.mean);
+    found.figure(at(store, OURS, "contended", 8), read)
+}
+
+pub(super) fn fair(found: &Comparison, store: &str) -> Option<Spread> {
+    let read = of_times(WAIT, |times| to_f64(times.p99) / times.mean);
+    found.figure(at(store, OURS, CONTENDED_BY_PROCESSES, 8), read)
+}
+
+pub(super) fn next_ms(found: &Comparison, store: &str) -> Option<Spread> {
+    let read = of_times(HAND_OVER, |times| to_f64(times.p50) / 1e3);
+    found.figure(at(store, OURS, CONTENDED_BY_PROCESSES, 8), read)
+}
+
+fn etcds_lock(found: &Comparison, store: &str) -> Option<Spread> {
+    let ours = at(store, OURS, "contended", 8);
+    let peers = found.peers(store).into_iter();
+    let spread = |peer| {
+        let theirs = at(store, peer, "contended", 8);
+        found.ratio((ours, named(PER_SECOND)), (theirs, named(PER_SECOND)))
+    };
+    // The better one of theirs.
+    peers
+        .filter_map(spread)
+        .min_by(|one, other| one.median().total_cmp(&other.median()))
+}
