@@ -64,7 +64,8 @@ impl Scratch {
     ///
     /// # Errors
     ///
-    /// As [`backend`](crate::backend), and where the rights to make or to remove a namespace are missing.
+    /// As [`backend`](crate::backend), and where the rights to make or to remove a namespace are missing. An empty one may
+    /// be left where the store does not answer.
     ///
     /// # Cancel safety
     ///
@@ -77,7 +78,14 @@ impl Scratch {
         let store = Store::parse(&url)?;
         // There is nothing to remove: this asks whether we may.
         store.clone().remove().await?;
-        let backend = store.clone().connect().await?;
+        let backend = match store.clone().connect().await {
+            Ok(backend) => backend,
+            Err(error) => {
+                // It may have been made all the same.
+                let _ = store.remove().await;
+                return Err(error.into());
+            }
+        };
         Ok(Self {
             name,
             url,
