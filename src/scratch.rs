@@ -64,7 +64,8 @@ impl Scratch {
     ///
     /// # Errors
     ///
-    /// As [`backend`](crate::backend), and where the rights to make or to remove a namespace are missing.
+    /// As [`backend`](crate::backend), and where the rights to make or to remove a namespace are missing. An empty one may
+    /// be left where the store does not answer.
     ///
     /// # Cancel safety
     ///
@@ -77,7 +78,14 @@ impl Scratch {
         let store = Store::parse(&url)?;
         // There is nothing to remove: this asks whether we may.
         store.clone().remove().await?;
-        let backend = store.clone().connect().await?;
+        let backend = match store.clone().connect().await {
+            Ok(backend) => backend,
+            Err(error) => {
+                // It may have been made all the same.
+                let _ = store.remove().await;
+                return Err(error.into());
+            }
+        };
         Ok(Self {
             name,
             url,
@@ -116,6 +124,8 @@ impl Scratch {
     ///
     /// Dropping the future leaves all or a part of it, or nothing; call it again.
     pub async fn remove(&self) -> Result<(), Error> {
+        // Behind what this process has asked of an SQLite file before, which would be made anew. How it ends is no matter.
+        let _ = self.backend.sessions(None, 1).await;
         self.store.clone().remove().await
     }
 }
@@ -202,6 +212,29 @@ mod tests {
         assert_eq!((of(scratch.name()), of(other.name())), (0, 3), "{left:?}");
         assert!(guard.confirm().await.unwrap());
         other.remove().await.unwrap();
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn what_was_asked_before_makes_no_file_anew() {
+        use futures_util::FutureExt as _;
+        use lockcore::{Label, SessionId};
+
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+        let scratch = Scratch::new(&url).await.unwrap();
+        let backend = scratch.backend();
+        let label = Label::parse("asked before").unwrap();
+        let ttl = std::time::Duration::from_secs(30);
+        for n in 0..500 {
+            let asked = backend.open(SessionId::new(n), &label, ttl);
+            assert!(asked.now_or_never().is_none(), "nobody waits for it");
+        }
+        let mut last = backend.open(SessionId::new(500), &label, ttl);
+        assert!((&mut last).now_or_never().is_none());
+        scratch.remove().await.unwrap();
+        last.await.unwrap();
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 
     #[cfg(feature = "sqlite")]

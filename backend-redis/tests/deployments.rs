@@ -314,6 +314,10 @@ async fn a_cluster_moves_and_fails_over_under_a_client() {
     // Known to nobody by name but the cluster: the first host is another node.
     assert!(guard.is_valid());
     assert_eq!(guard.release().await.unwrap(), Released::Released);
+    let exists = || -> bool { ask(primary, redis::cmd("EXISTS").arg(space.key("meta"))) };
+    assert!(exists());
+    RedisBackend::remove(space.config()).await.unwrap();
+    assert!(!exists());
 }
 
 #[tokio::test]

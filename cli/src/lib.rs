@@ -1,9 +1,10 @@
 //! The `lockkeeper` command: `lockkeeper run CLAIMS -- COMMAND` runs a command under a lock; `ls`, `inspect` and
-//! `sessions` show who holds what; `break`, `recover`, `discard` and `sweep` are for operators.
+//! `sessions` show who holds what; `break`, `recover`, `discard` and `sweep` are for operators; `bench` measures a store.
 //!
 //! This library is the command and nothing else: it has no stable interface.
 
 mod args;
+mod bench;
 mod claims;
 mod describe;
 mod failure;
@@ -13,6 +14,7 @@ mod intent;
 mod job;
 mod list;
 mod operate;
+mod output;
 mod progress;
 mod recover;
 mod run;
@@ -24,6 +26,7 @@ mod terminal;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime::Runtime;
 
 use args::{Action, Cli};
 use failure::{Failure, status};
@@ -39,30 +42,38 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    // The command's parent-death signal follows the thread that starts it, so everything that starts one stays on
-    // this thread: a runtime of one thread.
-    let done = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(status::UNAVAILABLE, format!("no runtime: {error}")))
-        .and_then(|runtime| runtime.block_on(act(cli)));
-    match done {
+    match act(cli) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failure.report(),
     }
 }
 
-async fn act(cli: Cli) -> Result<u8, Failure> {
+/// The command's parent-death signal follows the thread that starts it, so everything that starts one stays on this
+/// thread: a runtime of one thread.
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(status::UNAVAILABLE, format!("no runtime: {error}")))
+}
+
+/// Does it, in a runtime of its own.
+fn within(action: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    runtime()?.block_on(action)
+}
+
+fn act(cli: Cli) -> Result<u8, Failure> {
     let url = cli.url.as_deref();
     match cli.action {
-        Action::Run(args) => Box::pin(run::run(url, *args)).await,
-        Action::Ls(args) => list::ls(url, args).await,
-        Action::Inspect(args) => list::inspect(url, args).await,
-        Action::Sessions(args) => list::sessions(url, args).await,
-        Action::Break(args) => operate::break_lock(url, args).await,
-        Action::Recover(args) => Box::pin(recover::recover(url, args)).await,
-        Action::Discard(args) => operate::discard(url, args).await,
-        Action::Sweep => operate::sweep(url).await,
+        Action::Run(args) => within(Box::pin(run::run(url, *args))),
+        Action::Ls(args) => within(list::ls(url, args)),
+        Action::Inspect(args) => within(list::inspect(url, args)),
+        Action::Sessions(args) => within(list::sessions(url, args)),
+        Action::Break(args) => within(operate::break_lock(url, args)),
+        Action::Recover(args) => within(Box::pin(recover::recover(url, args))),
+        Action::Discard(args) => within(operate::discard(url, args)),
+        Action::Sweep => within(operate::sweep(url)),
+        Action::Bench(args) => bench::bench(url, &args),
     }
 }
 

@@ -1,13 +1,11 @@
 //! `lockkeeper ls`, `inspect` and `sessions`.
 
-use std::io::{self, BufWriter, StdoutLock, Write};
-
 use lockkeeper::{Filter, Holder, Life, LockBackend, Page, Record, SessionState};
-use serde::Serialize;
 
 use crate::args::{InspectArgs, LsArgs, SessionsArgs};
 use crate::describe::{HolderJson, RecordJson, SessionJson, time};
-use crate::failure::{Failure, one_line, status};
+use crate::failure::{Failure, one_line};
+use crate::output::Output;
 use crate::store;
 
 /// Records or sessions of one page.
@@ -123,33 +121,4 @@ fn fields(holder: &Holder) -> String {
     // What stands where a line or a field ends was written by others.
     let label = one_line(&holder.label);
     format!("{mode}\t{since}\t{session}\t{life}\t{label}")
-}
-
-/// Standard output, which may be large, and whose reader may go away.
-struct Output(BufWriter<StdoutLock<'static>>);
-
-impl Output {
-    fn new() -> Self {
-        Self(BufWriter::new(io::stdout().lock()))
-    }
-
-    fn line(&mut self, line: &str) -> Result<(), Failure> {
-        writeln!(self.0, "{line}").map_err(|error| gone(&error))
-    }
-
-    fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        self.line(&serde_json::to_string(value).expect("strings and lists are JSON"))
-    }
-
-    fn finish(mut self) -> Result<u8, Failure> {
-        self.0.flush().map_err(|error| gone(&error))?;
-        Ok(0)
-    }
-}
-
-fn gone(error: &io::Error) -> Failure {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        return Failure::signal(rustix::process::Signal::PIPE.as_raw());
-    }
-    Failure::new(status::UNAVAILABLE, format!("standard output: {error}"))
 }

@@ -19,13 +19,18 @@ pub(crate) struct Store {
     pub(crate) url: String,
 }
 
-/// Connects to the store of the URL, or to the file of this user.
-pub(crate) async fn open(url: Option<&str>) -> Result<Store, Failure> {
+/// The URL of the store, or of the file of this user; it is not relative to where this process is.
+pub(crate) fn url(url: Option<&str>) -> Result<String, Failure> {
     let url = match url {
         Some(url) => url.to_owned(),
         None => default_url()?,
     };
-    let url = absolute(url)?;
+    absolute(url)
+}
+
+/// Connects to the store of the URL, or to the file of this user.
+pub(crate) async fn open(url: Option<&str>) -> Result<Store, Failure> {
+    let url = self::url(url)?;
     let backend = lockkeeper::backend(&url).await?;
     Ok(Store {
         backend,

@@ -240,6 +240,24 @@ fn lines(output: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     receive
 }
 
+/// Fails where whoever has started the tests ignores one of these signals: so would `lockkeeper`, as `nohup` wants it.
+///
+/// # Panics
+///
+/// Then.
+pub(crate) fn must_not_be_ignored(signals: &[Signal]) {
+    // Elsewhere nobody tells.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+    for signal in signals {
+        assert!(
+            mask & (1 << (signal.as_raw() - 1)) == 0,
+            "the tests were started with {signal:?} ignored, as by nohup or by a shell in the background: start them without"
+        );
+    }
+}
+
 /// Waits until something is so.
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let since = Instant::now();

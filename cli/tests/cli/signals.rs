@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Place, Running, runs, until};
+use crate::harness::{Place, Running, must_not_be_ignored, runs, until};
 
 /// A loop that a trap can end.
 const FOREVER: &str = "echo held; while :; do sleep 0.02; done";
 
 #[test]
 fn the_command_gets_what_lockkeeper_gets() {
+    must_not_be_ignored(&[Signal::HUP, Signal::INT, Signal::QUIT]);
     let place = Place::new();
     for (signal, name) in [
         (Signal::HUP, "HUP"),
@@ -38,6 +39,7 @@ fn the_command_gets_what_lockkeeper_gets() {
 
 #[test]
 fn a_command_that_does_nothing_about_a_signal() {
+    must_not_be_ignored(&[Signal::HUP, Signal::INT]);
     let place = Place::new();
     for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let mut running = place.starts(&["--global", "a"], FOREVER);
@@ -88,6 +90,7 @@ fn an_ignored_hangup_stays_ignored() {
 
 #[test]
 fn a_waiter_that_is_ended_leaves_nothing() {
+    must_not_be_ignored(&[Signal::INT]);
     let place = Place::new();
     let mut holder = place.holds(&["--document", "b"]);
     let args = ["run", "--document", "a", "--document", "b", "--", "true"];

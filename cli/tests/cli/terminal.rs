@@ -7,9 +7,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::harness::Place;
+use crate::harness::{Place, must_not_be_ignored};
 
 /// Repeats what it reads, without starting anything: a shell that is stopped while it does is not seen to stop.
 const REPEAT: &str = "echo ready; while read x; do echo \"got <$x>\"; done";
@@ -104,6 +105,7 @@ fn a_command_reads_from_the_terminal_and_gives_it_back() {
 
 #[test]
 fn an_interrupt_from_the_keyboard_is_the_commands() {
+    must_not_be_ignored(&[Signal::INT]);
     let place = Place::new();
     let script = "$LK run --global a -- sh -c 'trap \"echo interrupted; exit 5\" INT; echo ready; \
                   while :; do sleep 0.02; done'; echo \"status <$?>\"";
