@@ -72,11 +72,12 @@ pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
 ///
 /// The program is missing, or fails; the text says why.
 pub fn data() -> Result<TempDir, String> {
+    let programs = installed()?;
     let (data, folder) = folder()?;
     let password = data.path().join("password");
     fs::write(&password, PASSWORD).map_err(|error| format!("{}: {error}", password.display()))?;
     give(&password)?;
-    run(as_account(&installed()?.join("initdb"))
+    run(as_account(&programs.join("initdb"))
         .args(["--username=postgres", "--auth=scram-sha-256"])
         .args(["--encoding=UTF8", "--locale=C", "--no-sync"])
         .arg(format!("--pwfile={}", password.display()))
@@ -91,15 +92,17 @@ pub fn data() -> Result<TempDir, String> {
 ///
 /// The program is missing, or fails; the text says why.
 pub fn copy_of(url: &str) -> Result<TempDir, String> {
+    let programs = installed()?;
     let (data, folder) = folder()?;
     let url = url.replacen("http", "postgres", 1);
-    run(as_account(&installed()?.join("pg_basebackup"))
+    run(as_account(&programs.join("pg_basebackup"))
         .args(["--write-recovery-conf", "--no-sync", "--checkpoint=fast"])
         .arg(format!("--dbname={url}"))
         .arg(format!("--pgdata={}", folder.display())))?;
     Ok(data)
 }
 
+/// The account that it is given to comes with the programs.
 fn folder() -> Result<(TempDir, PathBuf), String> {
     let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     give(data.path())?;
