@@ -27,7 +27,7 @@ pub(crate) enum Store {
     #[cfg(feature = "etcd")]
     Etcd(EtcdConfig),
     #[cfg(feature = "postgres")]
-    Postgres(PostgresConfig),
+    Postgres(Box<PostgresConfig>),
     #[cfg(feature = "redis")]
     Redis(RedisConfig),
 }
@@ -52,7 +52,7 @@ impl Store {
                 Err(not_compiled_in("elasticsearch"))
             }
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => Ok(Self::Postgres(PostgresConfig::parse(url)?)),
+            "postgres" | "postgresql" => Ok(Self::Postgres(Box::new(PostgresConfig::parse(url)?))),
             #[cfg(not(feature = "postgres"))]
             "postgres" | "postgresql" => Err(not_compiled_in("postgres")),
             #[cfg(feature = "redis")]
@@ -80,7 +80,7 @@ impl Store {
             #[cfg(feature = "etcd")]
             Self::Etcd(config) => Ok(EtcdBackend::connect(config).await?),
             #[cfg(feature = "postgres")]
-            Self::Postgres(config) => Ok(PostgresBackend::connect(config).await?),
+            Self::Postgres(config) => Ok(PostgresBackend::connect(*config).await?),
             #[cfg(feature = "redis")]
             Self::Redis(config) => Ok(RedisBackend::connect(config).await?),
         }
@@ -97,7 +97,7 @@ impl Store {
             #[cfg(feature = "etcd")]
             Self::Etcd(config) => EtcdBackend::remove(config).await,
             #[cfg(feature = "postgres")]
-            Self::Postgres(config) => PostgresBackend::remove(config).await,
+            Self::Postgres(config) => PostgresBackend::remove(*config).await,
             #[cfg(feature = "redis")]
             Self::Redis(config) => RedisBackend::remove(config).await,
         }

@@ -33,8 +33,13 @@ impl Spread {
 
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => f64::midpoint(values[middle - 1], values[middle]),
+            _ => values[middle],
+        };
         Self {
-            median: values[values.len() / 2],
+            median,
             least: values[0],
             greatest: values[values.len() - 1],
         }
