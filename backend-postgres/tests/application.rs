@@ -203,3 +203,56 @@ async fn a_transaction_of_another_isolation_is_refused() {
     let confirmed = backend.confirm_in(&mut transaction, guard.grants()).await;
     assert_eq!(confirmed.unwrap_err().kind(), ErrorKind::Config);
 }
+
+#[tokio::test]
+async fn no_lock_keeps_a_connection_of_the_pool_nor_leaves_an_advisory_lock_on_it() {
+    let bank = Bank::new().await;
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .connect_lazy_with(Space::driver_options());
+    let backend = PostgresBackend::from_pool(pool.clone(), bank.space.config()).await;
+    let backend = backend.unwrap();
+    let locks = Locks::builder(backend).build().unwrap();
+    let ((_, other), latches) = (bank.client().await, "SELECT {ns}.latch('held')");
+    let latch: i64 = bank.space.sql(latches).await[0].get(0);
+
+    let held = locks.documents(["held"]).acquire().await.unwrap();
+    let tree = locks.tree().write("/a/b").acquire().await.unwrap();
+    // One who waits keeps none either, nor one who was refused.
+    let waits = other.documents(["held"]).acquire();
+    let looks = async {
+        let busy = locks.global("g").try_acquire().await.unwrap();
+        assert!(matches!(busy, lockcore::Attempt::Acquired(_)));
+        let busy = locks.documents(["held"]).try_acquire().await.unwrap();
+        assert!(matches!(busy, lockcore::Attempt::Busy(_)));
+        // Nor one who has given up while the server works on it.
+        let mut holding = support::owner().await;
+        let begin =
+            format!("BEGIN; SELECT pg_advisory_xact_lock({latch}); SELECT pg_backend_pid()");
+        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(&mut holding);
+        let pid: i32 = begun.await.unwrap().last().unwrap().get(0);
+        let gives_up = {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.documents(["held"]).try_acquire().await })
+        };
+        support::until("it waits for the latch", async || {
+            let waiting =
+                format!("SELECT FROM pg_stat_activity WHERE {pid} = ANY (pg_blocking_pids(pid))");
+            (!support::sql(waiting).await.is_empty()).then_some(())
+        })
+        .await;
+        gives_up.abort();
+        let end = sqlx::raw_sql("ROLLBACK").execute(&mut holding);
+        end.await.unwrap();
+        let mut only = pool.acquire().await.expect("nobody keeps it");
+        let left =
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
+        let row = sqlx::raw_sql(left).fetch_one(&mut *only).await.unwrap();
+        assert_eq!(row.get::<i64, _>(0), 0);
+        drop(only);
+        assert!(held.is_valid() && tree.is_valid());
+        held.release().await.unwrap()
+    };
+    let (waited, _) = tokio::join!(waits, looks);
+    drop(waited.unwrap());
+}

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore, ErrorKind, Grant, Inspect, Label, LockBackend, LockKey,
-    OwnerId, Result, SessionId, SessionStore, Want,
+    Locks, OwnerId, Result, SessionId, SessionStore, Want,
 };
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::postgres::PgPoolOptions;
@@ -171,6 +171,45 @@ async fn a_deadlock_with_somebody_elses_locks_had_no_effect() {
     assert!(error.to_string().contains("deadlock"), "{error}");
 }
 
+/// None of our transactions can meet one. What the server rolls back for other reasons, a trigger of somebody else, say,
+/// is told in the same way.
+#[tokio::test]
+async fn a_serialization_failure_had_no_effect_and_who_waits_asks_again() {
+    let space = Space::new().await;
+    space
+        .sql(
+            "CREATE SEQUENCE {ns}.failures;
+             CREATE FUNCTION {ns}.fail() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 PERFORM nextval('{ns}.failures');
+                 RAISE EXCEPTION 'not now' USING ERRCODE = 'serialization_failure';
+             END $$;
+             CREATE TRIGGER fail AFTER INSERT ON {ns}.holders FOR EACH ROW EXECUTE FUNCTION {ns}.fail()",
+        )
+        .await;
+    let backend = space.connect().await;
+    for keys in [&["k"][..], &["a", "b"]] {
+        let request = request(session(&backend).await, 1, keys);
+        let error = backend.acquire(&request).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("serialize"), "{error}");
+    }
+    let locks = Locks::builder(backend).build().unwrap();
+    let waits = locks.documents(["k"]).acquire();
+    let mends = async {
+        support::until("it fails again", async || {
+            let rows = space.sql("SELECT last_value FROM {ns}.failures").await;
+            (rows[0].get::<i64, _>(0) > 2).then_some(())
+        })
+        .await;
+        space.sql("DROP TRIGGER fail ON {ns}.holders").await;
+    };
+    let (guard, ()) = tokio::join!(waits, mends);
+    let rows = space.sql("SELECT count(*) FROM {ns}.holders").await;
+    assert_eq!(rows[0].get::<i64, _>(0), 1);
+    drop(guard.unwrap());
+}
+
 #[tokio::test]
 async fn a_late_answer_is_an_unknown_outcome() {
     let space = Space::new().await;
@@ -246,6 +285,9 @@ async fn commits_that_do_not_wait_are_made_to() {
         ),
         (format!("renew({id}, 1, '{{}}', 'keep', 0, '')"), "on"),
         (format!("end_sessions(ARRAY[{id}], 'close')"), "on"),
+        (format!("adopt({id}, 1, NULL)"), "on"),
+        (format!("give_up({id}, 1, NULL)"), "on"),
+        (format!("settle({id}, 1)"), "on"),
         (format!("release({id}, 1, '{{k2}}')"), "off"),
         (format!("release_one({id}, 2, 'k3')"), "off"),
     ] {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use lockcore::{
     Acquire, Acquired, Claim, ClaimStore, ErrorKind, FencingToken, Grant, Label, LockBackend,
-    LockKey, OwnerId, Renewal, SessionId, SessionStore, Want,
+    LockKey, Locks, OwnerId, Released, Renewal, SessionId, SessionStore, Want,
 };
 use lockcore_conformance::servers::{Server, postgres};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
@@ -183,6 +183,37 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
 }
 
 #[tokio::test]
+async fn guards_and_those_who_wait_outlive_a_restart() {
+    let data = postgres::data().unwrap();
+    let port = postgres::free_port().unwrap();
+    let server = postgres::run_in(data.path(), port, &[]).unwrap();
+    let backend = PostgresBackend::connect(config(&server)).await.unwrap();
+    let locks = Locks::builder(backend).build().unwrap();
+    let other = PostgresBackend::connect(config(&server)).await.unwrap();
+    let other = Locks::builder(other).build().unwrap();
+    let guard = locks.documents(["d"]).acquire().await.unwrap();
+    let token = guard.token();
+    let waits = tokio::spawn(async move { other.documents(["d"]).acquire().await });
+    let mut connection = raw(&server).await;
+    support::until("somebody waits", async || {
+        let rows = "SELECT count(*) FROM lockkeeper.waiters";
+        let row = sqlx::raw_sql(rows).fetch_one(&mut connection).await;
+        (row.unwrap().get::<i64, _>(0) == 1).then_some(())
+    })
+    .await;
+    drop(server);
+    let _server = again(data.path(), port);
+    // A lock that nobody can ask for just now is neither lost nor granted to somebody else.
+    let held = async || guard.confirm().await.ok();
+    assert!(support::until("the store answers", held).await);
+    assert!(guard.is_valid() && !waits.is_finished());
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    let next = tokio::time::timeout(support::PATIENCE, waits).await;
+    let next = next.expect("it is woken, or looks").unwrap().unwrap();
+    assert!(next.token() > token);
+}
+
+#[tokio::test]
 async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
     let primary = postgres::node(&[]).unwrap();
     let backend = PostgresBackend::connect(config(&primary)).await.unwrap();
@@ -242,9 +273,11 @@ async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
 }
 
 #[tokio::test]
-async fn a_promise_to_wait_for_standbys_is_told() {
-    let server = postgres::node(&[]).unwrap();
+async fn a_promise_to_wait_for_standbys_is_told_and_that_no_disk_is_waited_for() {
+    let server = postgres::node(&[("fsync", "off")]).unwrap();
     let backend = PostgresBackend::connect(config(&server)).await.unwrap();
+    let survives = backend.info().survives;
+    assert!(survives.crash && !survives.power_loss);
     open(&backend).await;
     let mut connection = raw(&server).await;
     sqlx::raw_sql("ALTER SYSTEM SET synchronous_standby_names = 'elsewhere'")
