@@ -32,7 +32,7 @@ pub(crate) trait Floor: Send {
     /// What [`put`](Self::put) and [`remove`](Self::remove) do, in a few words.
     fn many_is(&self) -> &'static str;
 
-    /// Writes a record for each document of the numbers below `count` (see [`id`](crate::store::id)), as long as a
+    /// Writes a record for each document of the numbers below `count` (see [`id`](lockkeeper_workloads::id)), as long as a
     /// lock's, as many at a time as the backend does.
     async fn put(&mut self, count: u32);
 
