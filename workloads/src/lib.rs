@@ -1,7 +1,7 @@
 //! Workloads for a store of locks, the same for every store.
 //!
 //! A [`Workload`] says what is done; [`run`](Workload::run) does it through the whole client and says what it took.
-//! Other libraries' locks take the same [turns](turns).
+//! Other libraries' locks take the same [`turns`].
 
 mod documents;
 mod measured;
