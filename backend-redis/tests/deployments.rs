@@ -316,6 +316,16 @@ async fn a_cluster_moves_and_fails_over_under_a_client() {
     assert_eq!(guard.release().await.unwrap(), Released::Released);
     let exists = || -> bool { ask(primary, redis::cmd("EXISTS").arg(space.key("meta"))) };
     assert!(exists());
+    // Whoever comes anew asks any node, and each has to have heard of the new primary.
+    for server in servers
+        .iter()
+        .filter(|server| server.pid() != replica.pid())
+    {
+        until("the node knows that the cluster is whole", || {
+            let info: String = ask(server, redis::cmd("CLUSTER").arg("INFO"));
+            info.contains("cluster_state:ok").then_some(())
+        });
+    }
     RedisBackend::remove(space.config()).await.unwrap();
     assert!(!exists());
 }
