@@ -150,11 +150,12 @@ pub(crate) async fn remove(link: &Link, namespace: &Namespace) -> Outcome<()> {
             namespace.as_str()
         )));
     }
-    // Whoever uses a table of it is waited for, and the server shall not go on waiting when we do not any more.
+    // Whoever uses a table of it is waited for. The server stops waiting before we do: it would remove it later, when
+    // nobody expects it any more.
     let text = format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL client_min_messages = warning;
          SELECT pg_advisory_xact_lock({ONE_AT_A_TIME}); DROP SCHEMA IF EXISTS {} CASCADE",
-        link.timeout.as_millis().clamp(1, 600_000),
+        (link.timeout / 2).as_millis().clamp(1, 600_000),
         link.schema
     );
     link.raw(link.deadline(), text).await.map(drop)
