@@ -133,7 +133,6 @@ pub fn cluster(settings: &[(&str, &str)]) -> Vec<Server> {
                 ("port", port.as_str()),
                 ("cluster-port", &bus),
                 ("cluster-enabled", "yes"),
-                ("cluster-node-timeout", "1000"),
                 ("repl-diskless-sync-delay", "0"),
             ];
             all.extend(settings);
@@ -181,6 +180,12 @@ pub fn cluster(settings: &[(&str, &str)]) -> Vec<Server> {
                 || at >= 3 && replication.contains("master_link_status:up");
             (info.contains("cluster_state:ok") && linked).then_some(())
         });
+    }
+    // Not before, or a slow start would be taken for a failure.
+    for server in &servers {
+        let mut set = redis::cmd("CONFIG");
+        set.arg(&["SET", "cluster-node-timeout", "1000"]);
+        ask::<()>(server, &set);
     }
     servers
 }
