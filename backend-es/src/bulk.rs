@@ -37,6 +37,7 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Verb {
+    Create,
     Delete,
     Index,
     Update,
@@ -78,6 +79,8 @@ pub(crate) struct Item {
     /// What is added to a sequence number of its index to make a token.
     #[serde(skip)]
     base: u64,
+    /// 0 where it was not asked for.
+    #[serde(default)]
     status: u16,
     result: Option<String>,
     error: Option<Cause>,
@@ -99,6 +102,7 @@ struct Answer {
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum One {
+    Create(Item),
     Delete(Item),
     Index(Item),
     Update(Item),
@@ -107,6 +111,7 @@ enum One {
 impl One {
     fn parts(self) -> (Verb, Item) {
         match self {
+            One::Create(item) => (Verb::Create, item),
             One::Delete(item) => (Verb::Delete, item),
             One::Index(item) => (Verb::Index, item),
             One::Update(item) => (Verb::Update, item),
@@ -232,9 +237,7 @@ impl Bulk {
 
     /// Writes a document where there is none: for [`bulk_of_new`](EsBackend::bulk_of_new).
     pub(crate) fn create(&mut self, id: &str, document: &impl Serialize) {
-        self.body.extend_from_slice(b"{\"create\":");
-        self.json(&Action::on(id));
-        self.body.extend_from_slice(b"}\n");
+        self.action(Verb::Create, &Action::on(id));
         self.line(document);
     }
 
@@ -269,6 +272,7 @@ impl Bulk {
             id: action.id.to_owned(),
         });
         let name: &[u8] = match verb {
+            Verb::Create => b"{\"create\":",
             Verb::Delete => b"{\"delete\":",
             Verb::Index => b"{\"index\":",
             Verb::Update => b"{\"update\":",
@@ -313,8 +317,17 @@ impl Item {
 
     /// The token of a write.
     pub(crate) fn token(&self) -> Outcome<FencingToken> {
-        let seq_no = self.seq_no.filter(|_| self.reply() == Reply::Written);
-        let seq_no = seq_no.ok_or_else(|| not_ours("a write without a sequence number"))?;
+        if self.reply() != Reply::Written {
+            return Err(not_ours("no write where there is one"));
+        }
+        self.token_of_write()
+    }
+
+    /// The token of an item that is known to be a write.
+    fn token_of_write(&self) -> Outcome<FencingToken> {
+        let seq_no = self
+            .seq_no
+            .ok_or_else(|| not_ours("a write without a sequence number"))?;
         let token = self.base.checked_add(seq_no).and_then(FencingToken::new);
         token.ok_or_else(|| {
             let what = "the sequence numbers of the index are used up: make the namespace anew";
@@ -354,7 +367,7 @@ impl EsBackend {
         for (asked, end) in asked.chunks(PART).zip(ends) {
             let part = body.split_to(end - sent);
             sent = end;
-            let answer = self.answer(part, asked, None).await;
+            let answer = async { self.items(asked, self.answer(part, None).await?).await }.await;
             let some_were = !items.is_empty();
             let after = |failure: Failure| {
                 if some_were {
@@ -363,44 +376,50 @@ impl EsBackend {
                     failure
                 }
             };
-            items.extend(answer.map_err(after)?.1);
+            items.extend(answer.map_err(after)?);
         }
         Ok(items)
     }
 
-    /// Sends new documents and, behind them, updates. Says whether all was done without an error, and answers each of
-    /// the updates. Anything else that the server says of so many items takes longer than the look at those that are
-    /// there.
-    pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<(bool, Vec<Item>)> {
+    /// Sends new documents and, behind them, a look at another one. Where all was done without an error, the answer is
+    /// the token of the last new document, and the look. Anything else that the server says of so many items takes longer
+    /// than the look at those that are there.
+    pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<Option<(FencingToken, Item)>> {
         let Bulk { body, asked, .. } = bulk;
-        let fields = Some("errors,items.update");
-        let (errors, items) = self.answer(Bytes::from(body), &asked, fields).await?;
-        let errors = errors.ok_or_else(|| not_ours("not whether there were errors"))?;
-        Ok((!errors, items))
+        let fields = Some("errors,items.create._seq_no,items.update");
+        let answer = self.answer(Bytes::from(body), fields).await?;
+        match answer.errors {
+            None => return Err(not_ours("not whether there were errors")),
+            Some(true) => return Ok(None),
+            Some(false) => {}
+        }
+        let mut items = self.items(&asked, answer).await?;
+        let look = items.pop();
+        let last = items.last().map(Item::token_of_write).transpose()?;
+        let both = last.zip(look);
+        both.map(Some)
+            .ok_or_else(|| not_ours("fewer items than were sent"))
     }
 
-    /// Sends the body of these items. The server answers with these fields.
-    async fn answer(
-        &self,
-        body: Bytes,
-        asked: &[Asked],
-        fields: Option<&str>,
-    ) -> Outcome<(Option<bool>, Vec<Item>)> {
+    /// Sends a body. The server answers with these fields.
+    async fn answer(&self, body: Bytes, fields: Option<&str>) -> Outcome<Answer> {
         let path = format!("/{}/_bulk", self.alias);
         // The server gives up before we do, so that its answer arrives.
         let timeout = format!("{}ms", self.nodes.timeout().as_millis() * 4 / 5);
         let mut query = vec![("require_alias", "true"), ("timeout", timeout.as_str())];
         query.extend(fields.map(|fields| ("filter_path", fields)));
-        let answer: Answer = self
-            .nodes
-            .send(Request {
-                method: Method::Post,
-                path: &path,
-                query: &query,
-                body,
-                within: None,
-            })
-            .await?;
+        let request = Request {
+            method: Method::Post,
+            path: &path,
+            query: &query,
+            body,
+            within: None,
+        };
+        self.nodes.send(request).await
+    }
+
+    /// The items of an answer, if they are those that were asked for.
+    async fn items(&self, asked: &[Asked], answer: Answer) -> Outcome<Vec<Item>> {
         if answer.items.len() != asked.len() {
             return Err(not_ours("another number of items than was sent"));
         }
@@ -417,7 +436,7 @@ impl EsBackend {
         let indices: Vec<&str> = answered.filter_map(|item| item.index.as_deref()).collect();
         let base = self.answered_by(&indices).await?;
         items.iter_mut().for_each(|item| item.base = base);
-        Ok((answer.errors, items))
+        Ok(items)
     }
 }
 

@@ -17,8 +17,8 @@ use crate::EsBackend;
 use crate::backend::unix_ms;
 use crate::bulk::{Bulk, Item, Reply, expect};
 use crate::error::{Failure, Outcome};
-use crate::record::{Held, Names, held, lock_id, session_id, stood, unreadable};
-use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, RELEASE};
+use crate::record::{Held, Names, Session, held, lock_id, session_id, stood, unreadable};
+use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, LOOK, RELEASE};
 
 /// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
 const CREATE_FIRST: usize = 32;
@@ -154,13 +154,19 @@ impl EsBackend {
         for (key, ask) in &records {
             bulk.create(&lock_id(key), &names.sole(key, ask.mode()));
         }
-        alive(&mut bulk, request.grant);
-        let (all, items) = self.bulk_of_new(bulk).await?;
-        if !all {
+        // Not written, because what is between the records in the index makes their removal slower. That they are
+        // acknowledged says that the shard which answers is the primary one.
+        let session = request.grant.session;
+        bulk.run_and_read(&session_id(session), &LOOK, json!({}));
+        let Some((token, looked)) = self.bulk_of_new(bulk).await? else {
             return Ok(records);
-        }
+        };
         written.records = records.into_iter().map(|(key, _)| (key, true)).collect();
-        written.checked_by(items.last())?;
+        written.token = Some(token);
+        let found = looked
+            .document()
+            .and_then(|document| Session::read(session, document));
+        written.alive = Some(found.is_some_and(|found| found.allows(request.grant.n)));
         Ok(Vec::new())
     }
 

@@ -17,8 +17,9 @@ use crate::record::{Session, session_id, unreadable_session};
 
 /// How long removing by a query may take, which nobody waits for to go on.
 const REMOVED_WITHIN: Duration = Duration::from_secs(300);
-/// So many documents are found and removed at a time by one: as many as a search may ask for (`max_result_window`).
-pub(crate) const BATCH: usize = 10_000;
+/// So many documents are found and removed at a time by one: as many as a search of the index may ask for
+/// (`max_result_window`).
+pub(crate) const BATCH: usize = 12_000;
 
 /// A document.
 #[derive(Debug, Deserialize)]

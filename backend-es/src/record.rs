@@ -337,6 +337,11 @@ impl Session {
         let consistent = life == Life::Living || (life == Life::Abandoned) == intent.is_some();
         (whole && consistent).then_some(Self { state, intent })
     }
+
+    /// Whether a grant of that number may be written.
+    pub(crate) fn allows(&self, n: u64) -> bool {
+        self.state.life == Life::Living && !self.state.over.contains(n)
+    }
 }
 
 /// What is said of a session whose record cannot be understood: it lives, and frees nothing.

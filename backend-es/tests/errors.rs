@@ -283,6 +283,48 @@ async fn what_fails_beside_something_written_is_of_unknown_outcome() {
 }
 
 #[tokio::test]
+async fn many_new_records_count_if_all_are_written_and_the_session_is_seen_to_live() {
+    let keys: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let new = |count: u64| (0..count).map(|n| format!(r#"{{"create":{{"_seq_no":{n}}}}}"#));
+    let look = |index: &str| {
+        let session = r#"{"label":"","state":"living","ttl":1000,"seq":1,"over":[],"adoption":0}"#;
+        written("~session/00000000000000000000000000000007", 1)
+            .replace("\"created\"", "\"noop\"")
+            .replace("201", "200")
+            .replace("{}", session)
+            .replace("ns-1", index)
+    };
+    let all_done = |items: Vec<String>| match bulk(&items) {
+        Says::This(status, body) => Says::This(status, body.replace("true", "false")),
+        _ => unreachable!(),
+    };
+    let acquire = async |items: Vec<String>| {
+        let server = Server::new(all_done(items)).await;
+        server.backend().await.acquire(&request(&keys)).await
+    };
+    let whole = new(40).chain([look("ns-1")]).collect();
+    let answer = acquire(whole).await.unwrap();
+    assert!(
+        matches!(answer, Acquired::Acquired(token) if token.get() & 0xff == 39),
+        "{answer:?}"
+    );
+    for part in [
+        new(40).collect(),
+        new(39).chain([look("ns-1")]).collect(),
+        new(40).chain([look("ns-2")]).collect(),
+        vec![look("ns-1")],
+        new(39)
+            .chain([r#"{"create":{}}"#.to_owned(), look("ns-1")])
+            .collect(),
+    ] {
+        let part: Vec<String> = part;
+        let error = acquire(part).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_fails_after_something_may_have_been_written_is_of_unknown_outcome() {
     let id = "~session/00000000000000000000000000000007";
     let keys: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();

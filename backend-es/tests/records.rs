@@ -3,6 +3,7 @@
 
 mod support;
 
+use elasticsearch::http::Method;
 use lockcore::{
     Acquire, Adopt, Claim, ClaimStore, End, FencingToken, Filter, Inspect, Intent, IntentChange,
     Life, LockKey, Mode, Ranges, Registered, Renewal, Renewed, SessionId, SessionStore, Sweep,
@@ -206,7 +207,15 @@ async fn many_keys_are_written_as_the_script_writes_one() {
     let backend = connect(&space).await;
     let session = open(&backend, 1).await;
     let all = many(session, 1, 0..100);
+    let path = format!("/{{ns}}/_doc/~session/{session}").replace("~session/", "~session%2F");
+    let written = async || space.raw(Method::Get, &path, String::new()).await.1["_seq_no"].clone();
+    let before = written().await;
     let token = granted(&backend, &all).await;
+    assert_eq!(
+        written().await,
+        before,
+        "nothing stands between the records"
+    );
     let mut created = space.document("document 00042").await.unwrap();
     let one = request(session, 1, &["upsert alone"]);
     granted(&backend, &one).await;
