@@ -30,6 +30,8 @@ const ROUNDS_OF_MANY: usize = 2;
 /// because servers get faster while they run.
 const TURNS: u32 = 5;
 const WARM_UP: u32 = 4;
+/// The paths that are locked have so many components.
+const DEPTHS: [u32; 3] = [1, 5, 32];
 /// How long processes take turns at one lock in a round, and how many.
 pub(crate) const BY_PROCESSES: Duration = Duration::from_secs(3);
 const PROCESSES: u32 = 8;
@@ -38,7 +40,10 @@ pub(super) const CONTENDED_BY_PROCESSES: &str = "contended by processes";
 pub(super) const KEPT: &str = "guards";
 pub(super) const TAKEOVER: &str = "takeover";
 
-/// Everything that is run with all stores in turn.
+/// What a round of a workload found: of what, whose, and what it took.
+type Found = (Workload, String, Round);
+
+/// Everything that is run with all stores in turn. Tree locks that nobody else wants take turns with the others of one task.
 fn workloads(most_ids: u32) -> Vec<Workload> {
     let mut all = vec![
         Workload::Uncontended { tasks: 1 },
@@ -52,9 +57,8 @@ fn workloads(most_ids: u32) -> Vec<Workload> {
         },
     ];
     all.extend([1, 10, 1_000].map(|holders| Workload::Share { holders }));
-    for siblings in [0, 100] {
-        all.extend([1, 5, 32].map(|depth| Workload::Tree { depth, siblings }));
-    }
+    let siblings = 100;
+    all.extend(DEPTHS.map(|depth| Workload::Tree { depth, siblings }));
     let ids = [100, 10_000, 1_000_000].into_iter();
     all.extend(
         ids.filter(|ids| *ids <= most_ids)
@@ -68,8 +72,9 @@ struct Subject {
     name: String,
     store: Store,
     backend: Arc<dyn LockBackend>,
-    /// Our locks that nobody else wants.
+    /// Our locks that nobody else wants, and our tree locks.
     ours: Peer,
+    paths: [Peer; DEPTHS.len()],
     floor: Option<Box<dyn Floor>>,
     /// The floor's pair.
     pair: Option<Peer>,
@@ -100,6 +105,7 @@ impl Subject {
         Self {
             name: name.to_owned(),
             ours: Peer::new(OURS, Arc::new(Ours::new(&locks, Kind::Global))),
+            paths: DEPTHS.map(|_| Peer::new(OURS, Arc::new(Ours::new(&locks, Kind::Tree)))),
             backend,
             pair: floor.as_ref().map(|floor| Peer::new(FLOOR, floor.pair())),
             floor,
@@ -131,19 +137,34 @@ impl Subject {
     }
 
     /// One round of turns at locks that nobody else wants: ours, the floor's pairs and those of other libraries take turns
-    /// within it, because what else the machine does is to meet all of them.
-    async fn round_of_pairs(&mut self, keys: &[String], slice: Duration) -> Vec<(String, Round)> {
+    /// within it, and of one task tree locks, too, because what else the machine does is to meet all of them.
+    async fn round_of_pairs(&mut self, workload: Workload, slice: Duration) -> Vec<Found> {
         let beside = self.pair.iter_mut().chain(&mut self.peers);
-        let mut all: Vec<&mut Peer> = [&mut self.ours].into_iter().chain(beside).collect();
-        let mut found = vec![(vec![Vec::new(); keys.len()], Duration::ZERO); all.len()];
+        let mut all: Vec<(Workload, &mut Peer)> = [&mut self.ours]
+            .into_iter()
+            .chain(beside)
+            .map(|peer| (workload, peer))
+            .collect();
+        if workload == (Workload::Uncontended { tasks: 1 }) {
+            let siblings = 0;
+            let paths = DEPTHS.map(|depth| Workload::Tree { depth, siblings });
+            all.extend(paths.into_iter().zip(&mut self.paths));
+        }
+        let mut found: Vec<_> = all
+            .iter()
+            .map(|(workload, _)| {
+                let keys = workload.keys();
+                (vec![Vec::new(); keys.len()], keys, Duration::ZERO)
+            })
+            .collect();
         for turn in 0..TURNS {
             let mut order: Vec<usize> = (0..all.len()).collect();
             if turn % 2 == 1 {
                 order.reverse();
             }
             for at in order {
-                let (each, time) = all[at].turns(keys, slice / TURNS).await;
-                let (turns, times) = &mut found[at];
+                let (turns, keys, times) = &mut found[at];
+                let (each, time) = all[at].1.turns(keys, slice / TURNS).await;
                 turns
                     .iter_mut()
                     .zip(each)
@@ -151,26 +172,26 @@ impl Subject {
                 *times += time;
             }
         }
-        let names = all.iter().map(|peer| peer.name.to_owned());
-        let measured = found
-            .iter()
-            .map(|(each, time)| Measured::of_turns(each, *time).into());
-        names.zip(measured).collect()
+        let measured = |((workload, peer), (each, _, time)): ((_, &mut Peer), (Vec<_>, _, _))| {
+            let measured = Measured::of_turns(&each, time);
+            (workload, peer.name.to_owned(), measured.into())
+        };
+        all.into_iter().zip(found).map(measured).collect()
     }
 
     /// One round of a workload: ours, then what is beside it.
-    async fn round(&mut self, workload: Workload, slice: Duration) -> Vec<(String, Round)> {
+    async fn round(&mut self, workload: Workload, slice: Duration) -> Vec<Found> {
         if matches!(workload, Workload::Uncontended { .. }) {
-            return self.round_of_pairs(&workload.keys(), slice).await;
+            return self.round_of_pairs(workload, slice).await;
         }
         let ours = workload.run(&self.backend, slice).await;
         let ours = ours.unwrap_or_else(|failure| panic!("{} {workload:?}: {failure}", self.name));
-        let mut found = vec![(OURS.to_owned(), ours.into())];
+        let mut found = vec![(workload, OURS.to_owned(), ours.into())];
         if let Workload::Contended { .. } = workload {
             for peer in &mut self.peers {
                 let (each, time) = peer.turns(&workload.keys(), slice).await;
                 let measured = Measured::of_one_lock(&each, time);
-                found.push((peer.name.to_owned(), measured.into()));
+                found.push((workload, peer.name.to_owned(), measured.into()));
             }
         }
         if let (Workload::Documents { ids }, Some(floor)) = (workload, &mut self.floor) {
@@ -181,7 +202,7 @@ impl Subject {
             let start = Instant::now();
             floor.remove(ids).await;
             measured.note(SWEPT, start.elapsed());
-            found.push((FLOOR.to_owned(), measured.into()));
+            found.push((workload, FLOOR.to_owned(), measured.into()));
         }
         found
     }
@@ -258,9 +279,9 @@ async fn in_rounds(plan: &Plan<'_>, subjects: &mut [Subject], series: &mut Vec<S
                     "round {round} of {}: {workload:?}, {}",
                     plan.rounds, subject.name
                 );
-                for (of, found) in subject.round(workload, slice).await {
+                for (of_what, of, found) in subject.round(workload, slice).await {
                     if round > 0 {
-                        let (name, size) = (workload.name(), workload.size());
+                        let (name, size) = (of_what.name(), of_what.size());
                         add(series, &subject.name, of, name, size, found);
                     }
                 }
