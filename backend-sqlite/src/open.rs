@@ -14,9 +14,9 @@ use crate::sql;
 
 /// All statements stay prepared.
 const STATEMENTS_KEPT: usize = 64;
-/// The log is written into the database when it has so many pages (8 MiB), and cut back to that if a large transaction
-/// made it longer.
-const LOG_PAGES: i64 = 2_000;
+/// The log is written into the database when it has so many pages (2 MiB), and cut back to that if a large transaction
+/// made it longer. Whoever commits then waits until all of it is on the disk.
+const LOG_PAGES: i64 = 500;
 const LOG_KEPT_BYTES: i64 = LOG_PAGES * 4_096;
 
 /// A file, whatever it is called.

@@ -23,9 +23,8 @@ use crate::store::{Store, backend};
 
 use result::{About, Comparison, FLOOR, OURS, Round, Series};
 
-/// So many rounds are there of more ids than this, which take minutes.
+/// More ids than this take minutes, and are not warmed up.
 const MANY: u32 = 100_000;
-const ROUNDS_OF_MANY: usize = 2;
 /// Locks that nobody else wants take turns so often in a round; in the first round, which does not count, for longer,
 /// because servers get faster while they run.
 const TURNS: u32 = 5;
@@ -179,14 +178,21 @@ impl Subject {
         all.into_iter().zip(found).map(measured).collect()
     }
 
-    /// One round of a workload: ours, then what is beside it.
-    async fn round(&mut self, workload: Workload, slice: Duration) -> Vec<Found> {
+    /// One round of a workload, ours and what is beside it; of documents they take turns at being first.
+    async fn round(&mut self, workload: Workload, slice: Duration, round: usize) -> Vec<Found> {
         if matches!(workload, Workload::Uncontended { .. }) {
             return self.round_of_pairs(workload, slice).await;
         }
+        let mut found = Vec::new();
+        if let (Workload::Documents { ids }, 1) = (workload, round % 2) {
+            found.extend(self.round_of_floor(workload, ids).await);
+        }
         let ours = workload.run(&self.backend, slice).await;
         let ours = ours.unwrap_or_else(|failure| panic!("{} {workload:?}: {failure}", self.name));
-        let mut found = vec![(workload, OURS.to_owned(), ours.into())];
+        found.push((workload, OURS.to_owned(), ours.into()));
+        if let (Workload::Documents { ids }, 0) = (workload, round % 2) {
+            found.extend(self.round_of_floor(workload, ids).await);
+        }
         if let Workload::Contended { .. } = workload {
             for peer in &mut self.peers {
                 let (each, time) = peer.turns(&workload.keys(), slice).await;
@@ -194,17 +200,20 @@ impl Subject {
                 found.push((workload, peer.name.to_owned(), measured.into()));
             }
         }
-        if let (Workload::Documents { ids }, Some(floor)) = (workload, &mut self.floor) {
-            let mut measured = Measured::default();
-            let start = Instant::now();
-            floor.put(ids).await;
-            measured.note(ACQUIRE, start.elapsed());
-            let start = Instant::now();
-            floor.remove(ids).await;
-            measured.note(SWEPT, start.elapsed());
-            found.push((workload, FLOOR.to_owned(), measured.into()));
-        }
         found
+    }
+
+    /// As many bare records, if the store has any.
+    async fn round_of_floor(&mut self, workload: Workload, ids: u32) -> Option<Found> {
+        let floor = self.floor.as_mut()?;
+        let mut measured = Measured::default();
+        let start = Instant::now();
+        floor.put(ids).await;
+        measured.note(ACQUIRE, start.elapsed());
+        let start = Instant::now();
+        floor.remove(ids).await;
+        measured.note(SWEPT, start.elapsed());
+        Some((workload, FLOOR.to_owned(), measured.into()))
     }
 
     /// One round of turns by processes, each with a pause of one pair between release and retry.
@@ -269,7 +278,7 @@ async fn in_rounds(plan: &Plan<'_>, subjects: &mut [Subject], series: &mut Vec<S
     for round in 0..=plan.rounds {
         for workload in workloads(plan.most_ids) {
             let many = matches!(workload, Workload::Documents { ids } if ids > MANY);
-            if many && (round == 0 || round > ROUNDS_OF_MANY) {
+            if many && round == 0 {
                 continue;
             }
             let warm_up = round == 0 && matches!(workload, Workload::Uncontended { .. });
@@ -279,7 +288,7 @@ async fn in_rounds(plan: &Plan<'_>, subjects: &mut [Subject], series: &mut Vec<S
                     "round {round} of {}: {workload:?}, {}",
                     plan.rounds, subject.name
                 );
-                for (of_what, of, found) in subject.round(workload, slice).await {
+                for (of_what, of, found) in subject.round(workload, slice, round).await {
                     if round > 0 {
                         let (name, size) = (of_what.name(), of_what.size());
                         add(series, &subject.name, of, name, size, found);

@@ -10,7 +10,7 @@ use super::result::{
     At, CPU_MS, Comparison, FAIRNESS, FLOOR, LEAST_SHARE, OURS, PER_SECOND, REQUESTS, Round,
     TTL_MS, Times, named, of_times, to_f64,
 };
-use super::{BY_PROCESSES, CONTENDED_BY_PROCESSES, KEPT, ROUNDS_OF_MANY, TAKEOVER};
+use super::{BY_PROCESSES, CONTENDED_BY_PROCESSES, KEPT, TAKEOVER};
 use crate::rounds::Spread;
 
 /// So many there are.
@@ -450,12 +450,9 @@ impl<'a> Writer<'a> {
     fn documents(&mut self) {
         self.part(
             "Document locks",
-            &format!(
-                "All ids in one acquisition. *Released* is when others can have everything; *swept* when no record is left \
-                 in the store; *refused*: the last id is held by another one; *given up*: from when the acquisition was \
-                 dropped half-way until another one has its first id. Of more than 100,000 ids there are {ROUNDS_OF_MANY} \
-                 rounds. Times are in s, and *swept* has the end of the session in it."
-            ),
+            "All ids in one acquisition. *Released* is when others can have everything; *swept* when no record is left in \
+             the store; *refused*: the last id is held by another one; *given up*: from when the acquisition was dropped \
+             half-way until another one has its first id. Times are in s, and *swept* has the end of the session in it.",
         );
         let mut floors = Table::new(&["store", "the floor's records"]);
         for ids in self.found.sizes("documents") {
