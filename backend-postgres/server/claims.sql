@@ -112,12 +112,19 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    -- A request that is sent again writes again, so that its answer waits for the disk and for the standbys. Of a share
-    -- both copies may be here at once.
-    INSERT INTO holders AS h (key, session, n, m, want, since)
-    SELECT asked.key, p_session, p_n, p_m, asked.ask, at
-    FROM unnest(p_keys, p_asks) asked (key, ask) WHERE asked.ask NOT IN ('IX', 'IS')
-    ON CONFLICT (key, session, n) DO UPDATE SET m = excluded.m, want = excluded.want;
+    -- Of a share both copies of a request may be here at once. Where neither a share is asked for nor anything was met,
+    -- there can be no conflict under the latches, and looking for one costs a record in the log for each row.
+    IF NOT met AND NOT 'share' = ANY (p_asks) THEN
+        INSERT INTO holders (key, session, n, m, want, since)
+        SELECT asked.key, p_session, p_n, p_m, asked.ask, at
+        FROM unnest(p_keys, p_asks) asked (key, ask) WHERE asked.ask NOT IN ('IX', 'IS');
+    ELSE
+        -- A request that is sent again writes again, so that its answer waits for the disk and for the standbys.
+        INSERT INTO holders AS h (key, session, n, m, want, since)
+        SELECT asked.key, p_session, p_n, p_m, asked.ask, at
+        FROM unnest(p_keys, p_asks) asked (key, ask) WHERE asked.ask NOT IN ('IX', 'IS')
+        ON CONFLICT (key, session, n) DO UPDATE SET m = excluded.m, want = excluded.want;
+    END IF;
     r_what := 'acquired';
     r_token := next_token();
     RETURN NEXT;
@@ -143,11 +150,18 @@ BEGIN
     latched := CASE WHEN p_ask = 'share' AND p_limit IS NULL THEN pg_advisory_xact_lock_shared(latch(p_key))::text
                     ELSE pg_advisory_xact_lock(latch(p_key))::text END;
     at := clock_timestamp();
-    INSERT INTO holders (key, session, n, m, want, since)
-    SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
-    WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
-      AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key)
-    ON CONFLICT DO NOTHING;
+    IF p_ask = 'share' THEN
+        INSERT INTO holders (key, session, n, m, want, since)
+        SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
+        WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
+          AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key)
+        ON CONFLICT DO NOTHING;
+    ELSE
+        INSERT INTO holders (key, session, n, m, want, since)
+        SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
+        WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
+          AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key);
+    END IF;
     IF FOUND THEN
         r_what := 'acquired';
         r_token := next_token();
