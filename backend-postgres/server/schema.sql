@@ -1,5 +1,6 @@
 -- Version 1 of the stored shape. Session ids are 16 bytes, big-endian. Unsigned numbers of 64 bits are stored less 2^63,
--- so that they sort; tokens are stored as they are.
+-- so that they sort; tokens are stored as they are. A vacuum never gives space back to the system: nobody could use a table
+-- meanwhile.
 
 CREATE TABLE {ns}.meta (
     one     boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one),
@@ -26,7 +27,8 @@ CREATE TABLE {ns}.sessions (
     adoption bigint         NOT NULL,
     adopter  bytea          CHECK (octet_length(adopter) = 16),
     settled  bigint                  -- the adoption number by which it was settled
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+        vacuum_truncate = off);
 
 -- At most one for each session, beside its record so that a renewal does not rewrite it.
 CREATE TABLE {ns}.intents (
@@ -48,7 +50,8 @@ CREATE TABLE {ns}.holders (
     want    text        NOT NULL,    -- create, upsert, share, write or read
     since   timestamptz NOT NULL,    -- for people
     PRIMARY KEY (key, session, n)
-) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+        vacuum_truncate = off);
 
 CREATE INDEX holders_by_session ON {ns}.holders (session, n);
 
@@ -58,7 +61,8 @@ CREATE UNLOGGED TABLE {ns}.waiters (
     key     text    COLLATE "C" NOT NULL,
     channel text    COLLATE "C" NOT NULL,
     pid     integer NOT NULL         -- of the connection that listens
-) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+        vacuum_truncate = off);
 
 CREATE INDEX waiters_by_key ON {ns}.waiters (key);
 CREATE INDEX waiters_by_channel ON {ns}.waiters (channel);

@@ -8,7 +8,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tokio::time::Instant;
 
-use crate::claims::confirmation;
+use crate::claims::{SWEPT_AT_ONCE, confirmation};
 use crate::config::PostgresConfig;
 use crate::connections::{Link, Own, Source};
 use crate::error::{Failure, NAME, Outcome};
@@ -20,7 +20,6 @@ use crate::wakeups::{LOOK_EVERY, Watches};
 const KEYS_PER_STEP: i64 = 1_000;
 /// The server has a table for all latches and locks: a step takes at most this part of it.
 const PART_OF_LATCHES: i64 = 8;
-const SWEEP_LIMIT: usize = 5_000;
 
 /// Locks in a schema of a PostgreSQL database.
 ///
@@ -243,7 +242,7 @@ fn info(about: &About, pushed: bool) -> Info {
     let mut info = Info::new(NAME, "the server's wall clock");
     let keys = (about.latches / PART_OF_LATCHES).clamp(100, KEYS_PER_STEP);
     info.keys_per_step = usize::try_from(keys).unwrap_or(100);
-    info.sweep_limit = SWEEP_LIMIT;
+    info.sweep_limit = SWEPT_AT_ONCE;
     info.poll = (!pushed).then_some(LOOK_EVERY);
     // `off` is not heeded where something is granted.
     let waits_for_standbys = !about.standbys.trim().is_empty()

@@ -18,8 +18,9 @@ use crate::record::{Entry, broken, column, id_bytes, only, session_id, stored, w
 use crate::sessions::{end, token};
 use crate::sql::{Call, Value};
 
-/// So many rows are removed in one transaction at most.
-const SWEPT_AT_ONCE: usize = 5_000;
+/// So many rows are removed in one transaction at most. While somebody's old snapshot keeps them, each finds its way past
+/// what the ones before have removed.
+pub(crate) const SWEPT_AT_ONCE: usize = 20_000;
 /// The server names no more of those in the way.
 const NAMED: usize = 5_000;
 

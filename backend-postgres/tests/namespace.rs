@@ -192,6 +192,26 @@ async fn what_may_not_be_removed_stays() {
 }
 
 #[tokio::test]
+async fn a_vacuum_takes_no_table_from_its_users_to_make_it_shorter() {
+    let space = Space::new().await;
+    let length = async || {
+        let rows = space.sql("SELECT pg_relation_size('{ns}.holders')").await;
+        rows[0].get::<i64, _>(0)
+    };
+    space
+        .sql(
+            "INSERT INTO {ns}.holders
+             SELECT 'k' || n, decode(repeat('00', 16), 'hex'), n, 1, 'create', now() FROM generate_series(1, 10000) n",
+        )
+        .await;
+    let full = length().await;
+    assert!(full > 100 * 8_192, "{full}");
+    space.sql("DELETE FROM {ns}.holders").await;
+    space.sql("VACUUM {ns}.holders").await;
+    assert_eq!(length().await, full);
+}
+
+#[tokio::test]
 async fn two_namespaces_do_not_meet() {
     let (one, two) = (Space::new().await, Space::new().await);
     let (one, two) = (one.connect().await, two.connect().await);

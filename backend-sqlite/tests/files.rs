@@ -133,6 +133,21 @@ async fn two_backends_share_a_file() {
 }
 
 #[tokio::test]
+async fn the_log_is_written_back_before_it_is_long() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    for n in 1..=500 {
+        granted(&backend, session, n, &["upsert k"]).await;
+        release(&backend, session, n, &["upsert k"]).await;
+    }
+    let log = space.path.with_file_name("locks.db-wal");
+    let length = std::fs::metadata(&log).unwrap().len();
+    // Whoever fills it waits until all of it is on the disk.
+    assert!((1 << 20..3 << 20).contains(&length), "{length}");
+}
+
+#[tokio::test]
 async fn a_file_that_was_removed_takes_its_sessions_with_it() {
     let space = Space::new();
     let (here, there) = (space.connect().await, space.connect().await);
