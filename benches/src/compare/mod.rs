@@ -238,10 +238,8 @@ pub(crate) struct Plan<'a> {
 /// Runs everything and writes the report into a folder.
 pub(crate) fn run(plan: &Plan<'_>, folder: &Path) {
     std::fs::create_dir_all(folder).expect("the folder can be made");
-    let found = one_thread().block_on(compare(plan));
-    let json = serde_json::to_vec_pretty(&found).expect("it is JSON");
-    std::fs::write(folder.join("compare.json"), json).expect("the folder can be written");
-    write(&found, folder);
+    one_thread().block_on(compare(plan, folder));
+    rewrite(folder);
 }
 
 /// Writes the report of what was found before.
@@ -260,39 +258,47 @@ fn write(found: &Comparison, folder: &Path) {
     println!("{}", folder.join("compare.md").display());
 }
 
-async fn compare(plan: &Plan<'_>) -> Comparison {
+/// Keeps what was found in every round, so that nothing is lost if a store fails.
+async fn compare(plan: &Plan<'_>, folder: &Path) {
     let mut subjects = Vec::new();
     for store in plan.stores {
         subjects.push(Subject::new(store).await);
     }
-    let mut series = Vec::new();
-    in_rounds(plan, &mut subjects, &mut series).await;
     let stores = subjects.iter().map(Subject::about).collect();
+    let mut found = Comparison::new(plan, stores);
+    for round in 0..=plan.rounds {
+        in_turns(plan, round, &mut subjects, &mut found.series).await;
+        found.rounds = round;
+        found.keep(folder);
+    }
     subjects.retain(Subject::is_shared);
-    by_processes(plan, &mut subjects, &mut series).await;
-    Comparison::new(plan, stores, series)
+    by_processes(plan, &mut subjects, &mut found.series).await;
+    found.keep(folder);
 }
 
 /// Runs every workload on every store; the first round is for the servers to get warm.
-async fn in_rounds(plan: &Plan<'_>, subjects: &mut [Subject], series: &mut Vec<Series>) {
-    for round in 0..=plan.rounds {
-        for workload in workloads(plan.most_ids) {
-            let many = matches!(workload, Workload::Documents { ids } if ids > MANY);
-            if many && round == 0 {
-                continue;
-            }
-            let warm_up = round == 0 && matches!(workload, Workload::Uncontended { .. });
-            let slice = plan.slice * if warm_up { WARM_UP } else { 1 };
-            for subject in in_turn(subjects, round) {
-                eprintln!(
-                    "round {round} of {}: {workload:?}, {}",
-                    plan.rounds, subject.name
-                );
-                for (of_what, of, found) in subject.round(workload, slice, round).await {
-                    if round > 0 {
-                        let (name, size) = (of_what.name(), of_what.size());
-                        add(series, &subject.name, of, name, size, found);
-                    }
+async fn in_turns(
+    plan: &Plan<'_>,
+    round: usize,
+    subjects: &mut [Subject],
+    series: &mut Vec<Series>,
+) {
+    for workload in workloads(plan.most_ids) {
+        let many = matches!(workload, Workload::Documents { ids } if ids > MANY);
+        if many && round == 0 {
+            continue;
+        }
+        let warm_up = round == 0 && matches!(workload, Workload::Uncontended { .. });
+        let slice = plan.slice * if warm_up { WARM_UP } else { 1 };
+        for subject in in_turn(subjects, round) {
+            eprintln!(
+                "round {round} of {}: {workload:?}, {}",
+                plan.rounds, subject.name
+            );
+            for (of_what, of, found) in subject.round(workload, slice, round).await {
+                if round > 0 {
+                    let (name, size) = (of_what.name(), of_what.size());
+                    add(series, &subject.name, of, name, size, found);
                 }
             }
         }
@@ -334,15 +340,20 @@ async fn by_processes(plan: &Plan<'_>, subjects: &mut [Subject], series: &mut Ve
 }
 
 impl Comparison {
-    fn new(plan: &Plan<'_>, stores: Vec<About>, series: Vec<Series>) -> Self {
+    fn new(plan: &Plan<'_>, stores: Vec<About>) -> Self {
         Self {
             date: machine::date(),
             machine: machine::lines(),
-            rounds: plan.rounds,
+            rounds: 0,
             slice_ms: u64::try_from(plan.slice.as_millis()).unwrap_or(u64::MAX),
             stores,
-            series,
+            series: Vec::new(),
         }
+    }
+
+    fn keep(&self, folder: &Path) {
+        let json = serde_json::to_vec_pretty(self).expect("it is JSON");
+        std::fs::write(folder.join("compare.json"), json).expect("the folder can be written");
     }
 }
 
@@ -383,18 +394,18 @@ mod tests {
             slice: Duration::from_millis(5),
             most_ids: 100,
         };
-        let found = one_thread().block_on(async {
+        one_thread().block_on(async {
             let mut subjects = Vec::new();
             for store in &stores {
                 subjects.push(Subject::new(store).await);
             }
-            let mut series = Vec::new();
-            in_rounds(&plan, &mut subjects, &mut series).await;
             let stores = subjects.iter().map(Subject::about).collect();
-            Comparison::new(&plan, stores, series)
+            let mut found = Comparison::new(&plan, stores);
+            for round in 0..=plan.rounds {
+                in_turns(&plan, round, &mut subjects, &mut found.series).await;
+            }
+            found.keep(folder.path());
         });
-        let json = serde_json::to_vec(&found).unwrap();
-        std::fs::write(folder.path().join("compare.json"), json).unwrap();
         rewrite(folder.path());
         let report = std::fs::read_to_string(folder.path().join("compare.md")).unwrap();
         for wanted in [
