@@ -70,6 +70,9 @@ enum What {
         /// The most document ids in one acquisition.
         #[arg(long, default_value_t = 1_000_000)]
         ids: u32,
+        /// Goes on with the comparison in the folder, which ended before its last round, or after that.
+        #[arg(long)]
+        resume: bool,
         /// Where the report is written.
         #[arg(long, default_value = "docs")]
         out: PathBuf,
@@ -114,6 +117,7 @@ fn main() {
             stores,
             slice_ms,
             ids,
+            resume,
             out,
         } => {
             let plan = Plan {
@@ -121,6 +125,7 @@ fn main() {
                 rounds: cli.rounds,
                 slice: Duration::from_millis(slice_ms),
                 most_ids: ids,
+                resume,
             };
             compare::run(&plan, &out);
         }

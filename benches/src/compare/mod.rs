@@ -233,6 +233,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) rounds: usize,
     pub(crate) slice: Duration,
     pub(crate) most_ids: u32,
+    /// Goes on with what the folder has of a comparison that did not come to its end.
+    pub(crate) resume: bool,
 }
 
 /// Runs everything and writes the report into a folder.
@@ -244,36 +246,46 @@ pub(crate) fn run(plan: &Plan<'_>, folder: &Path) {
 
 /// Writes the report of what was found before.
 pub(crate) fn rewrite(folder: &Path) {
-    let json = std::fs::read(folder.join("compare.json")).expect("there was a comparison");
-    write(
-        &serde_json::from_slice(&json).expect("it is a comparison"),
-        folder,
-    );
-}
-
-fn write(found: &Comparison, folder: &Path) {
-    let plots = plot::all(found, folder);
-    let report = report::markdown(found, &plots);
+    let found = kept(folder);
+    let plots = plot::all(&found, folder);
+    let report = report::markdown(&found, &plots);
     std::fs::write(folder.join("compare.md"), report).expect("the folder can be written");
     println!("{}", folder.join("compare.md").display());
 }
 
-/// Keeps what was found in every round, so that nothing is lost if a store fails.
+fn kept(folder: &Path) -> Comparison {
+    let json = std::fs::read(folder.join("compare.json")).expect("there was a comparison");
+    serde_json::from_slice(&json).expect("it is a comparison")
+}
+
 async fn compare(plan: &Plan<'_>, folder: &Path) {
     let mut subjects = Vec::new();
     for store in plan.stores {
         subjects.push(Subject::new(store).await);
     }
-    let stores = subjects.iter().map(Subject::about).collect();
-    let mut found = Comparison::new(plan, stores);
-    for round in 0..=plan.rounds {
-        in_turns(plan, round, &mut subjects, &mut found.series).await;
-        found.rounds = round;
-        found.keep(folder);
-    }
+    let mut found = in_rounds(plan, &mut subjects, folder).await;
     subjects.retain(Subject::is_shared);
     by_processes(plan, &mut subjects, &mut found.series).await;
     found.keep(folder);
+}
+
+/// Runs what takes turns in this process, and keeps what was found after every round, so that nothing is lost if a store
+/// fails.
+async fn in_rounds(plan: &Plan<'_>, subjects: &mut [Subject], folder: &Path) -> Comparison {
+    let stores = subjects.iter().map(Subject::about).collect();
+    let mut found = Comparison::new(plan, stores);
+    if plan.resume {
+        found = kept(folder).resumed(&found);
+    }
+    if found.rounds < plan.rounds {
+        in_turns(plan, 0, subjects, &mut found.series).await;
+    }
+    for round in found.rounds + 1..=plan.rounds {
+        in_turns(plan, round, subjects, &mut found.series).await;
+        found.rounds = round;
+        found.keep(folder);
+    }
+    found
 }
 
 /// Runs every workload on every store; the first round is for the servers to get warm.
@@ -345,10 +357,27 @@ impl Comparison {
             date: machine::date(),
             machine: machine::lines(),
             rounds: 0,
+            resumed_after: None,
             slice_ms: u64::try_from(plan.slice.as_millis()).unwrap_or(u64::MAX),
             stores,
             series: Vec::new(),
         }
+    }
+
+    /// Goes on where it ended, if that was before its end and everything is as it was.
+    fn resumed(mut self, now: &Self) -> Self {
+        let at_its_end = self.series.iter().any(|series| series.workload == TAKEOVER);
+        assert!(
+            !at_its_end,
+            "the comparison is complete: there is nothing to resume"
+        );
+        assert!(
+            (&self.machine, self.slice_ms, &self.stores)
+                == (&now.machine, now.slice_ms, &now.stores),
+            "the comparison was begun elsewhere or otherwise: begin it anew, without --resume"
+        );
+        self.resumed_after = Some(self.rounds);
+        self
     }
 
     fn keep(&self, folder: &Path) {
@@ -388,23 +417,23 @@ mod tests {
     fn a_report_of_two_embedded_stores() {
         let folder = tempfile::tempdir().unwrap();
         let stores = ["memory".to_owned(), "sqlite".to_owned()];
-        let plan = Plan {
+        let mut plan = Plan {
             stores: &stores,
-            rounds: 2,
+            rounds: 1,
             slice: Duration::from_millis(5),
             most_ids: 100,
+            resume: false,
         };
         one_thread().block_on(async {
             let mut subjects = Vec::new();
             for store in &stores {
                 subjects.push(Subject::new(store).await);
             }
-            let stores = subjects.iter().map(Subject::about).collect();
-            let mut found = Comparison::new(&plan, stores);
-            for round in 0..=plan.rounds {
-                in_turns(&plan, round, &mut subjects, &mut found.series).await;
-            }
-            found.keep(folder.path());
+            in_rounds(&plan, &mut subjects, folder.path()).await;
+            (plan.rounds, plan.resume) = (2, true);
+            let found = in_rounds(&plan, &mut subjects, folder.path()).await;
+            let rounds = found.series.iter().map(|series| series.rounds.len());
+            assert_eq!(rounds.collect::<Vec<_>>(), vec![2; found.series.len()]);
         });
         rewrite(folder.path());
         let report = std::fs::read_to_string(folder.path().join("compare.md")).unwrap();
@@ -413,6 +442,8 @@ mod tests {
             "| memory |",
             "tokio::sync::Mutex",
             "](compare-documents.svg)",
+            "--rounds 2",
+            "resumed after round 1",
         ] {
             assert!(
                 report.contains(wanted),

@@ -561,6 +561,9 @@ impl<'a> Writer<'a> {
     }
 
     fn how(&mut self) {
+        let resumed = self.found.resumed_after.map_or_else(String::new, |round| {
+            format!(" It was resumed after round {round}, with servers that were started anew.")
+        });
         self.part(
             "How it was measured",
             &format!(
@@ -568,7 +571,7 @@ impl<'a> Writer<'a> {
                  workload on each store in turn: {} rounds, the first store of a round being another one each time, after \
                  one that does not count. Turns are taken for {} ms in a round. The client is one process on one thread; \
                  distributions are those of HdrHistogram with three digits. `compare.json` beside this file has every \
-                 round. `lockkeeper bench --url URL` runs a short form against a store of yours.",
+                 round.{resumed} `lockkeeper bench --url URL` runs a short form against a store of yours.",
                 self.found.rounds, self.found.slice_ms
             ),
         );

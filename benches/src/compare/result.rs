@@ -20,13 +20,16 @@ pub(super) struct Comparison {
     pub(super) date: String,
     pub(super) machine: Vec<String>,
     pub(super) rounds: usize,
+    /// After which round it ended and was resumed.
+    #[serde(default)]
+    pub(super) resumed_after: Option<usize>,
     pub(super) slice_ms: u64,
     pub(super) stores: Vec<About>,
     pub(super) series: Vec<Series>,
 }
 
 /// A store, as it was measured.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, PartialEq)]
 pub(super) struct About {
     pub(super) name: String,
     /// What it was started from.

@@ -7,6 +7,8 @@ use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 
 use lockkeeper_workloads::{Failure, Lock, id};
 
+/// Of a lease, in s: a week, longer than any measurement.
+pub(crate) const TTL: i64 = 604_800;
 /// Claims of a step of the backend.
 const STEP: u32 = 125;
 /// As long as a holder of the backend's.
@@ -23,7 +25,7 @@ impl Floor {
     pub(crate) async fn new(url: &str) -> Self {
         let mut client = client(url).await;
         let lease = client
-            .lease_grant(3_600, None)
+            .lease_grant(TTL, None)
             .await
             .expect("the server answers");
         Self {

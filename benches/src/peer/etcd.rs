@@ -9,10 +9,7 @@ use etcd_client::{Client, LockOptions};
 use lockkeeper_workloads::Failure;
 
 use super::Peer;
-use crate::floor::etcd::client;
-
-/// Seconds; longer than a measurement.
-const TTL: i64 = 3_600;
+use crate::floor::etcd::{TTL, client};
 
 struct Lock {
     client: Client,
