@@ -4,6 +4,8 @@
 
 -- Who is in the way, some for each key in the order asked; of a session that is due or has no record it must be
 -- established first. Nobody asks when it is only watched.
+-- Holders are found by themselves, behind an OFFSET 0: joined at once with their sessions, a planner that takes the table
+-- for empty reads all of it in the order of sessions, for each key.
 CREATE OR REPLACE FUNCTION {ns}.in_the_way(
     p_session bytea, p_n bigint, p_m bigint, p_keys text[], p_asks text[], p_limits bigint[], p_now timestamptz
 ) RETURNS TABLE (
@@ -16,8 +18,9 @@ CREATE OR REPLACE FUNCTION {ns}.in_the_way(
     CROSS JOIN LATERAL (
         SELECT asked.lim IS NOT NULL AND asked.lim <= (
             SELECT count(*) FROM (
-                SELECT FROM {ns}.holders h LEFT JOIN {ns}.sessions s ON s.id = h.session
-                WHERE h.key = asked.key AND h.want = 'share'
+                SELECT FROM (SELECT * FROM {ns}.holders x WHERE x.key = asked.key OFFSET 0) h
+                LEFT JOIN {ns}.sessions s ON s.id = h.session
+                WHERE h.want = 'share'
                   AND (h.session = p_session AND h.n = p_n) IS NOT TRUE
                   AND (s.id IS NULL OR (s.life <> 'dead' AND NOT s.over @> h.n))
                 LIMIT asked.lim
@@ -27,9 +30,9 @@ CREATE OR REPLACE FUNCTION {ns}.in_the_way(
     CROSS JOIN LATERAL (
         (SELECT false AS below, h.session, h.n, h.m, h.want, h.since, s.label, s.life,
                 {ns}.known(h.want) AND (s.id IS NULL OR (s.life = 'living' AND s.expires <= p_now)) AS due
-         FROM {ns}.holders h LEFT JOIN {ns}.sessions s ON s.id = h.session
-         WHERE h.key = asked.key
-           AND (asked.ask IN ('create', 'upsert', 'write', 'IX')
+         FROM (SELECT * FROM {ns}.holders x WHERE x.key = asked.key OFFSET 0) h
+         LEFT JOIN {ns}.sessions s ON s.id = h.session
+         WHERE (asked.ask IN ('create', 'upsert', 'write', 'IX')
                 OR h.want NOT IN ('read', 'share')
                 OR (h.want = 'share' AND limits.reached))
            AND (NOT {ns}.known(h.want)
@@ -41,8 +44,10 @@ CREATE OR REPLACE FUNCTION {ns}.in_the_way(
         -- '0' is the byte after '/': this is everything below and nothing else.
         (SELECT true, h.session, h.n, h.m, h.want, h.since, s.label, s.life,
                 {ns}.known(h.want) AND (s.id IS NULL OR (s.life = 'living' AND s.expires <= p_now))
-         FROM {ns}.holders h LEFT JOIN {ns}.sessions s ON s.id = h.session
-         WHERE asked.ask IN ('write', 'read') AND h.key >= asked.key || '/' AND h.key < asked.key || '0'
+         FROM (
+             SELECT * FROM {ns}.holders x WHERE x.key >= asked.key || '/' AND x.key < asked.key || '0' OFFSET 0
+         ) h LEFT JOIN {ns}.sessions s ON s.id = h.session
+         WHERE asked.ask IN ('write', 'read')
            AND (asked.ask = 'write' OR h.want <> 'read')
            AND (NOT {ns}.known(h.want)
                 OR ((h.session = p_session AND (h.n = p_n OR h.m = p_m)) IS NOT TRUE

@@ -19,13 +19,15 @@ BEGIN
         FROM unnest(p_keys) WITH ORDINALITY asked (key, place)
         CROSS JOIN LATERAL (
             (SELECT false AS below, h.session, h.n, h.m, h.want, h.since, s.label, s.life
-             FROM holders h LEFT JOIN sessions s ON s.id = h.session
-             WHERE h.key = asked.key AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+             FROM (SELECT * FROM holders x WHERE x.key = asked.key OFFSET 0) h LEFT JOIN sessions s ON s.id = h.session
+             WHERE (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
              LIMIT 17)
             UNION ALL
             (SELECT true, h.session, h.n, h.m, h.want, h.since, s.label, s.life
-             FROM holders h LEFT JOIN sessions s ON s.id = h.session
-             WHERE p_below AND h.key >= asked.key || '/' AND h.key < asked.key || '0'
+             FROM (
+                 SELECT * FROM holders x WHERE x.key >= asked.key || '/' AND x.key < asked.key || '0' OFFSET 0
+             ) h LEFT JOIN sessions s ON s.id = h.session
+             WHERE p_below
                AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
              LIMIT 64)
         ) met
