@@ -171,6 +171,8 @@ async fn a_plan_for_an_emptied_table_does_not_read_a_large_one() {
         .sql("ALTER TABLE {ns}.holders SET (autovacuum_enabled = off)")
         .await;
     space.sql(FILL).await;
+    // Sessions do not stay behind as emptied pages: with those, too, their primary key is read more than it may be here
+    // (8,192 pages), which is not mended.
     space
         .sql("DELETE FROM {ns}.holders; TRUNCATE {ns}.sessions")
         .await;
