@@ -1,10 +1,13 @@
 //! The developer's commands: `cargo xtask …`.
 
+mod builds;
 mod compare;
 mod fuzz;
+mod plan;
 mod simulate;
 mod stores;
 mod test;
+mod times;
 mod trial;
 
 use std::process::ExitCode;
