@@ -1,4 +1,5 @@
 //! A part of the public suite by TLS, as a user with the least rights.
+#![expect(clippy::unwrap_used, reason = "it is a test")]
 
 mod support;
 

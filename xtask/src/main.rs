@@ -2,6 +2,7 @@
 
 mod builds;
 mod compare;
+mod deny;
 mod fuzz;
 mod plan;
 mod simulate;
@@ -13,7 +14,7 @@ mod trial;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lockcore_conformance::servers::etcd;
+use lockcore_conformance::servers::{etcd, openssl};
 
 /// The developer's commands.
 #[derive(Parser)]
@@ -25,8 +26,10 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Installs what the workspace is built with besides Rust and C, where it is missing: protoc.
+    /// Installs what the workspaces are built with besides Rust and C, where it is missing: protoc and OpenSSL's headers.
     Prepare,
+    /// Checks bans, licences and sources of the dependencies with cargo-deny, which it fetches where it is missing.
+    Deny,
     /// Runs the tests of the whole workspace, or what one store needs.
     Test {
         /// Only lockcore, and the conformance and own tests of this store.
@@ -82,7 +85,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
-        Command::Prepare => etcd::protoc(),
+        Command::Prepare => etcd::protoc().and_then(|()| openssl()),
+        Command::Deny => deny::run(),
         Command::Test { only } => test::run(only),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::With { server, command } => stores::with(server, &command),

@@ -20,7 +20,11 @@ struct Lock(PostgresLockProvider);
 
 #[async_trait]
 impl turns::Lock for Lock {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), turns::Failure> {
+    async fn turn(
+        &self,
+        key: &str,
+        granted: &mut (dyn FnMut() + Send),
+    ) -> Result<(), turns::Failure> {
         let handle = self.0.create_lock(key).acquire(None).await?;
         granted();
         Ok(handle.release().await?)
@@ -45,7 +49,11 @@ fn main() {
         let mut text = String::new();
         for (who, turns) in each.iter().enumerate() {
             for turn in turns {
-                let _ = writeln!(text, "{who} {} {} {}", turn.asked, turn.granted, turn.released);
+                let _ = writeln!(
+                    text,
+                    "{who} {} {} {}",
+                    turn.asked, turn.granted, turn.released
+                );
             }
         }
         let mut output = std::io::stdout();
