@@ -106,7 +106,7 @@ fn keeps_the_laws(plan: &Plan, faults: usize) -> Result<(), BoxError> {
             work_goes_on().await;
             Ok(())
         };
-        let run = processes::run_beside(&Cluster { url }, plan, trouble).await?;
+        let run = Box::pin(processes::run_beside(&Cluster { url }, plan, trouble)).await?;
         times.sort_unstable();
         println!("{faults} faults, another leader after {times:?}");
         let (report, signals) = (&run.report, run.signals);

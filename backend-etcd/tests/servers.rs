@@ -1,4 +1,5 @@
 //! What servers may refuse, lack or forget. Every test has servers of its own.
+#![allow(clippy::unwrap_used, reason = "it is a test")]
 
 mod support;
 
@@ -350,10 +351,10 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
         assert_eq!(found, names);
     };
     token(&backend, &first).await;
-    stand(&[one.clone()]).await;
+    stand(std::slice::from_ref(&one)).await;
     // Sent again, and once more by the same owner.
     token(&backend, &first).await;
-    stand(&[one.clone()]).await;
+    stand(std::slice::from_ref(&one)).await;
     for _ in 0..2 {
         token(&backend, &again(2)).await;
         stand(&[one.clone(), beside(2)]).await;

@@ -1,5 +1,6 @@
 //! Debian's packages: installed where something is missing and that is allowed.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
@@ -44,5 +45,8 @@ fn apt_get(args: &[&str]) -> Result<(), String> {
     } else {
         return Err("packages are installed by root only".to_owned());
     };
+    // One of all programs' at a time: dpkg refuses the second. Where there is no such file, it is left to dpkg.
+    let turn = File::create(std::env::temp_dir().join("lockkeeper-apt.lock"));
+    let _turn = turn.and_then(|file| file.lock().map(|()| file));
     run(command.args(args))
 }
