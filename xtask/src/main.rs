@@ -1,5 +1,6 @@
 //! The developer's commands: `cargo xtask …`.
 
+mod against;
 mod compare;
 mod fuzz;
 mod simulate;
@@ -48,12 +49,26 @@ enum Command {
         args: Vec<String>,
     },
     /// Measures every store beside the others and writes the report below docs/: `[--rounds N] [--slice-ms N] [--ids N]
-    /// [--out FOLDER]`.
+    /// [--out FOLDER]`; or, with `--against`, the working tree beside another commit.
     Compare {
         /// Only these stores, with commas between them.
         #[arg(long, value_name = "STORE,…", value_parser = stores::find, value_delimiter = ',')]
         only: Vec<&'static stores::Store>,
-        /// What the comparison is given.
+        /// Measures the working tree and this commit in the same rounds; fails if a figure is worse in two runs.
+        #[arg(long, value_name = "COMMIT")]
+        against: Option<String>,
+        /// How many rounds count: 7; fewer decide nothing against a commit.
+        #[arg(long, value_name = "N")]
+        rounds: Option<usize>,
+        /// Against a commit: only figures that begin so, with semicolons between them.
+        #[arg(
+            long,
+            value_name = "FIGURE;…",
+            requires = "against",
+            value_delimiter = ';'
+        )]
+        figures: Vec<String>,
+        /// What the comparison of the stores is given.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -83,7 +98,27 @@ fn main() -> ExitCode {
         Command::Test { only } => test::run(only),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::With { server, command } => stores::with(server, &command),
-        Command::Compare { only, args } => compare::run(&only, &args),
+        Command::Compare {
+            only,
+            against: Some(commit),
+            rounds,
+            figures,
+            args,
+        } => {
+            let asked = against::Asked {
+                commit: &commit,
+                stores: &only,
+                rounds,
+                figures: &figures,
+            };
+            match args.as_slice() {
+                [] => against::run(&asked),
+                args => Err(format!("{}: not with --against", args.join(" "))),
+            }
+        }
+        Command::Compare {
+            only, rounds, args, ..
+        } => compare::run(&only, rounds, &args),
         Command::Simulate { args } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             simulate::run(&args)
