@@ -4,6 +4,7 @@ mod against;
 mod compare;
 mod fuzz;
 mod simulate;
+mod soak;
 mod stores;
 mod test;
 mod trial;
@@ -72,6 +73,19 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Runs what takes too long for `test`: every case on every server, long trials, clusters under faults, more seeds,
+    /// fuzzing and mutants. Goes on where the last one on this commit ended.
+    Soak {
+        /// Takes so long, and leaves what does not fit for the next time; without, hours.
+        #[arg(long, value_name = "N")]
+        minutes: Option<u64>,
+        /// Only parts whose names begin so, with commas between them.
+        #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+        only: Vec<String>,
+        /// Shows the parts, and what came of them on this commit.
+        #[arg(long)]
+        list: bool,
+    },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
         /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured, elasticsearch-9-secured, etcd-3.6, etcd-3.4,
@@ -119,6 +133,11 @@ fn main() -> ExitCode {
         Command::Compare {
             only, rounds, args, ..
         } => compare::run(&only, rounds, &args),
+        Command::Soak {
+            minutes,
+            only,
+            list,
+        } => soak::run(minutes, &only, list),
         Command::Simulate { args } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             simulate::run(&args)

@@ -60,6 +60,7 @@ pub(super) fn both(commit: &str, stores: &[&Store]) -> Result<(Built, Built), St
     let tree = folder.join("tree");
     unpack(here, &commit, &tree)?;
     lay_over(here, &tree)?;
+    make_a_workspace(&tree, &commit)?;
     let ours = build(ours, here.to_owned(), all.join("ours"), &all, stores)?;
     let theirs = build(commit.clone(), tree, folder, &all, stores).map_err(|error| {
         format!(
@@ -100,14 +101,34 @@ fn lay_over(here: &Path, tree: &Path) -> Result<(), String> {
         let text = fs::read(here.join(file)).map_err(|error| format!("{file}: {error}"))?;
         write(&tree.join(file), &text)?;
     }
+    Ok(())
+}
+
+/// Makes what measures a member of another tree's workspace, whose packages get a version of their own: in one target
+/// directory cargo tells two trees of one layout apart by that alone, and would take one's library for the other's.
+fn make_a_workspace(tree: &Path, commit: &str) -> Result<(), String> {
     let manifest = tree.join("Cargo.toml");
     let text = fs::read_to_string(&manifest).map_err(|error| format!("Cargo.toml: {error}"))?;
-    let member = format!("\"{MEASURES}\"");
+    let text = as_workspace(&text, commit);
+    let text = text.ok_or_else(|| format!("{commit}: its Cargo.toml is no workspace of ours"))?;
+    write(&manifest, text.as_bytes())
+}
+
+fn as_workspace(manifest: &str, commit: &str) -> Option<String> {
+    let (member, mark) = (format!("\"{MEASURES}\""), format!("+against.{commit}"));
+    let mut text = manifest.to_owned();
     if !text.contains(&member) {
-        let text = text.replacen("members = [", &format!("members = [{member}, "), 1);
-        write(&manifest, text.as_bytes())?;
+        let members = "members = [";
+        text.find(members)?;
+        text = text.replacen(members, &format!("{members}{member}, "), 1);
     }
-    Ok(())
+    if !text.contains(&mark) {
+        let version = "[workspace.package]\nversion = \"";
+        let begin = text.find(version)? + version.len();
+        let end = begin + text[begin..].find('"')?;
+        text.insert_str(end, &mark);
+    }
+    Some(text)
 }
 
 /// Builds a tree's program. Both are built in one folder, where they share what comes from elsewhere.
@@ -170,5 +191,22 @@ fn output(program: &str, here: &Path, args: &[&str]) -> Result<String, String> {
     } else {
         let said = String::from_utf8_lossy(&output.stderr);
         Err(format!("{program} {}: {}", args.join(" "), said.trim()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_tree_is_a_workspace_with_what_measures() {
+        let manifest =
+            "[workspace]\nmembers = [\"lockcore\"]\n\n[workspace.package]\nversion = \"0.1.0\"\n";
+        let expected = "[workspace]\nmembers = [\"benches/against\", \"lockcore\"]\n\n\
+                        [workspace.package]\nversion = \"0.1.0+against.abc\"\n";
+        let text = as_workspace(manifest, "abc").unwrap();
+        assert_eq!(text, expected);
+        assert_eq!(as_workspace(&text, "abc").unwrap(), expected);
+        assert!(as_workspace("[package]", "abc").is_none());
     }
 }
