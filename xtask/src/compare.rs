@@ -4,8 +4,8 @@ use std::env;
 
 use lockcore_conformance::servers::{Engine, OPENSEARCH_2, Server, etcd, openssl};
 
+use crate::builds::cargo_command;
 use crate::stores::{self, STORES, Store};
-use crate::test::cargo_command;
 
 /// A million records, twice, are too many for less.
 const ENGINE: Engine = OPENSEARCH_2.with_heap("2g");

@@ -1,12 +1,15 @@
 //! The developer's commands: `cargo xtask …`.
 
 mod against;
+mod builds;
 mod compare;
 mod fuzz;
+mod plan;
 mod simulate;
 mod soak;
 mod stores;
 mod test;
+mod times;
 mod trial;
 
 use std::process::ExitCode;
@@ -31,6 +34,9 @@ enum Command {
         /// Only lockcore, and the conformance and own tests of this store.
         #[arg(long, value_name = "STORE", value_parser = stores::find)]
         only: Option<&'static stores::Store>,
+        /// Only what `soak` runs beside this server.
+        #[arg(long, value_name = "SERVER", value_parser = stores::find_server, conflicts_with = "only")]
+        soak: Option<(&'static stores::Store, &'static stores::Startable)>,
     },
     /// Runs the seeded simulation: `--seeds FROM..TO [--threads N]`, `--seed N`, or `--broken [RULE]`.
     #[command(disable_help_flag = true)]
@@ -109,7 +115,10 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Prepare => etcd::protoc(),
-        Command::Test { only } => test::run(only),
+        Command::Test {
+            soak: Some(server), ..
+        } => test::run_soak(server),
+        Command::Test { only, .. } => test::run(only),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::With { server, command } => stores::with(server, &command),
         Command::Compare {

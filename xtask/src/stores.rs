@@ -13,23 +13,19 @@ use lockcore_conformance::servers::{
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) name: &'static str,
-    /// What `cargo test` is given, one run for each, beside the tests of lockcore.
-    pub(crate) tests: &'static [&'static [&'static str]],
-    /// The package whose target `trial` runs processes on it, if other processes reach it.
-    pub(crate) trial: Option<&'static str>,
+    /// The package with its tests.
+    pub(crate) package: &'static str,
+    /// That package's directory.
+    pub(crate) directory: &'static str,
+    /// Whether other processes reach it, so that the package has a target `trial`.
+    pub(crate) trial: bool,
     /// What the tests talk to; `None` for a store that is embedded in its program.
     pub(crate) servers: Option<Servers>,
 }
 
-/// The servers of a store. Its tests run on each, one after the other.
+/// The servers of a store. [`crate::plan`] says what runs on each.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// The package whose tests need them.
-    pub(crate) package: &'static str,
-    /// What `cargo test` is given on the first server only, one run for each.
-    pub(crate) once: &'static [&'static [&'static str]],
-    /// What it is given besides, for tests that start servers of their own.
-    pub(crate) alone: &'static [&'static [&'static str]],
     /// In this variable the tests find the server's URL. Where it is set, that server is the only one.
     pub(crate) variable: &'static str,
     pub(crate) each: &'static [Startable],
@@ -40,8 +36,6 @@ pub(crate) struct Servers {
 pub(crate) struct Startable {
     pub(crate) name: &'static str,
     pub(crate) start: fn() -> Result<Server, String>,
-    /// What `cargo test` is given, one run for each, where only a part of the tests runs on it.
-    pub(crate) part: Option<&'static [&'static [&'static str]]>,
 }
 
 impl Servers {
@@ -55,177 +49,95 @@ impl Servers {
 pub(crate) const STORES: &[Store] = &[
     Store {
         name: "memory",
-        tests: &[&["--package=lockcore-conformance", "--test=memory"]],
-        trial: None,
+        package: "lockcore-conformance",
+        directory: "conformance",
+        trial: false,
         servers: None,
     },
     Store {
         name: "sqlite",
-        tests: &[&["--package=lockcore-sqlite"]],
-        trial: Some("--package=lockcore-sqlite"),
+        package: "lockcore-sqlite",
+        directory: "backend-sqlite",
+        trial: true,
         servers: None,
     },
     Store {
         name: "elasticsearch",
-        // A few at a time: most cases are about this store's answers, and the server has its part of the machine.
-        tests: &[&["--package=lockcore-es", "--", "--test-threads=4"]],
-        trial: Some("--package=lockcore-es"),
+        package: "lockcore-es",
+        directory: "backend-es",
+        trial: true,
         servers: Some(Servers {
-            package: "lockcore-es",
-            // Many processes each.
-            once: &[&[
-                "--package=lockcore-es",
-                "--test=trial",
-                "--",
-                "--test-threads=2",
-            ]],
-            alone: &[&["--package=lockcore-es", "--test=cluster"]],
             variable: "LOCKKEEPER_TEST_ELASTICSEARCH",
             each: &[
                 Startable {
-                    name: ELASTICSEARCH_7.name,
+                    name: "elasticsearch-7",
                     start: || engine(&ELASTICSEARCH_7),
-                    part: None,
                 },
                 Startable {
-                    name: OPENSEARCH_2.name,
+                    name: "opensearch-2",
                     start: || engine(&OPENSEARCH_2),
-                    part: None,
                 },
                 Startable {
-                    name: OPENSEARCH_3.name,
+                    name: "opensearch-3",
                     start: || engine(&OPENSEARCH_3),
-                    part: None,
                 },
                 Startable {
-                    name: OPENSEARCH_3_SECURED.name,
+                    name: "opensearch-3-secured",
                     start: || engine(&OPENSEARCH_3_SECURED),
-                    // Everything with the least rights but what asks for no other rights than the rest.
-                    part: Some(&[&[
-                        "--package=lockcore-es",
-                        "--",
-                        "--test-threads=4",
-                        "--skip=::matrix::",
-                        "--skip=::keys::",
-                        "--skip=::random::",
-                        "--skip=::races::",
-                        "--skip=::waiting::",
-                        "--skip=::faults::",
-                    ]]),
                 },
                 Startable {
-                    name: ELASTICSEARCH_9_SECURED.name,
+                    name: "elasticsearch-9-secured",
                     start: || engine(&ELASTICSEARCH_9_SECURED),
-                    // It runs no scripts.
-                    part: Some(&[&["--package=lockcore-es", "--test=security"]]),
                 },
             ],
         }),
     },
     Store {
         name: "etcd",
-        tests: &[&["--package=lockcore-etcd"]],
-        trial: Some("--package=lockcore-etcd"),
+        package: "lockcore-etcd",
+        directory: "backend-etcd",
+        trial: true,
         servers: Some(Servers {
-            package: "lockcore-etcd",
-            once: &[
-                &[
-                    "--package=lockcore-etcd",
-                    "--test=trial",
-                    "--",
-                    "--test-threads=2",
-                ],
-                &["--package=lockkeeper", "--features=etcd", "--lib"],
-            ],
-            alone: &[
-                &["--package=lockcore-etcd", "--test=servers"],
-                &["--package=lockcore-etcd", "--test=secured"],
-                &["--package=lockcore-etcd", "--test=cluster"],
-            ],
             variable: "LOCKKEEPER_TEST_ETCD",
             each: &[
                 Startable {
-                    name: etcd::ETCD_3_6.name,
+                    name: "etcd-3.6",
                     start: || etcd::ETCD_3_6.start(&artefacts()),
-                    part: None,
                 },
                 Startable {
-                    name: etcd::ETCD_3_4.name,
+                    name: "etcd-3.4",
                     start: || etcd::ETCD_3_4.start(&artefacts()),
-                    part: None,
                 },
                 Startable {
                     name: "etcd-3.6-cluster",
                     start: || etcd::ETCD_3_6.start_cluster(&artefacts()),
-                    // What the matrix allows, and how it is told, does not depend on the number of members.
-                    part: Some(&[&[
-                        "--package=lockcore-etcd",
-                        "--test=conformance",
-                        "--",
-                        "--skip=::matrix::",
-                        "--skip=::keys::",
-                        "--skip=::random::",
-                        "--skip=::requests::",
-                        "--skip=::trees::",
-                        "--skip=::shares::",
-                        "--skip=::refusals::",
-                        "--skip=::garbage::",
-                        "--skip=::listing::",
-                        "--skip=::input::",
-                        "--skip=::processes::",
-                    ]]),
                 },
             ],
         }),
     },
     Store {
         name: "postgres",
-        tests: &[&["--package=lockcore-postgres", "--", "--test-threads=4"]],
-        trial: Some("--package=lockcore-postgres"),
+        package: "lockcore-postgres",
+        directory: "backend-postgres",
+        trial: true,
         servers: Some(Servers {
-            package: "lockcore-postgres",
-            once: &[
-                &[
-                    "--package=lockcore-postgres",
-                    "--test=trial",
-                    "--",
-                    "--test-threads=2",
-                ],
-                // Neither what the matrix allows, nor what the client refuses, nor the server's time depends on the way to
-                // the server.
-                &[
-                    "--package=lockcore-postgres",
-                    "--test=pooled",
-                    "--",
-                    "--test-threads=4",
-                    "--skip=::matrix::",
-                    "--skip=::input::",
-                    "--skip=::expiry::",
-                    "--skip=::lifetime::",
-                ],
-            ],
-            alone: &[],
             variable: "LOCKKEEPER_TEST_POSTGRES",
             each: &[Startable {
                 name: "postgres",
                 start: postgres::start,
-                part: None,
             }],
         }),
     },
     Store {
         name: "redis",
-        tests: &[&["--package=lockcore-redis"]],
-        trial: Some("--package=lockcore-redis"),
+        package: "lockcore-redis",
+        directory: "backend-redis",
+        trial: true,
         servers: Some(Servers {
-            package: "lockcore-redis",
-            once: &[],
-            alone: &[],
             variable: "LOCKKEEPER_TEST_REDIS",
             each: &[Startable {
                 name: "redis",
                 start: redis::start,
-                part: None,
             }],
         }),
     },

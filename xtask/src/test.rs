@@ -1,92 +1,360 @@
 //! `cargo xtask test`.
 
-use std::env;
+use std::collections::VecDeque;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
 
-use lockcore_conformance::servers::etcd;
+use lockcore_conformance::servers::{Server, etcd};
 
+use crate::builds::{Programs, cargo, root};
+use crate::plan::{self, HERE, PLAN, Row, Scope};
 use crate::simulate;
-use crate::stores::{STORES, Store};
+use crate::stores::{STORES, Servers, Startable, Store};
+use crate::times::Times;
 
-/// Runs the tests of everything, or of one store, with the servers that they talk to.
-pub(crate) fn run(only: Option<&Store>) -> Result<(), String> {
-    if only.is_none_or(|store| store.name == "etcd") {
+/// Places at a time. Most cases wait for a TTL or for an answer; two leave a processor each where there are two.
+const AT_A_TIME: usize = 2;
+
+/// All test programs of the workspace, with one set of features, so that nothing is built twice. The star takes those
+/// too that `cargo test` leaves out by itself.
+const WORKSPACE: &[&str] = &[
+    "--workspace",
+    "--all-features",
+    "--lib",
+    "--bins",
+    "--test=*",
+];
+
+/// What is left out of a run of one store.
+const LOOP: &str = "left to the whole run";
+
+/// Runs the tests of everything, or of one store, with the servers that they talk to, and prints how long each took.
+pub(crate) fn run(only: Option<&'static Store>) -> Result<(), String> {
+    reported(|times| match only {
+        None => whole(times),
+        Some(store) => one(times, store),
+    })
+}
+
+/// Runs something that notes its steps; the table comes at the end, however that is.
+pub(crate) fn reported(run: impl FnOnce(&Times) -> Result<(), String>) -> Result<(), String> {
+    let times = Times::begin();
+    let done = thread::scope(|scope| {
+        let (stop, stopped) = mpsc::channel();
+        let times = &times;
+        scope.spawn(move || times.tell(&stopped));
+        let done = run(times);
+        drop(stop);
+        done
+    });
+    times.report();
+    done
+}
+
+fn whole(times: &Times) -> Result<(), String> {
+    etcd::protoc()?;
+    let programs = build(times)?;
+    let mut places = places(&programs, &|row| row.scope != Scope::Soak)?;
+    let here = Place::here(&mut places);
+    here.steps.splice(..0, rest(&programs)?);
+    here.steps
+        .push(documentation(&["--workspace", "--all-features"]));
+    let simulation = times.time("build", "simulation", simulate::build)?;
+    here.steps
+        .push(Step::program(&simulation, &plan::SIMULATION, &[])?);
+    let checks = simulate::checks().into_iter();
+    here.steps.extend(checks.map(|(name, command)| Step {
+        name,
+        command,
+        alone: true,
+        planned: false,
+    }));
+    run_places(times, places)
+}
+
+/// Builds every test program of the workspace, and of the backend outside it.
+pub(crate) fn build(times: &Times) -> Result<Programs, String> {
+    let mut programs = times.time("build", "workspace", || Programs::build(WORKSPACE, &[]))?;
+    // A backend as another author would have it.
+    let files = [
+        "--manifest-path=examples/files-backend/Cargo.toml",
+        "--target-dir=target",
+    ];
+    programs.join(times.time("build", "files-backend", || Programs::build(&files, &[]))?);
+    Ok(programs)
+}
+
+/// The quick loop of one store: lockcore, and what the store's own package tests on one server.
+fn one(times: &Times, store: &'static Store) -> Result<(), String> {
+    if store.name == "etcd" {
         etcd::protoc()?;
     }
-    match only {
-        None => {
-            // Tests that need a server run on each of theirs.
-            let with_servers = STORES.iter().filter_map(|store| store.servers.as_ref());
-            let mut rest = vec!["test", "--workspace"];
-            rest.extend(with_servers.flat_map(|servers| ["--exclude", servers.package]));
-            cargo(&rest)?;
-            for store in STORES.iter().filter(|store| store.servers.is_some()) {
-                tests(store)?;
+    let package = format!("--package={}", store.package);
+    let args = ["--package=lockcore", &package, "--lib", "--test=*"];
+    let programs = times.time("build", store.name, || Programs::build(&args, &[]))?;
+    let first = PLAN.iter().find(|place| is_of(place.name, store));
+    let quick = |row: &Row| row.package == store.directory && row.scope == Scope::Quick;
+    let mut places = places(&programs, &quick)?;
+    places
+        .retain(|place| place.name == HERE || first.is_some_and(|first| first.name == place.name));
+    Place::here(&mut places).steps.splice(..0, rest(&programs)?);
+    for place in PLAN {
+        for row in place
+            .rows
+            .iter()
+            .filter(|row| row.package == store.directory)
+        {
+            let quick = place.name == HERE || first.is_some_and(|first| first.name == place.name);
+            if row.scope == Scope::Test || row.scope == Scope::Quick && !quick {
+                println!("{LOOP}: {}: {}", place.name, row.name());
             }
-            // A backend outside the workspace, as another author would have it.
-            cargo(&[
-                "test",
-                "--manifest-path=examples/files-backend/Cargo.toml",
-                "--target-dir=target",
-            ])?;
-            simulate::check()
-        }
-        Some(store) => {
-            cargo(&["test", "--package=lockcore"])?;
-            tests(store)
         }
     }
+    run_places(times, places)
 }
 
-/// Runs a store's own tests, on each of its servers.
-fn tests(store: &Store) -> Result<(), String> {
-    let run = |tests: &[&[&str]], environment: &[(&str, String)]| {
-        let mut tests = tests.iter();
-        tests.try_for_each(|tests| cargo_command(&[&["test"], *tests].concat(), environment))
+/// What `soak` runs beside one server, and `test` does not.
+pub(crate) fn run_soak((store, server): (&'static Store, &Startable)) -> Result<(), String> {
+    if store.name == "etcd" {
+        etcd::protoc()?;
+    }
+    reported(|times| {
+        let package = format!("--package={}", store.package);
+        let args = [&*package, "--test=*"];
+        let programs = times.time("build", store.name, || Programs::build(&args, &[]))?;
+        let more = |row: &Row| row.package == store.directory && row.scope == Scope::Soak;
+        let mut places = places(&programs, &more)?;
+        places.retain(|place| place.name == server.name);
+        if places.is_empty() {
+            return Err(format!("{}: there is nothing more to run", server.name));
+        }
+        run_places(times, places)
+    })
+}
+
+fn is_of(server: &str, store: &Store) -> bool {
+    let servers = store.servers.as_ref();
+    servers.is_some_and(|servers| servers.each.iter().any(|it| it.name == server))
+}
+
+/// A place with what runs there.
+pub(crate) struct Place {
+    name: &'static str,
+    /// The server to start; `None` where there is none, or where the environment names it.
+    server: Option<(&'static Store, &'static Servers, &'static Startable)>,
+    steps: Vec<Step>,
+}
+
+struct Step {
+    name: String,
+    command: Command,
+    alone: bool,
+    /// Whether it is one of the plan, which has tests to run.
+    planned: bool,
+}
+
+/// The places of the plan with those of their rows that are wanted. Where the environment names a store's server, that
+/// one takes the place of the first, and the others are left out.
+pub(crate) fn places(
+    programs: &Programs,
+    wanted: &dyn Fn(&Row) -> bool,
+) -> Result<Vec<Place>, String> {
+    let groups = plan::groups();
+    let mut places: Vec<Place> = Vec::new();
+    let mut given: Vec<&str> = Vec::new();
+    for place in PLAN {
+        let mut server = None;
+        for store in STORES {
+            let Some(servers) = &store.servers else {
+                continue;
+            };
+            if let Some(startable) = servers.each.iter().find(|it| it.name == place.name) {
+                server = Some((store, servers, startable));
+            }
+        }
+        if let Some((store, servers, _)) = server
+            && servers.given()
+        {
+            if given.contains(&store.name) {
+                println!("left out, the server is given: {}", place.name);
+                continue;
+            }
+            given.push(store.name);
+            server = None;
+        }
+        let rows = place.rows.iter().filter(|row| wanted(row));
+        let steps: Result<Vec<Step>, String> = rows
+            .map(|row| Step::program(programs, row, &groups))
+            .collect();
+        let steps = steps?;
+        if !steps.is_empty() || place.name == HERE {
+            places.push(Place {
+                name: place.name,
+                server,
+                steps,
+            });
+        }
+    }
+    Ok(places)
+}
+
+/// Every test program that the plan does not name.
+fn rest(programs: &Programs) -> Result<Vec<Step>, String> {
+    let planned = |package: &str, target: &str| {
+        let rows = PLAN.iter().flat_map(|place| place.rows);
+        rows.chain([&plan::SIMULATION])
+            .any(|row| row.package == package && row.target == target)
     };
-    let Some(servers) = &store.servers else {
-        return run(store.tests, &[]);
+    let others = programs
+        .all()
+        .filter(|(package, target)| !planned(package, target));
+    let steps = others.map(|(package, target)| Step::of(programs, package, target, &[]));
+    steps.collect()
+}
+
+/// The examples in the documentation; cargo alone can run them.
+fn documentation(args: &[&str]) -> Step {
+    let mut command = cargo(&["test", "--doc"]);
+    command.args(args).current_dir(root());
+    Step {
+        name: "documentation".to_owned(),
+        command,
+        alone: false,
+        planned: false,
+    }
+}
+
+impl Place {
+    fn here(places: &mut [Self]) -> &mut Self {
+        let here = places.iter_mut().find(|place| place.name == HERE);
+        here.expect("the plan has this place")
+    }
+
+    fn start(&self, times: &Times) -> Result<Option<Server>, String> {
+        let Some((_, _, startable)) = self.server else {
+            return Ok(None);
+        };
+        times.time(self.name, "start", startable.start).map(Some)
+    }
+}
+
+impl Step {
+    fn program(programs: &Programs, row: &Row, groups: &[&str]) -> Result<Self, String> {
+        let step = Self::of(programs, row.package, row.target, &row.arguments(groups))?;
+        Ok(Self {
+            name: row.name(),
+            alone: row.alone,
+            planned: true,
+            ..step
+        })
+    }
+
+    /// Runs where cargo would run it.
+    fn of(
+        programs: &Programs,
+        package: &str,
+        target: &str,
+        args: &[String],
+    ) -> Result<Self, String> {
+        let program = programs.find(package, target);
+        let program = program.ok_or_else(|| format!("{package} has no test target {target}"))?;
+        let directory = root().join(package);
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env("CARGO_MANIFEST_DIR", &directory)
+            .current_dir(directory);
+        Ok(Self {
+            name: format!("{package} {target}"),
+            command,
+            alone: false,
+            planned: false,
+        })
+    }
+}
+
+/// Runs what can have company in a few places at a time, then the rest one by one. Everything runs, whatever fails.
+pub(crate) fn run_places(times: &Times, places: Vec<Place>) -> Result<(), String> {
+    let failures = Mutex::new(Vec::new());
+    let failed = |error: String| {
+        println!("FAILED: {error}");
+        failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(error);
     };
-    if servers.given() {
-        run(store.tests, &[])?;
-        return run(servers.once, &[]);
-    }
-    for (number, startable) in servers.each.iter().enumerate() {
-        let server = (startable.start)()?;
-        let url = server.url().replacen("http", store.name, 1);
-        let environment = [(servers.variable, url)];
-        run(startable.part.unwrap_or(store.tests), &environment)?;
-        if number == 0 {
-            run(servers.once, &environment)?;
+    let (waiting, kept) = (Mutex::new(VecDeque::from(places)), Mutex::new(Vec::new()));
+    let next = || {
+        waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+    };
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some(mut place) = next() {
+                    let server = match place.start(times) {
+                        Ok(server) => server,
+                        Err(error) => {
+                            failed(format!("{}: {error}", place.name));
+                            continue;
+                        }
+                    };
+                    let (alone, beside) = place.steps.drain(..).partition(|step| step.alone);
+                    place.steps = alone;
+                    run_steps(times, &place, beside, server.as_ref(), &failed);
+                    if !place.steps.is_empty() {
+                        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                        kept.push((place, server));
+                    }
+                }
+            });
         }
+    });
+    let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (mut place, server) in kept {
+        let steps = std::mem::take(&mut place.steps);
+        run_steps(times, &place, steps, server.as_ref(), &failed);
     }
-    run(servers.alone, &[])
+    let failures = failures
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    match &failures[..] {
+        [] => Ok(()),
+        failures => Err(format!(
+            "{} failed:\n{}",
+            failures.len(),
+            failures.join("\n")
+        )),
+    }
 }
 
-fn cargo(args: &[&str]) -> Result<(), String> {
-    cargo_command(args, &[])
-}
-
-/// Runs cargo, in an environment with these besides.
-pub(crate) fn cargo_command(args: &[&str], environment: &[(&str, String)]) -> Result<(), String> {
-    println!("+ cargo {}", args.join(" "));
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    // What cargo says to this program is about this program. Build scripts that see it run again.
-    for (name, _) in env::vars_os() {
-        let name = name.to_string_lossy();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(&*name);
+fn run_steps(
+    times: &Times,
+    place: &Place,
+    steps: Vec<Step>,
+    server: Option<&Server>,
+    failed: &dyn Fn(String),
+) {
+    for mut step in steps {
+        if let (Some((store, servers, _)), Some(server)) = (place.server, server) {
+            let url = server.url().replacen("http", store.name, 1);
+            step.command.env(servers.variable, url);
+        }
+        let pid = server.and_then(Server::pid);
+        if let Err(error) = times.run(place.name, &step.name, &mut step.command, pid, step.planned)
+        {
+            if let Some(server) = server {
+                println!("{}: {}", place.name, last_words(server));
+            }
+            failed(error);
         }
     }
-    let status = command
-        .args(args)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .status()
-        .map_err(|error| format!("cargo cannot be run: {error}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("cargo {} failed: {status}", args.join(" ")))
-    }
+}
+
+/// What a server has to say when a step on it fails.
+fn last_words(server: &Server) -> String {
+    format!("the server was {}, at {}", server.how(), server.url())
 }

@@ -1,14 +1,15 @@
 //! `cargo xtask trial`.
 
+use crate::builds::cargo_command;
 use crate::stores::Store;
-use crate::test::cargo_command;
 
 /// Runs the trial of a store with these arguments, with optimised code; on the first of its servers, if it has some.
 pub(crate) fn run(store: &Store, args: &[String]) -> Result<(), String> {
-    let package = store
-        .trial
-        .ok_or_else(|| format!("{}: no other process reaches it", store.name))?;
-    let test = ["test", "--release", package, "--test=trial", "--"];
+    if !store.trial {
+        return Err(format!("{}: no other process reaches it", store.name));
+    }
+    let package = format!("--package={}", store.package);
+    let test = ["test", "--release", &package, "--test=trial", "--"];
     let args = args.iter().map(String::as_str);
     let args: Vec<&str> = test.into_iter().chain(args).collect();
     match &store.servers {

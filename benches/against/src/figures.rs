@@ -207,26 +207,3 @@ fn per_turn(measured: &Measured) -> Result<f64, Failure> {
 fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn every_figure_is_measured_on_the_memory_store() {
-        let mut measurer = Measurer::new("memory:".to_owned()).await.unwrap();
-        for figure in FIGURES {
-            let time = Duration::from_millis(5);
-            let found = measurer.measure(figure, time).await.unwrap();
-            let count = match *figure {
-                PROCESSES => 0,
-                DOCUMENTS => 4,
-                _ => 1,
-            };
-            assert_eq!(found.len(), count, "{figure}");
-            assert!(found.values().all(|us| *us > 0.0), "{figure}: {found:?}");
-        }
-        let time = Duration::from_millis(5);
-        assert!(measurer.measure("another", time).await.is_err());
-    }
-}

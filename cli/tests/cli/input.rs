@@ -268,14 +268,19 @@ fn intents() {
 #[test]
 fn urls() {
     let place = Place::new();
+    let etcd = if cfg!(feature = "etcd") {
+        ("etcd://h/path", "no path")
+    } else {
+        ("etcd://h", "feature \"etcd\"")
+    };
     for (url, says) in [
+        etcd,
         ("", "no scheme"),
         ("locks.db", "no scheme"),
         ("mysql://h", "no store has the scheme \"mysql\""),
         ("memory:x", "nothing behind the colon"),
         ("redis://me:secret@h/x", "number of the database"),
         ("postgres://me:secret@h/d?x=1", "no option \"x\""),
-        ("etcd://h", "feature \"etcd\""),
         ("opensearch://me:secret@h:0", "HOST:PORT"),
         ("elasticsearch://h/index", "no path"),
         ("elasticsearchs://h?api_key=secret&x=1", "no option \"x\""),

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::builds::{cargo_command, root};
 use crate::stores::Store;
-use crate::test::cargo_command;
 
 /// The package that measures, and what it is made of.
 pub(super) const MEASURES: &str = "benches/against";
@@ -34,8 +34,7 @@ pub(super) struct Built {
 
 /// The program of the working tree, and that of a commit.
 pub(super) fn both(commit: &str, stores: &[&Store]) -> Result<(Built, Built), String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let here = here.parent().unwrap_or(here);
+    let here = root();
     let all = here.join("target/against");
     let ours = git(
         here,

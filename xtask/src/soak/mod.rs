@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use lockcore_conformance::servers::etcd;
 use serde::Serialize;
 
+use crate::builds::root;
 use child::Ended;
 use parts::{Part, Work};
 use schedule::Wish;
@@ -25,8 +26,6 @@ const HANGS: u32 = 3;
 /// Runs the parts of a soak, as many as fit into so many minutes, or all; only those whose names begin so, where some are
 /// named.
 pub(crate) fn run(minutes: Option<u64>, only: &[String], list: bool) -> Result<(), String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = here.parent().unwrap_or(here);
     let xtask = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut parts = parts::all(&xtask.display().to_string());
     for only in only {
@@ -35,9 +34,9 @@ pub(crate) fn run(minutes: Option<u64>, only: &[String], list: bool) -> Result<(
         }
     }
     parts.retain(|part| only.is_empty() || only.iter().any(|only| part.name.starts_with(&**only)));
-    let folder = root.join("target/soak");
+    let folder = root().join("target/soak");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let state = State::read(&folder.join("state.json"), &commit(root)?)?;
+    let state = State::read(&folder.join("state.json"), &commit()?)?;
     let begin = Instant::now();
     let mut soak = Soak {
         state,
@@ -65,7 +64,7 @@ pub(crate) fn run(minutes: Option<u64>, only: &[String], list: bool) -> Result<(
 }
 
 /// The commit, with `-dirty` if something is changed.
-fn commit(root: &Path) -> Result<String, String> {
+fn commit() -> Result<String, String> {
     let args = [
         "describe",
         "--always",
@@ -73,7 +72,7 @@ fn commit(root: &Path) -> Result<String, String> {
         "--abbrev=12",
         "--exclude=*",
     ];
-    let output = Command::new("git").args(args).current_dir(root).output();
+    let output = Command::new("git").args(args).current_dir(root()).output();
     let output = output.map_err(|error| format!("git cannot be run: {error}"))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

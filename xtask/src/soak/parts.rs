@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::fuzz;
-use crate::stores::STORES;
+use crate::plan::{PLAN, Scope};
+use crate::stores::{self, STORES, Store};
 
 /// One of them.
 pub(super) struct Part {
@@ -55,6 +56,7 @@ pub(super) fn all(xtask: &str) -> Vec<Part> {
     parts.extend(trials(xtask));
     parts.extend(ENGINES.map(|engine| cluster("lockcore-es", engine, Some(engine))));
     parts.push(cluster("lockcore-etcd", "etcd", None));
+    parts.extend(kits(xtask));
     parts.push(fuzzing(xtask));
     parts.extend(mutants(xtask));
     parts
@@ -99,8 +101,9 @@ fn broken(xtask: &str) -> Part {
 /// Processes on each store that are killed, stopped and continued; then some that are only killed, which measures how long
 /// their locks wait.
 fn trials(xtask: &str) -> Vec<Part> {
-    let stores = STORES.iter().filter(|store| store.trial.is_some());
-    let part = |(name, package): (&'static str, &str)| {
+    let stores = STORES.iter().filter(|store| store.trial);
+    let part = |store: &'static Store| {
+        let name = store.name;
         let xtask = xtask.to_owned();
         let trial = move |time: Duration| {
             let seconds = |part: u32| (time * part / 4).as_secs().max(1).to_string();
@@ -112,17 +115,14 @@ fn trials(xtask: &str) -> Vec<Part> {
         };
         Part {
             name: format!("trial {name}"),
-            build: build(package, "trial"),
+            build: build(store.package, "trial"),
             least: minutes(2),
             full: minutes(40),
             work: Work::Timed(Box::new(trial)),
             missing: None,
         }
     };
-    stores
-        .filter_map(|store| Some((store.name, store.trial?)))
-        .map(part)
-        .collect()
+    stores.map(part).collect()
 }
 
 /// Processes on a cluster whose nodes are killed, stopped and paused.
@@ -139,12 +139,37 @@ fn cluster(package: &str, name: &str, engine: Option<&'static str>) -> Part {
     let time = |faults| FAULT * u32::try_from(faults).unwrap_or(u32::MAX);
     Part {
         name: format!("cluster {name}"),
-        build: build(&format!("--package={package}"), "cluster"),
+        build: build(package, "cluster"),
         least: time(LEAST_FAULTS),
         full: time(FAULTS),
         work: Work::Timed(Box::new(faults)),
         missing: None,
     }
+}
+
+/// Every case on each server on which the tests have only a part of them.
+fn kits(xtask: &str) -> impl Iterator<Item = Part> {
+    let more = |place: &&crate::plan::Place| place.rows.iter().any(|row| row.scope == Scope::Soak);
+    PLAN.iter().filter(more).map(move |place| {
+        let store = stores::find_server(place.name).ok().map(|(store, _)| store);
+        let given = store
+            .and_then(|store| store.servers.as_ref())
+            .filter(|servers| servers.given());
+        Part {
+            name: format!("kit {}", place.name),
+            build: store.map_or(Vec::new(), kit_build),
+            least: minutes(8),
+            full: minutes(8),
+            work: Work::Fixed(vec![command(xtask, &["test", "--soak", place.name])]),
+            missing: given.map(|servers| format!("{} names another server", servers.variable)),
+        }
+    })
+}
+
+/// What builds the kit of a store, as the tests do.
+fn kit_build(store: &Store) -> Vec<String> {
+    let package = format!("--package={}", store.package);
+    command("cargo", &["test", "--no-run", &package, "--test=*"])
 }
 
 fn fuzzing(xtask: &str) -> Part {
@@ -194,6 +219,6 @@ fn mutants(xtask: &str) -> impl Iterator<Item = Part> {
 
 /// What builds a test program in release.
 fn build(package: &str, target: &str) -> Vec<String> {
-    let test = format!("--test={target}");
-    command("cargo", &["test", "--release", "--no-run", package, &test])
+    let (package, test) = (format!("--package={package}"), format!("--test={target}"));
+    command("cargo", &["test", "--release", "--no-run", &package, &test])
 }
