@@ -117,7 +117,9 @@ impl Soak {
                 "everything was done on {}: it begins anew",
                 self.state.commit
             );
-            self.state.begin_anew();
+            for part in &parts {
+                self.state.of(&part.name).begin_anew();
+            }
         }
         parts.retain(|part| {
             let complete = self.state.is_complete(&part.name);
@@ -284,8 +286,11 @@ impl Soak {
         if !matches!(outcome, Outcome::NotRun(_)) {
             known.last = Some(now());
         }
-        if outcome == Outcome::Passed && whole {
-            known.took_minutes = Some(minutes);
+        match outcome {
+            Outcome::Passed if whole => known.took_minutes = Some(minutes),
+            // It takes longer than that.
+            Outcome::NotFinished => known.took_minutes = Some(minutes * 1.5),
+            _ => {}
         }
         let done = Done {
             ran,
@@ -400,4 +405,152 @@ fn shown(command: &[String]) -> String {
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(name: &str, script: &str, least: Duration) -> Part {
+        Part {
+            name: name.to_owned(),
+            build: Vec::new(),
+            least,
+            full: least,
+            work: Work::Fixed(vec![script_of(script)]),
+            missing: None,
+        }
+    }
+
+    fn script_of(script: &str) -> Vec<String> {
+        ["sh", "-c", script].map(str::to_owned).to_vec()
+    }
+
+    fn soak(folder: &Path, commit: &str, time: Option<Duration>) -> Soak {
+        let begin = Instant::now();
+        Soak {
+            state: State::read(&folder.join("state.json"), commit).unwrap(),
+            begin,
+            until: time.map(|time| begin + time),
+            folder: folder.to_owned(),
+            rows: Vec::new(),
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn what_fails_fails_the_soak_and_what_cannot_run_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = folder.path().join("count");
+        let passes = format!("echo run >> {}", count.display());
+        let parts = || {
+            let mut without = part("without its tool", "exit 1", SECOND);
+            without.missing = Some("no tool".to_owned());
+            vec![
+                part("passes", &passes, SECOND),
+                part("fails", "echo told; exit 3", SECOND),
+                without,
+                part("too long", "exit 1", HOUR * 2),
+            ]
+        };
+        let mut first = soak(folder.path(), "one", Some(HOUR));
+        first.run(parts()).unwrap();
+        assert_eq!(first.report(), Err("failed: fails".to_owned()));
+        let table = first.table();
+        for cells in [
+            "| without its tool |  | not run: no tool | 0.0 |",
+            "| too long |  | not run: no time",
+            " | passed | 0.0 |",
+            " | **failed**: exit status: 3 |",
+        ] {
+            assert!(table.contains(cells), "{cells}: {table}");
+        }
+        let json = fs::read(folder.path().join("result.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(json["parts"].as_array().map(Vec::len), Some(4));
+
+        // What passed is not run again on this commit, what failed is.
+        let mut second = soak(folder.path(), "one", Some(HOUR));
+        second.run(parts()).unwrap();
+        assert!(second.table().contains("passed, before this soak"));
+        assert!(second.report().is_err());
+        assert_eq!(fs::read_to_string(&count).unwrap(), "run\n");
+        let mut other = soak(folder.path(), "two", Some(HOUR));
+        other.run(parts()).unwrap();
+        assert_eq!(fs::read_to_string(&count).unwrap(), "run\nrun\n");
+
+        // When all is done, it begins anew.
+        let done = || vec![part("passes", &passes, SECOND)];
+        let mut third = soak(folder.path(), "two", None);
+        third.run(done()).unwrap();
+        third.report().unwrap();
+        assert_eq!(fs::read_to_string(&count).unwrap(), "run\nrun\nrun\n");
+    }
+
+    #[test]
+    fn steps_go_on_where_they_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("steps");
+        let path = log.display().to_string();
+        let steps = || {
+            let path = path.clone();
+            // The third fails the first time.
+            let step = move |at: u64| {
+                script_of(&format!("echo {at} >> {path}; [ $(wc -l < {path}) != 3 ]"))
+            };
+            Part {
+                work: Work::Steps(5, Box::new(step)),
+                ..part("steps", "", SECOND)
+            }
+        };
+        let mut first = soak(folder.path(), "one", None);
+        first.run(vec![steps()]).unwrap();
+        assert!(first.report().is_err());
+        let mut second = soak(folder.path(), "one", None);
+        second.run(vec![steps()]).unwrap();
+        second.report().unwrap();
+        assert_eq!(fs::read_to_string(&log).unwrap(), "0\n1\n2\n2\n3\n4\n");
+        assert!(second.state.is_complete("steps"));
+    }
+
+    #[test]
+    fn the_soak_ends_in_time_and_what_it_ends_did_not_pass() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut soak = soak(folder.path(), "one", Some(SECOND * 2));
+        let parts = vec![
+            part("long", "sleep 1000", SECOND),
+            part("late", "true", SECOND),
+        ];
+        soak.run(parts).unwrap();
+        soak.report().unwrap();
+        assert!(soak.begin.elapsed() < SECOND * 60);
+        let outcomes: Vec<&Outcome> = soak.rows.iter().map(|row| &row.outcome).collect();
+        assert!(
+            matches!(outcomes[..], [Outcome::NotFinished, Outcome::NotRun(_)]),
+            "{outcomes:?}"
+        );
+    }
+
+    #[test]
+    fn the_parts_have_names_of_their_own_and_fit() {
+        let parts = parts::all("/nothing/here");
+        let mut names: Vec<&str> = parts.iter().map(|part| &*part.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for part in &parts {
+            assert!(part.least <= part.full, "{}", part.name);
+        }
+        for wanted in [
+            "kit elasticsearch-7",
+            "trial redis",
+            "cluster etcd",
+            "mutants redis",
+        ] {
+            assert!(names.contains(&wanted), "{wanted}: {names:?}");
+        }
+    }
 }

@@ -42,6 +42,14 @@ pub(super) struct Known {
     pub(super) done: Option<Done>,
 }
 
+impl Known {
+    /// Forgets what was done.
+    pub(super) fn begin_anew(&mut self) {
+        self.steps = 0;
+        self.done = None;
+    }
+}
+
 /// Everything that is known.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct State {
@@ -63,16 +71,9 @@ impl State {
         file.clone_into(&mut state.file);
         if state.commit != commit {
             commit.clone_into(&mut state.commit);
-            state.begin_anew();
+            state.parts.values_mut().for_each(Known::begin_anew);
         }
         Ok(state)
-    }
-
-    pub(super) fn begin_anew(&mut self) {
-        for known in self.parts.values_mut() {
-            known.steps = 0;
-            known.done = None;
-        }
     }
 
     pub(super) fn of(&mut self, part: &str) -> &mut Known {
