@@ -5,7 +5,7 @@
 //!
 //! The store's URL stands in `LOCKKEEPER_URL`. Each line of the input is `FIGURE MS`: what to measure, and for about how
 //! long. The answer is a line of JSON with what was found, in µs by name. The input `list` is answered with the names of
-//! all figures, `built` with the folder that this was built in. The program ends with its input.
+//! all figures and the number of their slices, `built` with the folder that this was built in. The program ends with its input.
 
 mod figures;
 mod processes;
@@ -54,9 +54,9 @@ mod tests {
     async fn every_figure_is_measured_on_the_memory_store() {
         let mut measurer = Measurer::new("memory:".to_owned()).await.unwrap();
         let list = answer(&mut measurer, "list").await.unwrap();
-        let list: Vec<String> = serde_json::from_str(&list).unwrap();
+        let list: Vec<(String, u32)> = serde_json::from_str(&list).unwrap();
         let mut names = Vec::new();
-        for figure in &list {
+        for (figure, _) in &list {
             let found = answer(&mut measurer, &format!("{figure} 5")).await.unwrap();
             let found: BTreeMap<String, f64> = serde_json::from_str(&found).unwrap();
             assert!(found.values().all(|us| *us > 0.0), "{figure}: {found:?}");

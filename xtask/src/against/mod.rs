@@ -13,13 +13,15 @@ use crate::compare;
 use crate::stores::Store;
 use build::Built;
 use side::Side;
-use verdict::{Figure, LIMIT, Outcome, Verdict};
+use verdict::{Figure, LIMIT, Outcome, Verdict, median};
 
 /// Fewer rounds than this decide nothing.
 const LEAST_ROUNDS: usize = 7;
-/// A figure is measured for so long at once, and so often by each build in a round.
-const SLICE_MS: u32 = 300;
-const SLICES: usize = 2;
+/// So long each build measures a figure in a round, in slices that take turns.
+const ROUND_MS: u32 = 600;
+
+/// A figure, and the number of its slices.
+type Listed = (String, u32);
 
 /// What is asked for.
 #[derive(Debug)]
@@ -79,11 +81,15 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), String> {
 }
 
 /// The names of the figures that were asked for.
-fn figures(ours: &Built, wanted: &[String]) -> Result<Vec<String>, String> {
-    let known: Vec<String> = Side::start(ours, "memory:")?.ask("list")?;
+fn figures(ours: &Built, wanted: &[String]) -> Result<Vec<Listed>, String> {
+    let known: Vec<Listed> = Side::start(ours, "memory:")?.ask("list")?;
     let is_wanted = |figure: &str| wanted.iter().any(|wanted| figure.starts_with(&**wanted));
     for wanted in wanted {
-        if !known.iter().any(|figure| figure.starts_with(&**wanted)) {
+        if !known
+            .iter()
+            .any(|(figure, _)| figure.starts_with(&**wanted))
+        {
+            let known: Vec<&str> = known.iter().map(|(figure, _)| &**figure).collect();
             let known = known.join("; ");
             return Err(format!(
                 "no figure begins with {wanted:?}; known are {known}"
@@ -92,7 +98,7 @@ fn figures(ours: &Built, wanted: &[String]) -> Result<Vec<String>, String> {
     }
     let all = known.into_iter();
     Ok(all
-        .filter(|figure| wanted.is_empty() || is_wanted(figure))
+        .filter(|(figure, _)| wanted.is_empty() || is_wanted(figure))
         .collect())
 }
 
@@ -105,7 +111,7 @@ struct Pair<'a> {
 
 impl Pair<'_> {
     /// Measures all figures, and those that are worse once more.
-    fn compare(&self, figures: &[String], rounds: usize) -> Result<Vec<Figure>, String> {
+    fn compare(&self, figures: &[Listed], rounds: usize) -> Result<Vec<Figure>, String> {
         let first = self.rounds(figures, rounds, "first")?;
         let mut found: Vec<Figure> = first
             .into_iter()
@@ -116,7 +122,8 @@ impl Pair<'_> {
             // A part of a figure has its name behind a comma.
             worse.any(|it| it.figure == name || it.figure.starts_with(&format!("{name}, ")))
         };
-        let again: Vec<String> = figures.iter().filter(|it| is_worse(it)).cloned().collect();
+        let again = figures.iter().filter(|(name, _)| is_worse(name));
+        let again: Vec<Listed> = again.cloned().collect();
         if !again.is_empty() {
             let mut second = self.rounds(&again, rounds, "second")?;
             for figure in &mut found {
@@ -132,7 +139,7 @@ impl Pair<'_> {
     /// namespace of its own.
     fn rounds(
         &self,
-        figures: &[String],
+        figures: &[Listed],
         rounds: usize,
         run: &str,
     ) -> Result<BTreeMap<String, Vec<f64>>, String> {
@@ -157,25 +164,31 @@ impl Pair<'_> {
     }
 }
 
-/// One round of a figure: the ratio of ours to theirs, of each of its parts. They take turns at being first.
+/// One round of a figure, in slices of which two, one of each build, are beside each other: the median of the ratios of
+/// ours to theirs, for each part of the figure. They take turns at being first.
 fn in_turns(
     sides: &mut [Side; 2],
-    figure: &str,
+    (figure, slices): &Listed,
     round: usize,
 ) -> Result<BTreeMap<String, f64>, String> {
-    let mut sums: BTreeMap<String, [f64; 2]> = BTreeMap::new();
-    for slice in 0..SLICES {
+    let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let request = format!("{figure} {}", ROUND_MS / slices);
+    for slice in 0..*slices as usize {
         let first = (round + slice) % 2;
+        let mut found: [BTreeMap<String, f64>; 2] = Default::default();
         for at in [first, 1 - first] {
-            let found: BTreeMap<String, f64> = sides[at].ask(&format!("{figure} {SLICE_MS}"))?;
-            for (name, us) in found {
-                sums.entry(name).or_default()[at] += us;
-            }
+            found[at] = sides[at].ask(&request)?;
+        }
+        let [ours, theirs] = found;
+        if !ours.keys().eq(theirs.keys()) {
+            return Err(format!("{figure}: the two builds measure different parts"));
+        }
+        for ((name, ours), theirs) in ours.into_iter().zip(theirs.values()) {
+            ratios.entry(name).or_default().push(ours / theirs);
         }
     }
-    let ratio = |[ours, theirs]: [f64; 2]| ours / theirs;
-    let ratios = sums.into_iter().map(|(name, us)| (name, ratio(us)));
-    Ok(ratios.collect())
+    let medians = ratios.into_iter().map(|(name, all)| (name, median(&all)));
+    Ok(medians.collect())
 }
 
 /// The URL of a namespace, or of a file, that nothing else is in.

@@ -47,21 +47,24 @@ struct Ratios {
     rounds: Vec<f64>,
 }
 
+/// The median; no number, if there is none.
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted[..] {
+        [] => f64::NAN,
+        _ if sorted.len() % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
 impl Ratios {
     fn of(rounds: Vec<f64>) -> Self {
-        let mut sorted = rounds.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = |at: usize| sorted.get(at).copied().unwrap_or(f64::NAN);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            at(middle)
-        } else {
-            f64::midpoint(at(middle.wrapping_sub(1)), at(middle))
-        };
         Self {
-            median,
-            least: at(0),
-            greatest: at(sorted.len().wrapping_sub(1)),
+            median: median(&rounds),
+            least: rounds.iter().copied().fold(f64::NAN, f64::min),
+            greatest: rounds.iter().copied().fold(f64::NAN, f64::max),
             rounds,
         }
     }
