@@ -11,11 +11,12 @@ use crate::stores::{self, STORES, Store};
 const ENGINE: Engine = OPENSEARCH_2.with_heap("2g");
 
 /// Starts a server of each store, and compares them; `args` are the comparison's own.
-pub(crate) fn run(only: &[&'static Store], args: &[String]) -> Result<(), String> {
-    let chosen: Vec<&Store> = STORES
-        .iter()
-        .filter(|store| only.is_empty() || only.iter().any(|only| only.name == store.name))
-        .collect();
+pub(crate) fn run(
+    only: &[&'static Store],
+    rounds: Option<usize>,
+    args: &[String],
+) -> Result<(), String> {
+    let chosen = chosen(only);
     etcd::protoc()?;
     if chosen.iter().any(|store| store.name == "postgres") {
         openssl()?;
@@ -29,23 +30,11 @@ pub(crate) fn run(only: &[&'static Store], args: &[String]) -> Result<(), String
             &[],
         )?;
     }
-    let (mut servers, mut stores, mut urls) = (Vec::new(), Vec::new(), Vec::new());
-    for store in chosen {
-        stores.push(format!("--store={}", store.name));
-        let Some(of_store) = &store.servers else {
-            continue;
-        };
-        let url = match env::var(of_store.variable) {
-            Ok(url) => url,
-            Err(_) => {
-                let server = start(store)?;
-                let url = server.url().replacen("http", store.name, 1);
-                servers.push(server);
-                url
-            }
-        };
-        urls.push((format!("LOCKKEEPER_URL_{}", store.name.to_uppercase()), url));
-    }
+    let started = start(&chosen)?;
+    let stores = chosen.iter().map(|store| format!("--store={}", store.name));
+    let stores: Vec<String> = stores
+        .chain(rounds.map(|rounds| format!("--rounds={rounds}")))
+        .collect();
     let mut all = vec![
         "run",
         "--release",
@@ -56,14 +45,60 @@ pub(crate) fn run(only: &[&'static Store], args: &[String]) -> Result<(), String
     ];
     all.extend(stores.iter().map(String::as_str));
     all.extend(args.iter().map(String::as_str));
+    let variable = |name: &str| format!("LOCKKEEPER_URL_{}", name.to_uppercase());
+    let of_servers = started.urls.iter().filter(|(_, url)| !is_embedded(url));
+    let urls: Vec<(String, &String)> = of_servers
+        .map(|(name, url)| (variable(name), url))
+        .collect();
     let urls: Vec<(&str, String)> = urls
         .iter()
-        .map(|(name, url)| (name.as_str(), url.clone()))
+        .map(|(name, url)| (name.as_str(), (*url).clone()))
         .collect();
     cargo_command(&all, &urls)
 }
 
-fn start(store: &Store) -> Result<Server, String> {
+/// All stores, or only some.
+pub(crate) fn chosen(only: &[&'static Store]) -> Vec<&'static Store> {
+    let is_chosen = |store: &&Store| only.is_empty() || only.iter().any(|it| it.name == store.name);
+    STORES.iter().filter(is_chosen).collect()
+}
+
+/// Servers that run, until this is dropped.
+pub(crate) struct Started {
+    /// The URL of each store; `memory:` and `sqlite:` of those that are embedded.
+    pub(crate) urls: Vec<(&'static str, String)>,
+    _servers: Vec<Server>,
+}
+
+/// Starts a server of each store that needs one, unless the environment names it.
+pub(crate) fn start(stores: &[&'static Store]) -> Result<Started, String> {
+    let (mut servers, mut urls) = (Vec::new(), Vec::new());
+    for store in stores {
+        let url = match &store.servers {
+            None => format!("{}:", store.name),
+            Some(of_store) => match env::var(of_store.variable) {
+                Ok(url) => url,
+                Err(_) => {
+                    let server = start_one(store)?;
+                    let url = server.url().replacen("http", store.name, 1);
+                    servers.push(server);
+                    url
+                }
+            },
+        };
+        urls.push((store.name, url));
+    }
+    Ok(Started {
+        urls,
+        _servers: servers,
+    })
+}
+
+fn is_embedded(url: &str) -> bool {
+    url.ends_with(':')
+}
+
+fn start_one(store: &Store) -> Result<Server, String> {
     match (store.name, &store.servers) {
         ("elasticsearch", _) => stores::engine(&ENGINE),
         (_, Some(servers)) => (servers.each[0].start)(),

@@ -15,26 +15,16 @@ const TOOLS: [(&[&str], &str); 2] = [
 
 /// Runs every fuzz target, or one, for so many seconds each, from its seeds and what was found before.
 pub(crate) fn run(only: Option<&str>, seconds: u32) -> Result<(), String> {
-    for (args, install) in TOOLS {
-        if !cargo(args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|it| it.success())
-        {
-            return Err(format!(
-                "cargo {} does not run: install it with: {install}",
-                args.join(" ")
-            ));
-        }
+    if let Some(missing) = missing() {
+        return Err(missing);
     }
     let root = root();
-    let chosen: Vec<String> = targets(&root)?
+    let chosen: Vec<String> = targets()?
         .into_iter()
         .filter(|target| only.is_none_or(|only| only == target))
         .collect();
     if chosen.is_empty() {
-        let known = targets(&root)?.join(", ");
+        let known = targets()?.join(", ");
         return Err(format!("no fuzz target of that name; known are {known}"));
     }
     for target in &chosen {
@@ -73,9 +63,23 @@ fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
+/// What is missing to fuzz here, and how it is installed.
+pub(crate) fn missing() -> Option<String> {
+    let runs = |args: &[&str]| {
+        let mut cargo = cargo(args);
+        let status = cargo.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let (args, install) = TOOLS.into_iter().find(|(args, _)| !runs(args))?;
+    Some(format!(
+        "cargo {} does not run: install it with: {install}",
+        args.join(" ")
+    ))
+}
+
 /// The names of the targets, in order.
-fn targets(root: &Path) -> Result<Vec<String>, String> {
-    let directory = root.join("fuzz/fuzz_targets");
+pub(crate) fn targets() -> Result<Vec<String>, String> {
+    let directory = root().join("fuzz/fuzz_targets");
     let unreadable = |error| format!("{}: {error}", directory.display());
     let mut names = Vec::new();
     for entry in fs::read_dir(&directory).map_err(unreadable)? {
@@ -96,7 +100,7 @@ mod tests {
     fn every_target_is_declared_and_has_a_property_and_seeds() {
         let root = root();
         let manifest = fs::read_to_string(root.join("fuzz/Cargo.toml")).unwrap();
-        let targets = targets(&root).unwrap();
+        let targets = targets().unwrap();
         assert!(targets.contains(&"keys".to_owned()), "{targets:?}");
         for target in targets {
             let declared = format!("[[bin]]\nname = \"{target}\"\n");

@@ -1,11 +1,13 @@
 //! The developer's commands: `cargo xtask …`.
 
+mod against;
 mod builds;
 mod compare;
 mod deny;
 mod fuzz;
 mod plan;
 mod simulate;
+mod soak;
 mod stores;
 mod test;
 mod times;
@@ -35,6 +37,9 @@ enum Command {
         /// Only lockcore, and the conformance and own tests of this store.
         #[arg(long, value_name = "STORE", value_parser = stores::find)]
         only: Option<&'static stores::Store>,
+        /// Only what `soak` runs beside this server.
+        #[arg(long, value_name = "SERVER", value_parser = stores::find_server, conflicts_with = "only")]
+        soak: Option<(&'static stores::Store, &'static stores::Startable)>,
     },
     /// Runs the seeded simulation: `--seeds FROM..TO [--threads N]`, `--seed N`, or `--broken [RULE]`.
     #[command(disable_help_flag = true)]
@@ -54,14 +59,41 @@ enum Command {
         args: Vec<String>,
     },
     /// Measures every store beside the others and writes the report below docs/: `[--rounds N] [--slice-ms N] [--ids N]
-    /// [--out FOLDER]`.
+    /// [--out FOLDER]`; or, with `--against`, the working tree beside another commit.
     Compare {
         /// Only these stores, with commas between them.
         #[arg(long, value_name = "STORE,…", value_parser = stores::find, value_delimiter = ',')]
         only: Vec<&'static stores::Store>,
-        /// What the comparison is given.
+        /// Measures the working tree and this commit in the same rounds; fails if a figure is worse in two runs.
+        #[arg(long, value_name = "COMMIT")]
+        against: Option<String>,
+        /// How many rounds count: 7; fewer decide nothing against a commit.
+        #[arg(long, value_name = "N")]
+        rounds: Option<usize>,
+        /// Against a commit: only figures that begin so, with semicolons between them.
+        #[arg(
+            long,
+            value_name = "FIGURE;…",
+            requires = "against",
+            value_delimiter = ';'
+        )]
+        figures: Vec<String>,
+        /// What the comparison of the stores is given.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
+    },
+    /// Runs what takes too long for `test`: every case on every server, long trials, clusters under faults, more seeds,
+    /// fuzzing and mutants. Goes on where the last one on this commit ended.
+    Soak {
+        /// Takes so long, and leaves what does not fit for the next time; without, hours.
+        #[arg(long, value_name = "N")]
+        minutes: Option<u64>,
+        /// Only parts whose names begin so, with commas between them.
+        #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+        only: Vec<String>,
+        /// Shows the parts, and what came of them on this commit.
+        #[arg(long)]
+        list: bool,
     },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
@@ -87,10 +119,38 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Prepare => etcd::protoc().and_then(|()| openssl()),
         Command::Deny => deny::run(),
-        Command::Test { only } => test::run(only),
+        Command::Test {
+            soak: Some(server), ..
+        } => test::run_soak(server),
+        Command::Test { only, .. } => test::run(only),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::With { server, command } => stores::with(server, &command),
-        Command::Compare { only, args } => compare::run(&only, &args),
+        Command::Compare {
+            only,
+            against: Some(commit),
+            rounds,
+            figures,
+            args,
+        } => {
+            let asked = against::Asked {
+                commit: &commit,
+                stores: &only,
+                rounds,
+                figures: &figures,
+            };
+            match args.as_slice() {
+                [] => against::run(&asked),
+                args => Err(format!("{}: not with --against", args.join(" "))),
+            }
+        }
+        Command::Compare {
+            only, rounds, args, ..
+        } => compare::run(&only, rounds, &args),
+        Command::Soak {
+            minutes,
+            only,
+            list,
+        } => soak::run(minutes, &only, list),
         Command::Simulate { args } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             simulate::run(&args)

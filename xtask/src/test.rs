@@ -114,6 +114,25 @@ fn one(times: &Times, store: &'static Store) -> Result<(), String> {
     run_places(times, places)
 }
 
+/// What `soak` runs beside one server, and `test` does not.
+pub(crate) fn run_soak((store, server): (&'static Store, &Startable)) -> Result<(), String> {
+    if store.name == "etcd" {
+        etcd::protoc()?;
+    }
+    reported(|times| {
+        let package = format!("--package={}", store.package);
+        let args = [&*package, "--test=*"];
+        let programs = times.time("build", store.name, || Programs::build(&args, &[]))?;
+        let more = |row: &Row| row.package == store.directory && row.scope == Scope::Soak;
+        let mut places = places(&programs, &more)?;
+        places.retain(|place| place.name == server.name);
+        if places.is_empty() {
+            return Err(format!("{}: there is nothing more to run", server.name));
+        }
+        run_places(times, places)
+    })
+}
+
 fn is_of(server: &str, store: &Store) -> bool {
     let servers = store.servers.as_ref();
     servers.is_some_and(|servers| servers.each.iter().any(|it| it.name == server))

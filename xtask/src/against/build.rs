@@ -1,0 +1,211 @@
+//! Builds what measures, with the library of the working tree and with that of another commit.
+//!
+//! What measures (`benches/against/`, `workloads/`) is the same on both sides: it is laid over the other commit's files.
+//! So a commit from before this command can be measured, as long as its library has what the measuring code uses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::builds::{cargo_command, root};
+use crate::stores::Store;
+
+/// The package that measures, and what it is made of.
+pub(super) const MEASURES: &str = "benches/against";
+const LAID_OVER: [&str; 2] = [MEASURES, "workloads"];
+/// Cargo's own release profile, whatever a commit's manifest says: the library is measured, not its settings.
+const PROFILE: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3"),
+    ("CARGO_PROFILE_RELEASE_LTO", "false"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_PANIC", "unwind"),
+];
+
+/// A program that measures one of the two libraries.
+pub(super) struct Built {
+    /// The commit; of the working tree with `-dirty`, if it has changes.
+    pub(super) name: String,
+    /// Where its sources are.
+    pub(super) source: PathBuf,
+    /// Where what belongs to it is kept.
+    pub(super) folder: PathBuf,
+    pub(super) program: PathBuf,
+}
+
+/// The program of the working tree, and that of a commit.
+pub(super) fn both(commit: &str, stores: &[&Store]) -> Result<(Built, Built), String> {
+    let here = root();
+    let all = here.join("target/against");
+    let ours = git(
+        here,
+        &[
+            "describe",
+            "--always",
+            "--dirty",
+            "--abbrev=12",
+            "--exclude=*",
+        ],
+    )?;
+    let commit = git(
+        here,
+        &[
+            "rev-parse",
+            "--verify",
+            "--short=12",
+            &format!("{commit}^{{commit}}"),
+        ],
+    )?;
+    let folder = all.join(&commit);
+    let tree = folder.join("tree");
+    unpack(here, &commit, &tree)?;
+    lay_over(here, &tree)?;
+    make_a_workspace(&tree, &commit)?;
+    let ours = build(ours, here.to_owned(), all.join("ours"), &all, stores)?;
+    let theirs = build(commit.clone(), tree, folder, &all, stores).map_err(|error| {
+        format!(
+            "{error}: what measures cannot be built with the library of {commit}; see {MEASURES}/src for what it uses"
+        )
+    })?;
+    Ok((ours, theirs))
+}
+
+/// Unpacks a commit, once.
+fn unpack(here: &Path, commit: &str, tree: &Path) -> Result<(), String> {
+    if tree.is_dir() {
+        return Ok(());
+    }
+    let unfinished = tree.with_extension("unfinished");
+    let archive = tree.with_extension("tar");
+    let _ = fs::remove_dir_all(&unfinished);
+    make_folder(&unfinished)?;
+    let archived = archive.display().to_string();
+    git(here, &["archive", "--output", &archived, commit])?;
+    let into = unfinished.display().to_string();
+    output("tar", here, &["-xf", &archived, "-C", &into])?;
+    fs::remove_file(&archive)
+        .and_then(|()| fs::rename(&unfinished, tree))
+        .map_err(|error| format!("{}: {error}", tree.display()))
+}
+
+/// Lays what measures over another tree. What is there already is left as it is, so that nothing is built in vain.
+fn lay_over(here: &Path, tree: &Path) -> Result<(), String> {
+    let listed = [
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+    ];
+    for file in git(here, &[&listed[..], &LAID_OVER].concat())?.lines() {
+        let text = fs::read(here.join(file)).map_err(|error| format!("{file}: {error}"))?;
+        write(&tree.join(file), &text)?;
+    }
+    Ok(())
+}
+
+/// Makes what measures a member of another tree's workspace, whose packages get a version of their own: in one target
+/// directory cargo tells two trees of one layout apart by that alone, and would take one's library for the other's.
+fn make_a_workspace(tree: &Path, commit: &str) -> Result<(), String> {
+    let manifest = tree.join("Cargo.toml");
+    let text = fs::read_to_string(&manifest).map_err(|error| format!("Cargo.toml: {error}"))?;
+    let text = as_workspace(&text, commit);
+    let text = text.ok_or_else(|| format!("{commit}: its Cargo.toml is no workspace of ours"))?;
+    write(&manifest, text.as_bytes())
+}
+
+fn as_workspace(manifest: &str, commit: &str) -> Option<String> {
+    let (member, mark) = (format!("\"{MEASURES}\""), format!("+against.{commit}"));
+    let mut text = manifest.to_owned();
+    if !text.contains(&member) {
+        let members = "members = [";
+        text.find(members)?;
+        text = text.replacen(members, &format!("{members}{member}, "), 1);
+    }
+    if !text.contains(&mark) {
+        let version = "[workspace.package]\nversion = \"";
+        let begin = text.find(version)? + version.len();
+        let end = begin + text[begin..].find('"')?;
+        text.insert_str(end, &mark);
+    }
+    Some(text)
+}
+
+/// Builds a tree's program. Both are built in one folder, where they share what comes from elsewhere.
+fn build(
+    name: String,
+    source: PathBuf,
+    folder: PathBuf,
+    all: &Path,
+    stores: &[&Store],
+) -> Result<Built, String> {
+    let manifest = format!("--manifest-path={}", source.join("Cargo.toml").display());
+    let target = all.join("build");
+    let into = format!("--target-dir={}", target.display());
+    let servers = stores.iter().filter(|store| store.servers.is_some());
+    let servers: Vec<&str> = servers.map(|store| store.name).collect();
+    let features = format!("--features={}", servers.join(","));
+    let package = "--package=lockkeeper-against";
+    cargo_command(
+        &["build", "--release", &manifest, &into, package, &features],
+        &PROFILE.map(|(name, value)| (name, value.to_owned())),
+    )?;
+    make_folder(&folder)?;
+    let program = folder.join("against");
+    let built = target.join("release/against");
+    fs::copy(&built, &program).map_err(|error| format!("{}: {error}", built.display()))?;
+    Ok(Built {
+        name,
+        source,
+        folder,
+        program,
+    })
+}
+
+fn make_folder(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+/// Writes a file, unless it says the same already.
+fn write(file: &Path, text: &[u8]) -> Result<(), String> {
+    if fs::read(file).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    file.parent().map_or(Ok(()), make_folder)?;
+    fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn git(here: &Path, args: &[&str]) -> Result<String, String> {
+    output("git", here, args)
+}
+
+/// What a program prints, if it does what it should.
+fn output(program: &str, here: &Path, args: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(here)
+        .output()
+        .map_err(|error| format!("{program} cannot be run: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{program} {}: {}", args.join(" "), said.trim()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_tree_is_a_workspace_with_what_measures() {
+        let manifest =
+            "[workspace]\nmembers = [\"lockcore\"]\n\n[workspace.package]\nversion = \"0.1.0\"\n";
+        let expected = "[workspace]\nmembers = [\"benches/against\", \"lockcore\"]\n\n\
+                        [workspace.package]\nversion = \"0.1.0+against.abc\"\n";
+        let text = as_workspace(manifest, "abc").unwrap();
+        assert_eq!(text, expected);
+        assert_eq!(as_workspace(&text, "abc").unwrap(), expected);
+        assert!(as_workspace("[package]", "abc").is_none());
+    }
+}

@@ -1,0 +1,224 @@
+//! What a soak consists of.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::fuzz;
+use crate::plan::{PLAN, Scope};
+use crate::stores::{self, STORES, Store};
+
+/// One of them.
+pub(super) struct Part {
+    pub(super) name: String,
+    /// What is built first, by cargo; nothing where the commands do that themselves, or share it with the tests.
+    pub(super) build: Vec<String>,
+    /// Less time than this is too little, without the build. Of a part that always takes the same it is an estimate, until
+    /// it has run once.
+    pub(super) least: Duration,
+    /// More time than this is of no use.
+    pub(super) full: Duration,
+    pub(super) work: Work,
+    /// Why it cannot run here, if that is so.
+    pub(super) missing: Option<String>,
+}
+
+/// The commands of a part.
+pub(super) enum Work {
+    /// Commands that always do the same.
+    Fixed(Vec<Vec<String>>),
+    /// Commands that are told their time.
+    Timed(Box<dyn Fn(Duration) -> Vec<Vec<String>>>),
+    /// So many commands, by their numbers from 0, as many as there is time for. The next time goes on behind them.
+    Steps(u64, Box<dyn Fn(u64) -> Vec<String>>),
+}
+
+const fn minutes(n: u64) -> Duration {
+    Duration::from_secs(n * 60)
+}
+
+/// Seeds of the simulation, and so many in one command. The first thousand are in every test run.
+const SEEDS: u64 = 50_000;
+const SEEDS_AT_ONCE: u64 = 1_000;
+const FIRST_SEED: u64 = 1_001;
+/// Faults of a cluster, and what one takes, with the processes that work meanwhile.
+const FAULTS: u64 = 36;
+const LEAST_FAULTS: u64 = 6;
+const FAULT: Duration = Duration::from_secs(30);
+/// The engines of which there are clusters.
+const ENGINES: [&str; 3] = ["elasticsearch-7", "opensearch-2", "opensearch-3"];
+
+/// The stores whose servers' code is changed.
+const MUTATED: [&str; 4] = ["redis", "postgres", "elasticsearch", "sqlite"];
+
+/// All of them; `xtask` is this program.
+pub(super) fn all(xtask: &str) -> Vec<Part> {
+    let mut parts = vec![simulation(xtask), broken(xtask)];
+    parts.extend(trials(xtask));
+    parts.extend(ENGINES.map(|engine| cluster("lockcore-es", engine, Some(engine))));
+    parts.push(cluster("lockcore-etcd", "etcd", None));
+    parts.extend(kits(xtask));
+    parts.push(fuzzing(xtask));
+    parts.extend(mutants(xtask));
+    parts
+}
+
+fn command(program: &str, args: &[&str]) -> Vec<String> {
+    let all = [program].into_iter().chain(args.iter().copied());
+    all.map(str::to_owned).collect()
+}
+
+/// What a simulation of more seeds finds.
+fn simulation(xtask: &str) -> Part {
+    let xtask = xtask.to_owned();
+    let seeds = move |step: u64| {
+        let from = FIRST_SEED + step * SEEDS_AT_ONCE;
+        let seeds = format!("{from}..{}", from + SEEDS_AT_ONCE);
+        command(&xtask, &["simulate", "--seeds", &seeds, "--threads", "2"])
+    };
+    Part {
+        name: "simulation".to_owned(),
+        build: Vec::new(),
+        least: minutes(3),
+        full: minutes(60),
+        work: Work::Steps(SEEDS / SEEDS_AT_ONCE, Box::new(seeds)),
+        missing: None,
+    }
+}
+
+/// Whether it notices every broken rule of the client.
+fn broken(xtask: &str) -> Part {
+    let broken = command(xtask, &["simulate", "--broken"]);
+    Part {
+        name: "simulation, broken".to_owned(),
+        build: Vec::new(),
+        least: minutes(5),
+        full: minutes(5),
+        work: Work::Fixed(vec![broken]),
+        missing: None,
+    }
+}
+
+/// Processes on each store that are killed, stopped and continued; then some that are only killed, which measures how long
+/// their locks wait.
+fn trials(xtask: &str) -> Vec<Part> {
+    let stores = STORES.iter().filter(|store| store.trial);
+    let part = |store: &'static Store| {
+        let name = store.name;
+        let xtask = xtask.to_owned();
+        let trial = move |time: Duration| {
+            let seconds = |part: u32| (time * part / 4).as_secs().max(1).to_string();
+            let (most, rest) = (seconds(3), seconds(1));
+            let trial = ["trial", "--store", name, "--seconds"];
+            let all = [&trial[..], &[&most, "--processes", "10"]].concat();
+            let kill_only = [&trial[..], &[&rest, "--kill-only"]].concat();
+            vec![command(&xtask, &all), command(&xtask, &kill_only)]
+        };
+        Part {
+            name: format!("trial {name}"),
+            build: build(store.package, "trial"),
+            least: minutes(2),
+            full: minutes(40),
+            work: Work::Timed(Box::new(trial)),
+            missing: None,
+        }
+    };
+    stores.map(part).collect()
+}
+
+/// Processes on a cluster whose nodes are killed, stopped and paused.
+fn cluster(package: &str, name: &str, engine: Option<&'static str>) -> Part {
+    let run = format!("--package={package}");
+    let faults = move |time: Duration| {
+        let faults = (time.as_secs() / FAULT.as_secs()).clamp(LEAST_FAULTS, FAULTS);
+        let test = ["test", "--release", &run, "--test=cluster", "--"];
+        let faults = faults.to_string();
+        let mut args = [&test[..], &["--faults", &faults]].concat();
+        args.extend(engine.into_iter().flat_map(|engine| ["--engine", engine]));
+        vec![command("cargo", &args)]
+    };
+    let time = |faults| FAULT * u32::try_from(faults).unwrap_or(u32::MAX);
+    Part {
+        name: format!("cluster {name}"),
+        build: build(package, "cluster"),
+        least: time(LEAST_FAULTS),
+        full: time(FAULTS),
+        work: Work::Timed(Box::new(faults)),
+        missing: None,
+    }
+}
+
+/// Every case on each server on which the tests have only a part of them.
+fn kits(xtask: &str) -> impl Iterator<Item = Part> {
+    let more = |place: &&crate::plan::Place| place.rows.iter().any(|row| row.scope == Scope::Soak);
+    PLAN.iter().filter(more).map(move |place| {
+        let store = stores::find_server(place.name).ok().map(|(store, _)| store);
+        let given = store
+            .and_then(|store| store.servers.as_ref())
+            .filter(|servers| servers.given());
+        Part {
+            name: format!("kit {}", place.name),
+            build: store.map_or(Vec::new(), kit_build),
+            least: minutes(8),
+            full: minutes(8),
+            work: Work::Fixed(vec![command(xtask, &["test", "--soak", place.name])]),
+            missing: given.map(|servers| format!("{} names another server", servers.variable)),
+        }
+    })
+}
+
+/// What builds the kit of a store, as the tests do.
+fn kit_build(store: &Store) -> Vec<String> {
+    let package = format!("--package={}", store.package);
+    command("cargo", &["test", "--no-run", &package, "--test=*"])
+}
+
+fn fuzzing(xtask: &str) -> Part {
+    let targets = fuzz::targets().unwrap_or_default().len().max(1);
+    let targets = u32::try_from(targets).unwrap_or(u32::MAX);
+    let xtask = xtask.to_owned();
+    let fuzz = move |time: Duration| {
+        let seconds = (time / targets).as_secs().max(1).to_string();
+        vec![command(&xtask, &["fuzz", "--seconds", &seconds])]
+    };
+    Part {
+        name: "fuzzing".to_owned(),
+        build: Vec::new(),
+        least: Duration::from_secs(20) * targets,
+        full: minutes(10) * targets,
+        work: Work::Timed(Box::new(fuzz)),
+        missing: fuzz::missing(),
+    }
+}
+
+/// Changes of what the servers run, which a test has to notice. Each run goes on where the last one ended.
+fn mutants(xtask: &str) -> impl Iterator<Item = Part> {
+    let known = Command::new(xtask)
+        .args(["mutants", "--help"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let missing = (!known.is_ok_and(|status| status.success()))
+        .then(|| "there is no cargo xtask mutants".to_owned());
+    MUTATED.into_iter().map(move |store| {
+        let xtask = xtask.to_owned();
+        let run = move |time: Duration| {
+            let minutes = (time.as_secs() / 60).max(1).to_string();
+            let args = ["mutants", "--store", store, "--minutes", &minutes];
+            vec![command(&xtask, &args)]
+        };
+        Part {
+            name: format!("mutants {store}"),
+            build: Vec::new(),
+            least: minutes(5),
+            full: minutes(120),
+            work: Work::Timed(Box::new(run)),
+            missing: missing.clone(),
+        }
+    })
+}
+
+/// What builds a test program in release.
+fn build(package: &str, target: &str) -> Vec<String> {
+    let (package, test) = (format!("--package={package}"), format!("--test={target}"));
+    command("cargo", &["test", "--release", "--no-run", &package, &test])
+}
