@@ -328,7 +328,8 @@ impl Engine {
     fn unpacked(&self, port: &Port, artefacts: &Path) -> Result<Server, String> {
         let jdk = java::jdk(&self.jdk)?;
         let artefacts = self.prepared(artefacts, &jdk)?;
-        let data = folder()?;
+        // Programs may not be run where memory is the file system.
+        let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let program = format!("{}-{}", self.program, self.version);
         // A copy of its own, which its user can read wherever we are.
         run(Command::new("cp")
