@@ -296,12 +296,6 @@ impl Member {
         Ok(())
     }
 
-    /// Whether it answers.
-    #[must_use]
-    pub fn answers(&self) -> bool {
-        answers(&self.server.url).is_ok()
-    }
-
     /// Waits until it answers.
     ///
     /// # Errors
@@ -313,8 +307,12 @@ impl Member {
     }
 }
 
-/// Whether a server answers; by TLS, whether it listens.
-fn answers(url: &str) -> Result<(), String> {
+/// Asks a server whether it takes requests, or by TLS, whether it listens. Blocks for seconds at most.
+///
+/// # Errors
+///
+/// It does not; the text says what it does.
+pub fn answers(url: &str) -> Result<(), String> {
     if let Some(address) = url.strip_prefix("https://") {
         let listens = TcpStream::connect(address);
         return listens.map(drop).map_err(|error| error.to_string());
