@@ -13,7 +13,7 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockcore::{LockBackend, LockKey, async_trait};
 use lockcore_conformance::processes::{self, Plan};
-use lockcore_conformance::servers::etcd::{ETCD_3_6, Member};
+use lockcore_conformance::servers::etcd::{ETCD_3_6, Member, answers};
 use lockcore_conformance::{BoxError, Space, World};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
@@ -89,52 +89,65 @@ fn keeps_the_laws(plan: &Plan, faults: usize) -> Result<(), BoxError> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let mut members = ETCD_3_6.cluster(&support::artefacts())?;
-        let hosts: Vec<String> = members
-            .iter()
-            .map(|member| member.url().replacen("http://", "", 1))
-            .collect();
-        let namespace = format!("cluster-{:016x}", rand::random::<u64>());
-        let options = format!("namespace={namespace}&timeout_ms={TIMEOUT_MS}");
-        let url = format!("etcd://{}/?{options}", hosts.join(","));
-        let mut times = Vec::new();
-        let trouble = async {
-            for fault in FAULTS.into_iter().cycle().take(faults) {
-                work_goes_on().await;
-                times.extend(strike(&mut members, fault).await?);
-            }
-            work_goes_on().await;
-            Ok(())
-        };
-        let run = Box::pin(processes::run_beside(&Cluster { url }, plan, trouble)).await?;
-        times.sort_unstable();
-        println!("{faults} faults, another leader after {times:?}");
-        let (report, signals) = (&run.report, run.signals);
-        println!(
-            "seed {}, {} processes: {} SIGKILL and {} SIGSTOP of them, {} events, {} guards, {} refusals, {} adoptions, \
-             {} stale writes refused, {} unfenced writes lost (explained), {} violations",
-            plan.seed,
-            plan.processes,
-            signals.kills,
-            signals.stops,
-            report.events,
-            report.guards,
-            report.refused,
-            report.adoptions,
-            report.stale,
-            report.losses,
-            report.violations.len(),
-        );
-        match report.violations.first() {
-            Some(first) => {
-                let all = report.violations.iter().map(|found| format!("{found}\n"));
-                let all: String = all.collect();
-                Err(format!("{all}{}", first.around(&run.history, 40, 5)).into())
-            }
-            None if report.guards == 0 => Err("nobody held anything".into()),
-            None => Ok(()),
+        let started = support::waited(|| ETCD_3_6.cluster(&support::artefacts()));
+        let mut members = started.await?;
+        let kept = keeps_the_laws_on(&mut members, plan, faults).await;
+        if kept.is_err() {
+            eprintln!("{}", members.explains());
         }
+        kept
     })
+}
+
+async fn keeps_the_laws_on(
+    members: &mut [Member],
+    plan: &Plan,
+    faults: usize,
+) -> Result<(), BoxError> {
+    let hosts: Vec<String> = members
+        .iter()
+        .map(|member| member.url().replacen("http://", "", 1))
+        .collect();
+    let namespace = format!("cluster-{:016x}", rand::random::<u64>());
+    let options = format!("namespace={namespace}&timeout_ms={TIMEOUT_MS}");
+    let url = format!("etcd://{}/?{options}", hosts.join(","));
+    let mut times = Vec::new();
+    let trouble = async {
+        for fault in FAULTS.into_iter().cycle().take(faults) {
+            work_goes_on().await;
+            times.extend(strike(members, fault).await?);
+        }
+        work_goes_on().await;
+        Ok(())
+    };
+    let run = Box::pin(processes::run_beside(&Cluster { url }, plan, trouble)).await?;
+    times.sort_unstable();
+    println!("{faults} faults, another leader after {times:?}");
+    let (report, signals) = (&run.report, run.signals);
+    println!(
+        "seed {}, {} processes: {} SIGKILL and {} SIGSTOP of them, {} events, {} guards, {} refusals, {} adoptions, \
+             {} stale writes refused, {} unfenced writes lost (explained), {} violations",
+        plan.seed,
+        plan.processes,
+        signals.kills,
+        signals.stops,
+        report.events,
+        report.guards,
+        report.refused,
+        report.adoptions,
+        report.stale,
+        report.losses,
+        report.violations.len(),
+    );
+    match report.violations.first() {
+        Some(first) => {
+            let all = report.violations.iter().map(|found| format!("{found}\n"));
+            let all: String = all.collect();
+            Err(format!("{all}{}", first.around(&run.history, 40, 5)).into())
+        }
+        None if report.guards == 0 => Err("nobody held anything".into()),
+        None => Ok(()),
+    }
 }
 
 /// A random time of work between two faults.
@@ -156,7 +169,12 @@ async fn strike(members: &mut [Member], fault: Fault) -> Result<Option<Duration>
             another_leader(members, Some(leader)).await?;
             let time = since.elapsed();
             members[leader].restart()?;
-            while !members[leader].answers() {
+            let url = members[leader].url().to_owned();
+            let asks = || {
+                let url = url.clone();
+                support::waited(move || answers(&url))
+            };
+            while asks().await.is_err() {
                 if since.elapsed() > PATIENCE {
                     return Err("the member does not come back".into());
                 }

@@ -6,6 +6,7 @@ mod support;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
 
+use lockcore_conformance::servers::explained;
 use lockcore_conformance::{World, cases, suite};
 use support::{Etcd, Secured};
 
@@ -44,5 +45,5 @@ fn main() -> ExitCode {
     });
     let cases = cases().into_iter();
     let cases = cases.filter(|case| GROUPS.contains(&case.group()));
-    suite(vec![(world, cases.collect())])
+    explained(suite(vec![(world, cases.collect())]))
 }

@@ -16,14 +16,9 @@ use lockcore::{
 use lockcore_conformance::servers::etcd::{ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Secured, Space, artefacts, certificates, client, until};
+use support::{Secured, Space, artefacts, certificates, client, member, restarted, until, waited};
 
 const TTL: Duration = Duration::from_secs(60);
-
-fn member(settings: &[(&str, &str)]) -> Member {
-    let program = ETCD_3_6.program(&artefacts()).expect("an etcd");
-    Member::new(program, settings).expect("it starts")
-}
 
 fn url(member: &Member) -> String {
     member.url().replacen("http", "etcd", 1)
@@ -218,8 +213,7 @@ async fn a_server_that_forgets_who_we_are_is_told_again() {
         .unwrap();
     let session = opened(&backend).await;
     // The names by which it knows us are in its memory.
-    server.member.restart().unwrap();
-    server.member.await_health().unwrap();
+    server.member = restarted(server.member).await;
     renewed(&backend, session, 1).await;
 }
 
@@ -244,7 +238,7 @@ async fn tls_takes_the_authority_that_is_named_and_no_other() {
 async fn a_certificate_that_is_over_is_refused_on_either_side() {
     let folder = tempfile::tempdir().unwrap();
     let [ca, cert, key] = certificates(folder.path(), -1);
-    let server = member(&[("cert-file", &cert), ("key-file", &key)]);
+    let server = member(&[("cert-file", &cert), ("key-file", &key)]).await;
     let url = server.url().replacen("https", "etcds", 1);
     let error = refused(&format!("{url}/?ca={ca}")).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -256,7 +250,8 @@ async fn a_certificate_that_is_over_is_refused_on_either_side() {
         ("key-file", &key),
         ("trusted-ca-file", &ca),
         ("client-cert-auth", "true"),
-    ]);
+    ])
+    .await;
     let url = server.url().replacen("https", "etcds", 1);
     let ours = |folder: &Path| {
         let at = |name: &str| folder.join(name).display().to_string();
@@ -275,7 +270,7 @@ async fn a_certificate_that_is_over_is_refused_on_either_side() {
 
 #[tokio::test]
 async fn a_user_where_the_server_has_none() {
-    let server = member(&[]);
+    let server = member(&[]).await;
     let url = url(&server).replacen("etcd://", "etcd://me:secret@", 1);
     let error = refused(&url).await;
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
@@ -287,7 +282,7 @@ async fn a_user_where_the_server_has_none() {
 
 #[tokio::test]
 async fn a_namespace_of_another_version_is_refused() {
-    let server = member(&[]);
+    let server = member(&[]).await;
     let space = Space::at(url(&server));
     for meta in ["lockkeeper 2 1", "lockkeeper 1 x", "other"] {
         let mut client = client(&space.server).await;
@@ -299,7 +294,7 @@ async fn a_namespace_of_another_version_is_refused() {
 
 #[tokio::test]
 async fn steps_are_as_large_as_the_server_takes() {
-    let server = member(&[("max-txn-ops", "70")]);
+    let server = member(&[("max-txn-ops", "70")]).await;
     let space = Space::at(url(&server));
     let backend = space.connect().await;
     let session = opened(&backend).await;
@@ -331,7 +326,7 @@ async fn steps_are_as_large_as_the_server_takes() {
 
 #[tokio::test]
 async fn who_holds_a_key_exclusively_stands_at_one_name() {
-    let server = member(&[]);
+    let server = member(&[]).await;
     let space = Space::at(url(&server));
     let backend = space.connect().await;
     let session = opened(&backend).await;
@@ -394,7 +389,7 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
 
 #[tokio::test]
 async fn a_request_that_is_too_large_is_a_limit() {
-    let server = member(&[("max-request-bytes", "65536")]);
+    let server = member(&[("max-request-bytes", "65536")]).await;
     let backend = Space::at(url(&server)).connect().await;
     let session = opened(&backend).await;
     let long = |n: usize| format!("{n:03}{}", "x".repeat(1_000));
@@ -406,7 +401,7 @@ async fn a_request_that_is_too_large_is_a_limit() {
 
 #[tokio::test]
 async fn without_space_releases_go_on_and_nothing_is_granted() {
-    let server = member(&[]);
+    let server = member(&[]).await;
     let space = Space::at(url(&server));
     let backend = space.connect().await;
     let session = opened(&backend).await;
@@ -454,7 +449,7 @@ async fn admin_alarm(server: String, action: AlarmAction) {
 
 #[tokio::test]
 async fn a_watch_is_told_over_compaction_and_restarts() {
-    let mut server = member(&[]);
+    let mut server = member(&[]).await;
     let space = Space::at(url(&server));
     let backend = space.connect().await;
     let session = opened(&backend).await;
@@ -479,8 +474,7 @@ async fn a_watch_is_told_over_compaction_and_restarts() {
         told.expect("it is told");
         // Who waits is told to look again when nobody hears for it any more.
         let watch = backend.watch(&held.claims).await.unwrap();
-        server.restart().unwrap();
-        server.await_health().unwrap();
+        server = restarted(server).await;
         let told = tokio::time::timeout(Duration::from_secs(15), watch).await;
         told.expect("it is told");
         seq = renewed(&backend, session, seq).await;
@@ -489,17 +483,21 @@ async fn a_watch_is_told_over_compaction_and_restarts() {
 
 #[tokio::test]
 async fn tokens_rise_over_an_older_state_and_a_new_namespace() {
-    let mut server = member(&[]);
+    let mut server = member(&[]).await;
     let space = Space::at(url(&server));
     let backend = space.connect().await;
     let session = opened(&backend).await;
     let mut last = token(&backend, &ask(session, 1, "a")).await;
     let older = tempfile::tempdir().unwrap();
     // What was written before is in that copy, what comes after is not.
-    server.stop();
-    server.keep(older.path()).unwrap();
-    server.restart().unwrap();
-    server.await_health().unwrap();
+    let copy = older.path().to_owned();
+    server = waited(move || {
+        server.stop();
+        server.keep(&copy).unwrap();
+        server
+    })
+    .await;
+    server = restarted(server).await;
     let mut n = 1;
     for _ in 0..50 {
         n += 1;
@@ -510,10 +508,14 @@ async fn tokens_rise_over_an_older_state_and_a_new_namespace() {
             last = token;
         }
     }
-    server.stop();
-    server.put_back(older.path()).unwrap();
-    server.restart().unwrap();
-    server.await_health().unwrap();
+    let copy = older.path().to_owned();
+    server = waited(move || {
+        server.stop();
+        server.put_back(&copy).unwrap();
+        server
+    })
+    .await;
+    server = restarted(server).await;
     // The session that lived in the copy lives again; whoever knows later tokens raises the base.
     let token = until("a grant", async || {
         n += 1;
@@ -541,7 +543,7 @@ async fn tokens_rise_over_an_older_state_and_a_new_namespace() {
 
 #[tokio::test]
 async fn another_member_is_asked_where_one_fails() {
-    let members = ETCD_3_6.cluster(&artefacts()).expect("a cluster");
+    let members = waited(|| ETCD_3_6.cluster(&artefacts()).expect("a cluster")).await;
     let hosts: Vec<&str> = members
         .iter()
         .map(|member| &member.url()["http://".len()..])
@@ -573,7 +575,7 @@ async fn another_member_is_asked_where_one_fails() {
 
 #[tokio::test]
 async fn a_fenced_write_refuses_a_smaller_token() {
-    let server = member(&[]);
+    let server = member(&[]).await;
     let mut client = client(&url(&server)).await;
     // By numbers, not by letters.
     for (number, value, written) in [

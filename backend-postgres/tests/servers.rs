@@ -19,9 +19,10 @@ use lockcore::{
     Acquire, Acquired, Claim, ClaimStore, ErrorKind, FencingToken, Grant, Label, LockBackend,
     LockKey, Locks, OwnerId, Released, Renewal, SessionId, SessionStore, Want,
 };
-use lockcore_conformance::servers::{Server, postgres};
+use lockcore_conformance::servers::{Port, Server, postgres};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::{Connection as _, PgConnection, Row as _};
+use tempfile::TempDir;
 
 const SESSION: SessionId = SessionId::new(7);
 
@@ -71,14 +72,33 @@ async fn acquired(backend: &PostgresBackend, n: u64) -> FencingToken {
     }
 }
 
+/// Does what waits for a process, on a thread that may.
+async fn waited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+/// The data of a new server, and the server.
+async fn begun() -> (TempDir, Server) {
+    waited(|| {
+        let data = postgres::data().unwrap();
+        let server = postgres::run_in(data.path(), &[]).unwrap();
+        (data, server)
+    })
+    .await
+}
+
 /// The server of this data again; what the killed one has left may hold it for a moment.
-fn again(data: &Path, port: u16) -> Server {
-    for _ in 0..50 {
-        if let Ok(server) = postgres::run_in(data, port, &[]) {
-            return server;
+async fn again(data: &Path, port: &Port) -> Server {
+    let (data, port) = (data.to_owned(), port.clone());
+    waited(move || {
+        for _ in 0..50 {
+            if let Ok(server) = postgres::run_at(&port, &data, &[]) {
+                return server;
+            }
         }
-    }
-    panic!("the server does not start again");
+        panic!("the server does not start again");
+    })
+    .await
 }
 
 /// Several tasks acquire one key after the other, until the store cannot be used; returns what was acknowledged.
@@ -107,9 +127,8 @@ async fn load(backend: &Arc<PostgresBackend>, next: &Arc<AtomicU64>) -> Vec<(u64
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
-    let data = postgres::data().unwrap();
-    let port = postgres::free_port().unwrap();
-    let server = postgres::run_in(data.path(), port, &[]).unwrap();
+    let (data, server) = begun().await;
+    let port = server.port().unwrap();
     let backend = PostgresBackend::connect(config(&server)).await.unwrap();
     open(&backend).await;
     let next = Arc::new(AtomicU64::new(1));
@@ -165,7 +184,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         }
     }
     drop(server);
-    let server = again(data.path(), port);
+    let server = again(data.path(), &port).await;
     let backend = PostgresBackend::connect(config(&server)).await.unwrap();
     assert!(held.len() > 300, "{} acknowledged", held.len());
     for (n, _) in &held {
@@ -184,9 +203,8 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
 
 #[tokio::test]
 async fn guards_and_those_who_wait_outlive_a_restart() {
-    let data = postgres::data().unwrap();
-    let port = postgres::free_port().unwrap();
-    let server = postgres::run_in(data.path(), port, &[]).unwrap();
+    let (data, server) = begun().await;
+    let port = server.port().unwrap();
     let backend = PostgresBackend::connect(config(&server)).await.unwrap();
     let locks = Locks::builder(backend).build().unwrap();
     let other = PostgresBackend::connect(config(&server)).await.unwrap();
@@ -202,7 +220,7 @@ async fn guards_and_those_who_wait_outlive_a_restart() {
     })
     .await;
     drop(server);
-    let _server = again(data.path(), port);
+    let _server = again(data.path(), &port).await;
     // A lock that nobody can ask for just now is neither lost nor granted to somebody else.
     let held = async || guard.confirm().await.ok();
     assert!(support::until("the store answers", held).await);
@@ -215,13 +233,18 @@ async fn guards_and_those_who_wait_outlive_a_restart() {
 
 #[tokio::test]
 async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
-    let primary = postgres::node(&[]).unwrap();
+    let primary = waited(|| postgres::node(&[]).unwrap()).await;
     let backend = PostgresBackend::connect(config(&primary)).await.unwrap();
     assert!(backend.info().survives.failover, "there is no other copy");
     open(&backend).await;
     acquired(&backend, 1).await;
-    let copy = postgres::copy_of(primary.url()).unwrap();
-    let standby = postgres::run_in(copy.path(), postgres::free_port().unwrap(), &[]).unwrap();
+    let url = primary.url().to_owned();
+    let (_copy, standby) = waited(move || {
+        let copy = postgres::copy_of(&url).unwrap();
+        let standby = postgres::run_in(copy.path(), &[]).unwrap();
+        (copy, standby)
+    })
+    .await;
     let refused = async || PostgresBackend::connect(config(&standby)).await.err();
     // It takes connections when it has recovered.
     let error = support::until("the standby has recovered", async || {
@@ -274,7 +297,7 @@ async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
 
 #[tokio::test]
 async fn a_promise_to_wait_for_standbys_is_told_and_that_no_disk_is_waited_for() {
-    let server = postgres::node(&[("fsync", "off")]).unwrap();
+    let server = waited(|| postgres::node(&[("fsync", "off")]).unwrap()).await;
     let backend = PostgresBackend::connect(config(&server)).await.unwrap();
     let survives = backend.info().survives;
     assert!(survives.crash && !survives.power_loss);
@@ -333,15 +356,19 @@ fn certificates(folder: &Path) -> [String; 3] {
 
 #[tokio::test]
 async fn tls_takes_the_authority_that_is_named_and_no_other() {
-    let data = postgres::data().unwrap();
-    let [ca, certificate, key] = certificates(data.path());
-    let settings = [
-        ("ssl", "on"),
-        ("ssl_cert_file", &*certificate),
-        ("ssl_key_file", &*key),
-    ];
-    let port = postgres::free_port().unwrap();
-    let server = postgres::run_in(data.path(), port, &settings).unwrap();
+    let (data, ca, server) = waited(|| {
+        let data = postgres::data().unwrap();
+        let [ca, certificate, key] = certificates(data.path());
+        let settings = [
+            ("ssl", "on"),
+            ("ssl_cert_file", &*certificate),
+            ("ssl_key_file", &*key),
+        ];
+        let server = postgres::run_in(data.path(), &settings).unwrap();
+        (data, ca, server)
+    })
+    .await;
+    let port = server.port().unwrap();
     let url = server.url().replacen("http", "postgres", 1);
     let connect = async |options: String| {
         let config = PostgresConfig::parse(&format!("{url}?{options}")).unwrap();
@@ -384,7 +411,7 @@ async fn tls_takes_the_authority_that_is_named_and_no_other() {
 
     // A server without is refused where the URL asks for it.
     drop(server);
-    let _plain = postgres::run_in(data.path(), port, &[]).unwrap();
+    let _plain = again(data.path(), &port).await;
     let error = connect(format!("sslmode=verify-full&sslrootcert={ca}")).await;
     assert_eq!(error.err().unwrap().kind(), ErrorKind::Config);
 }

@@ -6,6 +6,7 @@ mod support;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use lockcore_conformance::servers::explained;
 use lockcore_conformance::{World, cases, suite};
 use support::{Deployment, Redis, servers};
 
@@ -20,5 +21,5 @@ fn main() -> ExitCode {
         let world: Arc<dyn World> = Arc::new(Redis { name, place });
         (world, cases())
     });
-    suite(worlds.into())
+    explained(suite(worlds.into()))
 }

@@ -17,14 +17,21 @@ use lockcore::{
     Renewed, SessionId, SessionStore, Want,
 };
 use lockcore_conformance::servers::Server;
-use lockcore_conformance::servers::redis::{free_port, node};
 use lockcore_redis::{RedisBackend, RedisConfig};
 use rustix::process::Signal;
-use support::servers::{ask, cluster, owner, port, replica_of, signal, until, url};
+use support::servers::{
+    NODE_TIMEOUT, agreed, ask, at_port, cluster, node, node_at, order, port, replica_of,
+    replication, signal, until, url, within,
+};
 use support::{Place, Space};
 
-/// Longest that a failover takes on a busy machine.
-const FAILOVER: Duration = Duration::from_secs(60);
+/// Longest until a request is answered again. A node is taken for dead after its time-out, and an election takes two more
+/// at most.
+const ANSWERED: Duration = NODE_TIMEOUT.saturating_mul(6);
+/// A server gives an ordered failover up after 5 s: then nothing more comes.
+const ORDERED: Duration = Duration::from_secs(10);
+/// Longer than a test waits for one thing, or a slow machine would end the session that it looks at.
+const TTL: Duration = Duration::from_secs(180);
 
 async fn open(backend: &RedisBackend, number: u128) -> SessionId {
     let session = SessionId::new(number);
@@ -67,7 +74,7 @@ async fn answered(backend: &RedisBackend, request: &Acquire) -> Acquired {
         match backend.acquire(request).await {
             Ok(answer) => return answer,
             Err(error) => {
-                assert!(since.elapsed() < FAILOVER, "{error}");
+                assert!(since.elapsed() < ANSWERED, "{error}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -76,8 +83,8 @@ async fn answered(backend: &RedisBackend, request: &Acquire) -> Acquired {
 
 #[tokio::test]
 async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
-    let primary = node(&[]).unwrap();
-    let replica = replica_of(&primary, &[]);
+    let primary = node(&[]).await;
+    let replica = replica_of(&primary, &[]).await;
     let space = Space::at(&Place {
         url: format!("{}/?replicas=1&wait_ms=200", url(&primary)),
         admin: url(&primary),
@@ -121,7 +128,7 @@ async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
         .items
         .is_empty()
     {
-        assert!(since.elapsed() < FAILOVER, "it is given back");
+        assert!(since.elapsed() < ANSWERED, "it is given back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     guard.lost().await;
@@ -144,8 +151,8 @@ async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
 
 #[tokio::test]
 async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
-    let primary = node(&[]).unwrap();
-    let replica = replica_of(&primary, &[]);
+    let primary = node(&[]).await;
+    let replica = replica_of(&primary, &[]).await;
     let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
     let space = Space::at(&Place {
         url: format!("{hosts}/?replicas=1&timeout_ms=1000"),
@@ -161,7 +168,7 @@ async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
         (backend, session, last)
     };
     signal(&primary, Signal::KILL);
-    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
     // From now on there is no replica to wait for.
     let space = space.moved_to(&Place {
         url: format!("{hosts}/?timeout_ms=1000"),
@@ -188,8 +195,8 @@ async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
 
 #[tokio::test]
 async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
-    let primary = node(&[]).unwrap();
-    let replica = replica_of(&primary, &[]);
+    let primary = node(&[]).await;
+    let replica = replica_of(&primary, &[]).await;
     let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
     let space = Space::at(&Place {
         url: format!("{hosts}/?timeout_ms=1000"),
@@ -199,12 +206,13 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
     assert!(!backend.info().survives.failover, "it says so");
     let session = open(&backend, 1).await;
     // The session is there, and what is granted now is not.
-    ask::<u32>(&primary, redis::cmd("WAIT").arg(1).arg(0));
-    until("the replica has the session", || {
+    ask::<u32>(&primary, redis::cmd("WAIT").arg(1).arg(0)).await;
+    until("the replica has the session", async || {
         let mut there = redis::cmd("HEXISTS");
         let there = there.arg(space.key("sessions")).arg(session.to_string());
-        ask::<bool>(&replica, there).then_some(())
-    });
+        ask::<bool>(&replica, there).await.then_some(())
+    })
+    .await;
     signal(&replica, Signal::STOP);
     let mut last = granted(&backend, &request(session, 1, "k")).await;
     for n in 2..=50 {
@@ -213,7 +221,7 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
     signal(&primary, Signal::KILL);
     signal(&replica, Signal::CONT);
     // What the dead primary had sent is not read any more.
-    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE"));
+    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
     let again = answered(&backend, &request(session, 51, "new")).await;
     let Acquired::Acquired(token) = again else {
         panic!("{again:?}");
@@ -223,31 +231,25 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
 }
 
 /// Moves the namespace's slot to another primary, as an operator does; while it is on the way, nothing is done to it.
-async fn move_slot(servers: &[Server], space: &Space, backend: &RedisBackend, session: SessionId) {
-    let from = owner(servers, &space.key("meta"));
-    let to = servers[..3]
-        .iter()
-        .find(|server| port(server) != port(from));
-    let to = to.expect("there are three primaries");
-    let cluster = |server: &Server, arguments: &[&str]| -> String {
-        let value: redis::Value = ask(server, redis::cmd("CLUSTER").arg(arguments));
-        redis::from_redis_value(value).unwrap()
-    };
-    let slot: u16 = ask(
-        from,
-        redis::cmd("CLUSTER").arg("KEYSLOT").arg(space.key("meta")),
-    );
-    let slot = slot.to_string();
-    let [from_id, to_id] = [from, to].map(|server| cluster(server, &["MYID"]));
-    cluster(to, &["SETSLOT", &slot, "IMPORTING", &from_id]);
-    cluster(from, &["SETSLOT", &slot, "MIGRATING", &to_id]);
-    let migrate = |name: &str| {
+async fn move_slot(
+    [from, to]: [&Server; 2],
+    space: &Space,
+    backend: &RedisBackend,
+    session: SessionId,
+) {
+    let slot = slot_of(from, space).await;
+    let mut ids = Vec::new();
+    for server in [from, to] {
+        let id: String = ask(server, redis::cmd("CLUSTER").arg("MYID")).await;
+        ids.push(id);
+    }
+    order(to, &format!("SETSLOT {slot} IMPORTING {}", ids[0])).await;
+    order(from, &format!("SETSLOT {slot} MIGRATING {}", ids[1])).await;
+    for name in ["records", "sessions", "steps", "meta"] {
         let mut migrate = redis::cmd("MIGRATE");
         migrate.arg("127.0.0.1").arg(port(to)).arg(space.key(name));
-        ask::<String>(from, migrate.arg(0).arg(5_000))
-    };
-    for name in ["records", "sessions", "steps", "meta"] {
-        assert_eq!(migrate(name), "OK", "{name}");
+        let said: String = ask(from, migrate.arg(0).arg(5_000)).await;
+        assert_eq!(said, "OK", "{name}");
         let error = backend
             .acquire(&request(session, 6, "k"))
             .await
@@ -255,55 +257,65 @@ async fn move_slot(servers: &[Server], space: &Space, backend: &RedisBackend, se
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{name}: {error}");
     }
     for server in [to, from] {
-        cluster(server, &["SETSLOT", &slot, "NODE", &to_id]);
+        order(server, &format!("SETSLOT {slot} NODE {}", ids[1])).await;
     }
+}
+
+async fn slot_of(server: &Server, space: &Space) -> u16 {
+    let mut ask_slot = redis::cmd("CLUSTER");
+    ask(server, ask_slot.arg("KEYSLOT").arg(space.key("meta"))).await
 }
 
 #[tokio::test]
 async fn a_cluster_moves_and_fails_over_under_a_client() {
-    let servers = cluster(&[]);
-    let space = Space::at(&Place {
-        url: format!("{}/?timeout_ms=1000", url(&servers[0])),
-        admin: url(&servers[0]),
+    let servers = cluster().await;
+    let all: Vec<&Server> = servers.iter().collect();
+    let mut space = Space::at(&Place::of(url(&servers[0])));
+    let slot = slot_of(&servers[0], &space).await;
+    // Roles are what the cluster says. The backend is told of a primary that keeps its own.
+    let nodes = agreed(&all).await;
+    let mut primaries: Vec<_> = nodes.iter().filter(|node| node.is_primary()).collect();
+    primaries.sort_by_key(|node| !node.has(slot));
+    let [from, to, other] = primaries[..] else {
+        panic!("three primaries: {nodes:?}");
+    };
+    let follower = nodes
+        .iter()
+        .find(|node| node.follows.as_ref() == Some(&to.id));
+    let follower = follower.expect("it has a replica");
+    let [from, primary, replica] = [from, to, follower].map(|node| at_port(&servers, node.port));
+    let other = url(at_port(&servers, other.port));
+    space = space.moved_to(&Place {
+        url: format!("{other}/?timeout_ms=1000"),
+        admin: other,
     });
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
     let before = granted(&backend, &request(session, 1, "k")).await;
     let locks = Locks::builder(Arc::clone(&backend) as Arc<dyn LockBackend>);
-    let locks = locks.ttl(Duration::from_secs(60)).build().unwrap();
+    let locks = locks.ttl(TTL).build().unwrap();
     let guard = locks.global("guarded").acquire().await.unwrap();
-    move_slot(&servers, &space, &backend, session).await;
+    move_slot([from, primary], &space, &backend, session).await;
     let moved = answered(&backend, &request(session, 5, "k5")).await;
     assert!(matches!(moved, Acquired::Acquired(token) if token > before));
     assert!(guard.confirm().await.unwrap());
-    let primary = owner(&servers, &space.key("meta"));
-    let id: String = ask(primary, redis::cmd("CLUSTER").arg("MYID"));
-    let replica = servers.iter().find(|server| {
-        let info: String = ask(server, redis::cmd("INFO").arg("replication"));
-        info.contains("role:slave") && info.contains(&format!("master_port:{}\r", port(primary)))
-    });
-    let replica = replica.expect("it has a replica");
-    // In order, with the primary's consent. A server gives that up after 5 s, and is asked again after more.
-    let mut asked: Option<Instant> = None;
-    until("the replica has taken over", || {
-        let info: String = ask(replica, redis::cmd("INFO").arg("replication"));
-        if info.contains("role:master") {
-            return Some(());
-        }
-        if asked.is_none_or(|asked| asked.elapsed() > Duration::from_secs(6)) {
-            ask::<()>(replica, redis::cmd("CLUSTER").arg("FAILOVER"));
-            asked = Some(Instant::now());
-        }
-        None
-    });
+    // In order, with the primary's consent. Who has not heard of the move does not vote for the replica, and is not asked
+    // again before the order is given up.
+    agreed(&all).await;
+    order(replica, "FAILOVER").await;
+    within(ORDERED, "the replica takes over", async || {
+        let info = replication(replica).await;
+        info.contains("role:master").then_some(())
+    })
+    .await;
     let moved = answered(&backend, &request(session, 2, "k2")).await;
     assert!(matches!(moved, Acquired::Acquired(token) if token > before));
     assert!(guard.confirm().await.unwrap());
     // And by a crash of the new one, whose replica the old one is.
-    until("the old one follows", || {
-        let info: String = ask(primary, redis::cmd("INFO").arg("replication"));
-        info.contains("master_link_status:up").then_some(())
-    });
+    let nodes = agreed(&all).await;
+    let old = nodes.iter().find(|node| node.port == port(primary));
+    let new = nodes.iter().find(|node| node.port == port(replica));
+    assert_eq!(old.unwrap().follows, Some(new.unwrap().id.clone()));
     let last = granted(&backend, &request(session, 3, "k3")).await;
     signal(replica, Signal::KILL);
     let after = answered(&backend, &request(session, 4, "k4")).await;
@@ -311,48 +323,40 @@ async fn a_cluster_moves_and_fails_over_under_a_client() {
         matches!(after, Acquired::Acquired(token) if token > last),
         "{after:?}"
     );
-    let nodes: String = ask(primary, redis::cmd("CLUSTER").arg("NODES"));
-    assert!(
-        nodes
-            .lines()
-            .any(|line| line.contains(&id) && line.contains("master")),
-        "{nodes}"
-    );
-    // Known to nobody by name but the cluster: the first host is another node.
-    assert!(guard.is_valid());
-    assert_eq!(guard.release().await.unwrap(), Released::Released);
-    let exists = || -> bool { ask(primary, redis::cmd("EXISTS").arg(space.key("meta"))) };
-    assert!(exists());
     // Whoever comes anew asks any node, and each has to have heard of the new primary.
-    for server in servers
+    let living: Vec<&Server> = servers
         .iter()
         .filter(|server| server.pid() != replica.pid())
-    {
-        until("the node knows that the cluster is whole", || {
-            let info: String = ask(server, redis::cmd("CLUSTER").arg("INFO"));
-            info.contains("cluster_state:ok").then_some(())
-        });
-    }
+        .collect();
+    let nodes = agreed(&living).await;
+    let owner = nodes.iter().find(|node| node.has(slot));
+    assert_eq!(owner.map(|node| node.port), Some(port(primary)));
+    // Known to nobody by name but the cluster: the host that was given is another node.
+    assert!(guard.is_valid());
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    let exists =
+        async || -> bool { ask(primary, redis::cmd("EXISTS").arg(space.key("meta"))).await };
+    assert!(exists().await);
     RedisBackend::remove(space.config()).await.unwrap();
-    assert!(!exists());
+    assert!(!exists().await);
 }
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_where_every_write_is_synced() {
     let data = tempfile::tempdir().unwrap();
     let dir = data.path().display().to_string();
-    let port = free_port().unwrap().to_string();
     let settings = [
-        ("port", port.as_str()),
-        ("dir", &dir),
+        ("dir", dir.as_str()),
         ("appendonly", "yes"),
         ("appendfsync", "always"),
     ];
-    let mut server = Some(node(&settings).unwrap());
+    let server = node(&settings).await;
+    let kept = server.port().unwrap();
     let space = Space::at(&Place {
-        url: format!("redis://127.0.0.1:{port}/?timeout_ms=1000"),
-        admin: format!("redis://127.0.0.1:{port}"),
+        url: format!("{}/?timeout_ms=1000", url(&server)),
+        admin: url(&server),
     });
+    let mut server = Some(server);
     let backend = space.connect().await;
     let survives = backend.info().survives;
     assert!(survives.crash && survives.power_loss);
@@ -411,7 +415,7 @@ async fn nothing_acknowledged_is_lost_where_every_write_is_synced() {
             first = first.max(n + 8);
         }
         assert!(all.len() > 10, "there was load");
-        server = Some(node(&settings).unwrap());
+        server = Some(node_at(&kept, &settings).await);
         for n in &all {
             let again = answered(
                 &backend,
@@ -467,16 +471,14 @@ fn certificates(folder: &std::path::Path) -> [String; 3] {
 async fn tls_takes_the_authority_that_is_named_and_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let [ca, certificate, key] = certificates(folder.path());
-    let port = free_port().unwrap().to_string();
-    let _server = node(&[
-        ("port", "0"),
-        ("tls-port", &port),
+    let server = node(&[
         ("tls-cert-file", &certificate),
         ("tls-key-file", &key),
         ("tls-ca-cert-file", &ca),
         ("tls-auth-clients", "no"),
     ])
-    .unwrap();
+    .await;
+    let port = port(&server);
     let base = format!("rediss://127.0.0.1:{port}/?namespace=tls");
     let connect =
         |url: String| async move { RedisBackend::connect(RedisConfig::parse(&url).unwrap()).await };
@@ -511,8 +513,8 @@ async fn tls_takes_the_authority_that_is_named_and_no_other() {
 
 #[tokio::test]
 async fn try_acquire_is_busy_for_a_lock_of_another_host() {
-    let primary = node(&[]).unwrap();
-    let replica = replica_of(&primary, &[]);
+    let primary = node(&[]).await;
+    let replica = replica_of(&primary, &[]).await;
     let space = Space::at(&Place {
         url: format!("{},127.0.0.1:{}", url(&replica), port(&primary)),
         admin: url(&primary),

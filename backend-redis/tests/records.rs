@@ -13,9 +13,8 @@ use lockcore::{
     IntentChange, Life, LockKey, Locks, Registered, Released, Renewal, Renewed, SessionStore,
     Sweep,
 };
-use lockcore_conformance::servers::redis::node;
 use lockcore_redis::{RedisBackend, RedisConfig};
-use support::servers::url;
+use support::servers::{node, url};
 use support::steps::{claim, granted, kind_of_acquire, open, renewal, request};
 use support::{Place, Space};
 
@@ -325,7 +324,7 @@ async fn nobody_is_held_up_by_a_large_acquisition() {
         ("slowlog-log-slower-than", "0"),
         ("slowlog-max-len", "100000"),
     ];
-    let server = node(&all).unwrap();
+    let server = node(&all).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let locks = Locks::builder(backend.clone()).build().unwrap();
@@ -460,7 +459,7 @@ async fn pages_are_whole_however_large_they_are() {
 
 #[tokio::test]
 async fn namespaces_and_databases_do_not_meet() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let base = url(&server);
     let mut seen = Vec::new();
     for place in ["/?namespace=a", "/?namespace=b", "/3?namespace=a"] {

@@ -14,15 +14,14 @@ use lockcore::{
     Label, LockBackend, LockKey, Locks, Operation, Registered, Renewal, Renewed, SessionId,
     SessionStore, Wakeups,
 };
-use lockcore_conformance::servers::redis::node;
 use lockcore_redis::{RedisBackend, RedisConfig};
-use support::servers::{port, replica_of, signal, url};
+use support::servers::{node, node_at, port, replica_of, signal, url};
 use support::steps::{claim, granted, open, renewal, request};
 use support::{Place, Space};
 
 #[tokio::test]
 async fn scripts_that_the_server_forgot_are_loaded_again() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
@@ -40,7 +39,7 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
 
 #[tokio::test]
 async fn scripts_are_loaded_once() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
     let loads = || -> usize {
         let info: String = space.raw(redis::cmd("INFO").arg("commandstats")).unwrap();
@@ -66,7 +65,7 @@ async fn scripts_are_loaded_once() {
 
 #[tokio::test]
 async fn a_server_that_was_emptied_is_noticed_and_tokens_rise() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
@@ -100,7 +99,7 @@ async fn a_server_that_was_emptied_is_noticed_and_tokens_rise() {
 
 #[tokio::test]
 async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
@@ -108,7 +107,7 @@ async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
     let locks = Locks::builder(backend.clone());
     let locks = locks.ttl(Duration::from_secs(60)).build().unwrap();
     let guard = locks.global("held").acquire().await.unwrap();
-    let port = port(&server).to_string();
+    let port = server.port().unwrap();
     drop(server);
     let unreachable = backend.renew(session, &renewal(1)).await.unwrap_err();
     let kinds = [ErrorKind::Unavailable, ErrorKind::Indeterminate];
@@ -119,7 +118,7 @@ async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
         .unwrap_err()
         .kind();
     assert_eq!(kind, ErrorKind::Unavailable, "nothing was sent");
-    let _again = node(&[("port", &port)]).unwrap();
+    let _again = node_at(&port, &[]).await;
     assert_eq!(
         backend.renew(session, &renewal(3)).await.unwrap(),
         Renewed::Dead
@@ -135,7 +134,7 @@ async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
 
 #[tokio::test]
 async fn a_full_memory_takes_releases_and_no_grants() {
-    let server = node(&[("maxmemory-policy", "noeviction")]).unwrap();
+    let server = node(&[("maxmemory-policy", "noeviction")]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
@@ -176,14 +175,14 @@ async fn a_full_memory_takes_releases_and_no_grants() {
 
 #[tokio::test]
 async fn servers_that_cannot_keep_locks_are_refused() {
-    let evicts = node(&[("maxmemory-policy", "allkeys-lru")]).unwrap();
+    let evicts = node(&[("maxmemory-policy", "allkeys-lru")]).await;
     let error = RedisBackend::connect(RedisConfig::parse(&url(&evicts)).unwrap())
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("allkeys-lru"), "{error}");
-    let primary = node(&[]).unwrap();
-    let replica = replica_of(&primary, &[]);
+    let primary = node(&[]).await;
+    let replica = replica_of(&primary, &[]).await;
     let error = RedisBackend::connect(RedisConfig::parse(&url(&replica)).unwrap())
         .await
         .unwrap_err();
@@ -193,11 +192,11 @@ async fn servers_that_cannot_keep_locks_are_refused() {
 
 #[tokio::test]
 async fn a_server_that_becomes_a_replica_is_said() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
-    let primary = node(&[]).unwrap();
+    let primary = node(&[]).await;
     let mut follow = redis::cmd("REPLICAOF");
     space
         .raw::<()>(follow.arg("127.0.0.1").arg(port(&primary)))
@@ -213,7 +212,7 @@ async fn a_server_that_becomes_a_replica_is_said() {
 #[tokio::test]
 async fn what_the_server_promises_is_told() {
     let survives = |settings: &'static [(&str, &str)]| async move {
-        let server = node(settings).unwrap();
+        let server = node(settings).await;
         let backend = Space::at(&Place::of(url(&server))).connect().await;
         let survives = backend.info().survives;
         (survives.crash, survives.power_loss, survives.failover)
@@ -231,7 +230,7 @@ async fn what_the_server_promises_is_told() {
 
 #[tokio::test]
 async fn a_user_without_rights_is_refused_before_anything_is_made() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     for (missing, refused) in [
         ("-zadd", true),
         ("-hset", true),
@@ -239,7 +238,7 @@ async fn a_user_without_rights_is_refused_before_anything_is_made() {
         ("-evalsha", true),
         ("-info -config -cluster", false),
     ] {
-        let place = support::servers::with_least_rights(&server, "pw");
+        let place = support::servers::with_least_rights(&server, "pw").await;
         let space = Space::at(&place);
         let mut set = redis::cmd("ACL");
         set.arg("SETUSER").arg("lockkeeper");
@@ -277,7 +276,7 @@ async fn a_user_without_rights_is_refused_before_anything_is_made() {
 
 #[tokio::test]
 async fn a_namespace_is_removed_and_its_neighbour_is_not() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
@@ -333,8 +332,8 @@ async fn a_namespace_is_removed_and_its_neighbour_is_not() {
 
 #[tokio::test]
 async fn what_may_not_be_removed_stays() {
-    let server = node(&[]).unwrap();
-    let place = support::servers::with_least_rights(&server, "pw");
+    let server = node(&[]).await;
+    let place = support::servers::with_least_rights(&server, "pw").await;
     let space = Space::at(&place);
     // Whoever may not is told also where there is nothing.
     for _ in 0..2 {
@@ -359,7 +358,7 @@ async fn what_may_not_be_removed_stays() {
 
 #[tokio::test]
 async fn no_answer_in_time_is_an_unknown_outcome() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(format!("{}/?timeout_ms=300", url(&server))));
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
@@ -402,7 +401,7 @@ async fn no_answer_in_time_is_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_subscription_that_breaks_wakes_and_is_made_again() {
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let session = open(&backend, 1).await;

@@ -6,6 +6,7 @@
 
 mod nodes;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -87,10 +88,17 @@ impl Shared {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(async {
-            cluster.whole().await?;
-            work(cluster).await
-        })
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                cluster.whole().await?;
+                work(cluster).await
+            })
+        }));
+        // The nodes go on for the next, so they do not say it by themselves.
+        if !matches!(done, Ok(Ok(_))) {
+            eprintln!("{}", cluster.explains());
+        }
+        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     fn options(&self, namespace: &str) -> String {

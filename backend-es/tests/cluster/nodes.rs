@@ -1,11 +1,10 @@
 //! Three nodes of one cluster, each a process of its own that can be killed, stopped and started again.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
 use lockcore_conformance::BoxError;
-use lockcore_conformance::servers::{Engine, Node};
+use lockcore_conformance::servers::{Cluster as Servers, Engine, Node, Port, on_free};
 use rand::RngExt;
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,7 +33,7 @@ pub(crate) enum Fault {
 }
 
 pub(crate) struct Cluster {
-    nodes: Vec<Node>,
+    nodes: Servers<Node>,
     urls: Vec<String>,
     client: reqwest::Client,
 }
@@ -43,14 +42,28 @@ impl Cluster {
     /// Starts the nodes. Their clocks are apart by so much: one is behind, one is ahead.
     pub(crate) fn start(engine: &Engine, skew: Duration) -> Result<Self, String> {
         let artefacts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/servers");
-        let free = |_| {
-            let listener = TcpListener::bind("127.0.0.1:0")?;
-            Ok(listener.local_addr()?.port())
-        };
-        let ports: Result<Vec<u16>, std::io::Error> = (0..2 * NODES).map(free).collect();
-        let ports = ports.map_err(|error| format!("no free port: {error}"))?;
-        let (http, transport) = ports.split_at(NODES);
-        let addresses = transport.iter().map(|port| format!("127.0.0.1:{port}"));
+        let nodes = on_free(NODES, |ports| Self::nodes(engine, skew, &artefacts, ports))?;
+        let urls = nodes.iter().map(|node| node.server().url().to_owned());
+        Ok(Self {
+            urls: urls.collect(),
+            nodes,
+            client: reqwest::Client::builder()
+                .no_proxy()
+                .timeout(Duration::from_secs(5))
+                .build()
+                .map_err(|error| error.to_string())?,
+        })
+    }
+
+    fn nodes(
+        engine: &Engine,
+        skew: Duration,
+        artefacts: &Path,
+        ports: &[Port],
+    ) -> Result<Servers<Node>, String> {
+        let addresses = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{}", port.beside()));
         let seeds = addresses.collect::<Vec<_>>().join(",");
         let first = match engine.name.starts_with("elasticsearch") {
             true => "cluster.initial_master_nodes",
@@ -59,8 +72,6 @@ impl Cluster {
         let start = |number: usize| {
             let mut settings = vec![
                 ("node.name", format!("n{number}")),
-                ("http.port", http[number].to_string()),
-                ("transport.port", transport[number].to_string()),
                 ("discovery.seed_hosts", seeds.clone()),
                 // A change of the cluster does not wait for a node that is stopped.
                 ("cluster.publish.timeout", "1s".to_owned()),
@@ -83,7 +94,8 @@ impl Cluster {
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect();
-            engine.node(&artefacts, &settings, &environment(number, skew)?)
+            let environment = environment(number, skew)?;
+            engine.node_at(&ports[number], artefacts, &settings, &environment)
         };
         // The others join the first, both at once.
         let mut nodes = vec![start(0)?];
@@ -98,16 +110,12 @@ impl Cluster {
         for other in others {
             nodes.push(other?);
         }
-        let urls = nodes.iter().map(|node| node.server().url().to_owned());
-        Ok(Self {
-            urls: urls.collect(),
-            nodes,
-            client: reqwest::Client::builder()
-                .no_proxy()
-                .timeout(Duration::from_secs(5))
-                .build()
-                .map_err(|error| error.to_string())?,
-        })
+        Ok(Servers::new(nodes))
+    }
+
+    /// What each node sees of the cluster, and the end of its log.
+    pub(crate) fn explains(&self) -> String {
+        self.nodes.explains()
     }
 
     /// How a backend reaches these nodes.
@@ -191,9 +199,7 @@ impl Cluster {
                     break;
                 }
                 if Instant::now() > until {
-                    let said = self.nodes.iter().map(Node::said).collect::<Vec<_>>();
-                    let said = said.join("\n----\n");
-                    return Err(format!("the cluster is not whole: {health:?}\n{said}").into());
+                    return Err(format!("the cluster is not whole: {health:?}").into());
                 }
                 sleep(LOOK).await;
             }

@@ -54,6 +54,35 @@ pub fn given() -> String {
     GIVEN.clone()
 }
 
+/// A server of the newer version with these settings.
+pub async fn member(settings: &[(&str, &str)]) -> Member {
+    let settings = settings.iter();
+    let settings = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let settings: Vec<(String, String)> = settings.collect();
+    waited(move || {
+        let program = ETCD_3_6.program(&artefacts()).expect("an etcd");
+        let settings = settings.iter();
+        let settings = settings.map(|(name, value)| (name.as_str(), value.as_str()));
+        Member::new(program, &settings.collect::<Vec<_>>()).expect("it starts")
+    })
+    .await
+}
+
+/// Does what waits for a process, on a thread that may.
+pub async fn waited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+/// Starts a member again, and waits until it answers.
+pub async fn restarted(mut member: Member) -> Member {
+    waited(move || {
+        member.restart().expect("it starts");
+        member.await_health().expect("it answers");
+        member
+    })
+    .await
+}
+
 /// A driver's client, by a URL of ours with no options but `ca`.
 pub async fn client(url: &str) -> Client {
     let (_, rest) = url.split_once("://").unwrap();
@@ -121,14 +150,13 @@ impl Secured {
     pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [ca, cert, key] = certificates(folder.path(), 1);
-        let settings = [
-            ("cert-file", cert.as_str()),
+        let member = member(&[
+            ("cert-file", &cert),
             ("key-file", &key),
             // Whoever connects is asked for the password, many times.
             ("bcrypt-cost", "4"),
-        ];
-        let program = ETCD_3_6.program(&artefacts()).expect("an etcd");
-        let member = Member::new(program, &settings).expect("it starts");
+        ])
+        .await;
         let secured = Self { member, ca, folder };
         let hosts = secured.member.url().replacen("https", "etcds", 1);
         let mut admin = client(&format!("{hosts}/?ca={}", secured.ca)).await;
@@ -240,7 +268,9 @@ impl World for Etcd {
     }
 
     async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {
-        Ok(Arc::new(Space::at((self.server)())))
+        // It may have to be started.
+        let server = tokio::task::spawn_blocking(self.server).await?;
+        Ok(Arc::new(Space::at(server)))
     }
 
     async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {

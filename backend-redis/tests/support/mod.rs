@@ -133,7 +133,9 @@ impl World for Redis {
     }
 
     async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {
-        Ok(Arc::new(Space::at(&(self.place)())))
+        // It may have to be started.
+        let place = tokio::task::spawn_blocking(self.place).await?;
+        Ok(Arc::new(Space::at(&place)))
     }
 
     async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {

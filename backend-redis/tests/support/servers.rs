@@ -3,14 +3,20 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use lockcore_conformance::servers::Server;
-use lockcore_conformance::servers::redis::{free_port, node, start};
-use redis::{Commands as _, FromRedisValue};
+use futures_util::future::join_all;
+use lockcore_conformance::servers::redis::{self as program, start};
+use lockcore_conformance::servers::{Cluster, Port, Server};
+use redis::{FromRedisValue, RedisResult};
+use tokio::task::spawn_blocking;
 
 use super::Place;
 
-/// Longest that servers take to find each other.
+/// Longest that servers take to find each other, and to agree.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// After so long without an answer a node is dead for the others, and its replica takes over. In half of it a node hears
+/// from every other one, or connects anew, and forgets what it wanted to say; so it is longer than a busy machine leaves
+/// a process waiting.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server whose URL is in the environment, or one that is started.
 pub fn given() -> Place {
@@ -26,15 +32,28 @@ pub fn given() -> Place {
 /// A server on which we have no more than the rights that are shipped as the least.
 pub fn least() -> Place {
     static LEAST: LazyLock<(Place, Server)> = LazyLock::new(|| {
-        let server = node(&[]).expect("a Redis server");
-        let place = with_least_rights(&server, "s:ecret@");
-        (place, server)
+        elsewhere(async || {
+            let server = node(&[]).await;
+            let place = with_least_rights(&server, "s:ecret@").await;
+            (place, server)
+        })
     });
     LEAST.0.clone()
 }
 
+/// What takes time, on a thread of its own: whoever asks first may be a part of a runtime.
+fn elsewhere<T: Send + 'static>(make: impl AsyncFnOnce() -> T + Send + 'static) -> T {
+    let made = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(make())
+    });
+    made.join().unwrap()
+}
+
 /// Makes a user with these rights, for the namespaces of tests.
-pub fn with_least_rights(server: &Server, password: &str) -> Place {
+pub async fn with_least_rights(server: &Server, password: &str) -> Place {
     let rights = include_str!("../../server/least.acl");
     let rights = rights
         .replace("CHANGE-ME", password)
@@ -44,7 +63,7 @@ pub fn with_least_rights(server: &Server, password: &str) -> Place {
     for word in rights.split_whitespace().skip(1) {
         set.arg(word);
     }
-    ask::<()>(server, &set);
+    ask::<()>(server, &set).await;
     let host = server.url().replacen("http://", "", 1);
     let password = password.replace(':', "%3A").replace('@', "%40");
     Place {
@@ -56,23 +75,27 @@ pub fn with_least_rights(server: &Server, password: &str) -> Place {
 /// A primary with one replica, which every write waits for.
 pub fn replicated() -> Place {
     static REPLICATED: LazyLock<(Place, [Server; 2])> = LazyLock::new(|| {
-        let primary = node(&[]).expect("a Redis server");
-        let replica = replica_of(&primary, &[]);
-        // The replica is given first, and is found to be none that takes writes.
-        let place = Place {
-            url: format!("{},127.0.0.1:{}/?replicas=1", url(&replica), port(&primary)),
-            admin: url(&primary),
-        };
-        (place, [primary, replica])
+        elsewhere(async || {
+            let primary = node(&[]).await;
+            let replica = replica_of(&primary, &[]).await;
+            // The replica is given first, and is found to be none that takes writes.
+            let place = Place {
+                url: format!("{},127.0.0.1:{}/?replicas=1", url(&replica), port(&primary)),
+                admin: url(&primary),
+            };
+            (place, [primary, replica])
+        })
     });
     REPLICATED.0.clone()
 }
 
 /// Three primaries with a replica each, of which one is named.
 pub fn clustered() -> Place {
-    static CLUSTER: LazyLock<(Place, Vec<Server>)> = LazyLock::new(|| {
-        let servers = cluster(&[]);
-        (Place::of(url(&servers[1])), servers)
+    static CLUSTER: LazyLock<(Place, Cluster<Server>)> = LazyLock::new(|| {
+        elsewhere(async || {
+            let servers = cluster().await;
+            (Place::of(url(&servers[1])), servers)
+        })
     });
     CLUSTER.0.clone()
 }
@@ -91,131 +114,218 @@ pub fn port(server: &Server) -> u16 {
     port.expect("a URL ends with its port")
 }
 
+/// A server with these settings.
+pub async fn node(settings: &[(&str, &str)]) -> Server {
+    let started = on_settings(settings, program::node);
+    started.await.expect("a Redis server")
+}
+
+/// A server with these settings at the port of one that is gone.
+pub async fn node_at(port: &Port, settings: &[(&str, &str)]) -> Server {
+    let port = port.clone();
+    let started = on_settings(settings, move |settings| program::node_at(&port, settings));
+    started.await.expect("a Redis server")
+}
+
+/// It waits for a process, which no thread of a runtime does.
+async fn on_settings<T: Send + 'static>(
+    settings: &[(&str, &str)],
+    start: impl FnOnce(&[(&str, &str)]) -> T + Send + 'static,
+) -> T {
+    let settings = settings.iter();
+    let settings = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let settings: Vec<(String, String)> = settings.collect();
+    let started = spawn_blocking(move || {
+        let settings = settings.iter();
+        let settings = settings.map(|(name, value)| (name.as_str(), value.as_str()));
+        start(&settings.collect::<Vec<_>>())
+    });
+    started.await.unwrap()
+}
+
 /// Asks a server.
-pub fn ask<T: FromRedisValue>(server: &Server, command: &redis::Cmd) -> T {
-    let client = redis::Client::open(url(server)).unwrap();
-    command
-        .query(&mut client.get_connection().unwrap())
-        .unwrap()
+pub async fn ask<T: FromRedisValue>(server: &Server, command: &redis::Cmd) -> T {
+    let answer = try_ask(server, command).await;
+    answer.unwrap_or_else(|error| panic!("{}: {error}", server.url()))
+}
+
+/// Asks a server that may have another answer, or none.
+async fn try_ask<T: FromRedisValue>(server: &Server, command: &redis::Cmd) -> RedisResult<T> {
+    let client = redis::Client::open(url(server))?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    command.query_async(&mut connection).await
+}
+
+/// What a server says of its replication.
+pub async fn replication(server: &Server) -> String {
+    ask(server, redis::cmd("INFO").arg("replication")).await
 }
 
 /// A replica that has everything.
-pub fn replica_of(primary: &Server, settings: &[(&str, &str)]) -> Server {
+pub async fn replica_of(primary: &Server, settings: &[(&str, &str)]) -> Server {
     let of = format!("127.0.0.1 {}", port(primary));
     let mut all = vec![
         ("replicaof", of.as_str()),
         ("repl-diskless-sync-delay", "0"),
     ];
     all.extend(settings);
-    let replica = node(&all).expect("a Redis server");
-    until("the replica has a link", || {
-        let mut connection = redis::Client::open(url(&replica))
-            .ok()?
-            .get_connection()
-            .ok()?;
-        let info: String = redis::cmd("INFO")
-            .arg("replication")
-            .query(&mut connection)
-            .ok()?;
+    let replica = node(&all).await;
+    until("the replica has a link", async || {
+        let info = replication(&replica).await;
         info.contains("master_link_status:up").then_some(())
-    });
+    })
+    .await;
     replica
 }
 
-/// Three primaries, each followed by its replica three places behind it.
-pub fn cluster(settings: &[(&str, &str)]) -> Vec<Server> {
-    let ports: Vec<u16> = (0..12).map(|_| free_port().unwrap()).collect();
-    let servers: Vec<Server> = ports
-        .chunks(2)
-        .map(|ports| {
-            let (port, bus) = (ports[0].to_string(), ports[1].to_string());
-            let mut all = vec![
-                ("port", port.as_str()),
-                ("cluster-port", &bus),
-                ("cluster-enabled", "yes"),
-                ("repl-diskless-sync-delay", "0"),
-            ];
-            all.extend(settings);
-            node(&all).expect("a Redis server")
-        })
-        .collect();
-    let cluster = |arguments: &[&str]| {
-        let mut command = redis::cmd("CLUSTER");
-        command.arg(arguments);
-        command
-    };
+/// Three primaries, each with a replica. Which is which is what the cluster says.
+pub async fn cluster() -> Cluster<Server> {
+    let node_timeout = NODE_TIMEOUT.as_millis().to_string();
+    let settings = [
+        ("cluster-enabled", "yes"),
+        ("cluster-node-timeout", node_timeout.as_str()),
+        ("repl-diskless-sync-delay", "0"),
+    ];
+    let servers = join_all((0..6).map(|_| node(&settings))).await;
+    let servers = Cluster::new(servers);
     for (at, from, to) in [(0, 0, 5_460), (1, 5_461, 10_922), (2, 10_923, 16_383)] {
-        let epoch = (at + 1).to_string();
-        ask::<()>(&servers[at], &cluster(&["SET-CONFIG-EPOCH", &epoch]));
-        let (from, to): (i32, i32) = (from, to);
-        let range = [from.to_string(), to.to_string()];
-        ask::<()>(
-            &servers[at],
-            &cluster(&["ADDSLOTSRANGE", &range[0], &range[1]]),
-        );
-    }
-    for ports in &ports.chunks(2).collect::<Vec<_>>()[1..] {
-        let (port, bus) = (ports[0].to_string(), ports[1].to_string());
-        ask::<()>(&servers[0], &cluster(&["MEET", "127.0.0.1", &port, &bus]));
-    }
-    let ids: Vec<String> = servers
-        .iter()
-        .map(|server| ask(server, &cluster(&["MYID"])))
-        .collect();
-    for (at, server) in servers.iter().enumerate() {
-        until("every node knows every other", || {
-            let nodes: String = ask(server, &cluster(&["NODES"]));
-            let known = ids.iter().all(|id| nodes.contains(id.as_str()));
-            (known && !nodes.contains("handshake")).then_some(())
-        });
-        if at >= 3 {
-            ask::<()>(server, &cluster(&["REPLICATE", &ids[at - 3]]));
+        let (epoch, from, to): (usize, i32, i32) = (at + 1, from, to);
+        for words in [
+            format!("SET-CONFIG-EPOCH {epoch}"),
+            format!("ADDSLOTSRANGE {from} {to}"),
+        ] {
+            order(&servers[at], &words).await;
         }
     }
-    for (at, server) in servers.iter().enumerate() {
-        until("the cluster is whole", || {
-            let info: String = ask(server, &cluster(&["INFO"]));
-            let replication: String = ask(server, redis::cmd("INFO").arg("replication"));
-            let linked = at < 3 && replication.contains("state=online")
-                || at >= 3 && replication.contains("master_link_status:up");
-            (info.contains("cluster_state:ok") && linked).then_some(())
-        });
+    for server in &servers[1..] {
+        order(&servers[0], &format!("MEET 127.0.0.1 {}", port(server))).await;
     }
-    // Not before, or a slow start would be taken for a failure.
-    for server in &servers {
-        let mut set = redis::cmd("CONFIG");
-        set.arg(&["SET", "cluster-node-timeout", "1000"]);
-        ask::<()>(server, &set);
+    for (replica, primary) in servers[3..].iter().zip(&servers[..3]) {
+        let id: String = ask(primary, redis::cmd("CLUSTER").arg("MYID")).await;
+        until("the replica knows its primary", async || {
+            let known = seen(replica).await;
+            known.iter().any(|node| node.id == id).then_some(())
+        })
+        .await;
+        order(replica, &format!("REPLICATE {id}")).await;
     }
+    let all: Vec<&Server> = servers.iter().collect();
+    agreed(&all).await;
     servers
 }
 
-/// Waits until there is something.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(
-            since.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
+/// Gives a node an order.
+pub async fn order(server: &Server, words: &str) {
+    let words: Vec<&str> = words.split(' ').collect();
+    ask::<()>(server, redis::cmd("CLUSTER").arg(words)).await;
+}
+
+/// What a node of a cluster says of a node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    pub id: String,
+    pub port: u16,
+    /// The id of its primary, of a replica.
+    pub follows: Option<String>,
+    /// Of a primary: the epoch of its claims on slots, and these.
+    claims: Option<(String, Vec<String>)>,
+    /// It answers, or is the one who says this.
+    answers: bool,
+}
+
+impl Seen {
+    pub fn is_primary(&self) -> bool {
+        self.follows.is_none()
+    }
+
+    /// Whether it is the primary of that slot.
+    pub fn has(&self, slot: u16) -> bool {
+        let ranges = self.claims.iter().flat_map(|(_, slots)| slots);
+        ranges.into_iter().any(|range| {
+            let (from, to) = range.split_once('-').unwrap_or((range, range));
+            let (from, to): (u16, u16) = (from.parse().unwrap(), to.parse().unwrap());
+            (from..=to).contains(&slot)
+        })
     }
 }
 
-/// Which node of a cluster has that key.
-pub fn owner<'a>(servers: &'a [Server], key: &str) -> &'a Server {
-    let mut nodes = servers.iter();
-    let has = |server: &&Server| {
-        let mut connection = redis::Client::open(url(server))
-            .unwrap()
-            .get_connection()
-            .unwrap();
-        connection.exists::<_, bool>(key).unwrap_or(false)
-    };
-    nodes.find(has).expect("a node has it")
+/// What a node of a cluster says of all of them; nothing where it does not answer.
+async fn seen(server: &Server) -> Vec<Seen> {
+    let said = try_ask::<String>(server, redis::cmd("CLUSTER").arg("NODES")).await;
+    let said = said.unwrap_or_default();
+    let lines = said.lines().map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let flags: Vec<&str> = words[2].split(',').collect();
+        let port = words[1].split(['@', ',']).next().unwrap();
+        let is = |flag: &str| flags.contains(&flag);
+        // What is on its way from or to the node is in brackets.
+        let slots = words[8..].iter().filter(|slots| !slots.starts_with('['));
+        let slots = slots.map(|slots| (*slots).to_owned()).collect();
+        let is_primary = is("master");
+        Seen {
+            id: words[0].to_owned(),
+            port: port.rsplit(':').next().unwrap().parse().unwrap(),
+            follows: (!is_primary).then(|| words[3].to_owned()),
+            claims: is_primary.then(|| (words[6].to_owned(), slots)),
+            answers: words[7] == "connected"
+                && !["fail", "fail?", "handshake", "noaddr"].into_iter().any(is),
+        }
+    });
+    let mut all: Vec<Seen> = lines.collect();
+    all.sort();
+    all
+}
+
+/// Waits until these, all nodes that live, say the same of each other: who is primary, with which slots, and who follows
+/// whom with all data; and that the cluster is whole.
+pub async fn agreed(servers: &[&Server]) -> Vec<Seen> {
+    let ports: Vec<u16> = servers.iter().map(|server| port(server)).collect();
+    until("the nodes agree", async || {
+        let mut views = Vec::new();
+        for server in servers {
+            let mut view = seen(server).await;
+            view.retain(|node| ports.contains(&node.port));
+            if view.len() != servers.len() || !view.iter().all(|node| node.answers) {
+                return None;
+            }
+            let info: String = ask(server, redis::cmd("CLUSTER").arg("INFO")).await;
+            let replication = replication(server).await;
+            let follows = replication.contains("role:slave");
+            if !info.contains("cluster_state:ok")
+                || follows && !replication.contains("master_link_status:up")
+            {
+                return None;
+            }
+            views.push(view);
+        }
+        let first = views.pop()?;
+        views.iter().all(|view| *view == first).then_some(first)
+    })
+    .await
+}
+
+/// Asks until there is something.
+pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    within(PATIENCE, what, look).await
+}
+
+/// Asks for so long until there is something.
+pub async fn within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(since.elapsed() < limit, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Which of these has that port.
+pub fn at_port(servers: &[Server], wanted: u16) -> &Server {
+    let mut servers = servers.iter();
+    let found = servers.find(|server| port(server) == wanted);
+    found.expect("there is such a server")
 }
 
 /// Sends a signal to a server.

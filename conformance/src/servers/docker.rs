@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use super::{Process, Server, quiet};
+use super::process::Process;
+use super::{Server, quiet};
 
 /// Runs a container, says its id, and removes it when our standard input ends, which it does when this process ends,
 /// however it does.
@@ -29,18 +30,15 @@ pub(super) fn start(
         .ok()?;
     let mut id = String::new();
     let _ = BufReader::new(shell.stdout.take()?).read_line(&mut id);
-    let mut server = Server {
-        url: String::new(),
-        how: format!("the image {image}"),
-        process: Process::Container(shell),
-        _data: None,
-    };
-    let id = id.trim();
+    let id = id.trim().to_owned();
     if id.is_empty() {
         // Docker has said why: mostly that it cannot get the image. There are other ways.
+        let _ = shell.wait();
         return None;
     }
-    let published = quiet("docker", &["port", id, &port.to_string()]);
+    let published = quiet("docker", &["port", &id, &port.to_string()]);
+    let process = Process::Container { shell, id };
+    let mut server = Server::new(String::new(), format!("the image {image}"), process);
     let address = published
         .as_deref()
         .and_then(|ports| ports.lines().find(|line| line.starts_with("127.0.0.1:")));
@@ -51,4 +49,21 @@ pub(super) fn start(
         }
         None => Err(format!("{image}: its port was not published")),
     })
+}
+
+/// The last lines that a container has said.
+pub(super) fn log_tail(id: &str) -> String {
+    let output = Command::new("docker")
+        .args(["logs", "--tail", "60", id])
+        .output();
+    output.map_or_else(
+        |error| error.to_string(),
+        |said| {
+            format!(
+                "---- the log of the container {id}\n{}{}\n",
+                String::from_utf8_lossy(&said.stdout),
+                String::from_utf8_lossy(&said.stderr)
+            )
+        },
+    )
 }

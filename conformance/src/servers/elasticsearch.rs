@@ -1,22 +1,21 @@
 //! Elasticsearch and OpenSearch.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Process, Server, docker, java, local, quiet, run, secured};
+use super::process::{Log, Process};
+use super::{Port, Server, docker, folder, java, local, ports, quiet, run, secured};
 
 /// Longest time from the start of a node to its first answer.
 const START: Duration = Duration::from_secs(120);
 
 /// The user who owns nothing, by number.
 const NOBODY: &str = "65534";
-/// Starts a program without our standard input, says its process id, ends with it, and removes its home. Ends it when that
-/// input ends, which it does when this process ends, however it does.
+/// As the one of every server, but ends with its program, and removes its home.
 const WATCH: &str = r#"home=$1; shift; exec 3<&0; "$@" <&- >&2 & pid=$!; echo $pid;
 { read -r _ <&3; kill $pid; } & wait $pid; rm -rf "$home""#;
 /// Where a `pom.xml` for each engine is, and what its node is started by.
@@ -190,7 +189,7 @@ impl Engine {
     pub fn start(&self, artefacts: &Path) -> Result<Server, String> {
         let single = ("discovery.type".to_owned(), "single-node".to_owned());
         let server = match &self.made {
-            Made::Archive => self.unpacked(artefacts)?,
+            Made::Archive => ports::on_free(1, |ports| self.unpacked(&ports[0], artefacts))?,
             Made::Classes { image, .. } => {
                 let found = image.and_then(|image| self.found(image));
                 match found {
@@ -224,14 +223,31 @@ impl Engine {
             .or_else(|| docker::start(image, 9200, &environment))
     }
 
-    /// Starts one node from Maven artefacts, with these settings and in this environment besides; without `http.port` or
-    /// `transport.port` among them it takes free ones. For a cluster of several processes.
+    /// Starts one node from Maven artefacts, with these settings and in this environment besides, on a port of its own.
     ///
     /// # Errors
     ///
     /// A JDK or Maven is missing, or the node does not start; the text says why.
     pub fn node(
         &self,
+        artefacts: &Path,
+        settings: &[(String, String)],
+        environment: &[(String, String)],
+    ) -> Result<Node, String> {
+        ports::on_free(1, |ports| {
+            self.node_at(&ports[0], artefacts, settings, environment)
+        })
+    }
+
+    /// As [`node`](Self::node), on this port, and with the one beside it for the other nodes. For a cluster of several
+    /// processes, which [`on_free`](super::on_free) finds ports for.
+    ///
+    /// # Errors
+    ///
+    /// As `node`, or the port is taken; the text says why.
+    pub fn node_at(
+        &self,
+        port: &Port,
         artefacts: &Path,
         settings: &[(String, String)],
         environment: &[(String, String)],
@@ -244,8 +260,8 @@ impl Engine {
         };
         let jdk = java::jdk(&self.jdk)?;
         let artefacts = self.prepared(artefacts, &jdk)?;
-        let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-        let log = data.path().join("out.log");
+        let data = folder()?;
+        let log = Log::new(data.path().join("out.log"));
         let home = data.path().to_owned();
         let at = |folder: &str| home.join(folder).display().to_string();
         let security = if self.secured {
@@ -270,7 +286,8 @@ impl Engine {
                 "node.name=node",
                 "network.host=127.0.0.1",
             ])
-            .args(["http.port=0", "transport.port=0"])
+            .arg(format!("http.port={}", port.number()))
+            .arg(format!("transport.port={}", port.beside()))
             .args([
                 "node.store.allow_mmap=false",
                 "action.auto_create_index=false",
@@ -293,30 +310,25 @@ impl Engine {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = spawn(&mut command, &log)?;
-        let server = Server {
-            url: String::new(),
-            how: format!("Maven artefacts, with the JDK in {}", jdk.display()),
-            process: Process::Child(child),
-            _data: Some(data),
-        };
-        let mut node = Node {
-            server,
-            command,
-            log,
-        };
-        let port = await_port(&mut node.server, &node.log, ready)?;
-        node.server.url = if self.secured {
-            secured::url(port, &home.join("config"))
+        let url = if self.secured {
+            secured::url(port.number(), &home.join("config"))
         } else {
-            format!("http://127.0.0.1:{port}")
+            format!("http://127.0.0.1:{}", port.number())
         };
-        Ok(node)
+        let how = format!("Maven artefacts, with the JDK in {}", jdk.display());
+        let mut server = Server::new(url, how, Process::Child(child)).with_log(log);
+        server.data = Some(data);
+        server.port = Some(port.clone());
+        server.says = says;
+        await_line(&mut server, |line| line.starts_with("READY "))?;
+        Ok(Node { server, command })
     }
 
     /// Starts one node from the archive, as a user who may not do everything on this machine.
-    fn unpacked(&self, artefacts: &Path) -> Result<Server, String> {
+    fn unpacked(&self, port: &Port, artefacts: &Path) -> Result<Server, String> {
         let jdk = java::jdk(&self.jdk)?;
         let artefacts = self.prepared(artefacts, &jdk)?;
+        // Programs may not be run where memory is the file system.
         let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let program = format!("{}-{}", self.program, self.version);
         // A copy of its own, which its user can read wherever we are.
@@ -328,8 +340,7 @@ impl Engine {
         secured::elasticsearch(&home.join("config"))?;
         let temporary = data.path().join("tmp");
         fs::create_dir(&temporary).map_err(|error| format!("{}: {error}", temporary.display()))?;
-        let log = data.path().join("out.log");
-        let out = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+        let log = Log::new(data.path().join("out.log"));
         let mut command: Vec<OsString> = Vec::new();
         if quiet("id", &["-u"]).as_deref() == Some("0") {
             run(Command::new("chown").args(["-R", NOBODY]).arg(data.path()))?;
@@ -344,34 +355,27 @@ impl Engine {
             command.extend(user.map(OsString::from));
         }
         command.extend(["bash".into(), home.join("bin/elasticsearch").into()]);
-        let mut shell = Command::new("sh")
+        command.push(format!("-Ehttp.port={}", port.number()).into());
+        command.push(format!("-Etransport.port={}", port.beside()).into());
+        let mut shell = Command::new("sh");
+        shell
             .args(["-c", WATCH, "sh"])
             .arg(&home)
             .args(command)
             .current_dir(&home)
             .env("ES_JAVA_HOME", &jdk)
             .env("ES_JAVA_OPTS", java::heap(self.heap).join(" "))
-            .env("ES_TMPDIR", temporary)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(out)
-            .spawn()
-            .map_err(|error| format!("sh cannot be run: {error}"))?;
-        let mut line = String::new();
-        let said = BufReader::new(shell.stdout.take().ok_or("the shell says nothing")?);
-        let read = said.take(32).read_line(&mut line);
-        let pid = read.ok().and_then(|_| line.trim().parse().ok());
-        let mut server = Server {
-            url: String::new(),
-            how: format!("Maven artefacts, with the JDK in {}", jdk.display()),
-            process: Process::Watched {
-                shell,
-                pid: pid.ok_or_else(|| format!("the shell says {line:?}"))?,
-            },
-            _data: Some(data),
-        };
-        let port = await_port(&mut server, &log, published)?;
-        server.url = secured::url(port, &home.join("config"));
+            .env("ES_TMPDIR", temporary);
+        let process = Process::of_shell(&mut shell, &log)?;
+        let url = secured::url(port.number(), &home.join("config"));
+        let how = format!("Maven artefacts, with the JDK in {}", jdk.display());
+        let mut server = Server::new(url, how, process).with_log(log);
+        server.data = Some(data);
+        server.port = Some(port.clone());
+        server.says = says;
+        await_line(&mut server, |line| {
+            line.contains("HttpServerTransport") && line.contains("publish_address")
+        })?;
         Ok(server)
     }
 
@@ -457,49 +461,47 @@ impl Engine {
     }
 }
 
-/// The port that a node of ours says.
-fn ready(said: &str) -> Option<u16> {
-    let mut lines = said.lines();
-    lines
-        .find_map(|line| line.strip_prefix("READY "))?
-        .parse()
-        .ok()
-}
-
-/// The port that Elasticsearch says.
-fn published(said: &str) -> Option<u16> {
-    let mut lines = said.lines();
-    let line =
-        lines.find(|line| line.contains("HttpServerTransport") && line.contains("publish"))?;
-    let (_, address) = line.split_once("publish_address {")?;
-    let (address, _) = address.split_once('}')?;
-    address.rsplit_once(':')?.1.parse().ok()
-}
-
-/// Waits until the node says on which port it answers.
-fn await_port(
-    server: &mut Server,
-    log: &Path,
-    port: impl Fn(&str) -> Option<u16>,
-) -> Result<u16, String> {
+/// Waits until the node says such a line.
+fn await_line(server: &mut Server, is_it: impl Fn(&str) -> bool) -> Result<(), String> {
     let since = Instant::now();
     loop {
-        let said = fs::read_to_string(log).unwrap_or_default();
-        if let Some(port) = port(&said) {
-            return Ok(port);
+        let said = server.log.as_ref().map(Log::since_start);
+        let said = said.unwrap_or_default();
+        if said.lines().any(&is_it) {
+            return Ok(());
         }
         let ended = match &mut server.process {
             Process::Child(child) | Process::Watched { shell: child, .. } => {
                 child.try_wait().ok().flatten()
             }
-            Process::Several(_) | Process::Container(_) => None,
+            Process::Several(_) | Process::Container { .. } => None,
         };
-        if ended.is_some() || since.elapsed() > START {
-            let last = &said[said.floor_char_boundary(said.len().saturating_sub(4_000))..];
-            return Err(format!("the node does not start ({ended:?}):\n{last}"));
+        if ended.is_some() || ports::is_taken(&said) || since.elapsed() > START {
+            let tail = server.log_tail();
+            // Whether its port is taken stands before the stack of calls.
+            let taken = said.lines().find(|line| ports::is_taken(line));
+            let taken = taken.unwrap_or_default();
+            return Err(format!(
+                "the node does not start ({ended:?}): {taken}\n{tail}"
+            ));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// What a node sees of its cluster.
+fn says(url: &str) -> String {
+    let ask = |path: &str| {
+        let said = secured::get(url, path).unwrap_or_else(|error| error);
+        format!("{path}: {said}\n")
+    };
+    [
+        "/_cluster/health?local=true",
+        "/_cat/nodes?v",
+        "/_cat/shards?v",
+    ]
+    .map(ask)
+    .concat()
 }
 
 /// One node of a cluster, which can be started again on the same data; dropping it stops it and removes them.
@@ -507,7 +509,12 @@ fn await_port(
 pub struct Node {
     server: Server,
     command: Command,
-    log: PathBuf,
+}
+
+impl AsRef<Server> for Node {
+    fn as_ref(&self) -> &Server {
+        &self.server
+    }
 }
 
 impl Node {
@@ -523,44 +530,27 @@ impl Node {
     ///
     /// The process cannot be started.
     pub fn restart(&mut self) -> Result<(), String> {
-        if let Process::Child(child) = &mut self.server.process {
-            // It may have ended by itself; then there is nothing to kill.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        self.server.process = Process::Child(spawn(&mut self.command, &self.log)?);
+        self.server.process.end();
+        let log = self.server.log.as_ref().ok_or("it has no log")?;
+        let log = Log::new(log.path().to_owned());
+        self.server.process = Process::Child(spawn(&mut self.command, &log)?);
+        self.server.log = Some(log);
         Ok(())
-    }
-
-    /// The end of what it has said since it was started.
-    #[must_use]
-    pub fn said(&self) -> String {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let from = said.floor_char_boundary(said.len().saturating_sub(4_000));
-        said[from..].to_owned()
     }
 }
 
-/// Starts a process that says everything in a new log.
-fn spawn(command: &mut Command, log: &Path) -> Result<Child, String> {
-    let failed = |error: std::io::Error| format!("{command:?}: {error}");
-    let out = File::create(log).map_err(failed)?;
-    let err = out.try_clone().map_err(failed)?;
-    let spawned = command.stdout(out).stderr(err).spawn();
+/// Starts a process that says everything in its log.
+fn spawn(command: &mut Command, log: &Log) -> Result<Child, String> {
+    let spawned = command.stdout(log.open()?).stderr(log.open()?).spawn();
     spawned.map_err(|error| format!("{}: {error}", command.get_program().display()))
 }
 
 /// Waits until the node has a master, takes requests and knows its users.
 fn await_health(server: &Server) -> Result<(), String> {
-    let since = Instant::now();
-    loop {
-        let said = match secured::get(&server.url, "/_cluster/health") {
-            Ok(said) if said.contains("\"green\"") || said.contains("\"yellow\"") => return Ok(()),
-            Ok(said) | Err(said) => said,
-        };
-        if since.elapsed() > START {
-            return Err(format!("{} does not answer: {said}", server.url));
+    server.await_answer(START, || {
+        match secured::get(&server.url, "/_cluster/health") {
+            Ok(said) if said.contains("\"green\"") || said.contains("\"yellow\"") => Ok(()),
+            Ok(said) | Err(said) => Err(said),
         }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    })
 }

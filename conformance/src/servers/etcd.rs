@@ -1,22 +1,20 @@
 //! etcd, alone or as a cluster.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use tempfile::TempDir;
+use ureq::Agent;
 
-use super::redis::free_port;
-use super::{Process, Server, apt, quiet, run};
+use super::process::{Log, Process};
+use super::{Cluster, Port, Server, apt, folder, ports, quiet, run};
 
 /// Longest time from the start of a member to its first answer.
 const START: Duration = Duration::from_secs(60);
-/// Starts the server without our standard input, says its process id, and ends it when that input ends, which it does
-/// when this process ends, however it does.
-const WATCH: &str = r#""$@" <&- >&2 & echo $!; read -r _; kill -9 $!; wait"#;
+/// Longest time for an answer to one question, of a member that may be stopped.
+const ANSWER: Duration = Duration::from_secs(2);
 /// The Go module of the newer version.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/servers/etcd-3.6");
 
@@ -54,22 +52,9 @@ impl Etcd {
     /// None of them is possible here; the text says what is missing.
     pub fn start(&self, artefacts: &Path) -> Result<Server, String> {
         let program = self.program(artefacts)?;
-        let member = Member::new(program, &[])?;
-        let how = format!("the program {}", member.program.display());
-        println!("{} at {}, from {how}", self.name, member.url());
-        let Member {
-            url,
-            shell,
-            pid,
-            data,
-            ..
-        } = member;
-        Ok(Server {
-            url,
-            how,
-            process: Process::Watched { shell, pid },
-            _data: Some(data),
-        })
+        let Member { server, .. } = Member::new(program, &[])?;
+        println!("{} at {}, from {}", self.name, server.url, server.how);
+        Ok(server)
     }
 
     /// Starts a cluster of three members, as one server that has several hosts.
@@ -78,30 +63,17 @@ impl Etcd {
     ///
     /// As one member alone.
     pub fn start_cluster(&self, artefacts: &Path) -> Result<Server, String> {
-        let members = self.cluster(artefacts)?;
-        let hosts: Vec<&str> = members
+        let members = self.members(artefacts)?;
+        let servers: Vec<Server> = members.into_iter().map(|member| member.server).collect();
+        let hosts: Vec<&str> = servers
             .iter()
-            .filter_map(|member| member.url.split_once("//"))
+            .filter_map(|server| server.url.split_once("//"))
             .map(|(_, host)| host)
             .collect();
         let url = format!("http://{}", hosts.join(","));
-        let how = format!("three of the program {}", members[0].program.display());
+        let how = format!("three, each from {}", servers[0].how);
         println!("{} as a cluster at {url}, from {how}", self.name);
-        let servers = members.into_iter().map(|member| Server {
-            url: member.url,
-            how: how.clone(),
-            process: Process::Watched {
-                shell: member.shell,
-                pid: member.pid,
-            },
-            _data: Some(member.data),
-        });
-        Ok(Server {
-            url,
-            how: how.clone(),
-            process: Process::Several(servers.collect()),
-            _data: None,
-        })
+        Ok(Server::new(url, how, Process::Several(servers)))
     }
 
     /// Starts the members of a cluster of three, each of which can be killed and started again.
@@ -109,39 +81,32 @@ impl Etcd {
     /// # Errors
     ///
     /// As one member alone.
-    pub fn cluster(&self, artefacts: &Path) -> Result<Vec<Member>, String> {
+    pub fn cluster(&self, artefacts: &Path) -> Result<Cluster<Member>, String> {
+        self.members(artefacts).map(Cluster::new)
+    }
+
+    fn members(&self, artefacts: &Path) -> Result<Vec<Member>, String> {
         let program = self.program(artefacts)?;
-        let mut ports = Vec::new();
-        for _ in 0..3 {
-            ports.push(free_port()?);
-        }
-        let peers: Vec<String> = ports
-            .iter()
-            .enumerate()
-            .map(|(at, port)| format!("m{at}=http://127.0.0.1:{port}"))
-            .collect();
-        let peers = peers.join(",");
-        let mut members = Vec::new();
-        for (at, port) in ports.iter().enumerate() {
-            let settings = [
-                ("name", format!("m{at}")),
-                ("listen-peer-urls", format!("http://127.0.0.1:{port}")),
-                (
-                    "initial-advertise-peer-urls",
-                    format!("http://127.0.0.1:{port}"),
-                ),
-                ("initial-cluster", peers.clone()),
-            ];
-            let settings: Vec<(&str, &str)> = settings
-                .iter()
-                .map(|(name, value)| (*name, value.as_str()))
-                .collect();
-            members.push(Member::spawned(program.clone(), &settings)?);
-        }
-        for member in &members {
-            member.await_health()?;
-        }
-        Ok(members)
+        ports::on_free(3, |ports| {
+            let peer = |port: &Port| format!("http://127.0.0.1:{}", port.beside());
+            let peers = ports.iter().enumerate();
+            let peers = peers.map(|(at, port)| format!("m{at}={}", peer(port)));
+            let peers = peers.collect::<Vec<_>>().join(",");
+            let mut members = Vec::new();
+            for (at, port) in ports.iter().enumerate() {
+                let (name, peer) = (format!("m{at}"), peer(port));
+                let settings = [
+                    ("name", name.as_str()),
+                    ("initial-advertise-peer-urls", &peer),
+                    ("initial-cluster", &peers),
+                ];
+                members.push(Member::spawned(port, program.clone(), &settings)?);
+            }
+            for member in &members {
+                member.await_health()?;
+            }
+            Ok(members)
+        })
     }
 
     /// The program.
@@ -220,75 +185,80 @@ fn build(home: &Path) -> Result<(), String> {
 pub struct Member {
     program: PathBuf,
     arguments: Vec<String>,
-    url: String,
-    log: PathBuf,
-    shell: Child,
-    pid: u32,
-    data: TempDir,
+    home: PathBuf,
+    server: Server,
+}
+
+impl AsRef<Server> for Member {
+    fn as_ref(&self) -> &Server {
+        &self.server
+    }
 }
 
 impl Member {
-    /// Starts a server with these settings, each without its dashes; with `cert-file` among them by TLS. Without
-    /// `listen-peer-urls` among them it is alone.
+    /// Starts a server alone with these settings, each without its dashes; with `cert-file` among them by TLS.
     ///
     /// # Errors
     ///
     /// It does not start; the text says why.
     pub fn new(program: PathBuf, settings: &[(&str, &str)]) -> Result<Self, String> {
-        let member = Self::spawned(program, settings)?;
-        member.await_health()?;
-        Ok(member)
+        ports::on_free(1, |ports| {
+            let member = Self::spawned(&ports[0], program.clone(), settings)?;
+            member.await_health()?;
+            Ok(member)
+        })
     }
 
-    fn spawned(program: PathBuf, settings: &[(&str, &str)]) -> Result<Self, String> {
-        let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    fn spawned(port: &Port, program: PathBuf, settings: &[(&str, &str)]) -> Result<Self, String> {
+        let data = folder()?;
         let tls = settings.iter().any(|(name, _)| *name == "cert-file");
         let scheme = if tls { "https" } else { "http" };
-        let url = format!("{scheme}://127.0.0.1:{}", free_port()?);
-        let home = data.path().join("data").display().to_string();
+        let url = format!("{scheme}://127.0.0.1:{}", port.number());
+        let peer = format!("http://127.0.0.1:{}", port.beside());
+        let home = data.path().join("data");
+        let home_text = home.display().to_string();
         let mut all = vec![
-            ("data-dir", home.as_str()),
+            ("data-dir", home_text.as_str()),
             ("listen-client-urls", &url),
             ("advertise-client-urls", &url),
+            ("listen-peer-urls", &peer),
             ("log-level", "warn"),
             // Room for millions of keys that are not compacted yet.
             ("quota-backend-bytes", "8589934592"),
         ];
-        if !settings.iter().any(|(name, _)| *name == "listen-peer-urls") {
-            // Any port will do: nobody comes there.
-            all.push(("listen-peer-urls", "http://127.0.0.1:0"));
-        }
         all.extend(settings);
         let arguments = all.iter().map(|(name, value)| format!("--{name}={value}"));
         let arguments: Vec<String> = arguments.collect();
-        let log = data.path().join("etcd.log");
-        let (shell, pid) = spawn(&program, &arguments, &log)?;
+        let path = data.path().join("etcd.log");
+        let (process, log) = spawn(&program, &arguments, path)?;
+        let how = format!("the program {}", program.display());
+        let mut server = Server::new(url, how, process).with_log(log);
+        server.data = Some(data);
+        server.port = Some(port.clone());
+        server.says = says;
         Ok(Self {
             program,
             arguments,
-            url,
-            log,
-            shell,
-            pid,
-            data,
+            home,
+            server,
         })
     }
 
     /// How it is reached: `http://127.0.0.1:PORT`, or `https`.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.url
+        &self.server.url
     }
 
-    /// The process, to stop it.
+    /// The process, to stop it; 0 where there is none.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.pid
+        self.server.pid().unwrap_or_default()
     }
 
     /// Kills it.
     pub fn stop(&mut self) {
-        end(&mut self.shell);
+        self.server.process.end();
     }
 
     /// Copies the data of a member that is stopped into a folder.
@@ -297,7 +267,7 @@ impl Member {
     ///
     /// It cannot be copied.
     pub fn keep(&self, folder: &Path) -> Result<(), String> {
-        copy(&self.data.path().join("data"), folder)
+        copy(&self.home, folder)
     }
 
     /// Gives a member that is stopped the data of such a copy, and no other.
@@ -306,9 +276,9 @@ impl Member {
     ///
     /// It cannot be copied.
     pub fn put_back(&self, folder: &Path) -> Result<(), String> {
-        let data = self.data.path().join("data");
-        fs::remove_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
-        copy(&folder.join("data"), self.data.path())
+        let home = &self.home;
+        fs::remove_dir_all(home).map_err(|error| format!("{}: {error}", home.display()))?;
+        copy(&folder.join("data"), home)
     }
 
     /// Kills it, if it runs, and starts it again on the same data. It may not answer yet.
@@ -317,15 +287,13 @@ impl Member {
     ///
     /// It cannot be started.
     pub fn restart(&mut self) -> Result<(), String> {
-        end(&mut self.shell);
-        (self.shell, self.pid) = spawn(&self.program, &self.arguments, &self.log)?;
+        let server = &mut self.server;
+        server.process.end();
+        let path = server.log.as_ref().map(|log| log.path().to_owned());
+        let path = path.ok_or("it has no log")?;
+        let (process, log) = spawn(&self.program, &self.arguments, path)?;
+        (server.process, server.log) = (process, Some(log));
         Ok(())
-    }
-
-    /// Whether it answers.
-    #[must_use]
-    pub fn answers(&self) -> bool {
-        answers(&self.url)
     }
 
     /// Waits until it answers.
@@ -334,62 +302,59 @@ impl Member {
     ///
     /// It does not within a minute; the text is what it has said.
     pub fn await_health(&self) -> Result<(), String> {
-        let since = Instant::now();
-        loop {
-            if self.answers() {
-                return Ok(());
-            }
-            if since.elapsed() > START {
-                let said = fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(format!("etcd at {} does not start: {said}", self.url));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let url = &self.server.url;
+        self.server.await_answer(START, || answers(url))
     }
 }
 
-/// Whether a server answers; by TLS, whether it listens.
-fn answers(url: &str) -> bool {
-    match url.strip_prefix("https://") {
-        Some(address) => TcpStream::connect(address).is_ok(),
-        None => {
-            let asked = ureq::get(format!("{url}/health")).call();
-            let said = asked
-                .ok()
-                .and_then(|mut answer| answer.body_mut().read_to_string().ok());
-            said.is_some_and(|said| said.contains("\"true\""))
-        }
+/// Asks a server whether it takes requests, or by TLS, whether it listens. Blocks for seconds at most.
+///
+/// # Errors
+///
+/// It does not; the text says what it does.
+pub fn answers(url: &str) -> Result<(), String> {
+    if let Some(address) = url.strip_prefix("https://") {
+        let listens = TcpStream::connect(address);
+        return listens.map(drop).map_err(|error| error.to_string());
+    }
+    let asked = agent().get(format!("{url}/health")).call();
+    let said = asked.and_then(|mut answer| answer.body_mut().read_to_string());
+    match said {
+        Ok(said) if said.contains("\"true\"") => Ok(()),
+        Ok(said) => Err(said),
+        Err(error) => Err(error.to_string()),
     }
 }
 
-fn spawn(program: &Path, arguments: &[String], log: &Path) -> Result<(Child, u32), String> {
-    let said = fs::OpenOptions::new().create(true).append(true).open(log);
-    let said = said.map_err(|error| format!("{}: {error}", log.display()))?;
-    let mut shell = Command::new("sh")
-        .args(["-c", WATCH, "sh"])
-        .arg(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(said)
-        .spawn()
-        .map_err(|error| format!("sh cannot be run: {error}"))?;
-    let mut line = String::new();
-    let first = BufReader::new(shell.stdout.take().ok_or("the shell says nothing")?);
-    let read = first.take(32).read_line(&mut line);
-    let pid = read.ok().and_then(|_| line.trim().parse().ok());
-    Ok((
-        shell,
-        pid.ok_or_else(|| format!("the shell says {line:?}"))?,
-    ))
+/// A member's list of members, and its state. One by TLS does not know us.
+fn says(url: &str) -> String {
+    if url.starts_with("https") {
+        return String::new();
+    }
+    let ask = |path: &str| {
+        let asked = agent().post(format!("{url}{path}")).send("{}");
+        let said = asked.and_then(|mut answer| answer.body_mut().read_to_string());
+        let said = said.unwrap_or_else(|error| error.to_string());
+        format!("{path}: {said}\n")
+    };
+    ["/v3/cluster/member/list", "/v3/maintenance/status"]
+        .map(ask)
+        .concat()
+}
+
+fn agent() -> Agent {
+    let config = Agent::config_builder().timeout_global(Some(ANSWER));
+    Agent::new_with_config(config.build())
+}
+
+fn spawn(program: &Path, arguments: &[String], log: PathBuf) -> Result<(Process, Log), String> {
+    let log = Log::new(log);
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let process = Process::watched(&command, "KILL", &log)?;
+    Ok((process, log))
 }
 
 fn copy(what: &Path, into: &Path) -> Result<(), String> {
     run(Command::new("cp").arg("-r").args([what, into]))
-}
-
-/// Ends a program by the shell that watches it.
-fn end(shell: &mut Child) {
-    drop(shell.stdin.take());
-    let _ = shell.wait();
 }

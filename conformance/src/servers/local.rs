@@ -1,13 +1,13 @@
 //! A server program that is installed on the machine.
 
-use std::fs::{File, create_dir_all, read_dir};
-use std::net::TcpListener;
+use std::fs::{create_dir_all, read_dir};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Process, Server, java, quiet};
+use super::process::{Log, Process};
+use super::{Port, Server, folder, java, ports, quiet};
 
 /// Starts an installed Elasticsearch or OpenSearch of that version, if there is one. It refuses to be started by root.
 pub(super) fn start(name: &str, version: &str, heap: &str) -> Option<Result<Server, String>> {
@@ -24,13 +24,15 @@ pub(super) fn start(name: &str, version: &str, heap: &str) -> Option<Result<Serv
         println!("{program} refuses to be started by root, so it is not used");
         return None;
     }
-    Some(start_program(program, heap).map_err(|error| format!("{program}: {error}")))
+    let started = ports::on_free(1, |ports| start_program(&ports[0], program, heap));
+    Some(started.map_err(|error| format!("{program}: {error}")))
 }
 
-fn start_program(program: &str, heap: &str) -> std::io::Result<Server> {
-    let data = tempfile::tempdir()?;
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let config = configuration(&data, program)?;
+fn start_program(port: &Port, program: &str, heap: &str) -> Result<Server, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let data = folder()?;
+    let log = Log::new(data.path().join("out.log"));
+    let config = configuration(&data, program).map_err(failed)?;
     let heap = java::heap(heap).join(" ");
     let child = Command::new(program)
         .env("ES_PATH_CONF", &config)
@@ -45,19 +47,20 @@ fn start_program(program: &str, heap: &str) -> std::io::Result<Server> {
             "-Epath.logs={}",
             data.path().join("logs").display()
         ))
-        .arg(format!("-Ehttp.port={port}"))
-        .arg("-Etransport.port=0")
+        .arg(format!("-Ehttp.port={}", port.number()))
+        .arg(format!("-Etransport.port={}", port.beside()))
         .arg("-Ediscovery.type=single-node")
         .stdin(Stdio::null())
-        .stdout(File::create(data.path().join("out.log"))?)
+        .stdout(log.open()?)
         .stderr(Stdio::null())
-        .spawn()?;
-    Ok(Server {
-        url: format!("http://127.0.0.1:{port}"),
-        how: format!("the program {program}"),
-        process: Process::Child(child),
-        _data: Some(data),
-    })
+        .spawn()
+        .map_err(failed)?;
+    let url = format!("http://127.0.0.1:{}", port.number());
+    let how = format!("the program {program}");
+    let mut server = Server::new(url, how, Process::Child(child)).with_log(log);
+    server.data = Some(data);
+    server.port = Some(port.clone());
+    Ok(server)
 }
 
 /// A configuration of its own, with the JVM's options of the installed one.

@@ -1,49 +1,75 @@
 //! Servers for the tests, started where none is given: behind the feature `servers`.
 
 mod apt;
+mod cluster;
 mod docker;
 mod elasticsearch;
 pub mod etcd;
 mod java;
 mod local;
+mod ports;
 pub mod postgres;
+mod process;
 pub mod redis;
 mod secured;
 
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub use cluster::Cluster;
 pub use elasticsearch::{
     ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, Node, OPENSEARCH_2, OPENSEARCH_3,
     OPENSEARCH_3_SECURED,
 };
+pub use ports::{Port, on_free};
+use process::{Log, Process};
 
-/// A server that runs; dropping it stops it and removes its data.
+/// A server that runs; dropping it stops it and removes its data. Where that happens because a test panics, the end of
+/// its log is printed.
 #[derive(Debug)]
 pub struct Server {
     url: String,
     how: String,
-    // Stopped before its data is removed.
+    // Stopped before its data is removed, and before others get its port.
     process: Process,
-    _data: Option<TempDir>,
+    log: Option<Log>,
+    says: Says,
+    data: Option<TempDir>,
+    port: Option<Port>,
 }
 
-#[derive(Debug)]
-enum Process {
-    Child(Child),
-    /// A program that ends with its standard input: a shell which ends the server then.
-    Watched {
-        shell: Child,
-        pid: u32,
-    },
-    /// Several of them.
-    Several(Vec<Server>),
-    /// A container that ends with its standard input: a shell which removes it then.
-    Container(Child),
-}
+/// How a server of this URL is asked for its view of itself and of its cluster.
+type Says = fn(&str) -> String;
+
+/// The logs of the servers of this process that run.
+static RUNNING: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
 
 impl Server {
+    fn new(url: String, how: String, process: Process) -> Self {
+        Self {
+            url,
+            how,
+            process,
+            log: None,
+            says: |_| String::new(),
+            data: None,
+            port: None,
+        }
+    }
+
+    /// The same with this log, which [`explained`] finds from now on.
+    fn with_log(mut self, log: Log) -> Self {
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        running.push((self.url.clone(), log.path().to_owned()));
+        drop(running);
+        self.log = Some(log);
+        self
+    }
+
     /// How it is reached: `http://127.0.0.1:PORT`, or `https://USER:PASSWORD@localhost:PORT/?ca=FILE`.
     #[must_use]
     pub fn url(&self) -> &str {
@@ -59,29 +85,136 @@ impl Server {
     /// The process, to stop or to kill it; `None` of a container, and of several.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        match &self.process {
-            Process::Child(child) => Some(child.id()),
-            Process::Watched { pid, .. } => Some(*pid),
-            Process::Several(_) | Process::Container(_) => None,
+        self.process.pid()
+    }
+
+    /// Its port, to keep it for another server when this one is gone; `None` of a container, of several, and of one that
+    /// was told its port by number.
+    #[must_use]
+    pub fn port(&self) -> Option<Port> {
+        self.port.clone()
+    }
+
+    /// The last lines of its log, or of the logs of several; empty where it has none.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        match (&self.process, &self.log) {
+            (Process::Several(servers), _) => {
+                let tails = servers.iter().map(Self::log_tail);
+                tails.collect()
+            }
+            (Process::Container { id, .. }, _) => docker::log_tail(id),
+            (_, Some(log)) => format!("---- the log of {}\n{}\n", self.url, log.tail()),
+            _ => String::new(),
         }
+    }
+
+    /// What it says of itself and of the cluster that it is a part of, within seconds; empty where it is not asked.
+    #[must_use]
+    pub fn says(&self) -> String {
+        match &self.process {
+            Process::Several(servers) => servers.iter().map(Self::says).collect(),
+            _ => match (self.says)(&self.url) {
+                said if said.is_empty() => said,
+                said => format!("---- {} says\n{}\n", self.url, said.trim_end()),
+            },
+        }
+    }
+
+    /// Waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// It ends, its port is taken, or it does not answer in time; the text is what it has said.
+    fn await_answer(
+        &self,
+        limit: Duration,
+        mut ask: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let since = Instant::now();
+        loop {
+            let asked = ask();
+            let said = self.log.as_ref().map(Log::since_start).unwrap_or_default();
+            // Then somebody else has answered, if anybody has.
+            if ports::is_taken(&said) {
+                return Err(format!("{}: {said}", self.url));
+            }
+            let Err(error) = asked else { return Ok(()) };
+            if since.elapsed() > limit {
+                let tail = self.log_tail();
+                return Err(format!(
+                    "{} does not start within {limit:?}: {error}\n{tail}",
+                    self.url
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl AsRef<Server> for Server {
+    fn as_ref(&self) -> &Server {
+        self
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to stop.
-        match &mut self.process {
-            Process::Child(child) => {
-                let _ = child.kill();
-                let _ = child.wait();
+        if let Process::Several(servers) = &mut self.process {
+            if std::thread::panicking() {
+                let said: String = servers.iter().map(Self::says).collect();
+                eprintln!("{said}");
             }
-            Process::Several(servers) => servers.clear(),
-            Process::Watched { shell, .. } | Process::Container(shell) => {
-                drop(shell.stdin.take());
-                let _ = shell.wait();
-            }
+            return servers.clear();
+        }
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+        if let Some(log) = &self.log {
+            let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+            running.retain(|(_, path)| path != log.path());
+        }
+        self.process.end();
+    }
+}
+
+/// The exit code of a test program, which has servers that all its tests share: where it is a failure, the ends of the
+/// logs of those that this process has started, and that run, are printed.
+#[must_use]
+pub fn explained(code: ExitCode) -> ExitCode {
+    if code != ExitCode::SUCCESS {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        for (url, log) in running.iter() {
+            eprintln!("---- the log of {url}\n{}\n", process::tail(log));
         }
     }
+    code
+}
+
+/// In this variable is the folder for the data of servers, where it shall be no other.
+const DATA: &str = "LOCKKEEPER_TEST_DATA";
+/// A file system in memory, and what has to be free there.
+const MEMORY: &str = "/dev/shm";
+const ROOM: u64 = 4 << 30;
+
+/// A folder for a server's data, which goes with it: in memory where there is room, as no test cuts the power. A server
+/// stands still while it syncs a disk, for seconds where others write much; a cluster takes it for dead then.
+fn folder() -> Result<TempDir, String> {
+    let made = match std::env::var_os(DATA) {
+        Some(folder) => tempfile::tempdir_in(folder),
+        None if room(MEMORY) >= ROOM => tempfile::tempdir_in(MEMORY),
+        None => tempfile::tempdir(),
+    };
+    made.map_err(|error| format!("no temporary folder: {error}"))
+}
+
+/// The bytes that are free in a folder; none where there is no such folder.
+fn room(folder: &str) -> u64 {
+    #[cfg(unix)]
+    let free = rustix::fs::statvfs(folder).map_or(0, |about| about.f_bavail * about.f_frsize);
+    #[cfg(not(unix))]
+    let free = 0;
+    free
 }
 
 /// Gets OpenSSL's headers, which a driver of the measurements is built with, where they are missing: Debian's packages.

@@ -1,15 +1,16 @@
 //! PostgreSQL, and a PgBouncer before it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Process, Server, apt, docker, quiet, run};
+use super::process::{Log, Process};
+use super::{Port, Server, apt, docker, ports, quiet, run};
 
 /// The image that stands for the program where only Docker is there.
 const IMAGE: &str = "postgres:15";
@@ -23,9 +24,6 @@ const PASSWORD: &str = "p@ss/word";
 const ENCODED: &str = "p%40ss%2Fword";
 /// Longest time from the start of a server to its first answer.
 const START: Duration = Duration::from_secs(60);
-/// Starts the program without our standard input, says its process id, and ends it when that input ends, which it does
-/// when this process ends, however it does.
-const WATCH: &str = r#""$@" <&- >&2 & echo $!; read -r _; kill -"$END" $! && kill -CONT $!; wait"#;
 
 /// Starts a server: of the installed program, else in a container, else of Debian's package. Its URL has the name and
 /// the password of a superuser.
@@ -43,7 +41,7 @@ pub fn start() -> Result<Server, String> {
                 let mut server = server?;
                 let port = server.url.rsplit(':').next().unwrap_or_default();
                 server.url = url(port);
-                await_answer(&server.url)?;
+                server.await_answer(START, || answers(&server.url))?;
                 server
             }
             None => node(&[])?,
@@ -53,16 +51,16 @@ pub fn start() -> Result<Server, String> {
     Ok(server)
 }
 
-/// Starts the program with these settings besides, each as in `postgresql.conf`; on a free port, with its data in a
-/// temporary folder. Debian's package is installed where the program is missing and that is allowed.
+/// Starts the program with these settings besides, each as in `postgresql.conf`; on a port of its own, with its data
+/// in a temporary folder. Debian's package is installed where the program is missing and that is allowed.
 ///
 /// # Errors
 ///
 /// The program is missing, or does not start; the text says why.
 pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
     let data = data()?;
-    let mut server = run_in(data.path(), free_port()?, settings)?;
-    server._data = Some(data);
+    let mut server = run_in(data.path(), settings)?;
+    server.data = Some(data);
     Ok(server)
 }
 
@@ -73,7 +71,7 @@ pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
 /// The program is missing, or fails; the text says why.
 pub fn data() -> Result<TempDir, String> {
     let programs = installed()?;
-    let (data, folder) = folder()?;
+    let (data, folder) = owned_folder()?;
     let password = data.path().join("password");
     fs::write(&password, PASSWORD).map_err(|error| format!("{}: {error}", password.display()))?;
     give(&password)?;
@@ -93,7 +91,7 @@ pub fn data() -> Result<TempDir, String> {
 /// The program is missing, or fails; the text says why.
 pub fn copy_of(url: &str) -> Result<TempDir, String> {
     let programs = installed()?;
-    let (data, folder) = folder()?;
+    let (data, folder) = owned_folder()?;
     let url = url.replacen("http", "postgres", 1);
     run(as_account(&programs.join("pg_basebackup"))
         .args(["--write-recovery-conf", "--no-sync", "--checkpoint=fast"])
@@ -103,27 +101,36 @@ pub fn copy_of(url: &str) -> Result<TempDir, String> {
 }
 
 /// The account that it is given to comes with the programs.
-fn folder() -> Result<(TempDir, PathBuf), String> {
-    let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+fn owned_folder() -> Result<(TempDir, PathBuf), String> {
+    let data = super::folder()?;
     give(data.path())?;
     let folder = data.path().join("data");
     Ok((data, folder))
 }
 
-/// Starts the program on [data] that stays when it ends.
+/// Starts the program on [data] that stays when it ends, on a port of its own.
 ///
 /// # Errors
 ///
 /// The program is missing, or does not start; the text says why.
-pub fn run_in(data: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Server, String> {
+pub fn run_in(data: &Path, settings: &[(&str, &str)]) -> Result<Server, String> {
+    ports::on_free(1, |ports| run_at(&ports[0], data, settings))
+}
+
+/// As [`run_in`], on this port: the one of a server that is gone.
+///
+/// # Errors
+///
+/// The program is missing, or does not start, or the port is taken; the text says why.
+pub fn run_at(port: &Port, data: &Path, settings: &[(&str, &str)]) -> Result<Server, String> {
     let programs = installed()?;
-    let port = port.to_string();
-    let log = data.join("postgres.log");
-    let mut command = watched(&as_account(&programs.join("postgres")), "QUIT");
+    let number = port.number().to_string();
+    let log = Log::new(data.join("postgres.log"));
+    let mut command = as_account(&programs.join("postgres"));
     command
         .arg("-D")
         .arg(data.join("data"))
-        .args(["-p", &port, "-c", "listen_addresses=127.0.0.1"])
+        .args(["-p", &number, "-c", "listen_addresses=127.0.0.1"])
         .args(["-c", "unix_socket_directories="])
         .args(["-c", "max_connections=400", "-c", "shared_buffers=64MB"])
         .args(
@@ -131,17 +138,11 @@ pub fn run_in(data: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Serve
                 .iter()
                 .flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]),
         );
-    let process = begin(&mut command, &log)?;
-    let server = Server {
-        url: url(&port),
-        how: format!("the programs in {}", programs.display()),
-        process,
-        _data: None,
-    };
-    await_answer(&server.url).map_err(|error| {
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        format!("{error}: {said}")
-    })?;
+    let process = Process::watched(&command, "QUIT", &log)?;
+    let how = format!("the programs in {}", programs.display());
+    let mut server = Server::new(url(&number), how, process).with_log(log);
+    server.port = Some(port.clone());
+    server.await_answer(START, || answers(&server.url))?;
     Ok(server)
 }
 
@@ -158,35 +159,43 @@ pub fn pgbouncer(url: &str, users: &[(&str, &str)]) -> Result<Server, String> {
     }
     let address = address(url).ok_or("the URL has no port")?;
     let (host, port) = address.split_once(':').ok_or("the URL has no port")?;
-    let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let own = free_port()?;
+    ports::on_free(1, |ports| pgbouncer_at(&ports[0], host, port, users))
+}
+
+fn pgbouncer_at(
+    own: &Port,
+    host: &str,
+    port: &str,
+    users: &[(&str, &str)],
+) -> Result<Server, String> {
+    let data = super::folder()?;
+    let number = own.number().to_string();
     let mut list = format!("\"postgres\" \"{PASSWORD}\"\n");
     for (user, password) in users {
         list += &format!("\"{user}\" \"{password}\"\n");
     }
     let at = |name: &str| data.path().join(name);
+    // Without a file of its own it writes its log to where its errors go.
     let config = format!(
-        "[databases]\n* = host={host} port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {own}\n\
-         unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
-         default_pool_size = 5\nmax_client_conn = 1000\nlogfile = {}\n",
+        "[databases]\n* = host={host} port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+         listen_port = {number}\nunix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\n\
+         pool_mode = transaction\ndefault_pool_size = 5\nmax_client_conn = 1000\n",
         at("users.txt").display(),
-        at("pgbouncer.log").display(),
     );
     let written = fs::write(at("users.txt"), list).and(fs::write(at("pgbouncer.ini"), config));
     written.map_err(|error| format!("{}: {error}", data.path().display()))?;
     for path in [data.path(), &at("users.txt"), &at("pgbouncer.ini")] {
         give(path)?;
     }
-    let mut command = watched(&as_account(Path::new(PGBOUNCER)), "TERM");
+    let log = Log::new(at("pgbouncer.log"));
+    let mut command = as_account(Path::new(PGBOUNCER));
     command.arg(at("pgbouncer.ini"));
-    let process = begin(&mut command, &at("out.log"))?;
-    let server = Server {
-        url: self::url(&own.to_string()),
-        how: format!("the program {PGBOUNCER}"),
-        process,
-        _data: Some(data),
-    };
-    await_answer(&server.url)?;
+    let process = Process::watched(&command, "TERM", &log)?;
+    let how = format!("the program {PGBOUNCER}");
+    let mut server = Server::new(url(&number), how, process).with_log(log);
+    server.data = Some(data);
+    server.port = Some(own.clone());
+    server.await_answer(START, || answers(&server.url))?;
     Ok(server)
 }
 
@@ -237,8 +246,8 @@ fn as_account(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid", ACCOUNT, "--regid", ACCOUNT, "--clear-groups"])
-        .arg(program);
-    command.current_dir("/");
+        .arg(program)
+        .current_dir("/");
     command
 }
 
@@ -258,61 +267,12 @@ pub fn give(path: &Path) -> Result<(), String> {
     run(Command::new("chown").arg(format!("{ACCOUNT}:")).arg(path))
 }
 
-/// A shell that runs the command, and ends it by this signal with its own standard input.
-fn watched(command: &Command, end: &str) -> Command {
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", WATCH, "sh"])
-        .env("END", end)
-        .arg(command.get_program())
-        .args(command.get_args())
-        .current_dir("/");
-    shell
-}
-
-fn begin(command: &mut Command, log: &Path) -> Result<Process, String> {
-    let out = fs::File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
-    let mut shell = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(out)
-        .spawn()
-        .map_err(|error| format!("sh cannot be run: {error}"))?;
-    let mut line = String::new();
-    let said = BufReader::new(shell.stdout.take().ok_or("the shell says nothing")?);
-    let read = said.take(32).read_line(&mut line);
-    let pid = read.ok().and_then(|_| line.trim().parse().ok());
-    Ok(Process::Watched {
-        shell,
-        pid: pid.ok_or_else(|| format!("the shell says {line:?}"))?,
-    })
-}
-
-/// A port of this machine that nobody listens on.
-///
-/// # Errors
-///
-/// There is none.
-pub fn free_port() -> Result<u16, String> {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    port.map(|address| address.port())
-        .map_err(|error| format!("no free port: {error}"))
-}
-
-/// Waits until the server asks who we are.
-fn await_answer(url: &str) -> Result<(), String> {
-    let address = address(url).ok_or("the URL has no port")?;
-    let since = Instant::now();
-    loop {
-        let said = match ask(address) {
-            Ok(b'R') => return Ok(()),
-            Ok(said) => format!("it says {:?}", char::from(said)),
-            Err(error) => error.to_string(),
-        };
-        if since.elapsed() > START {
-            return Err(format!("the server at {address} does not start ({said})"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
+/// Whether the server asks who we are.
+fn answers(url: &str) -> Result<(), String> {
+    match ask(address(url).ok_or("the URL has no port")?) {
+        Ok(b'R') => Ok(()),
+        Ok(said) => Err(format!("it says {:?}", char::from(said))),
+        Err(error) => Err(error.to_string()),
     }
 }
 

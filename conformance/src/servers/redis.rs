@@ -1,19 +1,21 @@
 //! Redis, alone or as one node of several.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
-use super::{Process, Server, apt, docker, quiet};
+use super::process::{Log, Process};
+use super::{Port, Server, apt, docker, folder, ports, quiet};
 
 /// The image that stands for the program where only Docker is there.
 const IMAGE: &str = "redis:7";
 /// Longest time from the start of a server to its first answer.
 const START: Duration = Duration::from_secs(30);
-/// Starts the server without our standard input, says its process id, and ends it when that input ends, which it does
-/// when this process ends, however it does.
-const WATCH: &str = r#""$@" <&- >&2 & echo $!; read -r _; kill -9 $!; wait"#;
+/// Longest time for an answer to one question, of a server that may be stopped.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// Starts a server: of the installed program, else in a container, else of Debian's package.
 ///
@@ -27,7 +29,7 @@ pub fn start() -> Result<Server, String> {
         match docker::start(IMAGE, 6379, &[]) {
             Some(server) => {
                 let server = server?;
-                await_answer(server.url(), &["+PONG"])?;
+                server.await_answer(START, || ping(server.url(), &["+PONG"]))?;
                 server
             }
             None => node(&[])?,
@@ -37,118 +39,102 @@ pub fn start() -> Result<Server, String> {
     Ok(server)
 }
 
-/// Starts the program with these settings besides, each as in `redis.conf`. Without `port` and `tls-port` among them it
-/// takes a free port, without `dir` it has its data in a temporary folder. Debian's package is installed where the
-/// program is missing and that is allowed.
+/// Starts the program with these settings besides, each as in `redis.conf`, on a port of its own; with `tls-cert-file`
+/// among them that is for TLS, and there is no other. A node of a cluster has its bus beside that port. Without `dir` it
+/// has its data in a temporary folder. Debian's package is installed where the program is missing and that is allowed.
 ///
 /// # Errors
 ///
 /// The program is missing, or does not start; the text says why.
 pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
+    ports::on_free(1, |ports| node_at(&ports[0], settings))
+}
+
+/// As [`node`], on this port: the one of a server that is gone.
+///
+/// # Errors
+///
+/// The program is missing, or does not start, or the port is taken; the text says why.
+pub fn node_at(port: &Port, settings: &[(&str, &str)]) -> Result<Server, String> {
     if !installed() {
         apt::update();
         apt::install("redis-server").map_err(|error| {
             format!("redis-server is missing: install Redis 7, or start Docker ({error})")
         })?;
     }
-    let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let data = folder()?;
     let given = |name: &str| {
         let mut found = settings.iter().filter(|(setting, _)| *setting == name);
-        found.next().map(|(_, value)| (*value).to_owned())
+        found.next().map(|(_, value)| *value)
     };
-    let secure = given("tls-port");
-    let port = match (given("port").filter(|port| port != "0"), &secure) {
-        (Some(port), _) => port,
-        (None, Some(port)) => port.clone(),
-        (None, None) => free_port()?.to_string(),
-    };
-    let log = data.path().join("redis.log");
-    let mut command = Command::new("sh");
+    let number = port.number().to_string();
+    let log = Log::new(data.path().join("redis.log"));
+    let mut command = Command::new("redis-server");
     command
-        .args(["-c", WATCH, "sh", "redis-server"])
-        .args(["--bind", "127.0.0.1", "--logfile"])
-        .arg(&log)
-        .args(["--save", "", "--dir"])
-        .arg(given("dir").map_or_else(|| data.path().to_owned(), Into::into));
-    if secure.is_none() {
-        command.args(["--port", &port]);
+        .args(["--bind", "127.0.0.1", "--save", "", "--dir"])
+        .arg(given("dir").map_or_else(|| data.path().to_owned(), PathBuf::from));
+    if given("tls-cert-file").is_some() {
+        command.args(["--port", "0", "--tls-port", &number]);
+    } else {
+        command.args(["--port", &number]);
     }
     for (name, value) in settings {
-        if !matches!(*name, "dir" | "port") || (*name == "port" && secure.is_some()) {
+        if *name != "dir" {
             command.arg(format!("--{name}")).args(value.split(' '));
         }
     }
-    let mut shell = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| format!("sh cannot be run: {error}"))?;
-    let mut line = String::new();
-    let said = BufReader::new(shell.stdout.take().ok_or("the shell says nothing")?);
-    let read = said.take(32).read_line(&mut line);
-    let pid = read.ok().and_then(|_| line.trim().parse().ok());
-    let server = Server {
-        url: format!("http://127.0.0.1:{port}"),
-        how: "the program redis-server".to_owned(),
-        process: Process::Watched {
-            shell,
-            pid: pid.ok_or_else(|| format!("the shell says {line:?}"))?,
-        },
-        _data: Some(data),
-    };
-    let answers: &[&str] = if secure.is_some() {
+    let process = Process::watched(&command, "KILL", &log)?;
+    let url = format!("http://127.0.0.1:{number}");
+    let mut server = Server::new(url, "the program redis-server".to_owned(), process).with_log(log);
+    server.data = Some(data);
+    server.port = Some(port.clone());
+    server.says = says;
+    // By TLS it is enough that somebody listens; one that wants a password is there, too.
+    let answers: &[&str] = if given("tls-cert-file").is_some() {
         &[""]
     } else {
         &["+PONG", "-NOAUTH"]
     };
-    await_answer(&server.url, answers).map_err(|error| {
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
-        format!("{error}: {said}")
-    })?;
+    server.await_answer(START, || ping(server.url(), answers))?;
     Ok(server)
-}
-
-/// A port of this machine that nobody listens on.
-///
-/// # Errors
-///
-/// There is none.
-pub fn free_port() -> Result<u16, String> {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    port.map(|address| address.port())
-        .map_err(|error| format!("no free port: {error}"))
 }
 
 fn installed() -> bool {
     quiet("redis-server", &["--version"]).is_some()
 }
 
-/// Waits until the server answers a PING in one of these ways; an empty one is a connection alone.
-fn await_answer(url: &str, answers: &[&str]) -> Result<(), String> {
-    let address = url.strip_prefix("http://").unwrap_or(url);
-    let since = Instant::now();
-    loop {
-        let said = match ask(address, answers == [""]) {
-            Ok(said) if answers.iter().any(|answer| said.starts_with(answer)) => return Ok(()),
-            Ok(said) => said,
-            Err(error) => error.to_string(),
-        };
-        if since.elapsed() > START {
-            return Err(format!("redis-server at {address} does not start ({said})"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+/// Whether the server answers a PING in one of these ways; an empty one is a connection alone.
+fn ping(url: &str, answers: &[&str]) -> Result<(), String> {
+    let question = if answers == [""] { "" } else { "PING\r\n" };
+    let mut answer = [0; 64];
+    let asked = connect(url, question).and_then(|mut stream| match question {
+        "" => Ok(0),
+        _ => stream.read(&mut answer),
+    });
+    let length = asked.map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&answer[..length]).into_owned();
+    let is_one = answers.iter().any(|answer| said.starts_with(answer));
+    is_one.then_some(()).ok_or(said)
 }
 
-fn ask(address: &str, connection_alone: bool) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    if connection_alone {
-        return Ok(String::new());
+/// A node's view of its cluster, and of who follows whom.
+fn says(url: &str) -> String {
+    let mut said = String::new();
+    for question in ["CLUSTER NODES", "INFO replication"] {
+        let mut answer = Vec::new();
+        let asked = connect(url, &format!("{question}\r\nQUIT\r\n"))
+            .and_then(|mut stream| stream.read_to_end(&mut answer));
+        let answer = String::from_utf8_lossy(&answer);
+        let error = asked.err().map(|error| error.to_string());
+        // Strings never fail to be written.
+        let _ = writeln!(said, "{question}: {answer}{}", error.unwrap_or_default());
     }
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(b"PING\r\n")?;
-    let mut answer = [0; 64];
-    let length = stream.read(&mut answer)?;
-    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+    said
+}
+
+fn connect(url: &str, question: &str) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap_or(url))?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.write_all(question.as_bytes())?;
+    Ok(stream)
 }

@@ -19,8 +19,6 @@ const ELASTICSEARCH: &str = "\
 cluster.name: lockkeeper
 node.name: node
 network.host: 127.0.0.1
-http.port: 0
-transport.port: 0
 discovery.type: single-node
 node.store.allow_mmap: false
 action.auto_create_index: false

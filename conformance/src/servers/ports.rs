@@ -1,0 +1,287 @@
+//! Ports for servers, which nobody else takes: claimed by a lock on a file, and outside the kernel's ephemeral range.
+
+use std::fs::{self, File, TryLockError};
+use std::net::TcpListener;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What is claimed. With what stands [`BESIDE`] each it ends below 32768, where Linux begins to give ports to clients.
+const PORTS: RangeInclusive<u16> = 12_000..=21_999;
+/// How far the second port is from the first, as Redis wants it of its cluster's bus.
+const BESIDE: u16 = 10_000;
+/// How often a server is started again because somebody else has taken its port.
+const TRIES: usize = 5;
+/// How every server says so, in one case or the other.
+const TAKEN: &str = "address already in use";
+
+/// A port of this machine, and another one beside it, for one server. Nobody else who claims one gets it, in this
+/// process or in another one of the same user, until the last copy is dropped or the process ends, however it does.
+#[derive(Debug, Clone)]
+pub struct Port {
+    number: u16,
+    _claim: Arc<Claim>,
+}
+
+/// A locked file.
+#[derive(Debug)]
+struct Claim(File);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // By itself it would be held until a process that is just being started has closed its copy, too.
+        let _ = self.0.unlock();
+    }
+}
+
+impl Port {
+    /// Claims a port that nobody listens on.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or the folder for the locks cannot be written; the text says which.
+    pub fn claim() -> Result<Self, String> {
+        Self::claim_of(&quiet_ports(), &locks()?)
+    }
+
+    /// Of these, by locks in this folder.
+    fn claim_of(ports: &[u16], locks: &Path) -> Result<Self, String> {
+        let first = rand::random_range(0..ports.len().max(1));
+        for number in ports[first..].iter().chain(&ports[..first]) {
+            let path = locks.join(number.to_string());
+            // It stays: to remove it would let two hold a lock, each on a file of that name.
+            let file = File::options().create(true).append(true).open(&path);
+            let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+            match file.try_lock() {
+                Ok(()) if is_free(*number) && is_free(number + BESIDE) => {
+                    return Ok(Self {
+                        number: *number,
+                        _claim: Arc::new(Claim(file)),
+                    });
+                }
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => {
+                    return Err(format!("{} cannot be locked: {error}", path.display()));
+                }
+            }
+        }
+        Err("no port is free".to_owned())
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The other one, for what the server says to others of its kind.
+    #[must_use]
+    pub fn beside(&self) -> u16 {
+        self.number + BESIDE
+    }
+}
+
+/// Starts something on ports of its own, so many; on others where its error says that one of them is taken.
+///
+/// # Errors
+///
+/// It does not start, also not on a few other ports, or there are no ports.
+pub fn on_free<T>(
+    count: usize,
+    mut start: impl FnMut(&[Port]) -> Result<T, String>,
+) -> Result<T, String> {
+    let mut tried = Vec::new();
+    loop {
+        let ports: Result<Vec<Port>, String> = (0..count).map(|_| Port::claim()).collect();
+        let ports = ports?;
+        match start(&ports) {
+            Err(error) if is_taken(&error) && tried.len() + 1 < TRIES => {
+                println!("a port of {ports:?} is taken, others are tried");
+                // Kept until another one is found, or it would be claimed again.
+                tried.push(ports);
+            }
+            started => return started,
+        }
+    }
+}
+
+/// Whether a server says that somebody else has its port.
+pub(super) fn is_taken(said: &str) -> bool {
+    said.to_ascii_lowercase().contains(TAKEN)
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind(("127.0.0.1", port)).is_ok()
+}
+
+/// Those that the kernel does not give to clients; all of them where it gives all.
+fn quiet_ports() -> Vec<u16> {
+    let said = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = said.split_whitespace().filter_map(|text| text.parse().ok());
+    let (Some(least), Some(most)) = (bounds.next(), bounds.next()) else {
+        return PORTS.collect();
+    };
+    let ephemeral: RangeInclusive<u16> = least..=most;
+    let given = |port: u16| ephemeral.contains(&port) || ephemeral.contains(&(port + BESIDE));
+    let quiet: Vec<u16> = PORTS.filter(|port| !given(*port)).collect();
+    if quiet.is_empty() {
+        PORTS.collect()
+    } else {
+        quiet
+    }
+}
+
+/// The folder of the locks, the same for all processes of a user.
+fn locks() -> Result<PathBuf, String> {
+    #[cfg(unix)]
+    let user = rustix::process::getuid().as_raw();
+    #[cfg(not(unix))]
+    let user = "of-tests";
+    let folder = std::env::temp_dir().join(format!("lockkeeper-ports-{user}"));
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::*;
+
+    /// Where the child of a test finds the folder of the locks and the ports.
+    const CHILD: &str = "LOCKKEEPER_TEST_PORTS";
+
+    /// A process that is just being started has a copy of every socket, also of one that a claim tries its port with.
+    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+
+    /// So many that nobody else claims meanwhile, and a guard to keep.
+    fn some(count: usize) -> (Vec<Port>, MutexGuard<'static, ()>) {
+        let alone = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let ports = (0..count).map(|_| Port::claim().unwrap()).collect();
+        (ports, alone)
+    }
+
+    fn numbers(ports: &[Port]) -> Vec<u16> {
+        ports.iter().map(Port::number).collect()
+    }
+
+    #[test]
+    fn no_port_is_claimed_twice() {
+        let (kept, _alone) = some(40);
+        let (all, locks) = (numbers(&kept), tempfile::tempdir().unwrap());
+        let claimed: Vec<Port> = std::thread::scope(|scope| {
+            let claim = || scope.spawn(|| [(); 5].map(|()| Port::claim_of(&all, locks.path())));
+            let threads: Vec<_> = (0..8).map(|_| claim()).collect();
+            let claims = threads
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap());
+            claims.map(|claim| claim.unwrap()).collect()
+        });
+        let different: BTreeSet<u16> = numbers(&claimed).into_iter().collect();
+        assert_eq!(different.len(), 40, "{claimed:?}");
+        assert!(Port::claim_of(&all, locks.path()).is_err(), "none is left");
+    }
+
+    #[test]
+    fn a_claim_ends_with_its_last_copy() {
+        let (kept, _alone) = some(1);
+        let (all, locks) = (numbers(&kept), tempfile::tempdir().unwrap());
+        let claim = || Port::claim_of(&all, locks.path());
+        let port = claim().unwrap();
+        let copy = port.clone();
+        drop(port);
+        assert!(claim().is_err(), "{copy:?} is there");
+        drop(copy);
+        claim().unwrap();
+    }
+
+    #[test]
+    fn another_process_claims_others_until_it_is_killed() {
+        if let Ok(child) = std::env::var(CHILD) {
+            let (locks, ports) = child.rsplit_once(':').unwrap();
+            let ports: Vec<u16> = ports.split(',').map(|port| port.parse().unwrap()).collect();
+            let port = Port::claim_of(&ports, Path::new(locks));
+            println!("\nclaimed {}", port.as_ref().unwrap().number());
+            // Until it is killed, or nobody is there to do so.
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            return;
+        }
+        let (kept, _alone) = some(2);
+        let (all, locks) = (numbers(&kept), tempfile::tempdir().unwrap());
+        let ours = Port::claim_of(&all, locks.path()).unwrap();
+        let list: Vec<String> = all.iter().map(u16::to_string).collect();
+        let name = "another_process_claims_others_until_it_is_killed";
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([name, "--nocapture"])
+            .env(
+                CHILD,
+                format!("{}:{}", locks.path().display(), list.join(",")),
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let theirs: u16 = said
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("claimed ")?.parse().ok())
+            .expect("the child claims one");
+        assert_ne!(theirs, ours.number());
+        assert!(all.contains(&theirs));
+        assert!(Port::claim_of(&all, locks.path()).is_err(), "both are held");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let again = Port::claim_of(&all, locks.path()).unwrap();
+        assert_eq!(again.number(), theirs);
+    }
+
+    #[test]
+    fn a_port_that_somebody_listens_on_is_passed_by() {
+        let (kept, _alone) = some(3);
+        let (all, locks) = (numbers(&kept), tempfile::tempdir().unwrap());
+        let _first = TcpListener::bind(("127.0.0.1", all[0])).unwrap();
+        let _beside = TcpListener::bind(("127.0.0.1", kept[1].beside())).unwrap();
+        for _ in 0..20 {
+            let port = Port::claim_of(&all, locks.path()).unwrap();
+            assert_eq!(port.number(), all[2]);
+        }
+    }
+
+    #[test]
+    fn what_says_that_its_port_is_taken_gets_another_one() {
+        let mut tried = Vec::new();
+        let started = on_free(2, |ports| {
+            tried.extend(numbers(ports));
+            match tried.len() {
+                2 => Err("bind: Address already in use".to_owned()),
+                4 => Err("listen tcp 127.0.0.1:1: bind: address already in use".to_owned()),
+                _ => Ok(ports[0].number()),
+            }
+        });
+        assert_eq!(started, Ok(tried[4]));
+        let different: BTreeSet<u16> = tried.iter().copied().collect();
+        assert_eq!(different.len(), 6, "{tried:?}");
+        let mut starts = 0;
+        let failed: Result<(), String> = on_free(1, |_| {
+            starts += 1;
+            Err("out of memory".to_owned())
+        });
+        assert_eq!((failed, starts), (Err("out of memory".to_owned()), 1));
+        let taken: Result<(), String> = on_free(1, |_| Err(TAKEN.to_owned()));
+        assert_eq!(taken, Err(TAKEN.to_owned()), "not for ever");
+    }
+
+    #[test]
+    fn no_client_is_given_one() {
+        let said = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+        if said.split_whitespace().eq(["32768", "60999"]) {
+            assert_eq!(quiet_ports(), PORTS.collect::<Vec<_>>());
+        }
+        let port = Port::claim().unwrap();
+        assert!(PORTS.contains(&port.number()));
+        assert_eq!(port.beside() - port.number(), BESIDE);
+    }
+}
