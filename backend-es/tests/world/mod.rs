@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasticsearch::http::Method;
-use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore::{LockBackend, LockKey, SessionId, async_trait};
 use lockcore_conformance::{BoxError, World};
 use lockcore_es::{EsBackend, EsConfig};
 
@@ -58,6 +58,15 @@ impl lockcore_conformance::Space for Space {
         let record = serde_json::json!({"holder": "somebody", "version": 2});
         self.0.put(key.as_str(), &record).await;
         Ok(())
+    }
+
+    async fn age(&self, session: SessionId, by: Duration) -> Result<bool, BoxError> {
+        let id = format!("~session/{session}");
+        let mut document = self.0.document(&id).await.ok_or("it has no record")?;
+        let ended = document["ended"].as_u64().ok_or("it has not ended")?;
+        document["ended"] = (ended - u64::try_from(by.as_millis())?).into();
+        self.0.put(&id, &document).await;
+        Ok(true)
     }
 
     fn url(&self) -> Option<String> {

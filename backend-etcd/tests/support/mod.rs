@@ -11,9 +11,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, DeleteOptions, Permission, PermissionType, TlsOptions,
+    Certificate, Client, ConnectOptions, DeleteOptions, GetOptions, Permission, PermissionType,
+    PutOptions, TlsOptions,
 };
-use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore::limits::TOMBSTONE_KEPT;
+use lockcore::{LockBackend, LockKey, SessionId, async_trait};
 use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use lockcore_conformance::{BoxError, World};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
@@ -302,6 +304,28 @@ impl lockcore_conformance::Space for Space {
             .put(name, "{\"holder\":\"somebody\"}", None)
             .await?;
         Ok(())
+    }
+
+    /// What is left of a dead session is on a lease, which ends so much earlier.
+    async fn age(&self, session: SessionId, by: Duration) -> Result<bool, BoxError> {
+        let mut client = client(&self.server).await;
+        let all = GetOptions::new().with_prefix();
+        let record = client
+            .get(self.key(&format!("session/{session}/")), Some(all))
+            .await?;
+        let rest = TOMBSTONE_KEPT.saturating_sub(by);
+        let lease = client
+            .lease_grant(rest.as_secs().max(1).cast_signed(), None)
+            .await?
+            .id();
+        for part in record.kvs().iter().filter(|part| part.lease() != 0) {
+            let on_lease = PutOptions::new().with_ignore_value().with_lease(lease);
+            client.put(part.key(), "", Some(on_lease)).await?;
+        }
+        if rest.is_zero() {
+            client.lease_revoke(lease).await?;
+        }
+        Ok(true)
     }
 
     fn url(&self) -> Option<String> {

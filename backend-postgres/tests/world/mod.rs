@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore::{LockBackend, LockKey, SessionId, async_trait};
 use lockcore_conformance::servers::{self, postgres};
 use lockcore_conformance::{BoxError, World};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
@@ -83,6 +83,17 @@ impl lockcore_conformance::Space for Space {
         );
         self.space.sql(&text).await;
         Ok(())
+    }
+
+    async fn age(&self, session: SessionId, by: Duration) -> Result<bool, BoxError> {
+        let text = format!(
+            "UPDATE {{ns}}.sessions SET ended = ended - interval '{} seconds'
+             WHERE id = decode('{session}', 'hex') AND life <> 'living' RETURNING id",
+            by.as_secs()
+        );
+        let aged = self.space.sql(&text).await;
+        assert_eq!(aged.len(), 1, "the session has ended");
+        Ok(true)
     }
 
     fn url(&self) -> Option<String> {

@@ -12,7 +12,7 @@ pub mod steps;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore::{LockBackend, LockKey, SessionId, async_trait};
 use lockcore_conformance::{BoxError, World};
 use lockcore_redis::{RedisBackend, RedisConfig};
 use redis::RedisResult;
@@ -167,6 +167,18 @@ impl lockcore_conformance::Space for Space {
             self.raw::<()>(redis::cmd("ZADD").arg(self.key("writes")).arg(0).arg(key))?;
         }
         Ok(())
+    }
+
+    async fn age(&self, session: SessionId, by: Duration) -> Result<bool, BoxError> {
+        let (key, id) = (self.key("sessions"), session.to_string());
+        let record: String = self.raw(redis::cmd("HGET").arg(&key).arg(&id))?;
+        let mut lines: Vec<&str> = record.split('\n').collect();
+        // The ninth line, as `server/common.lua` says.
+        let ended = lines[8].parse::<u128>()? - by.as_millis();
+        let ended = ended.to_string();
+        lines[8] = &ended;
+        self.raw::<()>(redis::cmd("HSET").arg(&key).arg(&id).arg(lines.join("\n")))?;
+        Ok(true)
     }
 
     fn url(&self) -> Option<String> {

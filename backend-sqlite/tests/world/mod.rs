@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore::{LockBackend, LockKey, SessionId, async_trait};
 use lockcore_conformance::{BoxError, Space, World};
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 use tempfile::TempDir;
@@ -58,6 +58,17 @@ impl Space for File {
             [key.as_str()],
         )?;
         Ok(())
+    }
+
+    async fn age(&self, session: SessionId, by: Duration) -> Result<bool, BoxError> {
+        let file = rusqlite::Connection::open(self.0.path().join("locks.db"))?;
+        file.busy_timeout(Duration::from_secs(5))?;
+        let aged = file.execute(
+            "UPDATE sessions SET ended_ms = ended_ms - ?1 WHERE id = ?2 AND life <> 'living'",
+            (i64::try_from(by.as_millis())?, session.get().to_be_bytes()),
+        )?;
+        assert_eq!(aged, 1, "the session has ended");
+        Ok(true)
     }
 
     fn url(&self) -> Option<String> {

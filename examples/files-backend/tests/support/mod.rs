@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use files_backend::FilesBackend;
-use lockcore::{LockBackend, LockKey, async_trait};
+use lockcore::{LockBackend, LockKey, SessionId, async_trait};
 use lockcore_conformance::{BoxError, Space, World};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -62,10 +62,20 @@ impl Space for Directory {
     }
 
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
-        let path = self.path.path();
-        let lock = File::open(path.join("lock"))?;
-        lock.lock()?;
-        plant(path, key)
+        // A holder of a later version.
+        let planted = json!([{ "holder": "somebody", "version": 2 }]);
+        change(self.path.path(), |state| {
+            state["records"][key.as_str()] = planted;
+        })
+    }
+
+    async fn age(&self, session: SessionId, by: Duration) -> Result<bool, BoxError> {
+        let by_us = u64::try_from(by.as_micros())?;
+        change(self.path.path(), |state| {
+            let until = &mut state["sessions"]["by_id"][session.to_string()]["until_us"];
+            *until = until.as_u64().map(|until| until - by_us).into();
+        })?;
+        Ok(true)
     }
 
     fn url(&self) -> Option<String> {
@@ -73,8 +83,10 @@ impl Space for Directory {
     }
 }
 
-/// Puts a holder of a later version on the key.
-fn plant(directory: &Path, key: &LockKey) -> Result<(), BoxError> {
+/// Changes what is stored.
+fn change(directory: &Path, how: impl FnOnce(&mut Value)) -> Result<(), BoxError> {
+    let lock = File::open(directory.join("lock"))?;
+    lock.lock()?;
     let (file, new) = (directory.join("state.json"), directory.join("planted.json"));
     let mut state: Value = match fs::read(&file) {
         Ok(bytes) => serde_json::from_slice(&bytes)?,
@@ -82,7 +94,7 @@ fn plant(directory: &Path, key: &LockKey) -> Result<(), BoxError> {
             "format": 1, "token": 0, "sessions": { "freed": 0, "by_id": {} }, "records": {},
         }),
     };
-    state["records"][key.as_str()] = json!([{ "holder": "somebody", "version": 2 }]);
+    how(&mut state);
     fs::write(&new, state.to_string())?;
     Ok(fs::rename(&new, &file)?)
 }
