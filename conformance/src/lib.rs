@@ -89,6 +89,7 @@ mod decorator;
 pub mod faults;
 pub mod history;
 mod journal;
+mod lateness;
 mod law;
 mod model;
 #[cfg(unix)]
@@ -106,7 +107,7 @@ mod verdict;
 mod wire;
 mod world;
 
-pub use case::{Case, Failure, Layer};
+pub use case::{Case, Failure, FailureKind, Layer};
 pub use decorator::{Decorated, Decorator};
 pub use law::Law;
 pub use run::{check, main, suite};
