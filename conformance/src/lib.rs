@@ -96,6 +96,7 @@ mod model;
 pub mod processes;
 #[cfg(any(unix, lockcore_sim))]
 mod programs;
+mod quick;
 mod recorded;
 mod run;
 mod scene;
@@ -112,6 +113,19 @@ pub use decorator::{Decorated, Decorator};
 pub use law::Law;
 pub use run::{check, main, suite};
 pub use world::{BoxError, Space, World};
+
+/// A few cases for the daily loop of a backend's author: they find nearly every mistake that the kit is tried on, in less
+/// than a minute on a store behind a network. What they do not find, [all](cases) of them may.
+///
+/// ```
+/// use lockcore_conformance::{cases, quick};
+///
+/// assert!(quick().len() * 8 < cases().len());
+/// ```
+#[must_use]
+pub fn quick() -> Vec<Case> {
+    quick::cases()
+}
 
 /// Every case.
 ///
