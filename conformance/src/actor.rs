@@ -10,8 +10,9 @@ use lockcore::{
     SessionState, Want, prepare,
 };
 
+use crate::law::Law;
 use crate::scene::claim;
-use crate::verdict::{Verdict, Wrong, ensure, ensure_eq};
+use crate::verdict::{Unpassed, Verdict, Wrong, ensure, ensure_eq};
 
 pub(crate) const SHARE: Want = Want::Share { limit: None };
 
@@ -74,7 +75,7 @@ impl Actor {
     pub(crate) fn ask_as(&self, owner: OwnerId, wants: &[(Want, &str)]) -> Acquire {
         let claims: Verdict<Vec<Claim>> =
             wants.iter().map(|(want, key)| claim(*want, key)).collect();
-        let claims = claims.unwrap_or_else(|wrong| panic!("a case asks nonsense: {}", wrong.0));
+        let claims = claims.unwrap_or_else(|wrong| panic!("a case asks nonsense: {wrong}"));
         self.ask_claims(owner, claims)
     }
 
@@ -107,8 +108,23 @@ impl Actor {
     }
 
     /// Sends the request, which has to be refused by somebody.
+    ///
+    /// An error in its place is no failure of the way to the store if it comes twice, and the store answers in between.
     pub(crate) async fn refused(&self, request: &Acquire) -> Verdict<Busy> {
-        match self.send(request).await? {
+        let answer = self.backend.acquire(request).await;
+        if let Err(error) = &answer
+            && self.confirms(request).await.is_ok()
+            && self.backend.acquire(request).await.is_err()
+        {
+            return Err(Unpassed::Breaks(
+                Law::RefusalIsAValue,
+                format!(
+                    "{} has to be refused, and not with an error: {error}",
+                    request.grant
+                ),
+            ));
+        }
+        match answer? {
             Acquired::Busy(busy) => {
                 ensure!(
                     !busy.first().holders.is_empty(),

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::journal::Journal;
+use crate::lateness::Lateness;
 use crate::law::Law;
 use crate::scene::Scene;
-use crate::verdict::{Verdict, Wrong};
+use crate::verdict::{Judged, Verdict, Wrong, within};
 use crate::world::Space;
 
 /// What a case goes through.
@@ -70,7 +71,7 @@ impl Case {
         self.group
     }
 
-    /// The law that it checks.
+    /// The law that it checks; where it checks several, the first of them.
     #[must_use]
     pub fn law(&self) -> Law {
         self.law
@@ -90,41 +91,73 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// The store does not keep the law, or something failed, or the time is over.
+    /// The store does not keep the law, or does not answer, or nothing could be told: see [`FailureKind`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future ends the case; the space is not to be used again.
     pub async fn run(&self, space: Arc<dyn Space>, seed: u64) -> Result<(), Failure> {
-        self.run_noting(space, seed, Journal::default()).await
+        let notes = Notes {
+            journal: Journal::default(),
+            lateness: Lateness::measured(),
+            paused: false,
+            begun: Instant::now(),
+        };
+        self.run_noting(space, seed, &notes).await
     }
 
-    /// As [`run`](Self::run), with a journal that the caller can read meanwhile.
+    /// As [`run`](Self::run), with notes that the caller can read meanwhile.
     pub(crate) async fn run_noting(
         &self,
         space: Arc<dyn Space>,
         seed: u64,
-        journal: Journal,
+        notes: &Notes,
     ) -> Result<(), Failure> {
-        let scene = Scene::new(space, seed, journal.clone());
+        let lateness = notes.excuses();
+        let scene = Scene::new(space, seed, notes.journal.clone());
         let limit = LIMIT + scene.longest_wait().await;
         let case = AssertUnwindSafe((self.run)(scene)).catch_unwind();
-        let what = match tokio::time::timeout(limit, case).await {
+        let unpassed = match within(limit, "the case", case).await {
             Ok(Ok(Ok(()))) => return Ok(()),
-            Ok(Ok(Err(Wrong(what)))) => what,
-            Ok(Err(panic)) => format!("panicked: {}", panic_text(&*panic)),
-            Err(_) => format!("not done within {limit:?}"),
+            Ok(Ok(Err(unpassed))) | Err(unpassed) => unpassed,
+            Ok(Err(panic)) => Wrong(format!("panicked: {}", panic_text(&*panic))),
         };
-        Err(self.failure(what, seed, journal.shown()))
+        Err(self.failure(unpassed.judged(&lateness), seed, notes))
     }
 
-    pub(crate) fn failure(&self, what: String, seed: u64, events: Vec<String>) -> Failure {
+    pub(crate) fn failure(&self, judged: Judged, seed: u64, notes: &Notes) -> Failure {
+        let (kind, law, what) = match judged {
+            Judged::Broken(law, what) => (FailureKind::Broken, law, what),
+            Judged::Inconclusive(what) => (FailureKind::Inconclusive, None, what),
+        };
         Failure {
             case: self.to_string(),
-            law: self.law,
+            kind,
+            law: law.unwrap_or(self.law),
             what,
+            late: (!notes.paused).then(|| notes.lateness.since(notes.begun)),
             seed,
-            events,
+            events: notes.journal.shown(),
+        }
+    }
+}
+
+/// What is noted while a case runs.
+#[derive(Clone)]
+pub(crate) struct Notes {
+    pub(crate) journal: Journal,
+    pub(crate) lateness: Lateness,
+    pub(crate) paused: bool,
+    pub(crate) begun: Instant,
+}
+
+impl Notes {
+    /// What may excuse a case for being late by its own clock: where that is paused, nothing.
+    fn excuses(&self) -> Lateness {
+        if self.paused {
+            Lateness::default()
+        } else {
+            self.lateness.clone()
         }
     }
 }
@@ -156,16 +189,34 @@ impl fmt::Debug for Case {
     }
 }
 
+/// What a case has shown that a store did not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The store does not keep a law.
+    Broken,
+    /// Nothing: a request was answered by an error that is [`Unavailable`](lockcore::ErrorKind::Unavailable) or
+    /// [`Indeterminate`](lockcore::ErrorKind::Indeterminate), [`Unauthorized`](lockcore::ErrorKind::Unauthorized) or
+    /// [`Config`](lockcore::ErrorKind::Config), or the fixture failed, or a limit of time was missed by no more than the
+    /// machine was late. The run has failed all the same.
+    Inconclusive,
+}
+
 /// A case that a store did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
     /// Group and name of the case.
     pub case: String,
-    /// The law that it checks.
+    /// Whether a law is broken.
+    pub kind: FailureKind,
+    /// The law that is broken; of a case that is inconclusive, the one that it checks.
     pub law: Law,
     /// What was seen, and what should have been.
     pub what: String,
+    /// How late the machine was during the case, in all: a thread that sleeps for a few milliseconds again and again
+    /// was woken so much too late. `None` where time is paused, and nobody is late.
+    pub late: Option<Duration>,
     /// By which the case made its choices.
     pub seed: u64,
     /// Every request and every answer, in order; of very many, the last.
@@ -174,9 +225,37 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.case, self.law)?;
+        match self.kind {
+            FailureKind::Broken => writeln!(f, "{}: broken: {}", self.case, self.law)?,
+            FailureKind::Inconclusive => writeln!(
+                f,
+                "{}: inconclusive: no law is seen broken, nor kept ({})",
+                self.case, self.law
+            )?,
+        }
         writeln!(f, "{}", self.what)?;
-        writeln!(f, "seed {} ({}={})", self.seed, crate::run::SEED, self.seed)?;
+        if let Some(late) = self.late.filter(|late| !late.is_zero()) {
+            writeln!(f, "the machine was {late:?} late, in all")?;
+        }
+        if self.kind == FailureKind::Inconclusive {
+            writeln!(
+                f,
+                "see whether the store can be reached, and run it again on a quieter machine"
+            )?;
+        }
+        let repeats = match self.late {
+            Some(_) => {
+                "what the case chose by chance, and neither the order in which tasks ran nor the store's timing"
+            }
+            None => "the whole run: time is paused",
+        };
+        writeln!(
+            f,
+            "seed {}: {}={} repeats {repeats}",
+            self.seed,
+            crate::run::SEED,
+            self.seed
+        )?;
         writeln!(f, "events:")?;
         for event in &self.events {
             writeln!(f, "  {event}")?;

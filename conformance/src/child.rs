@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,8 +10,9 @@ use std::time::Duration;
 use lockcore::LockBackend;
 use tokio::runtime::Builder;
 
+use crate::lateness::Lateness;
 use crate::scene::Scene;
-use crate::verdict::{Verdict, Wrong, ensure};
+use crate::verdict::{Judged, Unpassed, Verdict, Wrong};
 use crate::world::{BoxError, World};
 
 const ROLE: &str = "LOCKCORE_CONFORMANCE_CHILD";
@@ -22,6 +23,9 @@ const CHANCE: &str = "LOCKCORE_CONFORMANCE_CHILD_SEED";
 /// The role of a process of a trial, before its number.
 #[cfg(unix)]
 pub(crate) const TRIAL: &str = "trial ";
+
+/// The exit status of a child that could not tell.
+const INCONCLUSIVE: u8 = 75;
 
 /// What a child is asked to do.
 pub(crate) struct Task {
@@ -34,8 +38,9 @@ pub(crate) struct Task {
 /// Does a child's task, if this process is one.
 pub(crate) fn main<'a>(worlds: impl Iterator<Item = &'a dyn World>) -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
+    let lateness = Lateness::measured();
     let runtime = Builder::new_current_thread().enable_all().build();
-    let done = runtime.map_err(Wrong::from).and_then(|runtime| {
+    let done = runtime.map_err(Unpassed::from).and_then(|runtime| {
         runtime.block_on(async {
             let url = std::env::var(URL)?;
             let task = Task {
@@ -52,11 +57,16 @@ pub(crate) fn main<'a>(worlds: impl Iterator<Item = &'a dyn World>) -> Option<Ex
             crate::client::run_child(task).await
         })
     });
-    Some(match done {
+    Some(match done.map_err(|unpassed| unpassed.judged(&lateness)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Wrong(what)) => {
-            eprintln!("{what}");
+        Err(Judged::Broken(law, what)) => {
+            let law = law.map(|law| format!("{law}: ")).unwrap_or_default();
+            eprintln!("{law}{what}");
             ExitCode::FAILURE
+        }
+        Err(Judged::Inconclusive(what)) => {
+            eprintln!("inconclusive: {what}");
+            ExitCode::from(INCONCLUSIVE)
         }
     })
 }
@@ -162,7 +172,7 @@ impl Process {
         match self.child.try_wait()? {
             None => Ok(false),
             Some(status) if status.signal() == Some(kill) => Ok(true),
-            Some(status) => Err(self.ended(&format!("ended by itself, {status}"))),
+            Some(status) => Err(self.ended("ended by itself", status)),
         }
     }
 
@@ -172,7 +182,7 @@ impl Process {
             .journal()
             .note(format!("the process of seed {} is killed", self.seed));
         if let Some(status) = self.child.try_wait()? {
-            return Err(self.ended(&format!("ended by itself, {status}")));
+            return Err(self.ended("ended by itself", status));
         }
         self.child.kill()?;
         self.child.wait()?;
@@ -186,7 +196,7 @@ impl Process {
                 if status.success() {
                     return Ok(());
                 }
-                return Err(self.ended(&format!("failed, {status}")));
+                return Err(self.ended("failed", status));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -195,24 +205,30 @@ impl Process {
     /// Waits until it has made this file.
     pub(crate) async fn made(&mut self, file: &Path) -> Verdict {
         while !file.exists() {
-            let ended = self.child.try_wait()?;
-            ensure!(ended.is_none(), "{}", self.ended("ended early").0);
+            if let Some(status) = self.child.try_wait()? {
+                return Err(self.ended("ended early", status));
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }
 
-    fn ended(&mut self, how: &str) -> Wrong {
+    fn ended(&mut self, how: &str, status: ExitStatus) -> Unpassed {
         let mut said = String::new();
         if let Some(stderr) = &mut self.child.stderr {
             // What it said helps; without it the status has to do.
             let _ = stderr.read_to_string(&mut said);
         }
-        Wrong(format!(
-            "the process of seed {} {how}: {}",
+        let what = format!(
+            "the process of seed {} {how}, {status}: {}",
             self.seed,
             said.trim()
-        ))
+        );
+        if status.code() == Some(INCONCLUSIVE.into()) {
+            Unpassed::Inconclusive(what)
+        } else {
+            Wrong(what)
+        }
     }
 }
 

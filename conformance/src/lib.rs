@@ -90,12 +90,14 @@ mod each;
 pub mod faults;
 pub mod history;
 mod journal;
+mod lateness;
 mod law;
 mod model;
 #[cfg(unix)]
 pub mod processes;
 #[cfg(any(unix, lockcore_sim))]
 mod programs;
+mod quick;
 mod recorded;
 mod run;
 mod scene;
@@ -107,11 +109,24 @@ mod verdict;
 mod wire;
 mod world;
 
-pub use case::{Case, Failure, Layer};
+pub use case::{Case, Failure, FailureKind, Layer};
 pub use decorator::{Decorated, Decorator};
 pub use law::Law;
 pub use run::{check, main, suite};
 pub use world::{BoxError, Space, World};
+
+/// A few cases for the daily loop of a backend's author: they find nearly every mistake that the kit is tried on, in less
+/// than a minute on a store behind a network. What they do not find, [all](cases) of them may.
+///
+/// ```
+/// use lockcore_conformance::{cases, quick};
+///
+/// assert!(quick().len() * 8 < cases().len());
+/// ```
+#[must_use]
+pub fn quick() -> Vec<Case> {
+    quick::cases()
+}
 
 /// Every case.
 ///

@@ -3,13 +3,15 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
 
-use crate::case::{Case, Failure, Layer};
+use crate::case::{Case, Failure, Layer, Notes};
 use crate::journal::Journal;
+use crate::lateness::Lateness;
+use crate::verdict::Judged;
 use crate::world::World;
 
 /// The environment variable with the seed of a run; without it, every run has a new one.
@@ -78,58 +80,80 @@ fn run_seed() -> u64 {
 ///
 /// # Errors
 ///
-/// The store does not pass the case, or no space could be made.
+/// The store does not pass the case, or no space could be made: see [`FailureKind`](crate::FailureKind).
 pub fn check(case: &Case, world: &Arc<dyn World>, seed: u64) -> Result<(), Failure> {
     let (sender, receiver) = mpsc::channel();
-    let journal = Journal::default();
+    let notes = Notes {
+        journal: Journal::default(),
+        lateness: Lateness::measured(),
+        paused: world.paused(),
+        begun: Instant::now(),
+    };
     let run = {
-        let (case, world, journal) = (case.clone(), world.clone(), journal.clone());
+        let (case, world, notes) = (case.clone(), world.clone(), notes.clone());
         move || {
             // Whoever waits no longer has said why.
-            let _ = sender.send(run_here(&case, &*world, seed, journal));
+            let _ = sender.send(run_here(&case, &*world, seed, &notes));
         }
     };
-    let limit = if world.paused() {
+    let watchdog = if world.paused() {
         WATCHDOG_PAUSED
     } else {
         WATCHDOG
     };
+    let mut limit = watchdog;
     let thread = std::thread::Builder::new()
         .name(case.to_string())
         .spawn(run);
-    let failed = |what: String| case.failure(what, seed, journal.shown());
-    let thread = thread.map_err(|error| failed(format!("no thread for the case: {error}")))?;
-    match receiver.recv_timeout(limit) {
-        Ok(result) => {
-            // It has sent its last word, so this takes no time.
-            let _ = thread.join();
-            result
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => {
-            journal.stop();
-            Err(failed(format!(
-                "never lets its thread go: not done within {limit:?} of real time"
-            )))
-        }
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            Err(failed("the case's runtime panicked".to_owned()))
-        }
+    let failed = |judged| case.failure(judged, seed, &notes);
+    let thread = thread.map_err(|error| failed(no("thread", error)))?;
+    loop {
+        return match receiver.recv_timeout(limit.saturating_sub(notes.begun.elapsed())) {
+            Ok(result) => {
+                // It has sent its last word, so this takes no time.
+                let _ = thread.join();
+                result
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                // The machine may have stood still: the case has that time besides.
+                let wanted = watchdog + notes.lateness.since(notes.begun);
+                if limit < wanted {
+                    limit = wanted;
+                    continue;
+                }
+                notes.journal.stop();
+                let what =
+                    format!("never lets its thread go: not done within {limit:?} of real time");
+                Err(failed(Judged::Broken(None, what)))
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                let what = "the case's runtime panicked".to_owned();
+                Err(failed(Judged::Broken(None, what)))
+            }
+        };
     }
 }
 
-fn run_here(case: &Case, world: &dyn World, seed: u64, journal: Journal) -> Result<(), Failure> {
-    let failed = |what: String| case.failure(what, seed, journal.shown());
+/// What a case cannot run without.
+fn no(what: &str, error: impl std::fmt::Display) -> Judged {
+    Judged::Inconclusive(format!(
+        "the machinery failed: no {what} for the case: {error}"
+    ))
+}
+
+fn run_here(case: &Case, world: &dyn World, seed: u64, notes: &Notes) -> Result<(), Failure> {
+    let failed = |judged| case.failure(judged, seed, notes);
     let runtime = Builder::new_current_thread()
         .enable_all()
         .start_paused(world.paused())
         .build()
-        .map_err(|error| failed(format!("no runtime for the case: {error}")))?;
+        .map_err(|error| failed(no("runtime", error)))?;
     let result = runtime.block_on(async {
         let space = world
             .fresh()
             .await
-            .map_err(|error| failed(format!("no space for the case: {error}")))?;
-        case.run_noting(space, seed, journal.clone()).await
+            .map_err(|error| failed(no("space", error)))?;
+        case.run_noting(space, seed, notes).await
     });
     runtime.shutdown_background();
     result

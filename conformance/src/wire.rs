@@ -13,6 +13,9 @@ use lockcore::{
 
 use crate::decorator::{Decorated, Decorator};
 
+/// What errors of a broken wire name in place of the backend.
+pub(crate) const WIRE: &str = "the kit's wire";
+
 /// What becomes of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -88,7 +91,7 @@ impl Wire {
     }
 
     fn error(&self, kind: ErrorKind, operation: Operation) -> Error {
-        Error::new(kind, self.info().name, operation, "as the case wants it")
+        Error::new(kind, WIRE, operation, "as the case wants it")
     }
 
     async fn call<T, F>(&self, operation: Operation, call: impl Fn() -> F) -> Result<T>

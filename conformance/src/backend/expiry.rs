@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::actor::{Actor, SHARE, registered};
 use crate::case::Case;
 use crate::scene::{Scene, short};
-use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+use crate::verdict::{Verdict, cases, ensure, ensure_eq, in_time};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "expiry";
@@ -37,16 +37,6 @@ pub(super) fn cases() -> Vec<Case> {
 async fn short_lived(scene: &Scene) -> Verdict<(Actor, Duration)> {
     let ttl = short(&scene.stranger().await?.backend().info());
     Ok((scene.actor_for(ttl).await?, ttl))
-}
-
-/// Less than the TTL has passed since then; otherwise this machine is too slow to tell.
-fn in_time(since: Instant, ttl: Duration) -> Verdict {
-    ensure!(
-        since.elapsed() < ttl,
-        "this machine is too slow to judge: {:?} have passed of a TTL of {ttl:?}",
-        since.elapsed()
-    );
-    Ok(())
 }
 
 async fn a_lock_is_held_until_its_ttl_and_then_free(scene: Scene) -> Verdict {

@@ -1,10 +1,12 @@
-//! Requests by chance, one after the other, each answer compared with the [`Model`]'s.
+//! Requests by chance, one after the other, each answer compared with the [`Model`]'s. What is not as the model says
+//! breaks the law that the answer is about.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 
 use lockcore::{
-    Acquire, Acquired, Adopt, Busy, End, Filter, Grant, IntentChange, Life, LockKey, Ranges,
-    SessionId, SessionState, Sweep, Want,
+    Acquire, Acquired, Adopt, Busy, Claim, End, FencingToken, Filter, Grant, IntentChange, Life,
+    LockKey, Ranges, Renewed, SessionId, SessionState, Sweep, Want,
 };
 
 use crate::actor::{Actor, SHARE, registered, share};
@@ -12,7 +14,7 @@ use crate::case::{Case, Layer};
 use crate::law::Law;
 use crate::model::{Model, Session};
 use crate::scene::Scene;
-use crate::verdict::{Verdict, Wrong, ensure, ensure_eq};
+use crate::verdict::{Under, Unpassed, Verdict, Wrong, ensure, ensure_eq};
 
 /// Requests of a run.
 const REQUESTS: usize = 200;
@@ -49,7 +51,7 @@ struct Run {
     actors: Vec<Actor>,
     /// Every request that was ever sent, with its actor.
     sent: Vec<(usize, Acquire)>,
-    greatest: Option<lockcore::FencingToken>,
+    greatest: Option<FencingToken>,
 }
 
 impl Run {
@@ -155,11 +157,7 @@ impl Run {
         match answer {
             Acquired::Acquired(token) if may && refused.is_empty() => {
                 if !self.model.holds(request.grant) {
-                    ensure!(
-                        self.greatest < Some(token),
-                        "token {token} after {:?}",
-                        self.greatest
-                    );
+                    self.rises(token)?;
                 }
                 self.greatest = self.greatest.max(Some(token));
                 self.model.granted(request);
@@ -170,18 +168,54 @@ impl Run {
                 self.model.granted(request);
                 Ok(())
             }
-            Acquired::Busy(busy) if !refused.is_empty() => named(&busy, &refused),
+            Acquired::Busy(busy) if !refused.is_empty() => {
+                named(&busy, &refused).under(Law::RefusalIsAValue)
+            }
             Acquired::Void if !may => Ok(()),
-            answer => Err(Wrong(format!(
-                "{} {:?}: got {answer:?}, want {}",
-                request.grant,
-                request.claims,
-                match (may, refused.is_empty()) {
-                    (false, _) => "it void".to_owned(),
-                    (true, true) => "it granted".to_owned(),
-                    (true, false) => format!("it refused by {refused:?}"),
-                }
-            ))),
+            answer => {
+                let (law, want) = match (may, refused.is_empty()) {
+                    (false, _) => (self.gone(request.grant), "it void".to_owned()),
+                    (true, true) => (Law::AllowedIsGranted, "it granted".to_owned()),
+                    (true, false) => {
+                        let want = format!("it refused by {refused:?}");
+                        (self.excluding(&refused), want)
+                    }
+                };
+                let (grant, claims) = (request.grant, &request.claims);
+                let what = format!("{grant} {claims:?}: got {answer:?}, want {want}");
+                Err(Unpassed::Breaks(law, what))
+            }
+        }
+    }
+
+    /// The token of a new grant is greater than all before.
+    fn rises(&self, token: FencingToken) -> Verdict {
+        if self.greatest < Some(token) {
+            return Ok(());
+        }
+        let what = format!("token {token} after {:?}", self.greatest);
+        Err(Unpassed::Breaks(Law::TokensOnlyRise, what))
+    }
+
+    /// Why the grant holds nothing: its session has ended, or it is over itself.
+    fn gone(&self, grant: Grant) -> Law {
+        if self.model.session(grant.session).life == Life::Living {
+            Law::UnknownIsSettled
+        } else {
+            Law::DeadStaysDead
+        }
+    }
+
+    /// Why claims are refused: where it is only for other shares of the same key, by their limit.
+    fn excluding(&self, refused: &[(Claim, BTreeSet<Grant>)]) -> Law {
+        let beyond_its_limit = |(claim, in_the_way): &(Claim, BTreeSet<Grant>)| {
+            let shares = self.model.shares(claim.key());
+            claim.want().limit().is_some() && in_the_way.is_subset(&shares)
+        };
+        if refused.iter().all(beyond_its_limit) {
+            Law::SharedAreASet
+        } else {
+            Law::AtMostOneHolder
         }
     }
 
@@ -243,11 +277,10 @@ impl Run {
             // This one comes later than the next.
             let newer = actor.renewal(&over.to_string(), IntentChange::Keep);
             let expected = self.model.renew(session, &newer);
-            ensure_eq!(actor.send_renewal(&newer).await?, expected, "a renewal");
+            renewed(actor.send_renewal(&newer).await?, expected)?;
         }
         let expected = self.model.renew(session, &renewal);
-        ensure_eq!(actor.send_renewal(&renewal).await?, expected, "a renewal");
-        Ok(())
+        renewed(actor.send_renewal(&renewal).await?, expected)
     }
 
     async fn end(&mut self) -> Verdict {
@@ -287,11 +320,12 @@ impl Run {
         match self.scene.below(3) {
             0 => {
                 let settled = by.settle(session, about).await?;
-                ensure_eq!(settled, self.model.settle(session, about), "settling");
+                same(settled, self.model.settle(session, about), "settling")
+                    .under(Law::Recovery)?;
             }
             // Only what is abandoned was ever asked for, and given up.
             1 if self.model.session(session).life == Life::Abandoned => {
-                by.give_up(session, about).await?;
+                by.give_up(session, about).await.under(Law::Recovery)?;
                 self.model
                     .adopt(session, about, by.session(), Adopt::GiveUp);
             }
@@ -299,16 +333,13 @@ impl Run {
                 let adoption = by.adopt(session, about).await?;
                 let expected = self.model.adopt(session, about, by.session(), Adopt::Take);
                 if let Some(adoption) = &adoption {
-                    ensure!(
-                        Some(adoption.token) > self.greatest || adoption.number != number + 1,
-                        "an adopter's token {} after {:?}",
-                        adoption.token,
-                        self.greatest
-                    );
+                    if adoption.number == number + 1 {
+                        self.rises(adoption.token)?;
+                    }
                     self.greatest = self.greatest.max(Some(adoption.token));
                 }
                 let adoption = adoption.map(|adoption| (adoption.number, adoption.left));
-                ensure_eq!(adoption, expected, "an adoption");
+                same(adoption, expected, "an adoption").under(Law::Recovery)?;
             }
         }
         Ok(())
@@ -320,7 +351,7 @@ impl Run {
         } else {
             Sweep::Session(self.actors[self.someone()].session())
         };
-        self.scene.sweep(which).await
+        self.scene.sweep(which).await.under(Law::Listing)
     }
 
     async fn confirm(&self) -> Verdict {
@@ -331,13 +362,14 @@ impl Run {
         // Whether an abandoned session's lock is confirmed to a process that lost it is of no use to anybody.
         let living = self.model.session(request.grant.session).life == Life::Living;
         let holds = living && self.model.holds(request.grant);
-        ensure_eq!(
-            self.actors[*who].confirms(request).await?,
-            holds,
-            "{} is held",
-            request.grant
-        );
-        Ok(())
+        let confirmed = self.actors[*who].confirms(request).await?;
+        let law = if holds {
+            // Somebody has taken away what is not theirs.
+            Law::OwnClaimsOnly
+        } else {
+            self.gone(request.grant)
+        };
+        same(confirmed, holds, &format!("{} is held", request.grant)).under(law)
     }
 
     /// Everything that is listed, against everything that counts.
@@ -357,14 +389,18 @@ impl Run {
                 .collect();
             let more = page.items.iter().any(|record| record.more);
             let (on, below) = (self.model.on(&key), self.model.on_or_below(&key));
-            ensure!(
-                listed.is_subset(&below),
-                "{key} lists {listed:?}, of which only {below:?} count"
-            );
-            ensure!(
-                more || on.is_subset(&listed),
-                "{key} lists {listed:?}, and is held by {on:?}"
-            );
+            let shown = || {
+                ensure!(
+                    listed.is_subset(&below),
+                    "{key} lists {listed:?}, of which only {below:?} count"
+                );
+                ensure!(
+                    more || on.is_subset(&listed),
+                    "{key} lists {listed:?}, and is held by {on:?}"
+                );
+                Ok(())
+            };
+            shown().under(Law::Listing)?;
         }
         for actor in &self.actors {
             let state = by.end_of(actor.session(), End::IfDue).await?;
@@ -381,23 +417,38 @@ fn alike(state: &SessionState, expected: &Session) -> Verdict {
         Life::Abandoned => (over.clone(), adoption, adopter),
         Life::Dead => (Ranges::EMPTY, 0, None),
     };
-    ensure_eq!(
-        (
-            state.life,
-            about(&state.over, state.adoption, state.adopter)
-        ),
-        (
-            expected.life,
-            about(&expected.over, expected.adoption, expected.adopter)
-        ),
-        "the session {}",
-        state.session
-    );
+    let seen = about(&state.over, state.adoption, state.adopter);
+    let wanted = about(&expected.over, expected.adoption, expected.adopter);
+    let law = if state.life != expected.life {
+        match (state.life, expected.life) {
+            // It has left an intent, or not.
+            (Life::Abandoned, _) | (_, Life::Abandoned) => Law::Recovery,
+            _ => Law::DeadStaysDead,
+        }
+    } else if seen.0 != wanted.0 {
+        Law::UnknownIsSettled
+    } else {
+        Law::Recovery
+    };
+    let what = format!("the session {}", state.session);
+    same((state.life, seen), (expected.life, wanted), &what).under(law)
+}
+
+fn same<T: PartialEq + Debug>(seen: T, wanted: T, what: &str) -> Verdict {
+    ensure_eq!(seen, wanted, "{what}");
     Ok(())
 }
 
+fn renewed(seen: Renewed, wanted: Renewed) -> Verdict {
+    let law = match (seen, wanted) {
+        (Renewed::Dead, _) | (_, Renewed::Dead) => Law::DeadStaysDead,
+        _ => Law::OneWriter,
+    };
+    same(seen, wanted, "a renewal").under(law)
+}
+
 /// The refusal names the first refused claim, and nobody who is not in the way.
-fn named(busy: &Busy, refused: &[(lockcore::Claim, BTreeSet<Grant>)]) -> Verdict {
+fn named(busy: &Busy, refused: &[(Claim, BTreeSet<Grant>)]) -> Verdict {
     ensure_eq!(busy.first().claim, refused[0].0, "the first refused claim");
     for seen in busy.refused() {
         let Some((_, in_the_way)) = refused.iter().find(|(claim, _)| *claim == seen.claim) else {

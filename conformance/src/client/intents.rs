@@ -47,7 +47,7 @@ async fn left_behind(
         while scene.state(session).await?.life == Life::Living {
             sleep(Duration::from_millis(20)).await;
         }
-        Ok::<_, Wrong>(())
+        Verdict::Ok(())
     })
     .await??;
     ensure_eq!(
@@ -135,7 +135,7 @@ async fn work_that_fails_leaves_its_intent(scene: Scene) -> Verdict {
 
 async fn work_that_succeeds_leaves_none(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let work = with_intent(a.global("g"))?.run(|_| async { Ok::<_, Wrong>(7) });
+    let work = with_intent(a.global("g"))?.run(|_| async { Verdict::Ok(7) });
     let done = work.await;
     ensure!(matches!(done, Ok(7)), "the work's own result: {done:?}");
     release(granted(b.global("g")).await?).await
@@ -146,7 +146,7 @@ async fn work_that_is_dropped_leaves_its_intent(scene: Scene) -> Verdict {
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = with_intent(a.global("g"))?.run(|held| async move {
         let _ = tell.send(held.session());
-        std::future::pending::<Result<(), Wrong>>().await
+        std::future::pending::<Verdict>().await
     });
     let session = tokio::select! {
         _ = work => return Err(Wrong("the work ended".to_owned())),

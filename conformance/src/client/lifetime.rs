@@ -37,7 +37,7 @@ async fn work_runs_under_the_lock(scene: Scene) -> Verdict {
     let work = a.global("g").run(|held| async move {
         ensure!(held.is_valid(), "it is held while the work runs");
         refused(b.global("g")).await?;
-        Ok::<_, Wrong>(held.token())
+        Verdict::Ok(held.token())
     });
     match work.await {
         Ok(token) => ensure!(scene.free("g").await? > token, "the next token is greater"),
@@ -80,7 +80,7 @@ async fn work_is_stopped_when_the_lock_is_lost(scene: Scene) -> Verdict {
         let _at_work = at_work;
         inner.end(held.session(), End::Revoke).await?;
         sleep(Duration::from_secs(3_600)).await;
-        Ok::<(), Wrong>(())
+        Verdict::<()>::Ok(())
     });
     let lost = soon("the work is stopped", work).await?;
     ensure!(
@@ -96,9 +96,7 @@ async fn work_is_stopped_when_the_lock_is_lost(scene: Scene) -> Verdict {
 
 async fn work_that_is_dropped_gives_the_lock_back(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let work = a
-        .global("g")
-        .run(|_| std::future::pending::<Result<(), Wrong>>());
+    let work = a.global("g").run(|_| std::future::pending::<Verdict>());
     ensure!(
         tokio::time::timeout(Duration::from_millis(300), work)
             .await

@@ -121,7 +121,7 @@ async fn a_dropped_recovery_is_the_next_ones(scene: Scene) -> Verdict {
     let next = soon("the next adopts", async {
         loop {
             if let Some(recovery) = c.adopt(session).await? {
-                return Ok::<_, Wrong>(recovery);
+                return Verdict::Ok(recovery);
             }
             sleep(Duration::from_millis(20)).await;
         }

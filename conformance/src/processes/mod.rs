@@ -177,7 +177,7 @@ pub async fn run_beside(
     trouble: impl Future<Output = Result<(), BoxError>>,
 ) -> Result<Run, BoxError> {
     let run = run_here(world, plan, trouble).await;
-    run.map_err(|Wrong(what)| what.into())
+    run.map_err(|unpassed| unpassed.to_string().into())
 }
 
 /// Does what a process of a run is there for, if this is one: at the beginning of the `main` of whoever calls [`run`].
