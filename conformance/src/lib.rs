@@ -86,6 +86,7 @@ mod case;
 mod child;
 mod client;
 mod decorator;
+mod each;
 pub mod faults;
 pub mod history;
 mod journal;

@@ -109,6 +109,11 @@ impl Scene {
     /// One more session of the same process.
     pub(crate) async fn beside(&self, actor: &Actor) -> Verdict<Actor> {
         let ttl = LONG.min(actor.backend().info().max_ttl);
+        self.beside_for(actor, ttl).await
+    }
+
+    /// One more session of the same process, of this TTL.
+    pub(crate) async fn beside_for(&self, actor: &Actor, ttl: Duration) -> Verdict<Actor> {
         self.open(actor.backend().clone(), ttl).await
     }
 

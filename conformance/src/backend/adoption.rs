@@ -5,13 +5,13 @@ use lockcore::{Acquire, Adopt, End, FencingToken, Life, Want};
 
 use crate::actor::{Actor, registered};
 use crate::backend::recovery::with_intent;
-use crate::case::{Case, Layer};
-use crate::law::Law;
+use crate::case::Case;
+use crate::each::named;
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut all = cases! { Backend "adoption";
+    cases! { Backend "adoption";
         Recovery:
             an_adoption_sent_again_is_the_same,
             an_adoption_by_a_wrong_number_is_refused,
@@ -21,31 +21,17 @@ pub(super) fn cases() -> Vec<Case> {
             an_adopter_that_died_is_followed_by_the_next,
             an_adopter_that_expired_is_followed_by_the_next,
             the_state_names_the_adopter,
-            giving_up_leaves_it_to_the_next,
             giving_up_what_another_has_changes_nothing,
             giving_up_what_was_settled_changes_nothing,
             giving_up_again_changes_nothing,
+            what_is_given_up_is_left_to_others_in_every_order,
             an_adoption_later_than_its_settlement_is_refused;
-    };
-    for order in ORDERS {
-        let words = order.map(|how| match how {
-            Adopt::Take => "take",
-            Adopt::GiveUp => "give_up",
-        });
-        let name = format!("{}_leaves_it_to_others", words.join("_"));
-        all.push(Case::new(
-            Layer::Backend,
-            "adoption",
-            Law::Recovery,
-            name,
-            move |scene| Box::pin(given_up(scene, order)),
-        ));
     }
-    all
 }
 
-/// Two copies of an adoption and its giving up, in every order.
-const ORDERS: [[Adopt; 3]; 3] = [
+/// Copies of an adoption and of its giving up, in every order.
+const ORDERS: [[Adopt; 3]; 4] = [
+    [Adopt::Take, Adopt::GiveUp, Adopt::GiveUp],
     [Adopt::Take, Adopt::Take, Adopt::GiveUp],
     [Adopt::Take, Adopt::GiveUp, Adopt::Take],
     [Adopt::GiveUp, Adopt::Take, Adopt::Take],
@@ -59,8 +45,15 @@ pub(super) async fn abandoned(scene: &Scene) -> Verdict<(Actor, Acquire, Fencing
     Ok(left)
 }
 
-async fn given_up(scene: Scene, order: [Adopt; 3]) -> Verdict {
-    let (a, _, token) = abandoned(&scene).await?;
+async fn what_is_given_up_is_left_to_others_in_every_order(scene: Scene) -> Verdict {
+    for order in ORDERS {
+        named(&format_args!("{order:?}"), given_up(&scene, order).await)?;
+    }
+    Ok(())
+}
+
+async fn given_up(scene: &Scene, order: [Adopt; 3]) -> Verdict {
+    let (a, _, token) = abandoned(scene).await?;
     let (b, c) = (scene.actor().await?, scene.actor().await?);
     let mut up = false;
     for how in order {
@@ -276,10 +269,6 @@ async fn the_state_names_the_adopter(scene: Scene) -> Verdict {
         );
     }
     Ok(())
-}
-
-async fn giving_up_leaves_it_to_the_next(scene: Scene) -> Verdict {
-    given_up(scene, [Adopt::Take, Adopt::GiveUp, Adopt::GiveUp]).await
 }
 
 async fn giving_up_what_another_has_changes_nothing(scene: Scene) -> Verdict {

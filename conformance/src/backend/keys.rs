@@ -3,7 +3,9 @@
 use lockcore::limits::{MAX_KEY_BYTES, MAX_PATH_COMPONENTS};
 use lockcore::{Filter, LockKey, Want};
 
+use crate::actor::Actor;
 use crate::case::{Case, Layer};
+use crate::each::named;
 use crate::law::Law;
 use crate::scene::{Scene, exclusive};
 use crate::verdict::{Verdict, cases, ensure, ensure_eq};
@@ -15,129 +17,160 @@ pub(super) fn cases() -> Vec<Case> {
             keys_of_the_greatest_length_differ_in_their_last_byte,
             prefixes_are_no_patterns;
     };
-    for (what, key, near) in HOSTILE {
-        all.push(Case::new(
-            Layer::Backend,
-            "keys",
-            Law::Keys,
-            *what,
-            move |scene| {
-                Box::pin(one_key(
-                    scene,
-                    key.to_string(),
-                    near.iter().map(ToString::to_string).collect(),
-                ))
-            },
-        ));
-    }
-    for (what, key, near) in built() {
-        all.push(Case::new(
-            Layer::Backend,
-            "keys",
-            Law::Limits,
-            what,
-            move |scene| Box::pin(one_key(scene, key.clone(), near.clone())),
-        ));
+    let written = HOSTILE.iter().map(|(group, hostile)| {
+        let hostile: Vec<Hostile> = hostile.iter().map(Hostile::from).collect();
+        (*group, Law::Keys, hostile)
+    });
+    let built = ("the_longest_and_the_shortest", Law::Limits, built());
+    for (group, law, hostile) in written.chain([built]) {
+        let name = format!("{group}_are_held_by_exactly_their_bytes");
+        all.push(Case::new(Layer::Backend, "keys", law, name, move |scene| {
+            let hostile = hostile.clone();
+            Box::pin(exactly(scene, hostile))
+        }));
     }
     all
 }
 
-/// A name, a key, and keys that a careless store could take for the same one.
-type Hostile = (&'static str, &'static str, &'static [&'static str]);
+#[derive(Clone)]
+struct Hostile {
+    what: &'static str,
+    key: String,
+    /// Keys that a careless store could take for the same one.
+    near: Vec<String>,
+}
 
-const HOSTILE: &[Hostile] = &[
+impl From<&Written> for Hostile {
+    fn from((what, key, near): &Written) -> Self {
+        Hostile {
+            what,
+            key: (*key).to_owned(),
+            near: near.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// As [`Hostile`].
+type Written = (&'static str, &'static str, &'static [&'static str]);
+
+const HOSTILE: &[(&str, &[Written])] = &[
     (
-        "single_quote",
-        "o'clock",
-        &["o''clock", "oclock", "o\\'clock"],
+        "quotes_and_patterns",
+        &[
+            (
+                "single_quote",
+                "o'clock",
+                &["o''clock", "oclock", "o\\'clock"],
+            ),
+            (
+                "double_quote",
+                "say \"when\"",
+                &["say when", "say \\\"when\\\""],
+            ),
+            ("sql", "k'; drop table holders; --", &["k"]),
+            ("sql_comment", "k--", &["k", "k/**/"]),
+            ("like_percent", "k%", &["k", "kk", "k1", "%"]),
+            ("like_underscore", "k_1", &["kx1", "k1", "k__1"]),
+            ("underscore_first", "_id", &["id", "__id"]),
+            ("glob_star", "k*", &["k", "k1", "kk", "*"]),
+            ("glob_question", "k?1", &["kx1", "k1"]),
+            ("glob_class", "k[ab]", &["ka", "kb", "k[ab"]),
+        ],
     ),
     (
-        "double_quote",
-        "say \"when\"",
-        &["say when", "say \\\"when\\\""],
-    ),
-    ("sql", "k'; drop table holders; --", &["k"]),
-    ("sql_comment", "k--", &["k", "k/**/"]),
-    ("like_percent", "k%", &["k", "kk", "k1", "%"]),
-    ("like_underscore", "k_1", &["kx1", "k1", "k__1"]),
-    ("underscore_first", "_id", &["id", "__id"]),
-    ("glob_star", "k*", &["k", "k1", "kk", "*"]),
-    ("glob_question", "k?1", &["kx1", "k1"]),
-    ("glob_class", "k[ab]", &["ka", "kb", "k[ab"]),
-    ("backslash", "k\\1", &["k1", "k\\\\1", "k/1"]),
-    ("backslash_last", "k\\", &["k", "k\\\\"]),
-    ("json", "{\"key\":[1,null]}", &["{\"key\": [1,null]}", "{}"]),
-    ("json_escape", "k\\u0041", &["kA", "k\\u0061"]),
-    ("not_a_nul", "k\\0", &["k", "k0", "k\\x00"]),
-    ("percent_encoded", "k%2Fa", &["k/a", "k%2fa", "k%252Fa"]),
-    ("tilde_first", "~session", &["session", "~~session"]),
-    ("braces", "{ns}:k", &["k", "ns:k", "{ns}"]),
-    ("colons", "a:b:c", &["a:b", "a", "a::b:c"]),
-    (
-        "slashes_in_a_flat_key",
-        "a//b/../c",
-        &["a/c", "a/b/../c", "a//b"],
-    ),
-    ("dots_in_a_flat_key", "..", &[".", "...", "./.."]),
-    ("slash_last_in_a_flat_key", "a/", &["a", "a//"]),
-    ("leading_space", " k", &["k", "  k", "k "]),
-    ("inner_spaces", "a  b", &["a b", "ab", "a\u{a0} b"]),
-    ("no_break_space", "a\u{a0}b", &["a b", "ab"]),
-    ("case", "Key", &["key", "KEY", "kEY"]),
-    (
-        "composed",
-        "caf\u{e9}",
-        &["cafe\u{301}", "cafe", "CAF\u{c9}"],
-    ),
-    ("decomposed", "cafe\u{301}", &["caf\u{e9}", "cafe"]),
-    ("sharp_s", "stra\u{df}e", &["strasse", "STRASSE"]),
-    ("dotless_i", "d\u{131}r", &["dir", "DIR", "d\u{130}r"]),
-    ("ligature", "\u{fb01}le", &["file"]),
-    ("emoji", "🦀", &["🐙", "🦀\u{fe0f}"]),
-    ("joined_emoji", "👩\u{200d}💻", &["👩💻", "👩", "💻"]),
-    ("zero_width", "k\u{200b}", &["k"]),
-    ("right_to_left", "\u{202e}abc", &["abc", "cba"]),
-    ("byte_order_mark", "\u{feff}k", &["k"]),
-    (
-        "greatest_character",
-        "\u{10ffff}",
-        &["\u{10fffe}", "\u{ffff}"],
-    ),
-    ("line_separator", "a\u{2028}b", &["a b", "ab"]),
-    ("digits", "007", &["7", "07", "7.0", "0x7"]),
-    ("float", "1e3", &["1000", "1E3", "1e03"]),
-    ("null_word", "null", &["NULL", "undefined", "nil"]),
-    ("option", "--help", &["-h", "help"]),
-    ("template", "${k} {{k}} $1 %s", &["k", "${k}"]),
-    ("path_percent", "/a%/b_", &["/ax/b1", "/a/b", "/a%/b_/c_"]),
-    (
-        "path_dots",
-        "/a.b/...",
-        &["/a.b/....", "/a/b/...", "/a.b/..c"],
-    ),
-    ("path_spaces", "/ /  ", &["/  / ", "/ ", "/   "]),
-    ("path_low_bytes", "/a /b", &["/a!/b", "/a", "/a/b"]),
-    (
-        "path_quote",
-        "/o'clock/\"x\"",
-        &["/o''clock/x", "/oclock/x"],
+        "escapes_and_separators",
+        &[
+            ("backslash", "k\\1", &["k1", "k\\\\1", "k/1"]),
+            ("backslash_last", "k\\", &["k", "k\\\\"]),
+            ("json", "{\"key\":[1,null]}", &["{\"key\": [1,null]}", "{}"]),
+            ("json_escape", "k\\u0041", &["kA", "k\\u0061"]),
+            ("not_a_nul", "k\\0", &["k", "k0", "k\\x00"]),
+            ("percent_encoded", "k%2Fa", &["k/a", "k%2fa", "k%252Fa"]),
+            ("tilde_first", "~session", &["session", "~~session"]),
+            ("braces", "{ns}:k", &["k", "ns:k", "{ns}"]),
+            ("colons", "a:b:c", &["a:b", "a", "a::b:c"]),
+            (
+                "slashes_in_a_flat_key",
+                "a//b/../c",
+                &["a/c", "a/b/../c", "a//b"],
+            ),
+            ("dots_in_a_flat_key", "..", &[".", "...", "./.."]),
+            ("slash_last_in_a_flat_key", "a/", &["a", "a//"]),
+        ],
     ),
     (
-        "path_unicode",
-        "/caf\u{e9}/🦀",
-        &["/cafe\u{301}/🦀", "/caf\u{e9}/🐙"],
+        "spaces_and_letters",
+        &[
+            ("leading_space", " k", &["k", "  k", "k "]),
+            ("inner_spaces", "a  b", &["a b", "ab", "a\u{a0} b"]),
+            ("no_break_space", "a\u{a0}b", &["a b", "ab"]),
+            ("case", "Key", &["key", "KEY", "kEY"]),
+            (
+                "composed",
+                "caf\u{e9}",
+                &["cafe\u{301}", "cafe", "CAF\u{c9}"],
+            ),
+            ("decomposed", "cafe\u{301}", &["caf\u{e9}", "cafe"]),
+            ("sharp_s", "stra\u{df}e", &["strasse", "STRASSE"]),
+            ("dotless_i", "d\u{131}r", &["dir", "DIR", "d\u{130}r"]),
+            ("ligature", "\u{fb01}le", &["file"]),
+            ("emoji", "🦀", &["🐙", "🦀\u{fe0f}"]),
+            ("joined_emoji", "👩\u{200d}💻", &["👩💻", "👩", "💻"]),
+            ("zero_width", "k\u{200b}", &["k"]),
+            ("right_to_left", "\u{202e}abc", &["abc", "cba"]),
+            ("byte_order_mark", "\u{feff}k", &["k"]),
+            (
+                "greatest_character",
+                "\u{10ffff}",
+                &["\u{10fffe}", "\u{ffff}"],
+            ),
+            ("line_separator", "a\u{2028}b", &["a b", "ab"]),
+        ],
     ),
-    ("path_zero", "/a0/b", &["/a/b", "/a/0/b", "/a"]),
-    ("path_backslash", "/a\\/b", &["/a/b", "/a\\"]),
-    ("path_brackets", "/[a]/{b}", &["/a/b", "/[a]", "/a/{b}"]),
+    (
+        "words_and_numbers",
+        &[
+            ("digits", "007", &["7", "07", "7.0", "0x7"]),
+            ("float", "1e3", &["1000", "1E3", "1e03"]),
+            ("null_word", "null", &["NULL", "undefined", "nil"]),
+            ("option", "--help", &["-h", "help"]),
+            ("template", "${k} {{k}} $1 %s", &["k", "${k}"]),
+        ],
+    ),
+    (
+        "paths",
+        &[
+            ("path_percent", "/a%/b_", &["/ax/b1", "/a/b", "/a%/b_/c_"]),
+            (
+                "path_dots",
+                "/a.b/...",
+                &["/a.b/....", "/a/b/...", "/a.b/..c"],
+            ),
+            ("path_spaces", "/ /  ", &["/  / ", "/ ", "/   "]),
+            ("path_low_bytes", "/a /b", &["/a!/b", "/a", "/a/b"]),
+            (
+                "path_quote",
+                "/o'clock/\"x\"",
+                &["/o''clock/x", "/oclock/x"],
+            ),
+            (
+                "path_unicode",
+                "/caf\u{e9}/🦀",
+                &["/cafe\u{301}/🦀", "/caf\u{e9}/🐙"],
+            ),
+            ("path_zero", "/a0/b", &["/a/b", "/a/0/b", "/a"]),
+            ("path_backslash", "/a\\/b", &["/a/b", "/a\\"]),
+            ("path_brackets", "/[a]/{b}", &["/a/b", "/[a]", "/a/{b}"]),
+        ],
+    ),
 ];
 
 /// Keys at the limits, which are too long to write down.
-fn built() -> Vec<(&'static str, String, Vec<String>)> {
+fn built() -> Vec<Hostile> {
     let long = |last: &str| "k".repeat(MAX_KEY_BYTES - last.len()) + last;
     let component = "c".repeat(MAX_KEY_BYTES / MAX_PATH_COMPONENTS - 1);
     let deep = |n: usize| format!("/{component}").repeat(n);
-    vec![
+    [
         (
             "longest_flat_key",
             long("1"),
@@ -169,41 +202,51 @@ fn built() -> Vec<(&'static str, String, Vec<String>)> {
             vec!["/ ".to_owned(), "/\"".to_owned()],
         ),
     ]
+    .map(|(what, key, near)| Hostile { what, key, near })
+    .to_vec()
 }
 
 /// Held, found and freed by exactly its bytes.
-async fn one_key(scene: Scene, key: String, near: Vec<String>) -> Verdict {
+async fn exactly(scene: Scene, hostile: Vec<Hostile>) -> Verdict {
     let a = scene.actor().await?;
-    let held = a.hold(&[exclusive(&key)]).await?;
-    for near in &near {
-        if near.starts_with('/') == key.starts_with('/') && !related(&key, near)? {
+    // In turn: what is near by one of them is another of them.
+    for one in &hostile {
+        named(&one.what, one_key(&scene, &a, &one.key, &one.near).await)?;
+    }
+    Ok(())
+}
+
+async fn one_key(scene: &Scene, a: &Actor, key: &str, near: &[String]) -> Verdict {
+    let held = a.hold(&[exclusive(key)]).await?;
+    for near in near {
+        if near.starts_with('/') == key.starts_with('/') && !related(key, near)? {
             scene.free(near).await?;
         }
     }
-    let holders = scene.held(&key).await?;
+    let holders = scene.held(key).await?;
     ensure_eq!(holders[0].key.as_str(), key, "the key that is held");
-    let record = scene.record(&key).await?;
+    let record = scene.record(key).await?;
     let grants: Vec<_> = record
         .iter()
         .flat_map(|record| &record.holders)
         .map(|holder| holder.grant)
         .collect();
     ensure_eq!(grants, [Some(held.grant)], "the holders listed for the key");
-    let by_prefix = a.listed(&Filter::Prefix(key.clone()), 10).await?;
+    let by_prefix = a.listed(&Filter::Prefix(key.to_owned()), 10).await?;
     ensure!(
         by_prefix.len() == 1 && by_prefix[0].key.as_str() == key,
         "the key is found by itself as a prefix, and nothing else: {by_prefix:?}"
     );
-    for near in &near {
+    for near in near {
         // What is near by is not freed by releasing it, nor the other way round.
-        if near.starts_with('/') == key.starts_with('/') && !related(&key, near)? {
+        if near.starts_with('/') == key.starts_with('/') && !related(key, near)? {
             let other = a.hold(&[exclusive(near)]).await?;
             a.release(&other).await?;
         }
     }
     ensure!(a.confirms(&held).await?, "the key is still held");
     a.release(&held).await?;
-    scene.free(&key).await?;
+    scene.free(key).await?;
     Ok(())
 }
 
@@ -216,6 +259,7 @@ async fn all_hostile_keys_are_held_at_once(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     let mut keys: Vec<String> = HOSTILE
         .iter()
+        .flat_map(|(_, hostile)| *hostile)
         .flat_map(|(_, key, near)| std::iter::once(*key).chain(near.iter().copied()))
         .map(ToString::to_string)
         .collect();

@@ -1,32 +1,44 @@
 //! What comes too late for a session that is dead, by every way to die.
 
-use lockcore::{Acquire, Acquired, End, IntentChange, Life, Opened, Renewed, Want};
+use std::fmt;
+
+use futures_util::future::try_join_all;
+use lockcore::{Acquire, Acquired, End, FencingToken, IntentChange, Life, Opened, Renewed, Want};
 
 use crate::actor::{Actor, registered};
-use crate::case::{Case, Layer};
-use crate::law::Law;
+use crate::case::Case;
+use crate::each::each;
 use crate::scene::{Scene, short};
-use crate::verdict::{Verdict, Wrong, ensure, ensure_eq};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut all = Vec::new();
-    for (word, death) in DEATHS {
-        for (what, check) in AFTER {
-            let name = format!("after_{word}_{what}");
-            all.push(Case::new(
-                Layer::Backend,
-                "sessions",
-                Law::DeadStaysDead,
-                name,
-                move |scene| Box::pin(after_death(scene, death, check)),
-            ));
-        }
+    cases! { Backend "sessions";
+        DeadStaysDead:
+            nothing_has_an_effect_after_close,
+            nothing_has_an_effect_after_revoke,
+            nothing_has_an_effect_after_expiry,
+            nothing_has_an_effect_after_close_and_sweep;
     }
-    all
+}
+
+async fn nothing_has_an_effect_after_close(scene: Scene) -> Verdict {
+    after_death(scene, Death::Close).await
+}
+
+async fn nothing_has_an_effect_after_revoke(scene: Scene) -> Verdict {
+    after_death(scene, Death::Revoke).await
+}
+
+async fn nothing_has_an_effect_after_expiry(scene: Scene) -> Verdict {
+    after_death(scene, Death::Due).await
+}
+
+async fn nothing_has_an_effect_after_close_and_sweep(scene: Scene) -> Verdict {
+    after_death(scene, Death::Swept).await
 }
 
 /// The ways to die.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Death {
     Close,
     Revoke,
@@ -35,15 +47,8 @@ enum Death {
     Swept,
 }
 
-const DEATHS: [(&str, Death); 4] = [
-    ("close", Death::Close),
-    ("revoke", Death::Revoke),
-    ("expiry", Death::Due),
-    ("close_and_sweep", Death::Swept),
-];
-
 /// What comes too late.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Late {
     Renewal,
     Registration,
@@ -56,64 +61,106 @@ enum Late {
     Adoption,
 }
 
-const AFTER: [(&str, Late); 9] = [
-    ("a_renewal_has_no_effect", Late::Renewal),
-    ("a_registration_has_no_effect", Late::Registration),
-    ("an_open_is_refused", Late::Open),
-    ("a_lone_claim_does_not_count", Late::LoneClaim),
-    ("a_step_is_void", Late::Step),
-    ("a_joined_claim_is_void", Late::Joined),
-    ("a_copy_of_a_granted_claim_does_not_count", Late::Copy),
-    ("nothing_is_confirmed", Late::Confirm),
-    ("there_is_nothing_to_adopt", Late::Adoption),
+const ALL: [Late; 9] = [
+    Late::Renewal,
+    Late::Registration,
+    Late::Open,
+    Late::LoneClaim,
+    Late::Step,
+    Late::Joined,
+    Late::Copy,
+    Late::Confirm,
+    Late::Adoption,
 ];
 
-async fn after_death(scene: Scene, death: Death, late: Late) -> Verdict {
+/// A session that held something, and what comes too late for it.
+struct Dead {
+    late: Late,
+    a: Actor,
+    held: Acquire,
+    token: FencingToken,
+}
+
+impl fmt::Display for Dead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} by {}", self.late, self.a.session())
+    }
+}
+
+impl Dead {
+    /// Keys of its own: the one that it held, and two more.
+    fn keys(&self) -> [String; 3] {
+        ["held before", "k", "l"].map(|key| format!("{key} {:?}", self.late))
+    }
+}
+
+/// One session for each thing that comes too late; they die together.
+async fn after_death(scene: Scene, death: Death) -> Verdict {
     let other = scene.actor().await?;
     let ttl = short(&other.backend().info());
-    let a = match death {
-        Death::Due => scene.actor_for(ttl).await?,
-        Death::Close | Death::Revoke | Death::Swept => scene.actor().await?,
-    };
-    let held = a.ask(&[(Want::Create, "held before")]);
-    let token = a.take(&held).await?;
-    let state = match death {
-        Death::Close => a.end(End::Close).await?,
-        Death::Revoke => scene.end(a.session(), End::Revoke).await?,
-        Death::Due => {
-            scene.expire(ttl).await;
-            scene.state(a.session()).await?
-        }
-        Death::Swept => {
-            let state = a.end(End::Close).await?;
-            scene.sweep_all().await?;
-            state
-        }
-    };
-    ensure_eq!(state.life, Life::Dead, "the session's state");
-    match late {
+    let process = scene.actor().await?;
+    let living = ALL.map(async |late| -> Verdict<Dead> {
+        let a = match death {
+            Death::Due => scene.beside_for(&process, ttl).await?,
+            Death::Close | Death::Revoke | Death::Swept => scene.beside(&process).await?,
+        };
+        let held = a.ask(&[(Want::Create, &format!("held before {late:?}"))]);
+        let token = a.take(&held).await?;
+        Ok(Dead {
+            late,
+            a,
+            held,
+            token,
+        })
+    });
+    let dead = try_join_all(living).await?;
+    if death == Death::Due {
+        scene.expire(ttl).await;
+    }
+    try_join_all(dead.iter().map(async |dead| -> Verdict {
+        let state = match death {
+            Death::Close | Death::Swept => dead.a.end(End::Close).await?,
+            Death::Revoke => scene.end(dead.a.session(), End::Revoke).await?,
+            Death::Due => scene.state(dead.a.session()).await?,
+        };
+        ensure_eq!(state.life, Life::Dead, "the state of {dead}");
+        Ok(())
+    }))
+    .await?;
+    if death == Death::Swept {
+        scene.sweep_all().await?;
+    }
+    each(dead, async |dead| too_late(&scene, &other, dead).await).await
+}
+
+async fn too_late(scene: &Scene, other: &Actor, dead: &Dead) -> Verdict {
+    let (a, held) = (&dead.a, &dead.held);
+    let keys = dead.keys();
+    let [_, k, l] = keys.each_ref().map(String::as_str);
+    match dead.late {
         Late::Renewal => {
             let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
             ensure_eq!(renewed, Renewed::Dead, "a late renewal");
         }
         Late::Registration => {
-            let put = IntentChange::Put(registered(token, "too late")?);
+            let put = IntentChange::Put(registered(dead.token, "too late")?);
             let renewed = a.send_renewal(&a.renewal("", put)).await?;
             ensure_eq!(renewed, Renewed::Dead, "a late registration");
         }
         Late::Open => {
+            let ttl = short(&a.backend().info());
             let opened = a.backend().open(a.session(), a.label(), ttl).await?;
             ensure_eq!(opened, Opened::Used, "a late open");
         }
-        Late::LoneClaim => uncounted(&a, &a.ask(&[(Want::Create, "k")])).await?,
-        Late::Step => void(&a, &a.ask(&[(Want::Upsert, "k"), (Want::Upsert, "l")])).await?,
+        Late::LoneClaim => uncounted(a, &a.ask(&[(Want::Create, k)])).await?,
+        Late::Step => void(a, &a.ask(&[(Want::Upsert, k), (Want::Upsert, l)])).await?,
         Late::Joined => {
-            let mut request = a.ask(&[(Want::Upsert, "k")]);
+            let mut request = a.ask(&[(Want::Upsert, k)]);
             request.joined = true;
-            void(&a, &request).await?;
+            void(a, &request).await?;
         }
-        Late::Copy => uncounted(&a, &held).await?,
-        Late::Confirm => ensure!(!a.confirms(&held).await?, "a dead session holds nothing"),
+        Late::Copy => uncounted(a, held).await?,
+        Late::Confirm => ensure!(!a.confirms(held).await?, "a dead session holds nothing"),
         Late::Adoption => {
             ensure_eq!(
                 other.adopt(a.session(), 0).await?,
@@ -128,7 +175,7 @@ async fn after_death(scene: Scene, death: Death, late: Late) -> Verdict {
         Life::Dead,
         "the session, later"
     );
-    for key in ["held before", "k", "l"] {
+    for key in &keys {
         scene.free(key).await?;
     }
     Ok(())

@@ -2,10 +2,13 @@
 //!
 //! What should happen is written out here once more, so that a mistake in lockcore's own matrix shows.
 
+use std::fmt;
+
 use lockcore::{Acquire, Life, Mode, Want};
 
-use crate::actor::{SHARE, share};
+use crate::actor::{Actor, SHARE, share};
 use crate::case::{Case, Layer};
+use crate::each::each;
 use crate::law::Law;
 use crate::scene::Scene;
 use crate::verdict::{Verdict, ensure, ensure_eq};
@@ -13,7 +16,7 @@ use crate::verdict::{Verdict, ensure, ensure_eq};
 /// Where the key asked for stands, seen from the key held.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Place {
-    SameKey,
+    Same,
     OtherKey,
     Above,
     Below,
@@ -49,31 +52,63 @@ const fn share_of(limit: u32) -> Want {
 }
 
 pub(super) fn cases() -> Vec<Case> {
+    use Place::{Above, Below, OtherKey, OtherKind, Same, Sibling};
+    let flat = |places: &[Place]| pairs(&FLAT, &FLAT, places);
+    let paths = |places: &[Place]| pairs(&PATH, &PATH, places);
+    let kinds = [
+        pairs(&FLAT, &PATH, &[OtherKind]),
+        pairs(&PATH, &FLAT, &[OtherKind]),
+    ]
+    .concat();
+    [
+        ("on_one_flat_key", flat(&[Same])),
+        ("on_two_flat_keys", flat(&[OtherKey])),
+        ("on_one_path", paths(&[Same])),
+        ("on_a_path_above_or_below", paths(&[Above, Below])),
+        ("on_a_path_beside", paths(&[Sibling])),
+        ("on_a_flat_key_and_a_path", kinds),
+    ]
+    .into_iter()
+    .flat_map(|(place, pairs)| by_law(place, pairs))
+    .collect()
+}
+
+fn pairs(held: &[Want], asked: &[Want], places: &[Place]) -> Vec<Pair> {
+    let whos = [Who::SameOwner, Who::OtherOwner, Who::OtherSession];
     let mut pairs = Vec::new();
-    let flat = [Place::SameKey, Place::OtherKey].as_slice();
-    let tree = [Place::SameKey, Place::Above, Place::Below, Place::Sibling].as_slice();
-    let apart = [Place::OtherKind].as_slice();
-    for (held, asked, places) in [
-        (FLAT.as_slice(), FLAT.as_slice(), flat),
-        (&PATH, &PATH, tree),
-        (&FLAT, &PATH, apart),
-        (&PATH, &FLAT, apart),
-    ] {
-        for (held, asked) in product(held, asked) {
-            for (place, who) in product(
-                places,
-                &[Who::SameOwner, Who::OtherOwner, Who::OtherSession],
-            ) {
-                pairs.push(Pair {
-                    held,
-                    asked,
-                    place,
-                    who,
-                });
-            }
+    for (held, asked) in product(held, asked) {
+        for (place, who) in product(places, &whos) {
+            pairs.push(Pair {
+                held,
+                asked,
+                place,
+                who,
+            });
         }
     }
-    pairs.into_iter().map(Pair::case).collect()
+    pairs
+}
+
+/// One case of what is granted and one of what is refused, each with a namespace for all of its pairs.
+fn by_law(place: &str, pairs: Vec<Pair>) -> Vec<Case> {
+    let (granted, refused): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(Pair::granted);
+    let case = |what: &str, law, pairs: Vec<Pair>| {
+        let name = format!("{place}_what_has_to_be_is_{what}");
+        Case::new(Layer::Backend, "matrix", law, name, move |scene| {
+            let pairs = pairs.clone();
+            Box::pin(all_of(scene, pairs))
+        })
+    };
+    let mut cases = vec![case("granted", Law::AllowedIsGranted, granted)];
+    if !refused.is_empty() {
+        cases.push(case("refused", Law::AtMostOneHolder, refused));
+    }
+    cases
+}
+
+async fn all_of(scene: Scene, pairs: Vec<Pair>) -> Verdict {
+    let (holder, other) = (scene.actor().await?, scene.actor().await?);
+    each(pairs, async |pair| pair.run(&scene, &holder, &other).await).await
 }
 
 fn product<A: Copy, B: Copy>(left: &[A], right: &[B]) -> Vec<(A, B)> {
@@ -83,40 +118,11 @@ fn product<A: Copy, B: Copy>(left: &[A], right: &[B]) -> Vec<(A, B)> {
 }
 
 impl Pair {
-    fn case(self) -> Case {
-        let law = if self.granted() {
-            Law::AllowedIsGranted
-        } else {
-            Law::AtMostOneHolder
-        };
-        let place = match self.place {
-            Place::SameKey => "on_the_same_key",
-            Place::OtherKey => "on_another_key",
-            Place::Above => "above",
-            Place::Below => "below",
-            Place::Sibling => "beside",
-            Place::OtherKind => "on_the_other_kind_of_key",
-        };
-        let who = match self.who {
-            Who::SameOwner => "same_owner",
-            Who::OtherOwner => "other_owner",
-            Who::OtherSession => "other_session",
-        };
-        let name = format!(
-            "{}_then_{}_{place}_by_{who}",
-            word(self.held),
-            word(self.asked)
-        );
-        Case::new(Layer::Backend, "matrix", law, name, move |scene| {
-            Box::pin(self.run(scene))
-        })
-    }
-
-    fn granted(self) -> bool {
+    fn granted(&self) -> bool {
         let same_owner = self.who == Who::SameOwner;
         match self.place {
             Place::OtherKey | Place::Sibling | Place::OtherKind => true,
-            Place::SameKey => match (self.held, self.asked) {
+            Place::Same => match (self.held, self.asked) {
                 (_, Want::Create) => false,
                 (_, Want::Upsert) => same_owner,
                 (Want::Share { .. }, Want::Share { limit }) => {
@@ -133,30 +139,30 @@ impl Pair {
         }
     }
 
-    fn keys(self) -> (&'static str, &'static str) {
+    /// The key held and the key asked for: of this pair only, and with its name.
+    fn keys(&self) -> (String, String) {
         let path = |want: Want| matches!(want, Want::Write | Want::Read);
+        let k = || format!("k {self}");
+        let t = |below: &str| format!("/t {self}{below}");
         match (self.place, path(self.held), path(self.asked)) {
-            (Place::SameKey, false, _) => ("k", "k"),
-            (Place::SameKey, true, _) => ("/t/m", "/t/m"),
-            (Place::OtherKey, ..) => ("k", "l"),
-            (Place::Above, ..) => ("/t/m/x", "/t"),
-            (Place::Below, ..) => ("/t", "/t/m/x"),
-            (Place::Sibling, ..) => ("/t/m", "/t/n"),
-            (Place::OtherKind, false, _) => ("t", "/t"),
-            (Place::OtherKind, true, _) => ("/t", "t"),
+            (Place::Same, false, _) => (k(), k()),
+            (Place::Same, true, _) => (t("/m"), t("/m")),
+            (Place::OtherKey, ..) => (k(), format!("l {self}")),
+            (Place::Above, ..) => (t("/m/x"), t("")),
+            (Place::Below, ..) => (t(""), t("/m/x")),
+            (Place::Sibling, ..) => (t("/m"), t("/n")),
+            (Place::OtherKind, false, _) => (t("")[1..].to_owned(), t("")),
+            (Place::OtherKind, true, _) => (t(""), t("")[1..].to_owned()),
         }
     }
 
-    async fn run(self, scene: Scene) -> Verdict {
-        let holder = scene.actor().await?;
-        let other;
-        let asker = if self.who == Who::OtherSession {
-            other = scene.actor().await?;
-            &other
-        } else {
-            &holder
+    async fn run(&self, scene: &Scene, holder: &Actor, other: &Actor) -> Verdict {
+        let asker = match self.who {
+            Who::OtherSession => other,
+            Who::SameOwner | Who::OtherOwner => holder,
         };
         let (held_key, asked_key) = self.keys();
+        let (held_key, asked_key) = (held_key.as_str(), asked_key.as_str());
         let owner = holder.owner();
         let held = holder.ask_as(owner, &[(self.held, held_key)]);
         let first = holder.take(&held).await?;
@@ -200,7 +206,12 @@ impl Pair {
         Ok(())
     }
 
-    fn names_the_holder(self, listed: &[lockcore::Holder], held: &Acquire, label: &str) -> Verdict {
+    fn names_the_holder(
+        &self,
+        listed: &[lockcore::Holder],
+        held: &Acquire,
+        label: &str,
+    ) -> Verdict {
         let (held_key, asked_key) = self.keys();
         let (key, mode) = match (self.place, self.held) {
             (Place::Above, Want::Write) => (asked_key, Mode::IX),
@@ -217,10 +228,30 @@ impl Pair {
         ensure_eq!(holder.life, Life::Living, "the holder's session");
         ensure_eq!(
             (holder.key.as_str(), holder.mode),
-            (key, mode),
+            (key.as_str(), mode),
             "what is held, and how"
         );
         Ok(())
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.place {
+            Place::Same => "on the same key",
+            Place::OtherKey => "on another key",
+            Place::Above => "above",
+            Place::Below => "below",
+            Place::Sibling => "beside",
+            Place::OtherKind => "on the other kind of key",
+        };
+        let who = match self.who {
+            Who::SameOwner => "the same owner",
+            Who::OtherOwner => "another owner",
+            Who::OtherSession => "another session",
+        };
+        let (held, asked) = (word(self.held), word(self.asked));
+        write!(f, "{held}, then {asked} {place} by {who}")
     }
 }
 
@@ -230,8 +261,8 @@ fn word(want: Want) -> &'static str {
         Want::Upsert => "upsert",
         Want::Write => "write",
         Want::Read => "read",
-        want if want == share(1) => "share_of_1",
-        want if want == share(2) => "share_of_2",
+        want if want == share(1) => "share of 1",
+        want if want == share(2) => "share of 2",
         Want::Share { .. } => "share",
     }
 }

@@ -1,17 +1,20 @@
 //! A request sent again, late, after its release, after its number is over: in every order.
 
+use std::fmt;
+
 use futures_util::future::try_join_all;
 use lockcore::{Acquire, Acquired, IntentChange, Renewed, Want};
 
 use crate::actor::{Actor, SHARE, share};
-use crate::case::{Case, Layer};
-use crate::law::Law;
+use crate::case::Case;
+use crate::each::{each, named};
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut all = cases! { Backend "requests";
+    cases! { Backend "requests";
         OneGrantPerRequest:
+            what_is_sent_again_is_one_holder,
             copies_at_the_same_time_are_one_holder,
             a_step_sent_again_is_one_holder_on_each_key,
             a_share_sent_again_counts_once_under_its_limit,
@@ -20,6 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         TokensOnlyRise:
             a_copy_never_has_a_smaller_token;
         UnknownIsSettled:
+            copies_a_release_and_over_leave_nothing_in_every_order,
             a_copy_after_the_release_is_healed_by_the_next_renewal,
             a_copy_after_another_took_the_key_takes_nothing,
             a_number_that_is_over_holds_nothing_before_it_arrives,
@@ -30,14 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
             over_is_of_its_session_only,
             over_shows_in_the_sessions_state,
             over_is_not_taken_from_an_overtaken_renewal;
-    };
-    for (name, want, key) in KINDS {
-        all.push(one_holder(name, want, key));
-        for order in orders() {
-            all.push(settled(name, want, key, order));
-        }
     }
-    all
 }
 
 const KINDS: [(&str, Want, &str); 5] = [
@@ -71,27 +68,59 @@ fn orders() -> Vec<[Event; 4]> {
     orders
 }
 
-fn settled(kind: &str, want: Want, key: &'static str, order: [Event; 4]) -> Case {
-    let words = order.map(|event| match event {
-        Event::Acquire => "acquire",
-        Event::Release => "release",
-        Event::Over => "over",
-    });
-    let name = format!("{kind}_{}_leaves_nothing", words.join("_"));
-    Case::new(
-        Layer::Backend,
-        "requests",
-        Law::UnknownIsSettled,
-        name,
-        move |scene| Box::pin(in_order(scene, want, key, order)),
-    )
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Event::Acquire => "acquire",
+            Event::Release => "release",
+            Event::Over => "over",
+        })
+    }
 }
 
-async fn in_order(scene: Scene, want: Want, key: &'static str, order: [Event; 4]) -> Verdict {
-    let a = scene.actor().await?;
-    let request = a.ask(&[(want, key)]);
+/// A request of one kind, and what happens to it in which order.
+struct Course {
+    kind: &'static str,
+    want: Want,
+    key: &'static str,
+    order: [Event; 4],
+}
+
+impl fmt::Display for Course {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second, third, fourth] = self.order;
+        let kind = self.kind;
+        write!(f, "{kind} {first} {second} {third} {fourth}")
+    }
+}
+
+async fn copies_a_release_and_over_leave_nothing_in_every_order(scene: Scene) -> Verdict {
+    let process = scene.actor().await?;
+    let courses = KINDS.into_iter().flat_map(|(kind, want, key)| {
+        let course = move |order| Course {
+            kind,
+            want,
+            key,
+            order,
+        };
+        orders().into_iter().map(course)
+    });
+    each(courses, async |course| {
+        // A session says which of its numbers are over, so each has its own.
+        in_order(&scene, &scene.beside(&process).await?, course).await
+    })
+    .await
+}
+
+async fn in_order(scene: &Scene, a: &Actor, course: &Course) -> Verdict {
+    // Its own key, with its name; of a path, the first component.
+    let key = match course.key.strip_prefix("/a") {
+        Some(below) => format!("/{course}{below}"),
+        None => course.to_string(),
+    };
+    let request = a.ask(&[(course.want, &key)]);
     let mut over = false;
-    for event in order {
+    for event in course.order {
         match event {
             Event::Acquire => match a.send(&request).await? {
                 Acquired::Acquired(_) if !over || !a.backend().info().atomic => {}
@@ -110,34 +139,30 @@ async fn in_order(scene: Scene, want: Want, key: &'static str, order: [Event; 4]
             }
         }
     }
-    scene.free(key).await?;
+    scene.free(&key).await?;
     if key.starts_with('/') {
-        scene.free("/a").await?;
+        scene.free(&format!("/{course}")).await?;
     }
     Ok(())
 }
 
-fn one_holder(kind: &str, want: Want, key: &'static str) -> Case {
-    let name = format!("{kind}_sent_again_is_one_holder");
-    Case::new(
-        Layer::Backend,
-        "requests",
-        Law::OneGrantPerRequest,
-        name,
-        move |scene| {
-            Box::pin(async move {
-                let a = scene.actor().await?;
-                let request = a.ask(&[(want, key)]);
-                for _ in 0..3 {
-                    a.take(&request).await?;
-                    one_holder_on(&scene, &request, key).await?;
-                }
-                a.release(&request).await?;
-                scene.free(key).await?;
-                Ok(())
-            })
-        },
-    )
+async fn what_is_sent_again_is_one_holder(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (kind, want, key) in KINDS {
+        named(&kind, sent_again(&scene, &a, want, key).await)?;
+    }
+    Ok(())
+}
+
+async fn sent_again(scene: &Scene, a: &Actor, want: Want, key: &str) -> Verdict {
+    let request = a.ask(&[(want, key)]);
+    for _ in 0..3 {
+        a.take(&request).await?;
+        one_holder_on(scene, &request, key).await?;
+    }
+    a.release(&request).await?;
+    scene.free(key).await?;
+    Ok(())
 }
 
 async fn one_holder_on(scene: &Scene, request: &Acquire, key: &str) -> Verdict {
