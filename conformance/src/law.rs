@@ -39,9 +39,9 @@ pub enum Law {
     Keys,
     /// Every bound holds on both sides.
     Limits,
-    /// Listings show what is held; eviction and sweeps take only what does not count.
+    /// Listings show what is held; eviction and sweeps take only what does not count, and sweeps take all of it.
     Listing,
-    /// Whoever waits is woken, in time and in order.
+    /// Whoever waits is woken, in time and in order, and sleeps until then.
     Waiting,
     /// A guard tells the truth.
     Guard,

@@ -227,6 +227,20 @@ impl Scene {
         Err(Wrong("a sweep that never ends".to_owned()))
     }
 
+    /// Makes the end of the session lie by so much further back, where the space can.
+    pub(crate) async fn age(&self, session: SessionId, by: Duration) -> Verdict<bool> {
+        let aged = self.0.space.age(session, by).await?;
+        let what = if aged {
+            "was"
+        } else {
+            "cannot be said to have been"
+        };
+        self.0
+            .journal
+            .note(format!("the end of {session} {what} {by:?} earlier"));
+        Ok(aged)
+    }
+
     /// Lets the store's time pass.
     pub(crate) async fn pass(&self, time: Duration) {
         self.0.journal.note(format!("{time:?} pass"));

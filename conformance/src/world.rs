@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{LockBackend, LockKey};
+use lockcore::{LockBackend, LockKey, SessionId};
 
 /// Whatever went wrong in the author's own setup.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -47,6 +47,13 @@ pub trait Space: Send + Sync {
     /// Writes a record on this key, which nobody holds, that the backend cannot understand: another writer's, or a
     /// newer version's.
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError>;
+
+    /// Makes the end of this session, which is dead or abandoned and was swept, lie by so much further back: by a write to
+    /// the store, or by moving its clock, after which others may be due. Answers whether it did. Where it cannot, which is
+    /// the default, nothing is known of when the store forgets a session, and the run prints that.
+    async fn age(&self, _session: SessionId, _by: Duration) -> Result<bool, BoxError> {
+        Ok(false)
+    }
 
     /// How another process reaches the namespace, if it can.
     fn url(&self) -> Option<String>;

@@ -28,7 +28,8 @@ pub const MIN_MARGIN: Duration = Duration::from_millis(250);
 pub const MAX_LISTED: usize = 16;
 /// Ranges of [over](crate::Ranges) numbers above which new attempts go to a fresh session.
 pub const MAX_OVER_RANGES: usize = 1_000;
-/// How long the record of a dead session without an intent is kept, so that a late `open` of its id is refused.
+/// How long the record of a dead session without an intent is kept, at least, so that a late `open` of its id is refused.
+/// A [sweep of everything](crate::Sweep::All) removes it after that.
 pub const TOMBSTONE_KEPT: Duration = MAX_TTL;
 
 #[cfg(test)]

@@ -19,8 +19,10 @@ mod shares;
 mod steps;
 mod sweeps;
 mod tokens;
+mod tombstones;
 mod trees;
 mod wakeups;
+mod watches;
 
 use crate::case::Case;
 
@@ -44,7 +46,9 @@ pub(crate) fn cases() -> Vec<Case> {
         keys::cases(),
         listing::cases(),
         sweeps::cases(),
+        tombstones::cases(),
         wakeups::cases(),
+        watches::cases(),
         random::cases(),
         races::cases(),
     ]

@@ -6,7 +6,7 @@ use crate::actor::{Actor, SHARE};
 use crate::backend::recovery::with_intent;
 use crate::case::Case;
 use crate::scene::{Scene, short};
-use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "sweeps";
@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_sweep_leaves_the_ancestors_of_others,
             a_sweep_of_an_unknown_session_is_nothing,
             a_sweep_of_many_records_ends,
+            a_sweep_removes_all_that_does_not_count_in_portions,
             a_second_sweep_finds_nothing;
         DeadStaysDead:
             a_swept_session_stays_dead;
@@ -156,39 +157,105 @@ async fn a_sweep_of_an_unknown_session_is_nothing(scene: Scene) -> Verdict {
     all_held(&a, &held, &scene).await
 }
 
-async fn a_sweep_of_many_records_ends(scene: Scene) -> Verdict {
-    let a = scene.actor().await?;
-    let names: Vec<String> = (0..300).map(|n| format!("d{n}")).collect();
-    for step in names.chunks(a.backend().info().keys_per_step.min(50)) {
-        let wants: Vec<(Want, &str)> = step
-            .iter()
-            .map(|name| (Want::Upsert, name.as_str()))
-            .collect();
-        a.hold(&wants).await?;
-    }
-    a.end(End::Close).await?;
+/// Most that a sweep of this limit may remove: what counts as one step goes at once.
+const fn most(limit: usize, step: usize) -> usize {
+    limit + step - 1
+}
+
+/// Sweeps by this limit until the store says that there is no more: exactly so many holders are removed, in portions,
+/// and the store says so when the last of them is gone, not before. No step of them has more than `step` keys.
+async fn sweep_out(
+    scene: &Scene,
+    which: Sweep,
+    limit: usize,
+    step: usize,
+    holders: usize,
+) -> Verdict {
     let stranger = scene.stranger().await?;
-    for _ in 0..1_000 {
-        if !stranger
-            .backend()
-            .sweep(Sweep::Session(a.session()), 7)
-            .await?
-            .more
-        {
-            break;
+    let mut removed = 0;
+    // Half of what it was asked for is enough, and one call more finds that nothing is left.
+    for _ in 0..=2 * holders.div_ceil(limit) + 1 {
+        let swept = stranger.backend().sweep(which, limit).await?;
+        ensure!(
+            swept.removed <= most(limit, step),
+            "a sweep by {limit} of steps of {step} keys removed {}",
+            swept.removed
+        );
+        removed += swept.removed;
+        if !swept.more {
+            ensure_eq!(
+                removed,
+                holders,
+                "holders removed by {which:?} when no more are left"
+            );
+            let again = stranger.backend().sweep(which, limit).await?;
+            ensure_eq!(
+                (again.removed, again.more),
+                (0, false),
+                "a sweep after the last"
+            );
+            return Ok(());
         }
     }
-    let again = stranger
-        .backend()
-        .sweep(Sweep::Session(a.session()), 7)
-        .await?;
-    ensure_eq!(
-        (again.removed, again.more),
-        (0, false),
-        "a sweep after the last"
-    );
+    Err(Wrong(format!(
+        "a sweep by {limit} that still says more after {removed} of {holders} holders"
+    )))
+}
+
+/// Holds so many keys of that name, in steps of that many.
+async fn hold_many(a: &Actor, name: &str, keys: usize, step: usize) -> Verdict<Vec<Acquire>> {
+    let keys: Vec<String> = (0..keys).map(|n| format!("{name}{n}")).collect();
+    let mut held = Vec::new();
+    for step in keys.chunks(step) {
+        let wants: Vec<(Want, &str)> = step
+            .iter()
+            .map(|key| (Want::Upsert, key.as_str()))
+            .collect();
+        held.push(a.hold(&wants).await?);
+    }
+    Ok(held)
+}
+
+async fn a_sweep_of_many_records_ends(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    hold_many(&a, "d", 300, 20).await?;
+    a.end(End::Close).await?;
+    sweep_out(&scene, Sweep::Session(a.session()), 7, 20, 300).await?;
     scene.free("d0").await?;
     scene.free("d299").await?;
+    Ok(())
+}
+
+async fn a_sweep_removes_all_that_does_not_count_in_portions(scene: Scene) -> Verdict {
+    let (dead, living) = (scene.actor().await?, scene.actor().await?);
+    for round in [Sweep::Session(dead.session()), Sweep::All] {
+        // What is over of who lives, beside what stays.
+        let over = hold_many(&living, "over", 12, 4).await?;
+        let share = living.hold(&[(SHARE, "s")]).await?;
+        living.over(&over.iter().collect::<Vec<_>>()).await?;
+        let dead = match round {
+            Sweep::Session(_) => &dead,
+            Sweep::All => &scene.actor().await?,
+        };
+        hold_many(dead, "dead", 12, 4).await?;
+        for _ in 0..3 {
+            dead.hold(&[(SHARE, "s")]).await?;
+        }
+        dead.end(End::Close).await?;
+        match round {
+            Sweep::Session(_) => {
+                sweep_out(&scene, round, 5, 4, 15).await?;
+                sweep_out(&scene, Sweep::Session(living.session()), 5, 4, 12).await?;
+            }
+            Sweep::All => sweep_out(&scene, round, 5, 4, 27).await?,
+        }
+        ensure!(living.confirms(&share).await?, "the living share is held");
+        scene.held("s").await?;
+        living.release(&share).await?;
+        for key in ["over0", "dead11", "s"] {
+            scene.free(key).await?;
+        }
+    }
     Ok(())
 }
 

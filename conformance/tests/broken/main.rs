@@ -11,7 +11,9 @@ mod recovery;
 mod sessions;
 mod shares;
 mod support;
+mod sweeps;
 mod tokens;
+mod watches;
 #[path = "../world/mod.rs"]
 mod world;
 
@@ -26,7 +28,7 @@ use world::{Memory, Wrap};
 
 /// One mistake.
 struct Broken {
-    name: &'static str,
+    name: String,
     /// The law that it breaks.
     law: Law,
     wrap: Arc<Wrap>,
@@ -34,11 +36,12 @@ struct Broken {
 
 impl Broken {
     fn new<D: Decorator + 'static>(
-        name: &'static str,
+        name: impl Into<String>,
         law: Law,
         wrap: impl Fn(Store) -> D + Send + Sync + 'static,
     ) -> Self {
         let wrap = Arc::new(move |store| Arc::new(Decorated(wrap(store))) as Store);
+        let name = name.into();
         Self { name, law, wrap }
     }
 }
@@ -82,7 +85,9 @@ fn main() -> ExitCode {
         recovery::all(),
         sessions::all(),
         shares::all(),
+        sweeps::all(),
         tokens::all(),
+        watches::all(),
     ];
     let mut trials = Vec::new();
     for broken in all.into_iter().flatten() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{LockBackend, LockKey, MemoryBackend, async_trait};
+use lockcore::{LockBackend, LockKey, MemoryBackend, SessionId, async_trait};
 use lockcore_conformance::{BoxError, Space, World};
 
 /// What puts something in front of a backend.
@@ -63,6 +63,11 @@ impl Space for MemorySpace {
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         self.memory.plant(key);
         Ok(())
+    }
+
+    async fn age(&self, _session: SessionId, by: Duration) -> Result<bool, BoxError> {
+        self.memory.advance(by);
+        Ok(true)
     }
 
     fn url(&self) -> Option<String> {

@@ -36,7 +36,9 @@ pub struct Info {
     pub sweep_limit: usize,
     /// A step is taken in one atomic action.
     pub atomic: bool,
-    /// How often somebody who waits looks at the store, where the store does not push wake-ups.
+    /// How often somebody who waits looks at the store, where the store does not push wake-ups. A
+    /// [watch](crate::Wakeups::watch) resolves within that time, and what one look takes, after what it watches was freed;
+    /// where the store pushes, `None`, within what a few requests take.
     pub poll: Option<Duration>,
     /// Shortest TTL of a session.
     pub min_ttl: Duration,

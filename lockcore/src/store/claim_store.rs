@@ -116,16 +116,17 @@ pub struct Holder {
 pub enum Sweep {
     /// Those of one session.
     Session(SessionId),
-    /// Those of every session, and tombstones that are old enough.
+    /// Those of every session, and tombstones that are old enough: those of sessions without an intent that died
+    /// [`TOMBSTONE_KEPT`](crate::limits::TOMBSTONE_KEPT) ago, or in that time after the first sweep that met them.
     All,
 }
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swept {
-    /// Records and holders removed.
+    /// Holders removed; of [`Sweep::All`] also sessions forgotten, where the store forgets them in the call.
     pub removed: usize,
-    /// There may be more: call again.
+    /// There may be more: call again. If not, nothing was left that the call found not to count.
     pub more: bool,
 }
 
@@ -183,7 +184,7 @@ pub trait ClaimStore: Send + Sync {
     /// The store failed; nothing was changed.
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool>;
 
-    /// Removes some records of holders that do not count, at most about `limit` of them.
+    /// Removes some holders that do not count: at most `limit` of them, and of the last step that it began the rest.
     ///
     /// # Errors
     ///

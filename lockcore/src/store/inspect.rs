@@ -54,7 +54,7 @@ pub trait Inspect: Send + Sync {
         limit: usize,
     ) -> Result<Page<Record>>;
 
-    /// Sessions, the dead ones that are still remembered too.
+    /// Sessions, the dead ones that are still remembered too: those whose id [`open`](crate::SessionStore::open) refuses.
     ///
     /// # Errors
     ///

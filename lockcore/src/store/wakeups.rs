@@ -14,9 +14,13 @@ pub type Changed = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///
 /// # Laws
 ///
-/// A release or a death that is acknowledged after [`watch`](Self::watch) has returned, and that frees one of the
-/// claims, resolves what it returned, unless the way to the store breaks. Without
-/// push the watch looks at the store itself, as often as [`Info::poll`](crate::Info::poll) tells.
+/// A release, a death, a settlement, a discard or an eviction that is acknowledged after [`watch`](Self::watch) has
+/// returned, and that frees one of the claims, resolves what it returned, unless the way to the store breaks: in the time
+/// that [`Info::poll`](crate::Info::poll) tells. Without push the watch looks at the store itself, as often as that says.
+///
+/// A watch over claims that others hold *sleeps*: it does not resolve while nothing happens in the namespace. It may resolve
+/// for what happens to other keys, once for each time that something stops counting. Over something free it may resolve at
+/// once, or never.
 #[async_trait]
 pub trait Wakeups: Send + Sync {
     /// Returns when the watch stands; what it returns resolves when one of the claims may have become free. Dropping

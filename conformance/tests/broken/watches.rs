@@ -1,0 +1,230 @@
+//! Mistakes in waking who waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lockcore::{
+    Acquire, Acquired, Changed, Claim, End, Grant, LockBackend, Record, Result, SessionId,
+    SessionState, async_trait,
+};
+use lockcore_conformance::{Decorator, Law};
+
+use crate::Broken;
+use crate::support::Store;
+
+pub(crate) fn all() -> Vec<Broken> {
+    let restless =
+        |name, after| Broken::new(name, Law::Waiting, move |store| Restless { store, after });
+    let mut all = vec![
+        // With less the client would ask for ever at one moment of paused time.
+        restless("watch that always wakes", Duration::from_millis(1)),
+        restless(
+            "watch that wakes every now and then",
+            Duration::from_millis(100),
+        ),
+        Broken::new(
+            "watch that wakes when anything is asked",
+            Law::Waiting,
+            Nosy::new,
+        ),
+        Broken::new(
+            "watch that goes on when it is dropped",
+            Law::Waiting,
+            Lingers,
+        ),
+        Broken::new("watch that hears of no eviction", Law::Waiting, |store| {
+            Hears::new(store, Event::Eviction, None)
+        }),
+    ];
+    let late = [
+        ("release", Event::Release),
+        ("expiry", Event::Expiry),
+        ("close", Event::Close),
+        ("revocation", Event::Revocation),
+        ("eviction", Event::Eviction),
+        ("settlement", Event::Settlement),
+        ("discard", Event::Discard),
+    ];
+    for (what, event) in late {
+        let name = format!("wake-up a second after the {what}");
+        all.push(Broken::new(name, Law::Waiting, move |store| {
+            Hears::new(store, event, Some(Duration::from_secs(1)))
+        }));
+    }
+    all
+}
+
+/// Wakes though nothing has happened.
+struct Restless {
+    store: Store,
+    after: Duration,
+}
+
+#[async_trait]
+impl Decorator for Restless {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        let (changed, after) = (self.store.watch(claims).await?, self.after);
+        Ok(Box::pin(async move {
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(after) => {}
+            }
+        }))
+    }
+}
+
+/// Wakes everybody at each request, more than once.
+struct Nosy {
+    store: Store,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Nosy {
+    fn new(store: Store) -> Self {
+        let asked = Arc::default();
+        Self { store, asked }
+    }
+}
+
+#[async_trait]
+impl Decorator for Nosy {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.asked.fetch_add(8, Ordering::SeqCst);
+        self.store.acquire(request).await
+    }
+
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        let (changed, asked) = (self.store.watch(claims).await?, Arc::clone(&self.asked));
+        let told = async move {
+            let less = |asked: usize| asked.checked_sub(1);
+            let is_told = || asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+            loop {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                if is_told().is_ok() {
+                    return;
+                }
+            }
+        };
+        Ok(Box::pin(async move {
+            tokio::select! {
+                () = changed => {}
+                () = told => {}
+            }
+        }))
+    }
+}
+
+/// Looks in a task of its own, which nobody ends.
+struct Lingers(Store);
+
+#[async_trait]
+impl Decorator for Lingers {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        let changed = self.0.watch(claims).await?;
+        let (tell, told) = tokio::sync::oneshot::channel();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task that stays is the mistake"
+        )]
+        tokio::spawn(async move {
+            changed.await;
+            let _ = tell.send(());
+        });
+        Ok(Box::pin(async move {
+            let _ = told.await;
+        }))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Release = 1,
+    Expiry,
+    Close,
+    Revocation,
+    Eviction,
+    Settlement,
+    Discard,
+}
+
+/// Hears late of one kind of event, or never.
+struct Hears {
+    store: Store,
+    event: Event,
+    late: Option<Duration>,
+    last: Arc<AtomicUsize>,
+}
+
+impl Hears {
+    fn new(store: Store, event: Event, late: Option<Duration>) -> Self {
+        Self {
+            store,
+            event,
+            late,
+            last: Arc::default(),
+        }
+    }
+
+    fn note(&self, event: Event) {
+        self.last.store(event as usize, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Decorator for Hears {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        self.note(Event::Release);
+        self.store.release(grant, claims).await
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        self.note(match how {
+            End::IfDue => Event::Expiry,
+            End::Close => Event::Close,
+            End::Revoke => Event::Revocation,
+            End::Discard => Event::Discard,
+        });
+        self.store.end(sessions, how).await
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        self.note(Event::Settlement);
+        self.store.settle(session, adoption).await
+    }
+
+    async fn evict(&self, seen: &Record) -> Result<bool> {
+        self.note(Event::Eviction);
+        self.store.evict(seen).await
+    }
+
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        let changed = self.store.watch(claims).await?;
+        let (last, event, late) = (Arc::clone(&self.last), self.event, self.late);
+        Ok(Box::pin(async move {
+            changed.await;
+            if last.load(Ordering::SeqCst) == event as usize {
+                match late {
+                    Some(late) => tokio::time::sleep(late).await,
+                    None => std::future::pending().await,
+                }
+            }
+        }))
+    }
+}
