@@ -5,6 +5,7 @@ mod builds;
 mod compare;
 mod deny;
 mod fuzz;
+mod mutants;
 mod plan;
 mod simulate;
 mod soak;
@@ -14,6 +15,7 @@ mod times;
 mod trial;
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use lockcore_conformance::servers::{etcd, openssl};
@@ -105,6 +107,25 @@ enum Command {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Changes what a store's server runs, line by line, and sees whether a test notices; goes on where the last run
+    /// ended.
+    Mutants {
+        /// redis, postgres, elasticsearch or sqlite.
+        #[arg(long, value_name = "STORE", value_parser = mutants::stores())]
+        store: String,
+        /// Only this file, as in `renew.lua`.
+        #[arg(long = "file", value_name = "NAME")]
+        files: Vec<String>,
+        /// So many at a time, each with a server of its own.
+        #[arg(long, value_name = "N", default_value_t = 2)]
+        jobs: usize,
+        /// Begins no mutant after so many minutes.
+        #[arg(long, value_name = "N")]
+        minutes: Option<u64>,
+        /// Only shows what is known.
+        #[arg(long)]
+        list: bool,
+    },
     /// Runs the fuzz targets, one after the other. Needs a nightly toolchain and cargo-fuzz.
     Fuzz {
         /// Only this one.
@@ -124,6 +145,23 @@ fn main() -> ExitCode {
         } => test::run_soak(server),
         Command::Test { only, .. } => test::run(only),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Command::Mutants {
+            store,
+            files,
+            jobs,
+            minutes,
+            list,
+        } => {
+            let now = Instant::now();
+            let until = minutes.and_then(|it| now.checked_add(Duration::from_secs(60 * it)));
+            let options = mutants::Options {
+                until,
+                files,
+                jobs,
+                list,
+            };
+            mutants::run(&store, &options)
+        }
         Command::With { server, command } => stores::with(server, &command),
         Command::Compare {
             only,

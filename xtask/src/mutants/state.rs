@@ -1,0 +1,115 @@
+//! What came of each mutant so far: a file that grows by a line for each, and is read when a run goes on.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// What came of a mutant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Outcome {
+    /// The server does not take it.
+    Unviable,
+    /// By this case; `program case`.
+    Killed(String),
+    /// The tests were not done in time.
+    Stuck,
+    /// All cases passed, perhaps after some that failed only once.
+    Survived(Vec<String>),
+}
+
+/// A mutant that was tried.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Tried {
+    /// Of the file's text as it is changed.
+    pub(super) id: u64,
+    pub(super) file: String,
+    pub(super) line: usize,
+    pub(super) by: String,
+    pub(super) outcome: Outcome,
+    pub(super) ms: u64,
+    /// Of the test programs.
+    #[serde(default)]
+    pub(super) tests: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    path: PathBuf,
+    file: File,
+    /// The last word about each mutant.
+    tried: HashMap<u64, Tried>,
+}
+
+/// The same for the same bytes, in one version of the compiler.
+pub(super) fn hash(parts: &[&[u8]]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl State {
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .read(true)
+            .open(path)
+            .map_err(failed)?;
+        let text = fs::read_to_string(path).map_err(failed)?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            // The last run was ended while it wrote.
+            file.write_all(b"\n").map_err(failed)?;
+        }
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let tried = lines.map(|tried: Tried| (tried.id, tried)).collect();
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            tried,
+        })
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<&Tried> {
+        self.tried.get(&id)
+    }
+
+    pub(super) fn put(&mut self, tried: Tried) -> Result<(), String> {
+        let line = serde_json::to_string(&tried).map_err(|error| error.to_string())? + "\n";
+        let written = self.file.write_all(line.as_bytes());
+        written.map_err(|error| format!("{}: {error}", self.path.display()))?;
+        self.tried.insert(tried.id, tried);
+        Ok(())
+    }
+
+    /// Those of a program, so that who kills most of this file's mutants, then of all, comes first. What has killed
+    /// nothing yet keeps its order.
+    pub(super) fn order(&self, program: &str, file: &str, cases: &mut [&str]) {
+        let mut kills: HashMap<&str, (u32, u32)> = HashMap::new();
+        for tried in self.tried.values() {
+            let Outcome::Killed(by) = &tried.outcome else {
+                continue;
+            };
+            if let Some((of, case)) = by.split_once(' ')
+                && of == program
+            {
+                let (here, all) = kills.entry(case).or_default();
+                *here += u32::from(tried.file == file);
+                *all += 1;
+            }
+        }
+        cases.sort_by_key(|case| {
+            let (here, all) = kills.get(case).copied().unwrap_or_default();
+            std::cmp::Reverse((here, all))
+        });
+    }
+}

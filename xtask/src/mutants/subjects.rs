@@ -1,0 +1,124 @@
+//! The stores whose server code is changed, and what runs it.
+
+use lockcore_conformance::servers::{ELASTICSEARCH_7, Server, postgres, redis};
+
+use super::checks;
+use super::operators::Language;
+use crate::stores;
+
+/// The server code of a store.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) store: &'static str,
+    pub(super) package: &'static str,
+    /// Of the backend, below the repository.
+    pub(super) folder: &'static str,
+    pub(super) language: Language,
+    /// How the names of its files end. Other files are not changed.
+    pub(super) ending: &'static str,
+    /// These files come first.
+    pub(super) first: &'static [&'static str],
+    /// The test programs, how the names of the cases begin that are run, and how many of them at a time.
+    pub(super) programs: &'static [(&'static str, &'static str, usize)],
+    /// In this variable the tests find the server's URL.
+    pub(super) variable: &'static str,
+    pub(super) start: Option<fn() -> Result<Server, String>>,
+    /// So many mutants run on one server: what they leave behind goes with it.
+    pub(super) on_one_server: u32,
+    pub(super) check: fn(&str, &str, checks::Sources<'_>) -> Result<bool, String>,
+    /// What the check needs, and what brings it.
+    pub(super) needs: Option<(&'static str, &'static str)>,
+}
+
+pub(super) const SUBJECTS: &[Subject] = &[
+    Subject {
+        store: "redis",
+        package: "lockcore-redis",
+        folder: "backend-redis",
+        language: Language::Lua,
+        ending: "lua",
+        first: &[
+            "renew",
+            "end",
+            "adopt",
+            "settle",
+            "confirm",
+            "sweep",
+            "release",
+            "release_alone",
+            "common",
+        ],
+        programs: &[
+            ("conformance", "redis::", 32),
+            ("records", "", 8),
+            ("fenced", "", 8),
+            ("server", "", 8),
+        ],
+        variable: "LOCKKEEPER_TEST_REDIS",
+        start: Some(|| redis::node(&[])),
+        on_one_server: 1,
+        check: checks::redis,
+        needs: None,
+    },
+    Subject {
+        store: "postgres",
+        package: "lockcore-postgres",
+        folder: "backend-postgres",
+        language: Language::Sql,
+        ending: "sql",
+        first: &["sessions", "claims", "common", "wakeups"],
+        programs: &[
+            ("conformance", "postgres-", 12),
+            ("namespace", "", 4),
+            ("wakeups", "", 4),
+            ("application", "", 4),
+            ("errors", "", 4),
+            ("plans", "", 1),
+        ],
+        variable: "LOCKKEEPER_TEST_POSTGRES",
+        start: Some(|| postgres::node(&[])),
+        on_one_server: 25,
+        check: |url, _, source| checks::postgres(url, source),
+        needs: Some(("psql", "PostgreSQL's client")),
+    },
+    Subject {
+        store: "elasticsearch",
+        package: "lockcore-es",
+        folder: "backend-es",
+        language: Language::Painless,
+        ending: "painless",
+        first: &[],
+        programs: &[
+            ("conformance", "", 16),
+            ("records", "", 4),
+            ("running", "", 4),
+            ("interoperation", "", 4),
+            ("book", "", 4),
+        ],
+        variable: "LOCKKEEPER_TEST_ELASTICSEARCH",
+        start: Some(|| stores::engine(&ELASTICSEARCH_7)),
+        on_one_server: 100,
+        check: checks::elasticsearch,
+        needs: None,
+    },
+    Subject {
+        store: "sqlite",
+        package: "lockcore-sqlite",
+        folder: "backend-sqlite",
+        language: Language::Sql,
+        ending: "sql",
+        first: &[],
+        programs: &[
+            ("conformance", "", 16),
+            ("claims", "", 8),
+            ("sessions", "", 8),
+            ("inspect", "", 8),
+            ("files", "", 8),
+        ],
+        variable: "LOCKKEEPER_TEST_SQLITE",
+        start: None,
+        on_one_server: 1,
+        check: |_, file, source| checks::sqlite(file, source),
+        needs: Some(("sqlite3", "SQLite's shell")),
+    },
+];
