@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde::Deserialize;
+
 use crate::builds::{cargo_command, root};
 use crate::stores::Store;
 
@@ -59,7 +61,7 @@ pub(super) fn both(commit: &str, stores: &[&Store]) -> Result<(Built, Built), St
     let tree = folder.join("tree");
     unpack(here, &commit, &tree)?;
     lay_over(here, &tree)?;
-    make_a_workspace(&tree, &commit)?;
+    make_a_member(&tree, &commit)?;
     let ours = build(ours, here.to_owned(), all.join("ours"), &all, stores)?;
     let theirs = build(commit.clone(), tree, folder, &all, stores).map_err(|error| {
         format!(
@@ -103,34 +105,27 @@ fn lay_over(here: &Path, tree: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes what measures a member of another tree's workspace, whose packages get a version of their own: in one target
-/// directory cargo tells two trees of one layout apart by that alone, and would take one's library for the other's.
-fn make_a_workspace(tree: &Path, commit: &str) -> Result<(), String> {
+/// Makes what measures a member of another tree's workspace.
+fn make_a_member(tree: &Path, commit: &str) -> Result<(), String> {
     let manifest = tree.join("Cargo.toml");
     let text = fs::read_to_string(&manifest).map_err(|error| format!("Cargo.toml: {error}"))?;
-    let text = as_workspace(&text, commit);
-    let text = text.ok_or_else(|| format!("{commit}: its Cargo.toml is no workspace of ours"))?;
+    let text = with_member(&text);
+    let text = text.ok_or_else(|| format!("{commit}: its Cargo.toml has no members"))?;
     write(&manifest, text.as_bytes())
 }
 
-fn as_workspace(manifest: &str, commit: &str) -> Option<String> {
-    let (member, mark) = (format!("\"{MEASURES}\""), format!("+against.{commit}"));
-    let mut text = manifest.to_owned();
-    if !text.contains(&member) {
-        let members = "members = [";
-        text.find(members)?;
-        text = text.replacen(members, &format!("{members}{member}, "), 1);
+fn with_member(manifest: &str) -> Option<String> {
+    let (member, members) = (format!("\"{MEASURES}\""), "members = [");
+    if manifest.contains(&member) {
+        return Some(manifest.to_owned());
     }
-    if !text.contains(&mark) {
-        let version = "[workspace.package]\nversion = \"";
-        let begin = text.find(version)? + version.len();
-        let end = begin + text[begin..].find('"')?;
-        text.insert_str(end, &mark);
-    }
-    Some(text)
+    manifest.find(members)?;
+    Some(manifest.replacen(members, &format!("{members}{member}, "), 1))
 }
 
-/// Builds a tree's program. Both are built in one folder, where they share what comes from elsewhere.
+/// Builds a tree's program. Both are built in one folder, where they share what comes from elsewhere. Cargo gives the
+/// packages of both the same names there. So it has to forget those of the other tree first; and the same source becomes
+/// the same code: with names of their own two builds of one commit are up to 8 % apart.
 fn build(
     name: String,
     source: PathBuf,
@@ -145,6 +140,12 @@ fn build(
     let servers: Vec<&str> = servers.map(|store| store.name).collect();
     let features = format!("--features={}", servers.join(","));
     let package = "--package=lockkeeper-against";
+    let packages = packages(&source)?;
+    let forget = ["clean", "--quiet", "--release", &manifest, &into];
+    let forget = forget
+        .into_iter()
+        .chain(packages.iter().map(String::as_str));
+    cargo_command(&forget.collect::<Vec<_>>(), &[])?;
     cargo_command(
         &["build", "--release", &manifest, &into, package, &features],
         &PROFILE.map(|(name, value)| (name, value.to_owned())),
@@ -159,6 +160,26 @@ fn build(
         folder,
         program,
     })
+}
+
+/// The packages of a tree, as cargo is told them.
+fn packages(tree: &Path) -> Result<Vec<String>, String> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Package>,
+    }
+    #[derive(Deserialize)]
+    struct Package {
+        name: String,
+    }
+    let metadata = ["metadata", "--no-deps", "--format-version=1"];
+    let metadata = output("cargo", tree, &metadata)?;
+    let metadata: Metadata =
+        serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
+    let packages = metadata.packages.into_iter();
+    Ok(packages
+        .map(|package| format!("--package={}", package.name))
+        .collect())
 }
 
 fn make_folder(folder: &Path) -> Result<(), String> {
@@ -198,14 +219,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_tree_is_a_workspace_with_what_measures() {
-        let manifest =
-            "[workspace]\nmembers = [\"lockcore\"]\n\n[workspace.package]\nversion = \"0.1.0\"\n";
-        let expected = "[workspace]\nmembers = [\"benches/against\", \"lockcore\"]\n\n\
-                        [workspace.package]\nversion = \"0.1.0+against.abc\"\n";
-        let text = as_workspace(manifest, "abc").unwrap();
-        assert_eq!(text, expected);
-        assert_eq!(as_workspace(&text, "abc").unwrap(), expected);
-        assert!(as_workspace("[package]", "abc").is_none());
+    fn what_measures_becomes_a_member() {
+        let manifest = "[workspace]\nmembers = [\"lockcore\"]\n";
+        let expected = "[workspace]\nmembers = [\"benches/against\", \"lockcore\"]\n";
+        assert_eq!(with_member(manifest).unwrap(), expected);
+        assert_eq!(with_member(expected).unwrap(), expected);
+        assert!(with_member("[package]").is_none());
+    }
+
+    #[test]
+    fn cargo_forgets_every_package_of_ours() {
+        let packages = packages(root()).unwrap();
+        for package in [
+            "lockcore",
+            "lockcore-redis",
+            "lockkeeper",
+            "lockkeeper-against",
+        ] {
+            assert!(
+                packages.contains(&format!("--package={package}")),
+                "{packages:?}"
+            );
+        }
     }
 }

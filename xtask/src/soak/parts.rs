@@ -56,9 +56,9 @@ pub(super) fn all(xtask: &str) -> Vec<Part> {
     parts.extend(trials(xtask));
     parts.extend(ENGINES.map(|engine| cluster("lockcore-es", engine, Some(engine))));
     parts.push(cluster("lockcore-etcd", "etcd", None));
-    parts.extend(kits(xtask));
     parts.push(fuzzing(xtask));
     parts.extend(mutants(xtask));
+    parts.extend(kits(xtask));
     parts
 }
 
