@@ -55,10 +55,11 @@ fn tests(store: &Store) -> Result<(), String> {
         let server = (startable.start)()?;
         let url = server.url().replacen("http", store.name, 1);
         let environment = [(servers.variable, url)];
-        run(startable.part.unwrap_or(store.tests), &environment)?;
+        let mut done = run(startable.part.unwrap_or(store.tests), &environment);
         if number == 0 {
-            run(servers.once, &environment)?;
+            done = done.and_then(|()| run(servers.once, &environment));
         }
+        done.inspect_err(|_| eprintln!("{}{}", server.says(), server.log_tail()))?;
     }
     run(servers.alone, &[])
 }
