@@ -359,5 +359,11 @@ fn run_steps(
 
 /// What a server has to say when a step on it fails.
 fn last_words(server: &Server) -> String {
-    format!("the server was {}, at {}", server.how(), server.url())
+    format!(
+        "the server was {}, at {}\n{}{}",
+        server.how(),
+        server.url(),
+        server.says(),
+        server.log_tail()
+    )
 }
