@@ -233,3 +233,33 @@ impl Drop for Watched {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lockcore::Want;
+
+    use super::*;
+
+    #[test]
+    fn of_a_watch_that_was_dropped_nothing_is_left() {
+        let shared = Arc::<Shared>::default();
+        let claims: Vec<Claim> = [("k", Want::Create), ("/a/b", Want::Write)]
+            .into_iter()
+            .filter_map(|(key, want)| Claim::new(LockKey::parse(key).ok()?, want))
+            .collect();
+        let watch = || Watched::add(&shared, &claims);
+        let (stays, goes, another) = (watch(), watch(), watch());
+        let count = |shared: &Shared| {
+            let watching = shared.watching();
+            let entries: Vec<usize> = watching.keys.values().map(Vec::len).collect();
+            (watching.watches.len(), entries)
+        };
+        assert_eq!(count(&shared), (3, vec![3, 3]));
+        drop(goes);
+        // Also one that was never asked.
+        drop(another.changed());
+        assert_eq!(count(&shared), (1, vec![1, 1]));
+        drop(stays);
+        assert_eq!(count(&shared), (0, Vec::new()));
+    }
+}

@@ -241,3 +241,33 @@ impl Drop for Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lockcore::Want;
+
+    use super::*;
+
+    #[test]
+    fn of_a_watch_that_was_dropped_nothing_is_left() {
+        let watches = Arc::<Watches>::default();
+        let claims: Vec<Claim> = [("k", Want::Create), ("/a/b", Want::Write)]
+            .into_iter()
+            .filter_map(|(key, want)| Claim::new(LockKey::parse(key).ok()?, want))
+            .collect();
+        let watch = || Watches::add(&watches, &claims);
+        let (stays, goes, another) = (watch(), watch(), watch());
+        let count = |watches: &Watches| {
+            let watching = watches.watching();
+            let entries: Vec<usize> = watching.keys.values().map(Vec::len).collect();
+            (watching.watches.len(), entries)
+        };
+        assert_eq!(count(&watches), (3, vec![3, 3]));
+        drop(goes);
+        // Also one that was never asked.
+        drop(another.changed());
+        assert_eq!(count(&watches), (1, vec![1, 1]));
+        drop(stays);
+        assert_eq!(count(&watches), (0, Vec::new()));
+    }
+}

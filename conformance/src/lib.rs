@@ -78,7 +78,12 @@
 //! # What a store has to offer
 //!
 //! Steps of at least 20 keys, or only the cases of [`Layer::Client`] are for it. Its shortest TTL decides how long the
-//! cases on expiry take where time cannot be moved.
+//! cases on expiry take where time cannot be moved. What stopped counting stays until it is swept: a sweep is judged by
+//! how many holders it says that it removed. Whether a dead session is remembered for a day, and not longer, is seen only
+//! where the fixture can make its end lie further back ([`Space::age`]); the run prints where it cannot.
+//!
+//! What no case sees: an entry for a watch that stays in a list of the backend's, or in the store, when the watch was
+//! dropped. A task that stays is seen.
 
 mod actor;
 mod backend;

@@ -218,9 +218,14 @@ impl Scene {
 
     /// Sweeps until the store says that there is no more.
     pub(crate) async fn sweep(&self, which: Sweep) -> Verdict {
+        self.sweep_by(which, 100).await
+    }
+
+    /// Sweeps by this limit until the store says that there is no more.
+    pub(crate) async fn sweep_by(&self, which: Sweep, limit: usize) -> Verdict {
         let stranger = self.stranger().await?;
         for _ in 0..1_000 {
-            if !stranger.backend().sweep(which, 100).await?.more {
+            if !stranger.backend().sweep(which, limit).await?.more {
                 return Ok(());
             }
         }

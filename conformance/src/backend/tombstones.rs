@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockcore::limits::TOMBSTONE_KEPT;
-use lockcore::{Acquire, End, IntentChange, Life, Opened, Renewed, SessionId, Want};
+use lockcore::{Acquire, End, IntentChange, Life, Opened, Renewed, SessionId, Sweep, Want};
 
 use crate::actor::Actor;
 use crate::backend::recovery::with_intent;
@@ -73,29 +73,37 @@ async fn a_tombstone_stays_while_late_requests_may_come(scene: Scene) -> Verdict
 }
 
 async fn an_old_tombstone_goes(scene: Scene) -> Verdict {
-    let dead = scene.actor().await?;
-    dead.hold(&[(Want::Create, "d")]).await?;
-    dead.end(End::Close).await?;
+    let mut dead = Vec::new();
+    for key in ["d1", "d2", "d3"] {
+        let a = scene.actor().await?;
+        a.hold(&[(Want::Create, key)]).await?;
+        a.end(End::Close).await?;
+        dead.push(a.session());
+    }
     let (abandoned, held, _) = with_intent(&scene, &[(Want::Create, "k")], "half done").await?;
     abandoned.end(End::Close).await?;
     scene.sweep_all().await?;
-    for session in [dead.session(), abandoned.session()] {
-        if !scene.age(session, TOMBSTONE_KEPT + MARGIN).await? {
+    for session in dead.iter().chain([&abandoned.session()]) {
+        if !scene.age(*session, TOMBSTONE_KEPT + MARGIN).await? {
             return cannot_age();
         }
     }
     // Opened when time was moved: the others may be due.
     let living = scene.actor().await?;
-    scene.sweep_all().await?;
-    for (session, as_what, what) in [
-        (dead.session(), None, "that died long ago"),
+    // A portion is less than there is: it says that there is more.
+    scene.sweep_by(Sweep::All, 2).await?;
+    let of_the_dead = dead
+        .into_iter()
+        .map(|session| (session, None, "that died long ago"));
+    let of_the_others = [
         (
             abandoned.session(),
             Some(Life::Abandoned),
             "that left a change half done long ago",
         ),
         (living.session(), Some(Life::Living), "that lives"),
-    ] {
+    ];
+    for (session, as_what, what) in of_the_dead.chain(of_the_others) {
         let listed = listed(&living, session).await?;
         ensure_eq!(listed, as_what, "a session {what}, after a sweep");
     }
