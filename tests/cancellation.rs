@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use lockkeeper::{
     AcquireError, Acquisition, Attempt, Guard, LockBackend, Locks, MemoryBackend, Recover,
-    RecoverError, Recovery, Tree,
+    RecoverError, Recovery, Released, Tree,
 };
 
 const TTL: Duration = Duration::from_secs(3_600);
@@ -142,7 +142,7 @@ impl Store {
             .await
             .unwrap_or_else(free);
         for guard in [global, documents, share, tree] {
-            let _ = guard.release().await.unwrap();
+            assert_eq!(guard.release().await.unwrap(), Released::Released);
         }
         assert!(other.shutdown(SOON).await, "{context}: no task is left");
         recovered.load(std::sync::atomic::Ordering::Relaxed)
@@ -259,7 +259,7 @@ async fn try_acquire() {
         |locks, polls| async move {
             let in_the_way = locks.documents(["d39"]).acquire().await.unwrap();
             let answer = dropped(locks.documents(forty()).try_acquire(), polls).await;
-            let _ = in_the_way.release().await.unwrap();
+            assert_eq!(in_the_way.release().await.unwrap(), Released::Released);
             answer.is_some_and(|answer| matches!(answer.unwrap(), Attempt::Busy(_)))
         },
     )
@@ -289,7 +289,7 @@ async fn acquire_that_waits() {
             polls
         ));
         let early = tokio::time::timeout(Duration::from_millis(20), &mut waiting).await;
-        let _ = in_the_way.release().await.unwrap();
+        assert_eq!(in_the_way.release().await.unwrap(), Released::Released);
         let answer = match early {
             Ok(answer) => answer,
             Err(_) => waiting.await,
@@ -532,7 +532,7 @@ fn guards_and_attempts_dropped_with_their_runtime() {
         // The same client opens another session, as the keeper of the first is gone.
         let again = locks.global("g").wait(3 * ttl).acquire().await.unwrap();
         assert!(again.is_valid());
-        let _ = again.release().await.unwrap();
+        assert_eq!(again.release().await.unwrap(), Released::Released);
     });
 }
 

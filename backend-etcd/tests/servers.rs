@@ -500,13 +500,18 @@ async fn tokens_rise_over_an_older_state_and_a_new_namespace() {
     server = restarted(server).await;
     let mut n = 1;
     for _ in 0..50 {
-        n += 1;
-        if let Ok(Acquired::Acquired(token)) =
-            backend.acquire(&ask(session, n, &format!("k{n}"))).await
-        {
-            assert!(token > last, "{token} after {last}");
-            last = token;
-        }
+        // The first ones find the server gone that they were connected to.
+        let token = until("a grant", async || {
+            n += 1;
+            match backend.acquire(&ask(session, n, &format!("k{n}"))).await {
+                Ok(Acquired::Acquired(token)) => Some(token),
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => None,
+            }
+        });
+        let token = token.await;
+        assert!(token > last, "{token} after {last}");
+        last = token;
     }
     let copy = older.path().to_owned();
     server = waited(move || {

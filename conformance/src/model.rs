@@ -149,16 +149,6 @@ impl Model {
         self.holders.retain(|held| held.grant != grant);
     }
 
-    /// Grants that count and share exactly this key.
-    pub(crate) fn shares(&self, key: &LockKey) -> BTreeSet<Grant> {
-        self.holders
-            .iter()
-            .filter(|held| held.claim.key() == key && is_share(held.claim.want()))
-            .map(|held| held.grant)
-            .filter(|grant| self.counts(*grant))
-            .collect()
-    }
-
     /// Grants that count on exactly this key.
     pub(crate) fn on(&self, key: &LockKey) -> BTreeSet<Grant> {
         self.holders

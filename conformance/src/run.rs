@@ -17,6 +17,9 @@ use crate::world::World;
 /// The environment variable with the seed of a run; without it, every run has a new one.
 pub(crate) const SEED: &str = "LOCKCORE_CONFORMANCE_SEED";
 
+/// The environment variable that chooses the cases: `all`, or the `quick` set.
+const SET: &str = "LOCKCORE_CONFORMANCE_SET";
+
 /// Longest real time of a case: more than any that [`Case::run`] allows itself on a store with a short TTL, and far
 /// more than it takes where time is paused.
 const WATCHDOG: Duration = Duration::from_secs(300);
@@ -27,11 +30,12 @@ const TRIALS_AT_A_TIME: usize = 16;
 
 /// Runs every case on one store, as the `main` of a test target with `harness = false`.
 ///
-/// Takes the arguments of `cargo test`: a filter, `--exact`, `--list`, `--test-threads`.
+/// Takes the arguments of `cargo test`: a filter, `--exact`, `--list`, `--test-threads`; and of the environment
+/// `LOCKCORE_CONFORMANCE_SEED` and `LOCKCORE_CONFORMANCE_SET`, which is `all` or `quick`.
 ///
 /// # Panics
 ///
-/// Panics if the seed in the environment is no number.
+/// Panics if the seed in the environment is no number, or the set is neither of these.
 #[must_use]
 pub fn main(world: impl World) -> ExitCode {
     suite(vec![(Arc::new(world), crate::cases())])
@@ -49,9 +53,18 @@ pub fn suite(worlds: Vec<(Arc<dyn World>, Vec<Case>)>) -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TRIALS_AT_A_TIME);
-    let seed = run_seed();
+    let (seed, quick) = (run_seed(), quick_only());
     let mut trials = Vec::new();
-    for (world, cases) in worlds {
+    for (world, mut cases) in worlds {
+        if quick {
+            let of = cases.len();
+            cases.retain(crate::quick::has);
+            eprintln!(
+                "{SET}=quick: {} of {of} cases on {}",
+                cases.len(),
+                world.name()
+            );
+        }
         for case in cases {
             let name = format!("{}::{case}", world.name());
             if case.layer() == Layer::Processes && !world.processes() {
@@ -72,6 +85,14 @@ fn run_seed() -> u64 {
     match std::env::var(SEED) {
         Ok(text) => text.parse().expect("the seed is a decimal number"),
         Err(_) => rand::random(),
+    }
+}
+
+fn quick_only() -> bool {
+    match std::env::var(SET).as_deref() {
+        Ok("quick") => true,
+        Ok("all") | Err(_) => false,
+        Ok(other) => panic!("{SET} is \"all\" or \"quick\", and not {other:?}"),
     }
 }
 

@@ -175,11 +175,8 @@ impl Run {
             answer => {
                 let (law, want) = match (may, refused.is_empty()) {
                     (false, _) => (self.gone(request.grant), "it void".to_owned()),
-                    (true, true) => (Law::AllowedIsGranted, "it granted".to_owned()),
-                    (true, false) => {
-                        let want = format!("it refused by {refused:?}");
-                        (self.excluding(&refused), want)
-                    }
+                    (true, true) => (Self::allowing(request), "it granted".to_owned()),
+                    (true, false) => (Law::AtMostOneHolder, format!("it refused by {refused:?}")),
                 };
                 let (grant, claims) = (request.grant, &request.claims);
                 let what = format!("{grant} {claims:?}: got {answer:?}, want {want}");
@@ -206,16 +203,13 @@ impl Run {
         }
     }
 
-    /// Why claims are refused: where it is only for other shares of the same key, by their limit.
-    fn excluding(&self, refused: &[(Claim, BTreeSet<Grant>)]) -> Law {
-        let beyond_its_limit = |(claim, in_the_way): &(Claim, BTreeSet<Grant>)| {
-            let shares = self.model.shares(claim.key());
-            claim.want().limit().is_some() && in_the_way.is_subset(&shares)
-        };
-        if refused.iter().all(beyond_its_limit) {
+    /// Why the request has to be granted: nobody is in the way, or no more shares than may be.
+    fn allowing(request: &Acquire) -> Law {
+        let share = |claim: &Claim| matches!(claim.want(), Want::Share { .. });
+        if request.claims.iter().any(share) {
             Law::SharedAreASet
         } else {
-            Law::AtMostOneHolder
+            Law::AllowedIsGranted
         }
     }
 

@@ -111,7 +111,8 @@ async fn one_renewal_keeps_all_guards(scene: Scene) -> Verdict {
     };
     counted().unless_late(since, ttl / 3)?;
     for guard in guards {
-        kept(&guard, since, ttl, "every guard is valid")?;
+        let kept = kept(&guard, since, ttl, "it is valid");
+        kept.about(format_args!("the guard of token {}", guard.token()))?;
         release(guard).await?;
     }
     Ok(())

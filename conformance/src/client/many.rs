@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use lockcore::Locks;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
 use crate::client::{acquired, locks, release};
 use crate::scene::Scene;
-use crate::verdict::{Verdict, cases, ensure_eq};
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Client "many";
@@ -153,8 +153,13 @@ async fn tasks_on_trees(scene: Scene) -> Verdict {
 async fn tasks_that_give_up_waiting(scene: Scene) -> Verdict {
     let counters = Counters::new();
     let counted = AtomicUsize::new(0);
+    // How long one takes that nobody is in the way of: the shortest waits are too short, the longest enough for some.
+    let alone = locks(&scene).await?;
+    let since = Instant::now();
+    release(acquired(alone.documents(["d1", "d2"])).await?).await?;
+    let once = since.elapsed().max(Duration::from_millis(3));
     let turn = async |locks: &Locks, n: usize| {
-        let wait = Duration::from_millis(u64::try_from(n % 4).unwrap_or(0) * 3);
+        let wait = once * u32::try_from(n % 4).unwrap_or(0);
         let acquisition = locks.documents(["d1", "d2"]).acquire();
         // Dropped when the time is over, wherever it is.
         match tokio::time::timeout(wait, acquisition).await {
@@ -168,7 +173,13 @@ async fn tasks_that_give_up_waiting(scene: Scene) -> Verdict {
         }
     };
     contend(&scene, turn).await?;
-    counters.check(counted.into_inner())?;
+    let (counted, turns) = (counted.into_inner(), PROCESSES * TASKS * TURNS);
+    counters.check(counted)?;
+    ensure!(
+        (TURNS..turns).contains(&counted),
+        "of {turns} waits of up to {:?}, {counted} were long enough",
+        once * 3
+    );
     let last = locks(&scene).await?;
     release(acquired(last.documents(["d1", "d2"])).await?).await
 }

@@ -17,7 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::limits::DEFAULT_TTL;
-use lockcore::{Acquisition, Attempt, Busy, Guard, Info, Label, LockBackend, Locks, Released};
+use lockcore::{
+    Acquisition, Attempt, Busy, Guard, Info, Label, LockBackend, Locks, LocksBuilder, Released,
+};
+use rand::RngExt;
 use tokio::time::Instant;
 
 use crate::case::Case;
@@ -57,28 +60,39 @@ fn promptly(scene: &Scene, info: &Info) -> Duration {
 
 /// A client of its own, as another process would have it.
 async fn locks(scene: &Scene) -> Verdict<Locks> {
-    locks_on(scene.connect().await?, DEFAULT_TTL)
+    let backend = scene.connect().await?;
+    seeded(scene, backend, DEFAULT_TTL)
 }
 
 /// A client whose TTL is a few times the store's shortest, and that TTL.
 async fn short_lived(scene: &Scene) -> Verdict<(Locks, Duration)> {
     let backend = scene.connect().await?;
     let ttl = short(&backend.info()) * 2;
-    Ok((locks_on(backend, ttl)?, ttl))
+    Ok((seeded(scene, backend, ttl)?, ttl))
 }
 
 /// A short-lived client whose way to the store can be cut.
 async fn wired(scene: &Scene) -> Verdict<(Locks, Arc<Decorated<Wire>>, Duration)> {
     let wire = Wire::new(scene.connect().await?);
     let ttl = short(&wire.info()) * 2;
-    Ok((locks_on(wire.clone(), ttl)?, wire, ttl))
+    Ok((seeded(scene, wire.clone(), ttl)?, wire, ttl))
+}
+
+/// A client whose choices follow from the scene's chance.
+fn seeded(scene: &Scene, backend: Arc<dyn LockBackend>, ttl: Duration) -> Verdict<Locks> {
+    let seed = scene.chance(|chance| chance.random());
+    Ok(builder(backend, ttl)?.seed(seed).build()?)
 }
 
 fn locks_on(backend: Arc<dyn LockBackend>, ttl: Duration) -> Verdict<Locks> {
+    Ok(builder(backend, ttl)?.build()?)
+}
+
+fn builder(backend: Arc<dyn LockBackend>, ttl: Duration) -> Verdict<LocksBuilder> {
     let info = backend.info();
     let ttl = ttl.clamp(info.min_ttl, info.max_ttl);
     let label = Label::parse("a process of the suite")?;
-    Ok(Locks::builder(backend).ttl(ttl).label(label).build()?)
+    Ok(Locks::builder(backend).ttl(ttl).label(label))
 }
 
 /// The acquisition, which has to be granted at once.

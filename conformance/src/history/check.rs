@@ -90,6 +90,15 @@ fn line(event: &Event) -> String {
     format!("{time:9.3} p{:<3} {:?}", event.process, event.what)
 }
 
+impl Report {
+    /// The first thing that breaks one of these laws.
+    #[must_use]
+    pub fn breach_of(&self, laws: &[Law]) -> Option<&Violation> {
+        let mut violations = self.violations.iter();
+        violations.find(|violation| laws.contains(&violation.law))
+    }
+}
+
 /// What is found on the way.
 #[derive(Debug, Default)]
 pub(super) struct Findings {

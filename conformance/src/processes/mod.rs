@@ -22,8 +22,8 @@
 //! }
 //! ```
 //!
-//! `cargo test` then runs a few seconds of each kind, and runs in which something is broken on purpose, which has to be
-//! found. `cargo test --release --test trial -- --seconds 300 --processes 10 --seed 7` is one long run;
+//! `cargo test` then runs a few seconds of each kind, and runs in which something is broken on purpose, of which one of
+//! its laws has to be seen broken. `cargo test --release --test trial -- --seconds 300 --processes 10 --seed 7` is one long run;
 //! `--kill-only` sends nothing but SIGKILL and holds the takeover times against their bound.
 
 mod command;
@@ -48,6 +48,7 @@ pub(crate) use worker::work;
 
 use crate::child::Shared;
 use crate::history::{History, Report, What, check};
+use crate::law::Law;
 use crate::programs::ending::{left, probe, recover_all, unanswered};
 use crate::programs::{Place, chance};
 use crate::scene::short;
@@ -79,8 +80,9 @@ pub struct Plan {
     pub kill_only: bool,
     /// What is wrong on purpose.
     pub breach: Option<Breach>,
-    /// Something else is wrong on purpose: the run ends when something is found, as with a breach.
-    pub until_found: bool,
+    /// Something else is wrong on purpose, which breaks one of these laws: the run ends when that is found, as with a
+    /// breach. None of them, if nothing is.
+    pub until_found: &'static [Law],
 }
 
 impl Plan {
@@ -94,7 +96,7 @@ impl Plan {
             ttl: None,
             kill_only: false,
             breach: None,
-            until_found: false,
+            until_found: &[],
         }
     }
 }
@@ -115,6 +117,23 @@ pub enum Breach {
 }
 
 impl Breach {
+    /// The laws that it breaks at first; a run that finds another one only has not found it.
+    #[must_use]
+    pub const fn laws(self) -> &'static [Law] {
+        match self {
+            // Whoever believes to hold a lock meets another who does: at work, or finishing the change of the dead.
+            Breach::Unrenewed | Breach::DeadlineIgnored => &[
+                Law::AtMostOneHolder,
+                Law::SharedAreASet,
+                Law::IntentHasItsLocks,
+                Law::Guard,
+                Law::LossIsExplained,
+            ],
+            Breach::TokensIgnored => &[Law::FencedLosesNothing],
+            Breach::IntentsLost => &[Law::IntentStays],
+        }
+    }
+
     /// Every one.
     pub const ALL: [Breach; 4] = [
         Breach::Unrenewed,
@@ -226,10 +245,11 @@ async fn run_here(
         };
         tokio::try_join!(passes, nemesis.rage(&over), operators)
     };
-    if plan.until_found || plan.breach.is_some() {
+    let wanted = plan.breach.map_or(plan.until_found, Breach::laws);
+    if !wanted.is_empty() {
         tokio::select! {
             raged = faults => drop(raged?),
-            found = something_found(dir.path()) => found?,
+            found = found(dir.path(), wanted) => found?,
         }
         // What is broken need not end well.
         return finish(nemesis, dir.path(), ttl, late);
@@ -291,11 +311,11 @@ async fn taken_over(dir: &Path, ttl: Duration, at_most: Duration) -> Verdict {
     Ok(())
 }
 
-/// Resolves when a law is broken.
-async fn something_found(dir: &Path) -> Verdict {
+/// Resolves when one of the laws is broken.
+async fn found(dir: &Path, wanted: &[Law]) -> Verdict {
     loop {
         sleep(Duration::from_millis(500)).await;
-        if !check(&log::collect(dir)?).violations.is_empty() {
+        if check(&log::collect(dir)?).breach_of(wanted).is_some() {
             return Ok(());
         }
     }

@@ -1,6 +1,6 @@
 //! Mistakes in counting shares.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
 use lockcore::{
@@ -69,7 +69,7 @@ impl Decorator for Twice {
 /// A counter in place of a set: only a release takes from it.
 struct Counts {
     store: Store,
-    counted: Mutex<HashMap<LockKey, HashSet<Grant>>>,
+    counted: Mutex<HashMap<LockKey, BTreeSet<Grant>>>,
 }
 
 impl Counts {
