@@ -5,6 +5,7 @@
 
 mod alias;
 mod claims;
+mod moments;
 mod names;
 mod paths;
 mod recovery;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
     let table: Arc<Mutex<Vec<String>>> = Arc::default();
     let all = [
         claims::all(),
+        moments::all(),
         names::all(),
         paths::all(),
         recovery::all(),
