@@ -11,6 +11,7 @@ use lockcore::{
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use crate::actor::Actor;
 use crate::journal::Journal;
@@ -244,6 +245,27 @@ impl Scene {
             .journal
             .note(format!("the end of {session} {what} {by:?} earlier"));
         Ok(aged)
+    }
+
+    /// How long the store takes to grant a key, as the median of some: at least 2 ms, so that a moment is held even
+    /// where it takes no time, and at most a quarter of a second.
+    pub(crate) async fn round_trip(&self) -> Verdict<Duration> {
+        let stranger = self.stranger().await?;
+        let mut took = Vec::new();
+        for n in 0..5 {
+            let request = stranger.ask(&[(Want::Create, &format!("round trip {n}"))]);
+            let since = Instant::now();
+            stranger.take(&request).await?;
+            took.push(since.elapsed());
+            stranger.release(&request).await?;
+        }
+        took.sort();
+        let median = took[took.len() / 2];
+        let round_trip = median.clamp(Duration::from_millis(2), Duration::from_millis(250));
+        self.0
+            .journal
+            .note(format!("a round trip is {round_trip:?}"));
+        Ok(round_trip)
     }
 
     /// Lets the store's time pass.

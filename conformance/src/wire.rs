@@ -11,6 +11,8 @@ use lockcore::{
     Swept,
 };
 
+use tokio::sync::watch;
+
 use crate::decorator::{Decorated, Decorator};
 
 /// What errors of a broken wire name in place of the backend.
@@ -44,6 +46,7 @@ pub(crate) struct Wire {
     calls: AtomicUsize,
     renewals: AtomicUsize,
     acquisitions: AtomicUsize,
+    answers: watch::Sender<usize>,
 }
 
 impl Wire {
@@ -55,6 +58,7 @@ impl Wire {
             calls: AtomicUsize::new(0),
             renewals: AtomicUsize::new(0),
             acquisitions: AtomicUsize::new(0),
+            answers: watch::Sender::new(0),
         }))
     }
 
@@ -90,11 +94,31 @@ impl Wire {
         self.acquisitions.load(Ordering::Relaxed)
     }
 
+    /// Answers that were received.
+    pub(crate) fn answers(&self) -> usize {
+        *self.answers.borrow()
+    }
+
+    /// Until so many answers were received.
+    pub(crate) async fn answered(&self, answers: usize) {
+        // The sender is this one.
+        let _ = self.answers.subscribe().wait_for(|n| *n >= answers).await;
+    }
+
     fn error(&self, kind: ErrorKind, operation: Operation) -> Error {
         Error::new(kind, WIRE, operation, "as the case wants it")
     }
 
     async fn call<T, F>(&self, operation: Operation, call: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let answer = self.passed(operation, call).await;
+        self.answers.send_modify(|answers| *answers += 1);
+        answer
+    }
+
+    async fn passed<T, F>(&self, operation: Operation, call: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {

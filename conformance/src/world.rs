@@ -55,6 +55,19 @@ pub trait Space: Send + Sync {
         Ok(false)
     }
 
+    /// Ends the store and starts it again, as it would be after a crash or an upgrade. Every backend that
+    /// [`connect`](Self::connect) gave out was dropped before; new ones are made afterwards. `false` where the store
+    /// cannot be restarted, or others use it too: the case that wants it is then left out, and the run prints that.
+    async fn restart(&self) -> Result<bool, BoxError> {
+        Ok(false)
+    }
+
+    /// Removes the namespace with everything in it; the next [`connect`](Self::connect) makes one of the same name.
+    /// Every backend was dropped before. `false` where it cannot be removed, as with [`restart`](Self::restart).
+    async fn recreate(&self) -> Result<bool, BoxError> {
+        Ok(false)
+    }
+
     /// How another process reaches the namespace, if it can.
     fn url(&self) -> Option<String>;
 }

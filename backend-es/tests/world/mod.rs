@@ -53,6 +53,11 @@ impl lockcore_conformance::Space for Space {
         Duration::from_millis(1)
     }
 
+    async fn recreate(&self) -> Result<bool, BoxError> {
+        EsBackend::remove(EsConfig::parse(&self.0.url())?).await?;
+        Ok(true)
+    }
+
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         self.connect().await?;
         let record = serde_json::json!({"holder": "somebody", "version": 2});

@@ -295,6 +295,11 @@ impl lockcore_conformance::Space for Space {
         Duration::from_millis(1_900)
     }
 
+    async fn recreate(&self) -> Result<bool, BoxError> {
+        EtcdBackend::remove(self.config()).await?;
+        Ok(true)
+    }
+
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         lockcore_conformance::Space::connect(self).await?;
         let stored = key.as_str().replace('/', "\u{1}");

@@ -70,6 +70,11 @@ impl lockcore_conformance::Space for Space {
         Duration::from_millis(20)
     }
 
+    async fn recreate(&self) -> Result<bool, BoxError> {
+        PostgresBackend::remove(PostgresConfig::parse(&self.url)?).await?;
+        Ok(true)
+    }
+
     /// What is no session and no grant the schema refuses. What it takes is a row whose want is of a newer version.
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         let hex: String = key

@@ -157,6 +157,11 @@ impl lockcore_conformance::Space for Space {
         Duration::from_millis(1)
     }
 
+    async fn recreate(&self) -> Result<bool, BoxError> {
+        RedisBackend::remove(self.config()).await?;
+        Ok(true)
+    }
+
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         lockcore_conformance::Space::connect(self).await?;
         let key = key.as_str();

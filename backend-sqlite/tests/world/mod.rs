@@ -49,6 +49,16 @@ impl Space for File {
         Duration::from_millis(1)
     }
 
+    async fn recreate(&self) -> Result<bool, BoxError> {
+        SqliteBackend::remove(SqliteConfig::parse(&self.path())?).await?;
+        Ok(true)
+    }
+
+    /// It ends with its last connection.
+    async fn restart(&self) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         self.connect().await?;
         let file = rusqlite::Connection::open(self.0.path().join("locks.db"))?;

@@ -24,6 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
             garbage_is_listed,
             garbage_is_evicted_as_it_was_seen,
             garbage_is_evicted_once,
+            what_changed_since_it_was_seen_is_not_evicted,
             nothing_of_ours_is_evicted;
     }
 }
@@ -260,6 +261,32 @@ async fn garbage_is_evicted_once(scene: Scene) -> Verdict {
             "another holds the key now"
         );
         ensure!(a.confirms(&held).await?, "and keeps it");
+    }
+    Ok(())
+}
+
+async fn what_changed_since_it_was_seen_is_not_evicted(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    for (want, key) in [(Want::Create, "k"), (Want::Write, "/a/b")] {
+        let held = a.hold(&[(want, key)]).await?;
+        let before = seen(&scene, key).await?;
+        a.release(&held).await?;
+        scene.plant(key).await?;
+        let garbage = seen(&scene, key).await?;
+        // The key is the same, and so are the holders who are said to be seen: not the state of the record.
+        let otherwise = Record {
+            version: before.version.clone(),
+            ..garbage.clone()
+        };
+        for stale in [&before, &otherwise] {
+            ensure!(
+                !a.backend().evict(stale).await?,
+                "{key} had no garbage when it was seen: {stale:?}"
+            );
+        }
+        ensure_eq!(seen(&scene, key).await?, garbage, "the record of {key}");
+        refused_by_garbage(&a, &a.ask(&[(want, key)]), key).await?;
+        ensure!(a.backend().evict(&garbage).await?, "it is as it was seen");
     }
     Ok(())
 }

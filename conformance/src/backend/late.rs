@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use futures_util::future::try_join_all;
-use lockcore::{Acquire, Acquired, End, FencingToken, IntentChange, Life, Opened, Renewed, Want};
+use futures_util::future::{join, try_join_all};
+use lockcore::{
+    Acquire, Acquired, End, FencingToken, IntentChange, Life, Opened, Renewed, Sweep, Want,
+};
+use tokio::time::sleep;
 
 use crate::actor::{Actor, registered};
 use crate::case::Case;
@@ -18,6 +21,9 @@ pub(super) fn cases() -> Vec<Case> {
             nothing_has_an_effect_after_revoke,
             nothing_has_an_effect_after_expiry,
             nothing_has_an_effect_after_close_and_sweep;
+        Listing:
+            a_late_sweep_of_the_dead_leaves_the_next_holder,
+            a_sweep_of_the_dead_leaves_who_comes_meanwhile;
     }
 }
 
@@ -106,6 +112,11 @@ async fn after_death(scene: Scene, death: Death) -> Verdict {
         };
         let held = a.ask(&[(Want::Create, &format!("held before {late:?}"))]);
         let token = a.take(&held).await?;
+        // Whoever remembers the answer has it from before the death.
+        for asked in [&a, &other] {
+            let confirmed = asked.backend().confirm(held.grant, &held.claims).await?;
+            ensure!(confirmed, "{late:?}: what is held is confirmed");
+        }
         Ok(Dead {
             late,
             a,
@@ -160,7 +171,12 @@ async fn too_late(scene: &Scene, other: &Actor, dead: &Dead) -> Verdict {
             void(a, &request).await?;
         }
         Late::Copy => uncounted(a, held).await?,
-        Late::Confirm => ensure!(!a.confirms(held).await?, "a dead session holds nothing"),
+        Late::Confirm => {
+            for asked in [a, other] {
+                let confirmed = asked.backend().confirm(held.grant, &held.claims).await?;
+                ensure!(!confirmed, "a dead session holds nothing");
+            }
+        }
         Late::Adoption => {
             ensure_eq!(
                 other.adopt(a.session(), 0).await?,
@@ -177,6 +193,69 @@ async fn too_late(scene: &Scene, other: &Actor, dead: &Dead) -> Verdict {
     );
     for key in &keys {
         scene.free(key).await?;
+    }
+    Ok(())
+}
+
+/// What each of two sessions asks for in turn: the same keys, under the same numbers.
+const STEP: [(Want, &str); 4] = [
+    (Want::Upsert, "d1"),
+    (Want::Upsert, "d2"),
+    (Want::Write, "/a/b"),
+    (Want::Read, "/c/d"),
+];
+
+/// The next holder has all of its step, before and after these sweeps.
+async fn left_alone(scene: &Scene, dead: &Actor, next: &Actor, step: &Acquire) -> Verdict {
+    for sweep in [Sweep::Session(dead.session()), Sweep::All] {
+        scene.sweep(sweep).await?;
+        ensure!(next.confirms(step).await?, "{sweep:?} took from the living");
+    }
+    for (_, key) in STEP {
+        let holders = scene.held(key).await?;
+        let grants: Vec<_> = holders.iter().map(|holder| holder.grant).collect();
+        ensure_eq!(grants, [Some(step.grant)], "who holds {key}");
+    }
+    Ok(())
+}
+
+async fn a_late_sweep_of_the_dead_leaves_the_next_holder(scene: Scene) -> Verdict {
+    for how in [End::Close, End::Revoke] {
+        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let mut last = a.hold(&STEP).await?;
+        scene.end(a.session(), how).await?;
+        let next = b.hold(&STEP).await?;
+        ensure_eq!(next.grant.n, last.grant.n, "numbers (the case's own)");
+        left_alone(&scene, &a, &b, &next).await?;
+        // Nor does it matter whether the next holder died as well, and another came.
+        scene.end(b.session(), how).await?;
+        let c = scene.actor().await?;
+        last = c.hold(&STEP).await?;
+        left_alone(&scene, &a, &c, &last).await?;
+        left_alone(&scene, &b, &c, &last).await?;
+        c.release(&last).await?;
+    }
+    Ok(())
+}
+
+async fn a_sweep_of_the_dead_leaves_who_comes_meanwhile(scene: Scene) -> Verdict {
+    let round_trip = scene.round_trip().await?;
+    let b = scene.actor().await?;
+    for quarter in 0..8 {
+        let a = scene.beside(&b).await?;
+        a.hold(&STEP).await?;
+        a.end(End::Close).await?;
+        let sweep = scene.sweep(Sweep::Session(a.session()));
+        let take = async {
+            sleep(round_trip * quarter / 4).await;
+            b.hold(&STEP).await
+        };
+        let (swept, next) = join(sweep, take).await;
+        swept?;
+        let next = next?;
+        ensure!(b.confirms(&next).await?, "a sweep took from the living");
+        left_alone(&scene, &a, &b, &next).await?;
+        b.release(&next).await?;
     }
     Ok(())
 }

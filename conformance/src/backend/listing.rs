@@ -1,8 +1,10 @@
 //! Listings of records and sessions, page by page.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
 
-use lockcore::{End, Filter, Grant, Life, Mode, SessionId, SessionState, Want};
+use lockcore::{Acquire, End, Filter, Grant, Life, Mode, SessionId, SessionState, Want};
+use tokio::time::Instant;
 
 use crate::actor::{Actor, SHARE};
 use crate::backend::recovery::with_intent;
@@ -15,6 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         Listing:
             nothing_held_is_nothing_listed,
             a_record_says_who_holds_it_and_how,
+            a_holder_is_said_to_hold_since_it_was_granted,
             a_released_key_is_not_listed,
             a_dead_holder_is_not_listed,
             an_abandoned_holder_is_listed_as_such,
@@ -100,6 +103,85 @@ async fn a_record_says_who_holds_it_and_how(scene: Scene) -> Verdict {
             (mode, Life::Living, a.label().as_str()),
             "how {key} is held, and by what session"
         );
+    }
+    Ok(())
+}
+
+/// What every listing and a refusal say of since when the one holder of this key holds it: the same.
+async fn since(scene: &Scene, held: &Acquire, key: &str) -> Verdict<Option<SystemTime>> {
+    let stranger = scene.stranger().await?;
+    let mut said = Vec::new();
+    for filter in [
+        Filter::Key(key.parse()?),
+        Filter::Prefix(key.to_owned()),
+        Filter::Session(held.grant.session),
+    ] {
+        let listed = stranger.listed(&filter, 10).await?;
+        let record = listed.into_iter().find(|record| record.key.as_str() == key);
+        let Some(record) = record else {
+            return Err(Wrong(format!("{key} is held and not listed: {filter:?}")));
+        };
+        said.push((format!("{filter:?}"), record.holders[0].since));
+    }
+    said.push(("a refusal".to_owned(), scene.held(key).await?[0].since));
+    let (_, first) = said[0];
+    ensure!(
+        said.iter().all(|(_, since)| *since == first),
+        "since when {key} is held: {said:?}"
+    );
+    Ok(first)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what people are told is held against the time of people"
+)]
+fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+async fn a_holder_is_said_to_hold_since_it_was_granted(scene: Scene) -> Verdict {
+    const BETWEEN: Duration = Duration::from_secs(1);
+    let allowance = scene.space().allowance() + Duration::from_millis(5);
+    let a = scene.actor().await?;
+    for (want, first, second) in [
+        (Want::Create, "k", "l"),
+        (SHARE, "s", "t"),
+        (Want::Write, "/a/b", "/c/d"),
+    ] {
+        let began = Instant::now();
+        let one = a.hold(&[(want, first)]).await?;
+        let at_first = since(&scene, &one, first).await?;
+        scene.pass(BETWEEN).await;
+        let two = a.hold(&[(want, second)]).await?;
+        // As long as the store's time may have passed at most.
+        let most = BETWEEN + began.elapsed() + allowance;
+        let later = since(&scene, &two, second).await?;
+        ensure_eq!(
+            since(&scene, &one, first).await?,
+            at_first,
+            "since when {first} is held, asked later"
+        );
+        match (at_first, later) {
+            (None, None) => {}
+            (Some(at_first), Some(later)) => {
+                let apart = later.duration_since(at_first).unwrap_or_default();
+                ensure!(
+                    BETWEEN.saturating_sub(allowance) <= apart && apart <= most,
+                    "granted between {BETWEEN:?} and {most:?} apart, said to be {apart:?}"
+                );
+                let ahead = later.duration_since(wall_clock()).unwrap_or_default();
+                ensure!(
+                    ahead < Duration::from_secs(60) + allowance,
+                    "held since {ahead:?} from now"
+                );
+            }
+            _ => {
+                return Err(Wrong(format!(
+                    "told of one and not of the other: {at_first:?}, {later:?}"
+                )));
+            }
+        }
     }
     Ok(())
 }

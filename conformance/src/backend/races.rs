@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::{join, try_join_all};
 use lockcore::{Acquire, Acquired, End, FencingToken, Want};
+use tokio::time::sleep;
 
 use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
@@ -27,6 +29,9 @@ pub(super) fn cases() -> Vec<Case> {
             when_all_is_over_nothing_is_held;
     }
 }
+
+/// How often each of those who contend asks: few, as each grant is held for a while.
+const ROUNDS: usize = 12;
 
 /// What is certainly held: from the answer that granted it until its release is sent.
 #[derive(Default)]
@@ -94,9 +99,31 @@ impl Monitor {
     }
 }
 
-async fn pause(scene: &Scene) {
-    for _ in 0..scene.below(4) {
-        tokio::task::yield_now().await;
+/// The time between two requests, or that a key is held: none, or up to two round trips. So two grants that overlap for
+/// less than a round trip are seen, however far away the store is.
+#[derive(Clone, Copy)]
+struct Pace(Duration);
+
+impl Pace {
+    async fn of(scene: &Scene) -> Verdict<Self> {
+        Ok(Self(scene.round_trip().await?))
+    }
+
+    /// Now and then nothing, so that requests follow each other closely too.
+    async fn pause(self, scene: &Scene) {
+        for _ in 0..scene.below(4) {
+            tokio::task::yield_now().await;
+        }
+        let quarters = u32::try_from(scene.below(9)).unwrap_or(0);
+        if quarters > 4 {
+            sleep(self.0 * quarters / 4).await;
+        }
+    }
+
+    /// One or two round trips.
+    async fn hold(self, scene: &Scene) {
+        let quarters = u32::try_from(scene.below(5)).unwrap_or(0);
+        sleep(self.0 + self.0 * quarters / 4).await;
     }
 }
 
@@ -106,18 +133,18 @@ async fn contend(
     actor: &Actor,
     monitor: &Monitor,
     wants: &[Vec<(Want, &str)>],
-    rounds: usize,
+    pace: Pace,
 ) -> Verdict<usize> {
     let mut granted = 0;
-    for _ in 0..rounds {
-        pause(scene).await;
+    for _ in 0..ROUNDS {
+        pace.pause(scene).await;
         let request = actor.ask(scene.pick(wants).as_slice());
         let before = monitor.greatest();
         match actor.send(&request).await? {
             Acquired::Acquired(token) => {
                 monitor.granted(&request, token, before)?;
                 granted += 1;
-                pause(scene).await;
+                pace.hold(scene).await;
                 monitor.released(&request);
                 actor.release(&request).await?;
             }
@@ -131,14 +158,14 @@ async fn contend(
 }
 
 async fn contended(scene: &Scene, wants: &[Vec<(Want, &str)>]) -> Verdict {
-    let monitor = Monitor::default();
+    let (monitor, pace) = (Monitor::default(), Pace::of(scene).await?);
     let mut actors = Vec::new();
     for _ in 0..5 {
         actors.push(scene.actor().await?);
     }
     let runs = actors
         .iter()
-        .map(|actor| contend(scene, actor, &monitor, wants, 25));
+        .map(|actor| contend(scene, actor, &monitor, wants, pace));
     let granted: usize = try_join_all(runs).await?.into_iter().sum();
     ensure!(granted > 0, "somebody is granted something");
     for (_, key) in wants.iter().flatten() {
@@ -200,17 +227,18 @@ async fn shares_and_their_limit(scene: Scene) -> Verdict {
 async fn a_counter_that_only_the_lock_keeps_right(scene: Scene) -> Verdict {
     // What the lock protects, and how often it was held.
     let (counter, holders) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let pace = Pace::of(&scene).await?;
     let count = async |actor: &Actor| -> Verdict {
-        for _ in 0..20 {
+        for _ in 0..ROUNDS {
             let request = actor.ask(&[(Want::Create, "counter")]);
             if let Acquired::Acquired(_) = actor.send(&request).await? {
                 let read = counter.load(Ordering::Relaxed);
-                pause(&scene).await;
+                pace.hold(&scene).await;
                 counter.store(read + 1, Ordering::Relaxed);
                 holders.fetch_add(1, Ordering::Relaxed);
                 actor.release(&request).await?;
             }
-            pause(&scene).await;
+            pace.pause(&scene).await;
         }
         Ok(())
     };
@@ -228,7 +256,7 @@ async fn a_counter_that_only_the_lock_keeps_right(scene: Scene) -> Verdict {
 }
 
 async fn beside_sessions_that_are_revoked(scene: Scene) -> Verdict {
-    let monitor = Monitor::default();
+    let (monitor, pace) = (Monitor::default(), Pace::of(&scene).await?);
     let wants = [
         vec![(Want::Upsert, "k"), (Want::Upsert, "l")],
         vec![(Want::Create, "k")],
@@ -242,13 +270,13 @@ async fn beside_sessions_that_are_revoked(scene: Scene) -> Verdict {
             let before = monitor.greatest();
             if let Acquired::Acquired(token) = actor.send(&request).await? {
                 monitor.granted(&request, token, before)?;
-                pause(&scene).await;
+                pace.hold(&scene).await;
             }
             monitor.ended(&actor);
             scene.end(actor.session(), End::Revoke).await?;
             // Its late requests are still on the way.
             actor.send(&request).await?;
-            pause(&scene).await;
+            pace.pause(&scene).await;
             actor.release(&request).await?;
         }
         Ok(())
@@ -259,7 +287,7 @@ async fn beside_sessions_that_are_revoked(scene: Scene) -> Verdict {
     }
     let steady = actors
         .iter()
-        .map(|actor| contend(&scene, actor, &monitor, &wants, 25));
+        .map(|actor| contend(&scene, actor, &monitor, &wants, pace));
     let (lost, kept) = join(try_join_all([lossy(), lossy()]), try_join_all(steady)).await;
     lost?;
     kept?;
@@ -269,6 +297,7 @@ async fn beside_sessions_that_are_revoked(scene: Scene) -> Verdict {
 }
 
 async fn beside_copies_releases_and_renewals(scene: Scene) -> Verdict {
+    let pace = Pace::of(&scene).await?;
     let mut actors = Vec::new();
     for _ in 0..4 {
         actors.push(scene.actor().await?);
@@ -279,11 +308,11 @@ async fn beside_copies_releases_and_renewals(scene: Scene) -> Verdict {
             let request = actor.ask(&[crate::scene::exclusive(scene.pick::<&str>(&keys))]);
             // Given up before any of these was answered: copies, the release and the renewal cross each other.
             let copies = try_join_all((0..3).map(async |_| {
-                pause(&scene).await;
+                pace.pause(&scene).await;
                 actor.send(&request).await
             }));
             let release = async {
-                pause(&scene).await;
+                pace.pause(&scene).await;
                 actor.release(&request).await
             };
             let (copies, release) = join(copies, release).await;
@@ -302,7 +331,7 @@ async fn beside_copies_releases_and_renewals(scene: Scene) -> Verdict {
 }
 
 async fn when_all_is_over_nothing_is_held(scene: Scene) -> Verdict {
-    let monitor = Monitor::default();
+    let (monitor, pace) = (Monitor::default(), Pace::of(&scene).await?);
     let names: Vec<String> = (0..12).map(|n| format!("d{n:02}")).collect();
     let wants: Vec<Vec<(Want, &str)>> = (0..8)
         .map(|from| {
@@ -319,7 +348,7 @@ async fn when_all_is_over_nothing_is_held(scene: Scene) -> Verdict {
     try_join_all(
         actors
             .iter()
-            .map(|actor| contend(&scene, actor, &monitor, &wants, 25)),
+            .map(|actor| contend(&scene, actor, &monitor, &wants, pace)),
     )
     .await?;
     let stranger = scene.stranger().await?;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use futures_util::future::try_join_all;
 use lockcore::{Acquire, Acquired, IntentChange, Renewed, Want};
+use tokio::time::{sleep, timeout};
 
 use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
@@ -25,6 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         UnknownIsSettled:
             copies_a_release_and_over_leave_nothing_in_every_order,
             a_copy_after_the_release_is_healed_by_the_next_renewal,
+            a_request_that_nobody_waits_for_is_settled_by_over,
             a_copy_after_another_took_the_key_takes_nothing,
             a_number_that_is_over_holds_nothing_before_it_arrives,
             a_step_whose_number_is_over_holds_nothing,
@@ -301,6 +303,37 @@ async fn a_copy_after_another_took_the_key_takes_nothing(scene: Scene) -> Verdic
         one_holder_on(&scene, &taken, key).await?;
         b.release(&taken).await?;
         scene.free(key).await?;
+    }
+    Ok(())
+}
+
+/// Given up at moments before, during and after a round trip; it may arrive whenever it likes.
+async fn a_request_that_nobody_waits_for_is_settled_by_over(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let round_trip = scene.round_trip().await?;
+    let mut sent = Vec::new();
+    for (kind, want, key) in KINDS {
+        for eighths in [0, 1, 2, 4, 6, 8, 10] {
+            let key = format!("{key} {kind} {eighths}");
+            let request = a.ask(&[(want, &key)]);
+            let patience = round_trip * eighths / 8;
+            // Whether it was answered is all the same: the sender does not know.
+            let _ = timeout(patience, a.send(&request)).await;
+            sent.push((key, request));
+        }
+    }
+    for (_, request) in &sent {
+        a.release(request).await?;
+    }
+    let requests: Vec<&Acquire> = sent.iter().map(|(_, request)| request).collect();
+    a.over(&requests).await?;
+    // Once at once, and once when all that is still on the way has come.
+    for _ in 0..2 {
+        each(sent.iter().map(|(key, _)| key), async |key| {
+            scene.free(key).await.map(drop)
+        })
+        .await?;
+        sleep(round_trip * 2).await;
     }
     Ok(())
 }

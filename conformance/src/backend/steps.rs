@@ -6,7 +6,7 @@ use lockcore::{Acquire, Acquired, Filter, Want};
 use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
 use crate::scene::{Scene, claim};
-use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "steps";
@@ -14,7 +14,8 @@ pub(super) fn cases() -> Vec<Case> {
             a_step_is_held_whole_and_released_whole,
             an_owner_takes_a_step_again_that_it_holds_in_part;
         Limits:
-            a_step_of_as_many_keys_as_the_store_takes;
+            a_step_of_as_many_keys_as_the_store_takes,
+            a_step_of_more_keys_is_held_whole_or_not_at_all;
         NothingKept:
             refused_at_the_first_claim_holds_nothing,
             refused_in_the_middle_holds_nothing,
@@ -91,6 +92,47 @@ async fn a_step_of_as_many_keys_as_the_store_takes(scene: Scene) -> Verdict {
     }
     a.release(&step).await?;
     b.take(&b.ask_claims(b.owner(), step.claims)).await?;
+    Ok(())
+}
+
+/// The client asks for no such step. A store may take it, and then all of it, or say that it cannot, and then holds
+/// nothing of it once it is released.
+async fn a_step_of_more_keys_is_held_whole_or_not_at_all(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let most = a.backend().info().keys_per_step;
+    let flat: Vec<String> = (0..=most).map(|n| format!("document-{n:05}")).collect();
+    // Each counts itself and what is above it, of which they have one in common.
+    let paths: Vec<String> = (0..most).map(|n| format!("/tree/{n:05}")).collect();
+    for (want, names) in [(Want::Upsert, flat), (Want::Write, paths)] {
+        let claims: Verdict<Vec<_>> = names.iter().map(|name| claim(want, name)).collect();
+        let step = a.ask_claims(a.owner(), claims?);
+        let ends = [&names[0], &names[names.len() - 1]];
+        match a.backend().acquire(&step).await {
+            Ok(Acquired::Acquired(_)) => {
+                ensure!(
+                    a.confirms(&step).await?,
+                    "a step of {} keys that was granted is held",
+                    most + 1
+                );
+                for name in ends {
+                    b.refused(&b.ask(&[(want, name)])).await?;
+                }
+            }
+            Ok(answer) => {
+                return Err(Wrong(format!(
+                    "nobody is in the way of {} keys: {answer:?}",
+                    most + 1
+                )));
+            }
+            Err(_) => ensure!(!a.confirms(&step).await?, "what failed is not held whole"),
+        }
+        a.release(&step).await?;
+        for name in ends {
+            scene.free(name).await?;
+        }
+        let left = a.listed(&Filter::Session(a.session()), 100).await?;
+        ensure_eq!(left, [], "what the session holds after the release");
+    }
     Ok(())
 }
 

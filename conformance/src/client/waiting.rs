@@ -1,17 +1,22 @@
 //! Waiting: woken in time, in order, no longer than asked, and leaving nothing behind.
 
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::{join, join_all, try_join_all};
+use futures_util::future::{Either, join, join_all, select, try_join_all};
 use futures_util::poll;
-use lockcore::{AcquireError, Acquisition, Grant, Guard, Want};
+use lockcore::limits::DEFAULT_TTL;
+use lockcore::{AcquireError, Acquisition, Grant, Guard, Locks, Tree, Want};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, promptly, refused, release, soon, wired};
+use crate::client::{
+    SOON, acquired, granted, locks, locks_on, promptly, refused, release, soon, wired,
+};
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, at_most, cases, ensure, ensure_eq};
+use crate::wire::Wire;
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Client "waiting";
@@ -34,6 +39,8 @@ pub(super) fn cases() -> Vec<Case> {
             a_cancelled_waiter_leaves_nothing,
             a_cancelled_waiter_for_documents_leaves_nothing,
             an_acquisition_cancelled_at_any_moment_leaves_nothing,
+            an_acquisition_cancelled_after_any_answer_leaves_nothing,
+            an_acquisition_cancelled_on_its_way_leaves_nothing,
             a_cancelled_waiter_does_not_hold_up_the_next;
         RefusalIsAValue:
             every_waiter_whose_wait_is_over_is_told_who_holds_it;
@@ -367,6 +374,83 @@ async fn an_acquisition_cancelled_at_any_moment_leaves_nothing(scene: Scene) -> 
     ensure!(a.shutdown(SOON).await, "nothing is under way any more");
     for id in ["d1", "d2", "d3"] {
         scene.free(id).await?;
+    }
+    Ok(())
+}
+
+const CANCELLED: [&str; 3] = ["/a/1", "/a/2", "/b/3"];
+
+/// Writes to several paths: where the store takes little in a step, several steps; where ancestors are records, more.
+fn several(locks: &Locks) -> Acquisition<Tree> {
+    let [one, two, three] = CANCELLED;
+    locks.tree().write(one).write(two).write(three)
+}
+
+/// Gives the acquisition up as soon as that has happened; whether it was granted before.
+async fn given_up(acquisition: Acquisition<Tree>, when: impl Future<Output = ()>) -> Verdict<bool> {
+    let acquisition = pin!(acquisition.acquire());
+    match select(acquisition, pin!(when)).await {
+        Either::Left((granted, _)) => {
+            drop(granted?);
+            Ok(true)
+        }
+        Either::Right(((), _)) => Ok(false),
+    }
+}
+
+async fn an_acquisition_cancelled_after_any_answer_leaves_nothing(scene: Scene) -> Verdict {
+    let wire = Wire::new(scene.connect().await?);
+    let a = locks_on(wire.clone(), DEFAULT_TTL)?;
+    let b = locks(&scene).await?;
+    for rival in [false, true] {
+        let mut answers = 0;
+        // Until it is granted before so many answers have come.
+        loop {
+            ensure!(answers < 100, "an acquisition asks {answers} times");
+            // With a rival, what it has is given back, and asked for again.
+            let taken = if rival {
+                Some(granted(b.tree().write(CANCELLED[1])).await?)
+            } else {
+                None
+            };
+            let before = wire.answers();
+            let released = async {
+                if let Some(guard) = taken {
+                    sleep(Duration::from_millis(50)).await;
+                    drop(guard);
+                }
+            };
+            let enough = wire.answered(before + answers);
+            let (done, ()) = join(given_up(several(&a).wait(SOON), enough), released).await;
+            let done = done?;
+            release(acquired(several(&b)).await?).await?;
+            answers += 1;
+            if done || answers > 30 {
+                break;
+            }
+        }
+    }
+    ensure!(a.shutdown(SOON).await, "nothing is under way any more");
+    for path in CANCELLED {
+        scene.free(path).await?;
+    }
+    Ok(())
+}
+
+async fn an_acquisition_cancelled_on_its_way_leaves_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    release(granted(several(&a)).await?).await?;
+    let since = Instant::now();
+    release(granted(several(&a)).await?).await?;
+    let took = since.elapsed().max(Duration::from_millis(2));
+    for sixteenths in 0..=16 {
+        let after = sleep(took * sixteenths / 16);
+        given_up(several(&a), after).await?;
+        release(acquired(several(&b)).await?).await?;
+    }
+    ensure!(a.shutdown(SOON).await, "nothing is under way any more");
+    for path in CANCELLED {
+        scene.free(path).await?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod alias;
 mod claims;
+mod moments;
 mod names;
 mod paths;
 mod quick;
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
     let table: Arc<Mutex<Vec<String>>> = Arc::default();
     let all = [
         claims::all(),
+        moments::all(),
         names::all(),
         paths::all(),
         recovery::all(),

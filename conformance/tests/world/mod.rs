@@ -1,6 +1,6 @@
 //! The reference backend as a world of the suite.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lockcore::{LockBackend, LockKey, MemoryBackend, SessionId, async_trait};
@@ -18,7 +18,8 @@ pub(crate) struct Memory {
 
 struct MemorySpace {
     memory: Arc<MemoryBackend>,
-    wrapped: Arc<dyn LockBackend>,
+    wrap: Arc<Wrap>,
+    wrapped: Mutex<Arc<dyn LockBackend>>,
 }
 
 #[async_trait]
@@ -37,8 +38,13 @@ impl World for Memory {
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         let memory = (self.make)();
-        let wrapped = (self.wrap)(Arc::clone(&memory) as _);
-        Ok(Arc::new(MemorySpace { memory, wrapped }))
+        let wrapped = Mutex::new((self.wrap)(Arc::clone(&memory) as _));
+        let wrap = Arc::clone(&self.wrap);
+        Ok(Arc::new(MemorySpace {
+            memory,
+            wrap,
+            wrapped,
+        }))
     }
 
     async fn reopen(&self, _url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
@@ -49,7 +55,13 @@ impl World for Memory {
 #[async_trait]
 impl Space for MemorySpace {
     async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
-        Ok(Arc::clone(&self.wrapped))
+        Ok(Arc::clone(&self.wrapped()))
+    }
+
+    /// The memory stays: what stands before it begins anew.
+    async fn restart(&self) -> Result<bool, BoxError> {
+        *self.wrapped() = (self.wrap)(Arc::clone(&self.memory) as _);
+        Ok(true)
     }
 
     async fn pass(&self, time: Duration) {
@@ -72,5 +84,11 @@ impl Space for MemorySpace {
 
     fn url(&self) -> Option<String> {
         None
+    }
+}
+
+impl MemorySpace {
+    fn wrapped(&self) -> MutexGuard<'_, Arc<dyn LockBackend>> {
+        self.wrapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

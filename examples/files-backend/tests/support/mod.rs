@@ -61,6 +61,17 @@ impl Space for Directory {
         Duration::ZERO
     }
 
+    async fn recreate(&self) -> Result<bool, BoxError> {
+        fs::remove_dir_all(self.path.path())?;
+        fs::create_dir(self.path.path())?;
+        Ok(true)
+    }
+
+    /// Each process reads the files anew.
+    async fn restart(&self) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         // A holder of a later version.
         let planted = json!([{ "holder": "somebody", "version": 2 }]);
