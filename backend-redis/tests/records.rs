@@ -9,9 +9,9 @@ mod support;
 use std::time::Duration;
 
 use lockcore::{
-    Acquired, ClaimStore, End, ErrorKind, FencingToken, Filter, Grant, Inspect, Intent,
-    IntentChange, Life, LockKey, Locks, Registered, Released, Renewal, Renewed, SessionStore,
-    Sweep,
+    Acquired, Adopt, ClaimStore, End, ErrorKind, FencingToken, Filter, Grant, Inspect, Intent,
+    IntentChange, Life, LockKey, Locks, Registered, Released, Renewal, Renewed, SessionId,
+    SessionStore, Sweep,
 };
 use lockcore_redis::{RedisBackend, RedisConfig};
 use support::servers::{node, url};
@@ -254,6 +254,141 @@ async fn a_renewal_that_fails_half_way_leaves_the_session_as_it_was() {
     assert_eq!(
         backend.renew(session, &registers).await.unwrap(),
         Renewed::Living
+    );
+}
+
+/// Leaves an intent, and is closed.
+async fn abandon(backend: &RedisBackend, number: u128) -> SessionId {
+    let session = open(backend, number).await;
+    let registers = Renewal {
+        intent: IntentChange::Put(Registered {
+            intent: Intent::new("change").unwrap(),
+            token: FencingToken::new(1).unwrap(),
+        }),
+        ..renewal(1)
+    };
+    backend.renew(session, &registers).await.unwrap();
+    backend.end(&[session], End::Close).await.unwrap();
+    session
+}
+
+/// How often that server has been written to.
+fn writes(space: &Space) -> u64 {
+    let info: String = space.raw(redis::cmd("INFO").arg("persistence")).unwrap();
+    let mut lines = info.lines();
+    let line = lines.find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+    line.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
+    // Nobody else writes there. Replicas are waited for behind a write alone.
+    let server = node(&[]).unwrap();
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let (lives, adopter) = (open(&backend, 1).await, open(&backend, 2).await);
+    let (dead, left, settled) = (
+        open(&backend, 3).await,
+        abandon(&backend, 4).await,
+        abandon(&backend, 5).await,
+    );
+    let held = request(lives, 1, &["c k"]);
+    granted(&backend, &held).await;
+    backend.end(&[dead], End::Close).await.unwrap();
+    let take = |session| backend.adopt(session, 0, adopter, Adopt::Take);
+    take(left).await.unwrap().unwrap();
+    take(settled).await.unwrap().unwrap();
+    assert!(backend.settle(settled, 1).await.unwrap());
+
+    let before = writes(&space);
+    let state = &backend.end(&[lives], End::IfDue).await.unwrap()[0];
+    assert_eq!(
+        (state.life, writes(&space)),
+        (Life::Living, before),
+        "no death"
+    );
+    assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+    assert!(writes(&space) > before, "a confirmation");
+    for (session, life) in [(dead, Life::Dead), (left, Life::Abandoned)] {
+        for how in [End::IfDue, End::Close, End::Revoke] {
+            let before = writes(&space);
+            let state = &backend.end(&[session], how).await.unwrap()[0];
+            assert_eq!(state.life, life);
+            assert!(writes(&space) > before, "{life:?}, {how:?}");
+        }
+    }
+    let before = writes(&space);
+    take(left).await.unwrap().unwrap();
+    assert!(writes(&space) > before, "an adoption sent again");
+    let before = writes(&space);
+    assert!(backend.settle(settled, 1).await.unwrap());
+    assert!(writes(&space) > before, "a settlement sent again");
+}
+
+#[tokio::test]
+async fn a_death_is_of_one_time_and_leaves_no_intent() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (dead, left) = (open(&backend, 1).await, abandon(&backend, 2).await);
+    backend.end(&[dead], End::Close).await.unwrap();
+    let stored = |session: SessionId| -> String {
+        let mut get = redis::cmd("HGET");
+        let get = get.arg(space.key("sessions")).arg(session.to_string());
+        space.raw(get).unwrap()
+    };
+    for session in [dead, left] {
+        let before = stored(session);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        for how in [End::IfDue, End::Close, End::Revoke] {
+            backend.end(&[session], how).await.unwrap();
+            assert_eq!(stored(session), before, "{how:?}");
+        }
+    }
+    let intents = || -> u32 {
+        let mut count = redis::cmd("HLEN");
+        space.raw(count.arg(space.key("intents"))).unwrap()
+    };
+    assert_eq!(intents(), 1);
+    let state = &backend.end(&[left], End::Discard).await.unwrap()[0];
+    assert_eq!((state.life, intents()), (Life::Dead, 0));
+}
+
+#[tokio::test]
+async fn what_is_abandoned_and_cannot_be_understood_is_not_adopted() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let adopter = open(&backend, 1).await;
+    let left = abandon(&backend, 2).await;
+    let put = |hash: &str, text: &str| {
+        let mut put = redis::cmd("HSET");
+        let put = put.arg(space.key(hash)).arg(left.to_string()).arg(text);
+        space.raw::<()>(put).unwrap();
+    };
+    let refused = async |how| {
+        let adopted = backend.adopt(left, 0, adopter, how).await;
+        assert_eq!(adopted.unwrap_err().kind(), ErrorKind::Corrupt);
+    };
+    for broken in ["", "v2 change", "change\n1\n"] {
+        put("intents", broken);
+        refused(Adopt::Take).await;
+    }
+    let mut drop = redis::cmd("HDEL");
+    let drop = drop.arg(space.key("intents")).arg(left.to_string());
+    space.raw::<()>(drop).unwrap();
+    refused(Adopt::Take).await;
+    // Nobody has it by that: the next asks for the same number.
+    let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
+    assert_eq!((state.life, state.adoption), (Life::Abandoned, 0));
+    put("intents", "1\nchange");
+    let adopted = backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
+    assert_eq!(adopted.unwrap().number, 1);
+
+    put("sessions", "v2 abandoned");
+    refused(Adopt::Take).await;
+    refused(Adopt::GiveUp).await;
+    assert_eq!(
+        backend.settle(left, 1).await.unwrap_err().kind(),
+        ErrorKind::Corrupt
     );
 }
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockcore::{
-    Acquired, ClaimStore, ErrorKind, FencingToken, Filter, Grant, Inspect, Intent, IntentChange,
-    Label, LockBackend, LockKey, Locks, Operation, Registered, Renewal, Renewed, SessionId,
-    SessionStore, Wakeups,
+    Acquired, Adopt, ClaimStore, ErrorKind, FencingToken, Filter, Grant, Inspect, Intent,
+    IntentChange, Label, LockBackend, LockKey, Locks, Operation, Ranges, Registered, Renewal,
+    Renewed, SessionId, SessionStore, Sweep, Wakeups,
 };
 use lockcore_redis::{RedisBackend, RedisConfig};
 use support::servers::{node, node_at, port, replica_of, signal, url};
@@ -447,6 +447,139 @@ async fn who_waits_looks_again_when_the_holder_is_due() {
         .expect("it is due");
     assert!(since.elapsed() >= Duration::from_millis(900));
     granted(&backend, &request(waits, 2, &["c k"])).await;
+}
+
+/// Whoever ends a session that is due wakes all who wait for it, whatever he came for.
+#[tokio::test]
+async fn a_death_on_the_way_is_told() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let other = open(&backend, 1).await;
+    let adopter = open(&backend, 2).await;
+    granted(&backend, &request(other, 1, &["c held"])).await;
+    let records = space.key("records");
+    for (number, what) in [
+        "confirm",
+        "give up",
+        "take",
+        "in the way",
+        "sweep",
+        "sweep one",
+        "sweep two",
+        "sweep all",
+        "acquire",
+        "acquire beside",
+        "evict",
+        "evict what changed",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let dies = open(&backend, 10 + number as u128).await;
+        let mut held = Vec::new();
+        for (n, key) in (1..).zip(["c waited", "s shared", "c third"]) {
+            held.push(request(dies, n, &[&format!("{key}-{number}")]));
+            granted(&backend, &held[held.len() - 1]).await;
+        }
+        let shared = format!("shared-{number}");
+        let mut get = redis::cmd("HGET");
+        let line: String = space.raw(get.arg(&records).arg(&shared)).unwrap();
+        let foreign = |text: &str| {
+            let mut put = redis::cmd("HSET");
+            let put = put
+                .arg(&records)
+                .arg(&shared)
+                .arg(format!("{line}\n{text}"));
+            space.raw::<()>(put).unwrap();
+        };
+        foreign("somebody else");
+        let filter = Filter::Key(LockKey::parse(&shared).unwrap());
+        let page = backend.records(&filter, None, 1).await.unwrap();
+
+        let mut changed = backend.watch(&held[0].claims).await.unwrap();
+        // Its lease ends.
+        let sessions = space.key("sessions");
+        let mut get = redis::cmd("HGET");
+        let get = get.arg(&sessions).arg(dies.to_string());
+        let record: String = space.raw(get).unwrap();
+        let mut lines: Vec<&str> = record.split('\n').collect();
+        lines[1] = "1";
+        let mut put = redis::cmd("HSET");
+        let put = put.arg(&sessions).arg(dies.to_string());
+        space.raw::<()>(put.arg(lines.join("\n"))).unwrap();
+        let sleeps = tokio::time::timeout(Duration::from_millis(20), &mut changed);
+        assert!(sleeps.await.is_err(), "{what}: nobody has looked yet");
+        let waited = held[0].claims[0].key();
+        match what {
+            "confirm" => {
+                let confirmed = backend.confirm(held[0].grant, &held[0].claims).await;
+                assert!(!confirmed.unwrap());
+            }
+            "give up" => {
+                let adopted = backend.adopt(dies, 0, adopter, Adopt::GiveUp).await;
+                assert_eq!(adopted.unwrap(), None);
+            }
+            "take" => {
+                let mine = request(other, 100, &[&format!("c {waited}")]);
+                granted(&backend, &mine).await;
+            }
+            "in the way" => {
+                let both = request(adopter, 100, &["c held", &format!("c {waited}")]);
+                let answer = backend.acquire(&both).await.unwrap();
+                assert!(matches!(answer, Acquired::Busy(_)), "{answer:?}");
+            }
+            "sweep" => drop(backend.sweep(Sweep::Session(dies), 100).await.unwrap()),
+            "sweep one" => drop(backend.sweep(Sweep::Session(dies), 1).await.unwrap()),
+            "sweep two" => drop(backend.sweep(Sweep::Session(dies), 2).await.unwrap()),
+            "sweep all" => drop(backend.sweep(Sweep::All, 1_000).await.unwrap()),
+            "acquire" => {
+                let answer = backend.acquire(&request(dies, 100, &["c free"])).await;
+                assert_eq!(answer.unwrap(), Acquired::Void);
+            }
+            "acquire beside" => {
+                let mine = request(
+                    other,
+                    101,
+                    &[&format!("c other-{number}"), &format!("c {waited}")],
+                );
+                granted(&backend, &mine).await;
+            }
+            _ => {
+                if what == "evict what changed" {
+                    foreign("somebody new");
+                }
+                let evicted = backend.evict(&page.items[0]).await.unwrap();
+                assert_eq!(evicted, what == "evict");
+            }
+        }
+        let woken = tokio::time::timeout(Duration::from_secs(10), changed).await;
+        assert!(woken.is_ok(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_tells_what_it_says_to_be_over() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let held = request(session, 1, &["c k"]);
+    granted(&backend, &held).await;
+    let mut changed = backend.watch(&held.claims).await.unwrap();
+    let moment = Duration::from_millis(300);
+    backend.renew(session, &renewal(1)).await.unwrap();
+    let sleeps = tokio::time::timeout(moment, &mut changed).await;
+    assert!(sleeps.is_err(), "nothing is over");
+    let over = |seq| Renewal {
+        over: Ranges::new(vec![(1, 1)]).unwrap(),
+        ..renewal(seq)
+    };
+    backend.renew(session, &over(2)).await.unwrap();
+    let woken = tokio::time::timeout(Duration::from_secs(10), changed).await;
+    assert!(woken.is_ok(), "the grant is over");
+    let mut changed = backend.watch(&held.claims).await.unwrap();
+    backend.renew(session, &over(3)).await.unwrap();
+    let sleeps = tokio::time::timeout(moment, &mut changed).await;
+    assert!(sleeps.is_err(), "it was over before");
 }
 
 #[tokio::test]

@@ -110,12 +110,18 @@ enum Command {
     /// Changes what a store's server runs, line by line, and sees whether a test notices; goes on where the last run
     /// ended.
     Mutants {
-        /// redis, postgres, elasticsearch or sqlite.
-        #[arg(long, value_name = "STORE", value_parser = mutants::stores())]
+        /// redis, postgres, elasticsearch or sqlite; with --rust also etcd.
+        #[arg(long, value_name = "STORE")]
         store: String,
+        /// Instead, cargo-mutants on the backend's Rust.
+        #[arg(long, conflicts_with_all = ["files", "minutes", "list"])]
+        rust: bool,
         /// Only this file, as in `renew.lua`.
         #[arg(long = "file", value_name = "NAME")]
         files: Vec<String>,
+        /// Leaves out the cases with this in their names: on a machine that is too busy for them.
+        #[arg(long, value_name = "TEXT")]
+        skip: Vec<String>,
         /// So many at a time, each with a server of its own.
         #[arg(long, value_name = "N", default_value_t = 2)]
         jobs: usize,
@@ -125,6 +131,9 @@ enum Command {
         /// Only shows what is known.
         #[arg(long)]
         list: bool,
+        /// What cargo-mutants is given, as in `-- -F claims.rs`.
+        #[arg(last = true, requires = "rust")]
+        args: Vec<String>,
     },
     /// Runs the fuzz targets, one after the other. Needs a nightly toolchain and cargo-fuzz.
     Fuzz {
@@ -147,16 +156,25 @@ fn main() -> ExitCode {
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Mutants {
             store,
+            rust: true,
+            args,
+            ..
+        } => mutants::rust::run(&store, &args),
+        Command::Mutants {
+            store,
             files,
+            skip,
             jobs,
             minutes,
             list,
+            ..
         } => {
             let now = Instant::now();
             let until = minutes.and_then(|it| now.checked_add(Duration::from_secs(60 * it)));
             let options = mutants::Options {
                 until,
                 files,
+                skip,
                 jobs,
                 list,
             };

@@ -7,6 +7,7 @@ mod checks;
 mod explained;
 mod operators;
 mod programs;
+pub(crate) mod rust;
 mod state;
 mod subjects;
 
@@ -35,9 +36,11 @@ pub(crate) struct Options {
     pub(crate) until: Option<Instant>,
     /// Only these files, by their names.
     pub(crate) files: Vec<String>,
+    /// No case is run whose name has one of these in it: on a machine that is too busy for it.
+    pub(crate) skip: Vec<String>,
     /// So many at a time, each with a server of its own; 0 is 1.
     pub(crate) jobs: usize,
-    /// Nothing is tried: what is known is shown.
+    /// Nothing is tried: what is known is shown, and of the files that are named what is left.
     pub(crate) list: bool,
 }
 
@@ -72,15 +75,11 @@ struct Work<'a> {
     takes: Vec<Duration>,
     tests: u64,
     scratch: PathBuf,
-    queue: Mutex<VecDeque<&'a Mutant>>,
+    /// And how long it was tried with the cases that mostly kill; all the others run behind all those of the rest.
+    queue: Mutex<VecDeque<(&'a Mutant, Option<Duration>)>>,
     state: Mutex<State>,
     reasons: &'a HashMap<Change, String>,
     until: Option<Instant>,
-}
-
-/// The stores that there is server code of.
-pub(crate) fn stores() -> Vec<&'static str> {
-    SUBJECTS.iter().map(|subject| subject.store).collect()
 }
 
 /// Tries the mutants of a store's server code that were not tried yet, until all are or the time is over, and shows
@@ -91,7 +90,13 @@ pub(crate) fn stores() -> Vec<&'static str> {
 /// One survives that is not explained, or an explanation belongs to none, or something is missing.
 pub(crate) fn run(store: &str, options: &Options) -> Result<(), String> {
     let known = SUBJECTS.iter().find(|subject| subject.store == store);
-    let subject = known.ok_or_else(|| format!("no server code of {store:?} is known"))?;
+    let subject = known.ok_or_else(|| {
+        let stores: Vec<&str> = SUBJECTS.iter().map(|subject| subject.store).collect();
+        format!(
+            "no server code of that name; known is that of {}",
+            stores.join(", ")
+        )
+    })?;
     let root = root();
     let folder = root.join(subject.folder);
     let sources = sources(subject, &folder.join("server"))?;
@@ -108,6 +113,19 @@ pub(crate) fn run(store: &str, options: &Options) -> Result<(), String> {
             subject, options, &sources, &mutants, &reasons, state, &scratch,
         )?;
     }
+    if options.list {
+        for mutant in &mutants {
+            let source = &sources[mutant.file];
+            if options.files.contains(&source.name) && state.get(mutant.id).is_none() {
+                println!(
+                    "left: {}:{}  {}",
+                    source.name,
+                    mutant.mutation.line + 1,
+                    shown(mutant)
+                );
+            }
+        }
+    }
     report(&sources, &mutants, &reasons, &state)
 }
 
@@ -117,13 +135,14 @@ fn attempt(
     sources: &[Source],
     mutants: &[Mutant],
     reasons: &HashMap<Change, String>,
-    state: State,
+    mut state: State,
     scratch: &Path,
 ) -> Result<State, String> {
     if let Some((program, package)) = subject.needs {
         checks::needs(program, package)?;
     }
-    let built = programs::build(subject.package)?;
+    let tests: Vec<&str> = subject.programs.iter().map(|(name, _, _)| *name).collect();
+    let built = programs::build(subject.package, &tests)?;
     let server = subject.start.map(|start| start()).transpose()?;
     let environment = environment(subject, server.as_ref());
     let folder = root().join(subject.folder);
@@ -132,7 +151,10 @@ fn attempt(
         let path = built
             .get(*name)
             .ok_or_else(|| format!("there is no test {name}"))?;
-        programs.push(Program::new(name, path, &folder, begin, &environment)?);
+        let mut program = Program::new(name, path, &folder, begin, &environment)?;
+        let skipped = |case: &String| options.skip.iter().any(|skip| case.contains(skip.as_str()));
+        program.cases.retain(|case| !skipped(case));
+        programs.push(program);
     }
     let tests: Vec<u64> = programs.iter().map(Program::hash).collect();
     let tests: Vec<[u8; 8]> = tests.iter().map(|hash| hash.to_le_bytes()).collect();
@@ -160,7 +182,10 @@ fn attempt(
         queue.push((turn, mutant));
     }
     queue.sort_by_key(|(turn, _)| *turn);
-    let queue: VecDeque<&Mutant> = queue.into_iter().map(|(_, mutant)| mutant).collect();
+    let queue: VecDeque<(&Mutant, Option<Duration>)> = queue
+        .into_iter()
+        .map(|(turn, mutant)| (mutant, (turn > 0).then_some(Duration::ZERO)))
+        .collect();
     println!(
         "{} of {} mutants are to be tried",
         queue.len(),
@@ -184,7 +209,15 @@ fn attempt(
     }
     let mut takes = Vec::new();
     for (program, (_, _, at_a_time)) in programs.iter().zip(subject.programs) {
-        takes.push(unchanged(program, *at_a_time, &environment, scratch)?);
+        let took = match state.unchanged(program.hash()) {
+            Some(took) => took,
+            None => {
+                let took = unchanged(program, *at_a_time, &environment, scratch)?;
+                state.put_unchanged(program.hash(), took)?;
+                took
+            }
+        };
+        takes.push(took);
     }
     drop(server);
     let work = Work {
@@ -231,17 +264,18 @@ fn unchanged(
     let copy = scratch.join(format!("{}-unchanged", program.name));
     program.write(&copy, &[], "")?;
     let mut cases: Vec<&str> = program.cases.iter().map(String::as_str).collect();
+    let limit = Duration::from_secs(3600);
     let since = Instant::now();
-    while !cases.is_empty() {
-        let limit = Duration::from_secs(1200);
-        match program.run(&copy, &cases, at_a_time, environment, limit)? {
+    loop {
+        match program.run(&copy, &mut cases, at_a_time, environment, limit)? {
             Ran::Passed => break,
             Ran::Stuck => return Err(format!("{} is not done, unchanged", program.name)),
             Ran::Failed(case) => {
-                let alone = program.run(&copy, &[&case], 1, environment, limit)?;
+                let alone = program.run(&copy, &mut vec![&*case], 1, environment, limit)?;
                 if alone != Ran::Passed {
                     return Err(format!("{} {case} fails, unchanged", program.name));
                 }
+                println!("{} {case} fails once, unchanged", program.name);
                 cases.retain(|other| **other != case);
             }
         }
@@ -264,7 +298,7 @@ impl Work<'_> {
             if self.until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(());
             }
-            let Some(mutant) = lock(&self.queue).pop_front() else {
+            let Some((mutant, before)) = lock(&self.queue).pop_front() else {
                 return Ok(());
             };
             if let Some(start) = self.subject.start
@@ -276,12 +310,16 @@ impl Work<'_> {
             }
             used += 1;
             let since = Instant::now();
-            let outcome = self.attempt(mutant, server.as_ref(), worker)?;
+            let outcome = self.attempt(mutant, before.is_some(), server.as_ref(), worker)?;
+            let took = since.elapsed() + before.unwrap_or_default();
+            let Some(outcome) = outcome else {
+                lock(&self.queue).push_back((mutant, Some(took)));
+                continue;
+            };
             if outcome == Outcome::Stuck {
                 // What keeps it busy is ended with it.
                 used = u32::MAX;
             }
-            let took = since.elapsed();
             let source = &self.sources[mutant.file];
             let (what, by) = match &outcome {
                 Outcome::Unviable => ("unviable", String::new()),
@@ -311,12 +349,14 @@ impl Work<'_> {
         }
     }
 
+    /// What comes of a mutant; `None` where it has to be tried with all cases.
     fn attempt(
         &self,
         mutant: &Mutant,
+        all: bool,
         server: Option<&Server>,
         worker: usize,
-    ) -> Result<Outcome, String> {
+    ) -> Result<Option<Outcome>, String> {
         let file = &self.sources[mutant.file].name;
         let source = |name: &str| -> String {
             let name = format!("{name}.{}", self.subject.ending);
@@ -331,7 +371,7 @@ impl Work<'_> {
         let environment = environment(self.subject, server);
         let url = environment.first().map_or("", |(_, url)| url.as_str());
         if !(self.subject.check)(url, file, &source)? {
-            return Ok(Outcome::Unviable);
+            return Ok(Some(Outcome::Unviable));
         }
         let mut once = Vec::new();
         for (number, program) in self.programs.iter().enumerate() {
@@ -339,26 +379,34 @@ impl Work<'_> {
             if places.is_empty() {
                 continue;
             }
-            let copy = self
-                .scratch
-                .join(format!("{}-{}-{worker}", self.subject.store, program.name));
+            let copy = format!("{}-{}-{worker}", self.subject.store, program.name);
+            let copy = self.scratch.join(copy);
             program.write(&copy, places, &mutant.text)?;
             let mut cases: Vec<&str> = program.cases.iter().map(String::as_str).collect();
-            lock(&self.state).order(&program.name, file, &mut cases);
+            let killers = lock(&self.state).order(&program.name, file, &mut cases);
+            if !all {
+                // The first program is the kit.
+                let most = if number == 0 {
+                    FIRST[0] + FIRST[1]
+                } else {
+                    killers
+                };
+                cases.truncate(most);
+            }
             let limit = PATIENCE + self.takes[number] * 5;
             let at_a_time = self.subject.programs[number].2;
-            let mut from = 0;
-            for size in FIRST.into_iter().chain([cases.len()]) {
-                let batch = &cases[from.min(cases.len())..(from + size).min(cases.len())];
-                from += size;
-                let run =
-                    |cases: &[&str]| program.run(&copy, cases, at_a_time, &environment, limit);
+            let run =
+                |cases: &mut Vec<&str>| program.run(&copy, cases, at_a_time, &environment, limit);
+            let mut rest = cases.as_slice();
+            for size in FIRST.into_iter().chain([usize::MAX]) {
+                let (batch, behind) = rest.split_at(size.min(rest.len()));
+                rest = behind;
                 if let Some(killed) = kill(&program.name, batch, &run, &mut once)? {
-                    return Ok(killed);
+                    return Ok(Some(killed));
                 }
             }
         }
-        Ok(Outcome::Survived(once))
+        Ok(all.then_some(Outcome::Survived(once)))
     }
 }
 
@@ -366,19 +414,19 @@ impl Work<'_> {
 fn kill(
     program: &str,
     batch: &[&str],
-    run: &dyn Fn(&[&str]) -> Result<Ran, String>,
+    run: &dyn Fn(&mut Vec<&str>) -> Result<Ran, String>,
     once: &mut Vec<String>,
 ) -> Result<Option<Outcome>, String> {
     let mut left = batch.to_vec();
     let mut stuck = false;
     loop {
-        match run(&left)? {
+        match run(&mut left)? {
             Ran::Passed => return Ok(None),
             Ran::Stuck if stuck => return Ok(Some(Outcome::Stuck)),
             Ran::Stuck => stuck = true,
             Ran::Failed(case) => {
                 for _ in 0..2 {
-                    if run(&[&case])? != Ran::Passed {
+                    if run(&mut vec![&*case])? != Ran::Passed {
                         return Ok(Some(Outcome::Killed(format!("{program} {case}"))));
                     }
                 }

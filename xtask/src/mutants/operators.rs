@@ -534,10 +534,7 @@ mod tests {
                 "AND (a = 2 );",
             ]
         );
-        assert_eq!(
-            of(Language::Painless, "if (!a) {"),
-            ["if (a) {"]
-        );
+        assert_eq!(of(Language::Painless, "if (!a) {"), ["if (a) {"]);
     }
 
     #[test]

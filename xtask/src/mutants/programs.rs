@@ -38,8 +38,8 @@ pub(super) enum Ran {
     Stuck,
 }
 
-/// The test programs of a package.
-pub(super) fn build(package: &str) -> Result<HashMap<String, PathBuf>, String> {
+/// These test programs of a package.
+pub(super) fn build(package: &str, tests: &[&str]) -> Result<HashMap<String, PathBuf>, String> {
     println!("+ cargo test --no-run --package={package}");
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args([
@@ -48,6 +48,7 @@ pub(super) fn build(package: &str) -> Result<HashMap<String, PathBuf>, String> {
             "--message-format=json-render-diagnostics",
         ])
         .arg(format!("--package={package}"))
+        .args(tests.iter().map(|test| format!("--test={test}")))
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("cargo cannot be run: {error}"))?;
@@ -97,9 +98,9 @@ impl Program {
         })
     }
 
-    /// Another one, another program.
+    /// Another one, another program, or other cases of it.
     pub(super) fn hash(&self) -> u64 {
-        hash(&[&self.bytes])
+        hash(&[&self.bytes, self.cases.join(" ").as_bytes()])
     }
 
     /// Where the text stands in the program.
@@ -121,11 +122,11 @@ impl Program {
             .map_err(|error| format!("{}: {error}", to.display()))
     }
 
-    /// Runs these cases of a copy until the first of them fails.
+    /// Runs these cases of a copy until the first of them fails; those that have passed are taken out.
     pub(super) fn run(
         &self,
         copy: &Path,
-        cases: &[&str],
+        cases: &mut Vec<&str>,
         at_a_time: usize,
         environment: &[(&str, String)],
         limit: Duration,
@@ -138,7 +139,7 @@ impl Program {
             .arg("--exact")
             .arg(format!("--test-threads={at_a_time}"));
         // The programs take one name at most, and any number that they leave out.
-        if let [case] = cases {
+        if let [case] = cases.as_slice() {
             command.arg(case);
         } else {
             let wanted: HashSet<&str> = cases.iter().copied().collect();
@@ -157,7 +158,9 @@ impl Program {
             .process_group(0)
             .spawn()
             .map_err(|error| format!("{}: {error}", copy.display()))?;
-        let ran = watch(&mut child, limit);
+        let mut passed = HashSet::new();
+        let ran = watch(&mut child, limit, &mut passed);
+        cases.retain(|case| !passed.contains(*case));
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         if let Some(group) = group {
             // It may have ended, with all that it started.
@@ -183,7 +186,7 @@ fn spread(cases: Vec<String>) -> Vec<String> {
 }
 
 /// Reads what a program says, until a case has failed or all is said.
-fn watch(child: &mut Child, limit: Duration) -> Ran {
+fn watch(child: &mut Child, limit: Duration, passed: &mut HashSet<String>) -> Ran {
     let Some(said) = child.stdout.take() else {
         return Ran::Stuck;
     };
@@ -204,18 +207,19 @@ fn watch(child: &mut Child, limit: Duration) -> Ran {
         let Ok(line) = receiver.recv_timeout(left) else {
             return Ran::Stuck;
         };
-        if let Some(case) = failed(&line) {
+        if let Some(case) = ended(&line, "FAILED") {
             return Ran::Failed(case.to_owned());
         }
+        passed.extend(ended(&line, "ok").map(str::to_owned));
         if line.starts_with("test result: ok") {
             return Ran::Passed;
         }
     }
 }
 
-/// The case that a line says to have failed.
-fn failed(line: &str) -> Option<&str> {
-    let said = line.strip_suffix("FAILED")?.strip_prefix("test ")?;
+/// The case that a line says to have ended so.
+fn ended<'a>(line: &'a str, how: &str) -> Option<&'a str> {
+    let said = line.strip_suffix(how)?.strip_prefix("test ")?;
     Some(said.split_once(" ...")?.0.trim_end())
 }
 
@@ -254,9 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn the_case_that_failed_is_read() {
-        assert_eq!(failed("test redis::a::b   ... FAILED"), Some("redis::a::b"));
-        assert_eq!(failed("test redis::a::b   ... ok"), None);
-        assert_eq!(failed("test result: FAILED. 1 passed"), None);
+    fn the_case_that_ended_is_read() {
+        let line = "test redis::a::b   ... FAILED";
+        assert_eq!(ended(line, "FAILED"), Some("redis::a::b"));
+        assert_eq!(ended(line, "ok"), None);
+        assert_eq!(ended("test a ... ok", "ok"), Some("a"));
+        assert_eq!(ended("test result: FAILED. 1 passed", "FAILED"), None);
+        assert_eq!(ended("test result: ok", "ok"), None);
     }
 }

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,12 +37,21 @@ pub(super) struct Tried {
     pub(super) tests: u64,
 }
 
+/// A test program that passed as it is.
+#[derive(Debug, Serialize, Deserialize)]
+struct Unchanged {
+    program: u64,
+    took_ms: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     path: PathBuf,
     file: File,
     /// The last word about each mutant.
     tried: HashMap<u64, Tried>,
+    /// How long the programs took that have passed.
+    unchanged: HashMap<u64, Duration>,
 }
 
 /// The same for the same bytes, in one version of the compiler.
@@ -72,10 +82,15 @@ impl State {
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok());
         let tried = lines.map(|tried: Tried| (tried.id, tried)).collect();
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let unchanged = lines.map(|it: Unchanged| (it.program, Duration::from_millis(it.took_ms)));
         Ok(Self {
             path: path.to_owned(),
             file,
             tried,
+            unchanged: unchanged.collect(),
         })
     }
 
@@ -84,16 +99,31 @@ impl State {
     }
 
     pub(super) fn put(&mut self, tried: Tried) -> Result<(), String> {
-        let line = serde_json::to_string(&tried).map_err(|error| error.to_string())? + "\n";
-        let written = self.file.write_all(line.as_bytes());
-        written.map_err(|error| format!("{}: {error}", self.path.display()))?;
+        self.write(&tried)?;
         self.tried.insert(tried.id, tried);
         Ok(())
     }
 
+    /// How long that program took, if it has passed as it is.
+    pub(super) fn unchanged(&self, program: u64) -> Option<Duration> {
+        self.unchanged.get(&program).copied()
+    }
+
+    pub(super) fn put_unchanged(&mut self, program: u64, took: Duration) -> Result<(), String> {
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.unchanged.insert(program, took);
+        self.write(&Unchanged { program, took_ms })
+    }
+
+    fn write(&mut self, what: &impl Serialize) -> Result<(), String> {
+        let line = serde_json::to_string(what).map_err(|error| error.to_string())? + "\n";
+        let written = self.file.write_all(line.as_bytes());
+        written.map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+
     /// Those of a program, so that who kills most of this file's mutants, then of all, comes first. What has killed
-    /// nothing yet keeps its order.
-    pub(super) fn order(&self, program: &str, file: &str, cases: &mut [&str]) {
+    /// nothing yet keeps its order. Says how many have killed.
+    pub(super) fn order(&self, program: &str, file: &str, cases: &mut [&str]) -> usize {
         let mut kills: HashMap<&str, (u32, u32)> = HashMap::new();
         for tried in self.tried.values() {
             let Outcome::Killed(by) = &tried.outcome else {
@@ -111,5 +141,7 @@ impl State {
             let (here, all) = kills.get(case).copied().unwrap_or_default();
             std::cmp::Reverse((here, all))
         });
+        let killers = cases.iter().filter(|case| kills.contains_key(**case));
+        killers.count()
     }
 }

@@ -122,3 +122,50 @@ pub(super) const SUBJECTS: &[Subject] = &[
         needs: Some(("sqlite3", "SQLite's shell")),
     },
 ];
+
+/// The stores whose Rust is changed, and the tests that run then, those that are quick first.
+pub(super) const RUST: &[(&str, &[&str])] = &[
+    (
+        "sqlite",
+        &[
+            "--lib",
+            "--test=claims",
+            "--test=sessions",
+            "--test=inspect",
+            "--test=files",
+            "--test=conformance",
+        ],
+    ),
+    (
+        "redis",
+        &[
+            "--lib",
+            "--test=records",
+            "--test=fenced",
+            "--test=server",
+            "--test=conformance",
+        ],
+    ),
+    (
+        "postgres",
+        &[
+            "--lib",
+            "--test=errors",
+            "--test=namespace",
+            "--test=wakeups",
+            "--test=application",
+            "--test=conformance",
+        ],
+    ),
+    (
+        "elasticsearch",
+        &[
+            "--lib",
+            "--test=errors",
+            "--test=records",
+            "--test=requests",
+            "--test=conformance",
+        ],
+    ),
+    ("etcd", &["--lib", "--test=conformance"]),
+];
