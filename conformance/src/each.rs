@@ -5,7 +5,7 @@ use std::fmt::Display;
 use futures_util::TryStreamExt;
 use futures_util::stream;
 
-use crate::verdict::{Verdict, Wrong};
+use crate::verdict::{Under, Verdict};
 
 /// Enough that a slow store is not waited for one by one, and few enough that no connection is queued for long.
 const AT_A_TIME: usize = 8;
@@ -18,11 +18,6 @@ pub(crate) async fn each<T: Display>(
 ) -> Verdict {
     let check = &check;
     stream::iter(all.into_iter().map(Ok))
-        .try_for_each_concurrent(AT_A_TIME, async |one| named(&one, check(&one).await))
+        .try_for_each_concurrent(AT_A_TIME, async |one| check(&one).await.about(&one))
         .await
-}
-
-/// The verdict on one of several; what failed begins with its name.
-pub(crate) fn named(one: &impl Display, verdict: Verdict) -> Verdict {
-    verdict.map_err(|Wrong(what)| Wrong(format!("{one}: {what}")))
 }

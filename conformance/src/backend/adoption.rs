@@ -6,9 +6,9 @@ use lockcore::{Acquire, Adopt, End, FencingToken, Life, Want};
 use crate::actor::{Actor, registered};
 use crate::backend::recovery::with_intent;
 use crate::case::Case;
-use crate::each::named;
+
 use crate::scene::{Scene, short};
-use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+use crate::verdict::{Under, Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "adoption";
@@ -47,7 +47,9 @@ pub(super) async fn abandoned(scene: &Scene) -> Verdict<(Actor, Acquire, Fencing
 
 async fn what_is_given_up_is_left_to_others_in_every_order(scene: Scene) -> Verdict {
     for order in ORDERS {
-        named(&format_args!("{order:?}"), given_up(&scene, order).await)?;
+        given_up(&scene, order)
+            .await
+            .about(format_args!("{order:?}"))?;
     }
     Ok(())
 }

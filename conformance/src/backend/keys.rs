@@ -5,10 +5,10 @@ use lockcore::{Filter, LockKey, Want};
 
 use crate::actor::Actor;
 use crate::case::{Case, Layer};
-use crate::each::named;
+
 use crate::law::Law;
 use crate::scene::{Scene, exclusive};
-use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+use crate::verdict::{Under, Verdict, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut all = cases! { Backend "keys";
@@ -211,7 +211,9 @@ async fn exactly(scene: Scene, hostile: Vec<Hostile>) -> Verdict {
     let a = scene.actor().await?;
     // In turn: what is near by one of them is another of them.
     for one in &hostile {
-        named(&one.what, one_key(&scene, &a, &one.key, &one.near).await)?;
+        one_key(&scene, &a, &one.key, &one.near)
+            .await
+            .about(&one.what)?;
     }
     Ok(())
 }

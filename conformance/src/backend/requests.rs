@@ -8,9 +8,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
-use crate::each::{each, named};
+use crate::each::each;
 use crate::scene::Scene;
-use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+use crate::verdict::{Under, Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "requests";
@@ -151,7 +151,7 @@ async fn in_order(scene: &Scene, a: &Actor, course: &Course) -> Verdict {
 async fn what_is_sent_again_is_one_holder(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     for (kind, want, key) in KINDS {
-        named(&kind, sent_again(&scene, &a, want, key).await)?;
+        sent_again(&scene, &a, want, key).await.about(&kind)?;
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Watches: what frees a claim wakes who watches it.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use lockcore::{Changed, End, Want};
@@ -11,7 +10,7 @@ use crate::backend::recovery::with_intent;
 use crate::backend::watches::asleep;
 use crate::case::Case;
 use crate::scene::{Scene, claim, exclusive, short};
-use crate::verdict::{Verdict, cases, ensure};
+use crate::verdict::{Under, Verdict, Wrong, cases, ensure, within};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "wakeups";
@@ -61,22 +60,22 @@ pub(super) async fn wakes_in_time<T>(
 }
 
 async fn woken_in_time(a: &Actor, changed: Changed, since: Instant) -> Verdict {
-    let waited = tokio::time::timeout(PATIENCE, changed);
-    let (woken, late) = beside_a_sleeper(waited).await;
+    within(PATIENCE, "the watcher's wake-up", changed).await?;
     let took = since.elapsed();
-    ensure!(woken.is_ok(), "nobody woke the watcher within {PATIENCE:?}");
     let poll = a.backend().info().poll.unwrap_or_default();
     if took <= MOMENT + poll {
         return Ok(());
     }
     let trip = round_trip(a).await?;
-    let most = MOMENT + poll + trip * ROUND_TRIPS + late;
-    ensure!(
-        took <= most,
-        "the watcher was woken after {took:?}, and has to be within {most:?}: {MOMENT:?}, {poll:?} from look to look, \
-         {ROUND_TRIPS} round trips of {trip:?}, and {late:?} by which the machine was late"
-    );
-    Ok(())
+    let most = MOMENT + poll + trip * ROUND_TRIPS;
+    let Some(spare) = took.checked_sub(most) else {
+        return Ok(());
+    };
+    Err(Wrong(format!(
+        "the watcher was woken after {took:?}, and has to be within {most:?}: {MOMENT:?}, {poll:?} from look to look, and \
+         {ROUND_TRIPS} round trips of {trip:?}"
+    )))
+    .unless_late(since, spare)
 }
 
 /// How long the store takes to answer, now: the longest of a few.
@@ -88,27 +87,6 @@ async fn round_trip(a: &Actor) -> Verdict<Duration> {
         longest = longest.max(asked.elapsed());
     }
     Ok(longest)
-}
-
-/// Waits for it, and says by how much somebody who slept beside it was woken later than he asked for, altogether: so late
-/// was the machine itself, which is no law of the store.
-async fn beside_a_sleeper<T>(what: impl Future<Output = T>) -> (T, Duration) {
-    const NAP: Duration = Duration::from_millis(5);
-    // Timers are as fine as that.
-    const TICK: Duration = Duration::from_millis(2);
-    let mut late = Duration::ZERO;
-    let mut what = pin!(what);
-    loop {
-        let slept = Instant::now();
-        tokio::select! {
-            biased;
-            done = &mut what => {
-                late += slept.elapsed().saturating_sub(NAP + TICK);
-                return (done, late);
-            }
-            () = tokio::time::sleep(NAP) => late += slept.elapsed().saturating_sub(NAP + TICK),
-        }
-    }
 }
 
 async fn a_release_wakes(scene: Scene) -> Verdict {
