@@ -24,6 +24,7 @@ const PROFILE: [(&str, &str); 4] = [
 ];
 
 /// A program that measures one of the two libraries.
+#[derive(Clone)]
 pub(super) struct Built {
     /// The commit; of the working tree with `-dirty`, if it has changes.
     pub(super) name: String,
@@ -32,6 +33,26 @@ pub(super) struct Built {
     /// Where what belongs to it is kept.
     pub(super) folder: PathBuf,
     pub(super) program: PathBuf,
+}
+
+impl Built {
+    /// The same with a copy of the program.
+    pub(super) fn copy(&self, name: &str) -> Result<Self, String> {
+        let program = self.program.with_extension(name);
+        copy(&self.program, &program)?;
+        Ok(Self {
+            program,
+            ..self.clone()
+        })
+    }
+}
+
+/// Copies a file to a new one, in the place of an old one.
+fn copy(file: &Path, to: &Path) -> Result<(), String> {
+    let new = to.with_extension("new");
+    fs::copy(file, &new)
+        .and_then(|_| fs::rename(&new, to))
+        .map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// The program of the working tree, and that of a commit.
@@ -60,15 +81,48 @@ pub(super) fn both(commit: &str, stores: &[&Store]) -> Result<(Built, Built), St
     let folder = all.join(&commit);
     let tree = folder.join("tree");
     unpack(here, &commit, &tree)?;
-    lay_over(here, &tree)?;
+    let laid_over = lay_over(here, &tree)?;
     make_a_member(&tree, &commit)?;
     let ours = build(ours, here.to_owned(), all.join("ours"), &all, stores)?;
-    let theirs = build(commit.clone(), tree, folder, &all, stores).map_err(|error| {
+    let theirs = once(commit, tree, folder, &all, stores, &laid_over)?;
+    Ok((ours, theirs))
+}
+
+/// The program of a commit, which is built only if there is none of the same measuring code.
+fn once(
+    commit: String,
+    source: PathBuf,
+    folder: PathBuf,
+    all: &Path,
+    stores: &[&Store],
+    laid_over: &[u8],
+) -> Result<Built, String> {
+    let made_of = folder.join("made-of");
+    let is_made_of = [features(stores).as_bytes(), laid_over].concat();
+    let program = folder.join("against");
+    if program.is_file() && fs::read(&made_of).is_ok_and(|there| there == is_made_of) {
+        return Ok(Built {
+            name: commit,
+            source,
+            folder,
+            program,
+        });
+    }
+    let _ = fs::remove_file(&made_of);
+    let built = build(commit.clone(), source, folder, all, stores).map_err(|error| {
         format!(
             "{error}: what measures cannot be built with the library of {commit}; see {MEASURES}/src for what it uses"
         )
     })?;
-    Ok((ours, theirs))
+    write(&made_of, &is_made_of)?;
+    Ok(built)
+}
+
+/// The features that the stores need.
+fn features(stores: &[&Store]) -> String {
+    let servers = stores.iter().filter(|store| store.servers.is_some());
+    let servers: Vec<&str> = servers.map(|store| store.name).collect();
+    format!("--features={}", servers.join(","))
 }
 
 /// Unpacks a commit, once.
@@ -89,8 +143,9 @@ fn unpack(here: &Path, commit: &str, tree: &Path) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", tree.display()))
 }
 
-/// Lays what measures over another tree. What is there already is left as it is, so that nothing is built in vain.
-fn lay_over(here: &Path, tree: &Path) -> Result<(), String> {
+/// Lays what measures over another tree, and returns all of it. What is there already is left as it is.
+fn lay_over(here: &Path, tree: &Path) -> Result<Vec<u8>, String> {
+    let mut all = Vec::new();
     let listed = [
         "ls-files",
         "--cached",
@@ -101,8 +156,9 @@ fn lay_over(here: &Path, tree: &Path) -> Result<(), String> {
     for file in git(here, &[&listed[..], &LAID_OVER].concat())?.lines() {
         let text = fs::read(here.join(file)).map_err(|error| format!("{file}: {error}"))?;
         write(&tree.join(file), &text)?;
+        all.extend(text);
     }
-    Ok(())
+    Ok(all)
 }
 
 /// Makes what measures a member of another tree's workspace.
@@ -125,7 +181,7 @@ fn with_member(manifest: &str) -> Option<String> {
 
 /// Builds a tree's program. Both are built in one folder, where they share what comes from elsewhere. Cargo gives the
 /// packages of both the same names there. So it has to forget those of the other tree first; and the same source becomes
-/// the same code: with names of their own two builds of one commit are up to 8 % apart.
+/// the same code: with names of their own two builds of one commit are some per cent apart.
 fn build(
     name: String,
     source: PathBuf,
@@ -136,9 +192,7 @@ fn build(
     let manifest = format!("--manifest-path={}", source.join("Cargo.toml").display());
     let target = all.join("build");
     let into = format!("--target-dir={}", target.display());
-    let servers = stores.iter().filter(|store| store.servers.is_some());
-    let servers: Vec<&str> = servers.map(|store| store.name).collect();
-    let features = format!("--features={}", servers.join(","));
+    let features = features(stores);
     let package = "--package=lockkeeper-against";
     let packages = packages(&source)?;
     let forget = ["clean", "--quiet", "--release", &manifest, &into];
@@ -153,7 +207,7 @@ fn build(
     make_folder(&folder)?;
     let program = folder.join("against");
     let built = target.join("release/against");
-    fs::copy(&built, &program).map_err(|error| format!("{}: {error}", built.display()))?;
+    copy(&built, &program)?;
     Ok(Built {
         name,
         source,
