@@ -35,6 +35,9 @@ enum Command {
         /// Only lockcore, and the conformance and own tests of this store.
         #[arg(long, value_name = "STORE", value_parser = stores::find)]
         only: Option<&'static stores::Store>,
+        /// Only what the whole run does on this server, or here: without one.
+        #[arg(long, value_name = "SERVER", value_parser = plan::find, conflicts_with = "only")]
+        on: Vec<&'static str>,
     },
     /// Runs the seeded simulation: `--seeds FROM..TO [--threads N]`, `--seed N`, or `--broken [RULE]`.
     #[command(disable_help_flag = true)]
@@ -87,7 +90,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Prepare => etcd::protoc().and_then(|()| openssl()),
         Command::Deny => deny::run(),
-        Command::Test { only } => test::run(only),
+        Command::Test { only, on } => test::run(only, &on),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::With { server, command } => stores::with(server, &command),
         Command::Compare { only, args } => compare::run(&only, &args),

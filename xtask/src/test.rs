@@ -30,9 +30,9 @@ const WORKSPACE: &[&str] = &[
 const LOOP: &str = "left to the whole run";
 
 /// Runs the tests of everything, or of one store, with the servers that they talk to, and prints how long each took.
-pub(crate) fn run(only: Option<&'static Store>) -> Result<(), String> {
+pub(crate) fn run(only: Option<&'static Store>, on: &[&str]) -> Result<(), String> {
     reported(|times| match only {
-        None => whole(times),
+        None => whole(times, on),
         Some(store) => one(times, store),
     })
 }
@@ -52,10 +52,15 @@ pub(crate) fn reported(run: impl FnOnce(&Times) -> Result<(), String>) -> Result
     done
 }
 
-fn whole(times: &Times) -> Result<(), String> {
+/// Runs everything, or only these places of the plan.
+fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     etcd::protoc()?;
     let programs = build(times)?;
     let mut places = places(&programs, &|row| row.scope != Scope::Soak)?;
+    if !on.is_empty() && !on.contains(&HERE) {
+        places.retain(|place| on.contains(&place.name));
+        return run_places(times, places);
+    }
     let here = Place::here(&mut places);
     here.steps.splice(..0, rest(&programs)?);
     here.steps
@@ -70,6 +75,7 @@ fn whole(times: &Times) -> Result<(), String> {
         alone: true,
         planned: false,
     }));
+    places.retain(|place| on.is_empty() || on.contains(&place.name));
     run_places(times, places)
 }
 
@@ -112,6 +118,11 @@ fn one(times: &Times, store: &'static Store) -> Result<(), String> {
         }
     }
     run_places(times, places)
+}
+
+fn is_given(directory: &str) -> bool {
+    let mut stores = STORES.iter().filter(|store| store.directory == directory);
+    stores.any(|store| store.servers.as_ref().is_some_and(Servers::given))
 }
 
 fn is_of(server: &str, store: &Store) -> bool {
@@ -165,6 +176,8 @@ pub(crate) fn places(
             server = None;
         }
         let rows = place.rows.iter().filter(|row| wanted(row));
+        // What starts servers of its own is left out where we are given one.
+        let rows = rows.filter(|row| place.name != HERE || !is_given(row.package));
         let steps: Result<Vec<Step>, String> = rows
             .map(|row| Step::program(programs, row, &groups))
             .collect();
