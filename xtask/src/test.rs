@@ -55,16 +55,22 @@ pub(crate) fn reported(run: impl FnOnce(&Times) -> Result<(), String>) -> Result
 /// Runs everything, or only these places of the plan.
 fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     etcd::protoc()?;
-    let programs = build(times)?;
+    let everywhere = on.is_empty() || on.contains(&HERE);
+    let programs = if everywhere {
+        build(times)?
+    } else {
+        workspace(times)?
+    };
     let mut places = places(&programs, &|row| row.scope != Scope::Soak)?;
-    if !on.is_empty() && !on.contains(&HERE) {
+    if !everywhere {
         places.retain(|place| on.contains(&place.name));
         return run_places(times, places);
     }
     let here = Place::here(&mut places);
-    here.steps.splice(..0, rest(&programs)?);
-    here.steps
-        .push(documentation(&["--workspace", "--all-features"]));
+    // What takes the processors comes first, while the first server starts; after it, what mostly waits.
+    let mut first = vec![documentation(&["--workspace", "--all-features"])];
+    first.extend(rest(&programs)?);
+    here.steps.splice(..0, first);
     let simulation = times.time("build", "simulation", simulate::build)?;
     here.steps
         .push(Step::program(&simulation, &plan::SIMULATION, &[])?);
@@ -81,7 +87,7 @@ fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
 
 /// Builds every test program of the workspace, and of the backend outside it.
 pub(crate) fn build(times: &Times) -> Result<Programs, String> {
-    let mut programs = times.time("build", "workspace", || Programs::build(WORKSPACE, &[]))?;
+    let mut programs = workspace(times)?;
     // A backend as another author would have it.
     let files = [
         "--manifest-path=examples/files-backend/Cargo.toml",
@@ -89,6 +95,10 @@ pub(crate) fn build(times: &Times) -> Result<Programs, String> {
     ];
     programs.join(times.time("build", "files-backend", || Programs::build(&files, &[]))?);
     Ok(programs)
+}
+
+fn workspace(times: &Times) -> Result<Programs, String> {
+    times.time("build", "workspace", || Programs::build(WORKSPACE, &[]))
 }
 
 /// The quick loop of one store: lockcore, and what the store's own package tests on one server.
