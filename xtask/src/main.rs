@@ -39,8 +39,11 @@ enum Command {
         /// Only lockcore, and the conformance and own tests of this store.
         #[arg(long, value_name = "STORE", value_parser = stores::find)]
         only: Option<&'static stores::Store>,
+        /// Only what the whole run does on this server, or here: without one.
+        #[arg(long, value_name = "SERVER", value_parser = plan::find, conflicts_with = "only")]
+        on: Vec<&'static str>,
         /// Only what `soak` runs beside this server.
-        #[arg(long, value_name = "SERVER", value_parser = stores::find_server, conflicts_with = "only")]
+        #[arg(long, value_name = "SERVER", value_parser = stores::find_server, conflicts_with_all = ["only", "on"])]
         soak: Option<(&'static stores::Store, &'static stores::Startable)>,
     },
     /// Runs the seeded simulation: `--seeds FROM..TO [--threads N]`, `--seed N`, or `--broken [RULE]`.
@@ -152,7 +155,7 @@ fn main() -> ExitCode {
         Command::Test {
             soak: Some(server), ..
         } => test::run_soak(server),
-        Command::Test { only, .. } => test::run(only),
+        Command::Test { only, on, .. } => test::run(only, &on),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Mutants {
             store,

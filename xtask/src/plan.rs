@@ -347,6 +347,14 @@ impl Row {
     }
 }
 
+/// The place of that name.
+pub(crate) fn find(name: &str) -> Result<&'static str, String> {
+    let mut names = PLAN.iter().map(|place| place.name);
+    let known: Vec<&str> = names.clone().collect();
+    let found = names.find(|known| *known == name);
+    found.ok_or_else(|| format!("no place of that name; known are {}", known.join(", ")))
+}
+
 /// The groups of the kit.
 pub(crate) fn groups() -> Vec<&'static str> {
     let mut groups: Vec<&str> = lockcore_conformance::cases()

@@ -30,9 +30,9 @@ const WORKSPACE: &[&str] = &[
 const LOOP: &str = "left to the whole run";
 
 /// Runs the tests of everything, or of one store, with the servers that they talk to, and prints how long each took.
-pub(crate) fn run(only: Option<&'static Store>) -> Result<(), String> {
+pub(crate) fn run(only: Option<&'static Store>, on: &[&str]) -> Result<(), String> {
     reported(|times| match only {
-        None => whole(times),
+        None => whole(times, on),
         Some(store) => one(times, store),
     })
 }
@@ -52,14 +52,25 @@ pub(crate) fn reported(run: impl FnOnce(&Times) -> Result<(), String>) -> Result
     done
 }
 
-fn whole(times: &Times) -> Result<(), String> {
+/// Runs everything, or only these places of the plan.
+fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     etcd::protoc()?;
-    let programs = build(times)?;
+    let everywhere = on.is_empty() || on.contains(&HERE);
+    let programs = if everywhere {
+        build(times)?
+    } else {
+        workspace(times)?
+    };
     let mut places = places(&programs, &|row| row.scope != Scope::Soak)?;
+    if !everywhere {
+        places.retain(|place| on.contains(&place.name));
+        return run_places(times, places);
+    }
     let here = Place::here(&mut places);
-    here.steps.splice(..0, rest(&programs)?);
-    here.steps
-        .push(documentation(&["--workspace", "--all-features"]));
+    // What takes the processors comes first, while the first server starts; after it, what mostly waits.
+    let mut first = vec![documentation(&["--workspace", "--all-features"])];
+    first.extend(rest(&programs)?);
+    here.steps.splice(..0, first);
     let simulation = times.time("build", "simulation", simulate::build)?;
     here.steps
         .push(Step::program(&simulation, &plan::SIMULATION, &[])?);
@@ -70,12 +81,13 @@ fn whole(times: &Times) -> Result<(), String> {
         alone: true,
         planned: false,
     }));
+    places.retain(|place| on.is_empty() || on.contains(&place.name));
     run_places(times, places)
 }
 
 /// Builds every test program of the workspace, and of the backend outside it.
 pub(crate) fn build(times: &Times) -> Result<Programs, String> {
-    let mut programs = times.time("build", "workspace", || Programs::build(WORKSPACE, &[]))?;
+    let mut programs = workspace(times)?;
     // A backend as another author would have it.
     let files = [
         "--manifest-path=examples/files-backend/Cargo.toml",
@@ -83,6 +95,10 @@ pub(crate) fn build(times: &Times) -> Result<Programs, String> {
     ];
     programs.join(times.time("build", "files-backend", || Programs::build(&files, &[]))?);
     Ok(programs)
+}
+
+fn workspace(times: &Times) -> Result<Programs, String> {
+    times.time("build", "workspace", || Programs::build(WORKSPACE, &[]))
 }
 
 /// The quick loop of one store: lockcore, and what the store's own package tests on one server.
@@ -131,6 +147,11 @@ pub(crate) fn run_soak((store, server): (&'static Store, &Startable)) -> Result<
         }
         run_places(times, places)
     })
+}
+
+fn is_given(directory: &str) -> bool {
+    let mut stores = STORES.iter().filter(|store| store.directory == directory);
+    stores.any(|store| store.servers.as_ref().is_some_and(Servers::given))
 }
 
 fn is_of(server: &str, store: &Store) -> bool {
@@ -184,6 +205,8 @@ pub(crate) fn places(
             server = None;
         }
         let rows = place.rows.iter().filter(|row| wanted(row));
+        // What starts servers of its own is left out where we are given one.
+        let rows = rows.filter(|row| place.name != HERE || !is_given(row.package));
         let steps: Result<Vec<Step>, String> = rows
             .map(|row| Step::program(programs, row, &groups))
             .collect();
