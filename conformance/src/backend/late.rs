@@ -20,7 +20,8 @@ pub(super) fn cases() -> Vec<Case> {
             nothing_has_an_effect_after_close,
             nothing_has_an_effect_after_revoke,
             nothing_has_an_effect_after_expiry,
-            nothing_has_an_effect_after_close_and_sweep;
+            nothing_has_an_effect_after_close_and_sweep,
+            nothing_has_an_effect_after_another_took_the_key;
         Listing:
             a_late_sweep_of_the_dead_leaves_the_next_holder,
             a_sweep_of_the_dead_leaves_who_comes_meanwhile;
@@ -43,12 +44,18 @@ async fn nothing_has_an_effect_after_close_and_sweep(scene: Scene) -> Verdict {
     after_death(scene, Death::Swept).await
 }
 
+async fn nothing_has_an_effect_after_another_took_the_key(scene: Scene) -> Verdict {
+    after_death(scene, Death::Judged).await
+}
+
 /// The ways to die.
 #[derive(Clone, Copy, PartialEq)]
 enum Death {
     Close,
     Revoke,
     Due,
+    /// Found to be due by who asks for what it holds: nobody else has looked.
+    Judged,
     /// By its own renewals only: nobody has looked since it is due.
     Swept,
 }
@@ -107,7 +114,7 @@ async fn after_death(scene: Scene, death: Death) -> Verdict {
     let process = scene.actor().await?;
     let living = ALL.map(async |late| -> Verdict<Dead> {
         let a = match death {
-            Death::Due => scene.beside_for(&process, ttl).await?,
+            Death::Due | Death::Judged => scene.beside_for(&process, ttl).await?,
             Death::Close | Death::Revoke | Death::Swept => scene.beside(&process).await?,
         };
         let held = a.ask(&[(Want::Create, &format!("held before {late:?}"))]);
@@ -125,7 +132,7 @@ async fn after_death(scene: Scene, death: Death) -> Verdict {
         })
     });
     let dead = try_join_all(living).await?;
-    if death == Death::Due {
+    if matches!(death, Death::Due | Death::Judged) {
         scene.expire(ttl).await;
     }
     try_join_all(dead.iter().map(async |dead| -> Verdict {
@@ -133,6 +140,10 @@ async fn after_death(scene: Scene, death: Death) -> Verdict {
             Death::Close | Death::Swept => dead.a.end(End::Close).await?,
             Death::Revoke => scene.end(dead.a.session(), End::Revoke).await?,
             Death::Due => scene.state(dead.a.session()).await?,
+            Death::Judged => {
+                let [held, ..] = dead.keys();
+                return scene.free(&held).await.map(drop);
+            }
         };
         ensure_eq!(state.life, Life::Dead, "the state of {dead}");
         Ok(())

@@ -56,7 +56,7 @@ const FORMS: [(&str, Make); 2] = [
 fn rejecting(broken: &Broken, make: Make) -> (Vec<String>, usize) {
     let world: Arc<dyn World> = Arc::new(Memory {
         name: "broken".to_owned(),
-        make: Box::new(make),
+        make: Arc::new(make),
         wrap: Arc::clone(&broken.wrap),
     });
     let of_law = |case: &Case| {
