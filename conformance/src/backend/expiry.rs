@@ -40,7 +40,7 @@ async fn short_lived(scene: &Scene) -> Verdict<(Actor, Duration)> {
 }
 
 /// Less than the TTL has passed since then; otherwise this machine is too slow to tell.
-fn in_time(since: Instant, ttl: Duration) -> Verdict {
+pub(super) fn in_time(since: Instant, ttl: Duration) -> Verdict {
     ensure!(
         since.elapsed() < ttl,
         "this machine is too slow to judge: {:?} have passed of a TTL of {ttl:?}",

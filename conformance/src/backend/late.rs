@@ -6,9 +6,10 @@ use futures_util::future::{join, try_join_all};
 use lockcore::{
     Acquire, Acquired, End, FencingToken, IntentChange, Life, Opened, Renewed, Sweep, Want,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::actor::{Actor, registered};
+use crate::backend::expiry::in_time;
 use crate::case::Case;
 use crate::each::each;
 use crate::scene::{Scene, short};
@@ -61,7 +62,7 @@ enum Death {
 }
 
 /// What comes too late.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Late {
     Renewal,
     Registration,
@@ -110,8 +111,11 @@ impl Dead {
 /// One session for each thing that comes too late; they die together.
 async fn after_death(scene: Scene, death: Death) -> Verdict {
     let other = scene.actor().await?;
-    let ttl = short(&other.backend().info());
+    // Long enough for all of them to ask for something before it is over.
+    let ttl = short(&other.backend().info()) * 3;
+    let began = Instant::now();
     let process = scene.actor().await?;
+    let by_time = matches!(death, Death::Due | Death::Judged);
     let living = ALL.map(async |late| -> Verdict<Dead> {
         let a = match death {
             Death::Due | Death::Judged => scene.beside_for(&process, ttl).await?,
@@ -120,9 +124,14 @@ async fn after_death(scene: Scene, death: Death) -> Verdict {
         let held = a.ask(&[(Want::Create, &format!("held before {late:?}"))]);
         let token = a.take(&held).await?;
         // Whoever remembers the answer has it from before the death.
-        for asked in [&a, &other] {
-            let confirmed = asked.backend().confirm(held.grant, &held.claims).await?;
-            ensure!(confirmed, "{late:?}: what is held is confirmed");
+        if late == Late::Confirm {
+            for asked in [&a, &other] {
+                let confirmed = asked.backend().confirm(held.grant, &held.claims).await?;
+                if by_time {
+                    in_time(began, ttl)?;
+                }
+                ensure!(confirmed, "what is held is confirmed");
+            }
         }
         Ok(Dead {
             late,
@@ -132,7 +141,7 @@ async fn after_death(scene: Scene, death: Death) -> Verdict {
         })
     });
     let dead = try_join_all(living).await?;
-    if matches!(death, Death::Due | Death::Judged) {
+    if by_time {
         scene.expire(ttl).await;
     }
     try_join_all(dead.iter().map(async |dead| -> Verdict {
