@@ -35,7 +35,7 @@ fn world(
 ) -> Arc<Memory> {
     Arc::new(Memory {
         name,
-        make: Box::new(make),
+        make: Arc::new(make),
         wrap: Arc::new(|memory| memory),
     })
 }

@@ -71,7 +71,10 @@ impl lockcore_conformance::Space for Space {
     }
 
     async fn recreate(&self) -> Result<bool, BoxError> {
-        PostgresBackend::remove(PostgresConfig::parse(&self.url)?).await?;
+        let namespace = self.space.text("{ns}").replace('"', "");
+        let owner = format!("{}?namespace={namespace}", support::server());
+        PostgresBackend::remove(PostgresConfig::parse(&owner)?).await?;
+        PostgresBackend::init(PostgresConfig::parse(&owner)?, &[support::ROLE]).await?;
         Ok(true)
     }
 

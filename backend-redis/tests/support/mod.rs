@@ -96,16 +96,23 @@ impl Space {
     }
 }
 
-impl Drop for Space {
-    fn drop(&mut self) {
+impl Space {
+    /// Everything of the namespace; the right to remove it is not among the least.
+    fn remove(&self) -> RedisResult<u32> {
         let mut delete = redis::cmd("DEL");
         for name in [
             "records", "writes", "reads", "sessions", "intents", "steps", "meta",
         ] {
             delete.arg(self.key(name));
         }
+        self.raw(&mut delete)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
         // The server may be gone by now.
-        let _ = self.raw::<u32>(&mut delete);
+        let _ = self.remove();
     }
 }
 
@@ -158,7 +165,7 @@ impl lockcore_conformance::Space for Space {
     }
 
     async fn recreate(&self) -> Result<bool, BoxError> {
-        RedisBackend::remove(self.config()).await?;
+        self.remove()?;
         Ok(true)
     }
 

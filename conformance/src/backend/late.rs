@@ -6,13 +6,14 @@ use futures_util::future::{join, try_join_all};
 use lockcore::{
     Acquire, Acquired, End, FencingToken, IntentChange, Life, Opened, Renewed, Sweep, Want,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::actor::{Actor, registered};
+
 use crate::case::Case;
 use crate::each::each;
 use crate::scene::{Scene, short};
-use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq, in_time};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "sessions";
@@ -20,7 +21,8 @@ pub(super) fn cases() -> Vec<Case> {
             nothing_has_an_effect_after_close,
             nothing_has_an_effect_after_revoke,
             nothing_has_an_effect_after_expiry,
-            nothing_has_an_effect_after_close_and_sweep;
+            nothing_has_an_effect_after_close_and_sweep,
+            nothing_has_an_effect_after_another_took_the_key;
         Listing:
             a_late_sweep_of_the_dead_leaves_the_next_holder,
             a_sweep_of_the_dead_leaves_who_comes_meanwhile;
@@ -43,18 +45,24 @@ async fn nothing_has_an_effect_after_close_and_sweep(scene: Scene) -> Verdict {
     after_death(scene, Death::Swept).await
 }
 
+async fn nothing_has_an_effect_after_another_took_the_key(scene: Scene) -> Verdict {
+    after_death(scene, Death::Judged).await
+}
+
 /// The ways to die.
 #[derive(Clone, Copy, PartialEq)]
 enum Death {
     Close,
     Revoke,
     Due,
+    /// Found to be due by who asks for what it holds: nobody else has looked.
+    Judged,
     /// By its own renewals only: nobody has looked since it is due.
     Swept,
 }
 
 /// What comes too late.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Late {
     Renewal,
     Registration,
@@ -103,19 +111,27 @@ impl Dead {
 /// One session for each thing that comes too late; they die together.
 async fn after_death(scene: Scene, death: Death) -> Verdict {
     let other = scene.actor().await?;
-    let ttl = short(&other.backend().info());
+    // Long enough for all of them to ask for something before it is over.
+    let ttl = short(&other.backend().info()) * 3;
+    let began = Instant::now();
     let process = scene.actor().await?;
+    let by_time = matches!(death, Death::Due | Death::Judged);
     let living = ALL.map(async |late| -> Verdict<Dead> {
         let a = match death {
-            Death::Due => scene.beside_for(&process, ttl).await?,
+            Death::Due | Death::Judged => scene.beside_for(&process, ttl).await?,
             Death::Close | Death::Revoke | Death::Swept => scene.beside(&process).await?,
         };
         let held = a.ask(&[(Want::Create, &format!("held before {late:?}"))]);
         let token = a.take(&held).await?;
         // Whoever remembers the answer has it from before the death.
-        for asked in [&a, &other] {
-            let confirmed = asked.backend().confirm(held.grant, &held.claims).await?;
-            ensure!(confirmed, "{late:?}: what is held is confirmed");
+        if late == Late::Confirm {
+            for asked in [&a, &other] {
+                let confirmed = asked.backend().confirm(held.grant, &held.claims).await?;
+                if by_time {
+                    in_time(began, ttl)?;
+                }
+                ensure!(confirmed, "what is held is confirmed");
+            }
         }
         Ok(Dead {
             late,
@@ -125,7 +141,7 @@ async fn after_death(scene: Scene, death: Death) -> Verdict {
         })
     });
     let dead = try_join_all(living).await?;
-    if death == Death::Due {
+    if by_time {
         scene.expire(ttl).await;
     }
     try_join_all(dead.iter().map(async |dead| -> Verdict {
@@ -133,6 +149,10 @@ async fn after_death(scene: Scene, death: Death) -> Verdict {
             Death::Close | Death::Swept => dead.a.end(End::Close).await?,
             Death::Revoke => scene.end(dead.a.session(), End::Revoke).await?,
             Death::Due => scene.state(dead.a.session()).await?,
+            Death::Judged => {
+                let [held, ..] = dead.keys();
+                return scene.free(&held).await.map(drop);
+            }
         };
         ensure_eq!(state.life, Life::Dead, "the state of {dead}");
         Ok(())

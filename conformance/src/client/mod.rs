@@ -1,6 +1,7 @@
 //! Cases through the client, [`Locks`].
 
 mod acquire;
+mod cutting;
 mod documents;
 mod faults;
 mod guards;
@@ -34,6 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
         input::cases(),
         acquire::cases(),
         documents::cases(),
+        cutting::cases(),
         reentry::cases(),
         waiting::cases(),
         guards::cases(),

@@ -62,7 +62,7 @@ const FORMS: [(&str, Make); 2] = [
 fn world_of(broken: &Broken, make: Make) -> Arc<dyn World> {
     Arc::new(Memory {
         name: "broken".to_owned(),
-        make: Box::new(make),
+        make: Arc::new(make),
         wrap: Arc::clone(&broken.wrap),
     })
 }

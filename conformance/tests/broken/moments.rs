@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use lockcore::{
-    Acquire, Acquired, Busy, Claim, FencingToken, Filter, Grant, Holder, LockBackend, Page, Record,
-    Renewal, Renewed, Result, SessionId, Sweep, Swept, async_trait,
+    Acquire, Acquired, Adopt, Adoption, Busy, Claim, FencingToken, Filter, Grant, Holder,
+    LockBackend, Page, Record, Renewal, Renewed, Result, SessionId, Sweep, Swept, async_trait,
 };
 use lockcore_conformance::{Decorator, Law};
 use tokio::time::{Instant, sleep};
 
 use crate::Broken;
 use crate::support::{Ghost, Granted, Store, lock};
+use crate::world::GENERATION;
 
 pub(crate) fn all() -> Vec<Broken> {
     let says = |when| {
@@ -29,14 +30,7 @@ pub(crate) fn all() -> Vec<Broken> {
             Law::AtMostOneHolder,
             Brief::new,
         ),
-        Broken::new(
-            "late sweep that takes the next holder",
-            Law::Listing,
-            |store| Sweeps::new(store, Duration::ZERO),
-        ),
-        Broken::new("sweep that does not look again", Law::Listing, |store| {
-            Sweeps::new(store, Duration::from_millis(1))
-        }),
+        Broken::new("sweep that does not look again", Law::Listing, Sweeps::new),
         Broken::new("eviction without comparing", Law::Listing, Evicts),
         Broken::new(
             "since is the time of the look",
@@ -63,6 +57,11 @@ pub(crate) fn all() -> Vec<Broken> {
             "confirmed because it was confirmed once",
             Law::DeadStaysDead,
             Remembers::new,
+        ),
+        Broken::new(
+            "token that begins anew with the namespace",
+            Law::TokensOnlyRise,
+            Forgets,
         ),
         Broken::new(
             "token counted by the process",
@@ -104,6 +103,8 @@ impl Decorator for Brief {
                 let over = since.is_some_and(|since| since.elapsed() >= Duration::from_millis(1));
                 let held = self.granted.of(grant.session);
                 let held = held.into_iter().find(|held| held.grant == grant);
+                // Of several keys, or of a step that others join, somebody else may have seen it.
+                let held = held.filter(|held| held.claims.len() == 1 && !held.joined);
                 if let (true, Some(held)) = (over, held) {
                     self.store.release(grant, &held.claims).await?;
                 }
@@ -118,21 +119,16 @@ impl Decorator for Brief {
     }
 }
 
-/// Sweeps the keys that the dead one held, whoever holds them by now.
+/// Looks for keys that the dead one held and nobody holds by now, and a moment later removes whoever holds them.
 struct Sweeps {
     store: Store,
     granted: Granted,
-    /// How long it takes from looking to removing; without any it does not look.
-    slow: Duration,
 }
 
 impl Sweeps {
-    fn new(store: Store, slow: Duration) -> Self {
-        Self {
-            store,
-            granted: Granted::default(),
-            slow,
-        }
+    fn new(store: Store) -> Self {
+        let granted = Granted::default();
+        Self { store, granted }
     }
 
     async fn holders(&self, claim: &Claim) -> Result<Vec<Grant>> {
@@ -167,11 +163,11 @@ impl Decorator for Sweeps {
             let held = self.granted.of(session);
             let mut claims = Vec::new();
             for claim in held.into_iter().flat_map(|request| request.claims) {
-                if self.slow.is_zero() || self.holders(&claim).await?.is_empty() {
+                if self.holders(&claim).await?.is_empty() {
                     claims.push(claim);
                 }
             }
-            sleep(self.slow).await;
+            sleep(Duration::from_millis(1)).await;
             for claim in claims {
                 for grant in self.holders(&claim).await? {
                     let claims = std::slice::from_ref(&claim);
@@ -390,6 +386,11 @@ impl Counts {
         let last = AtomicU64::new(0);
         Self { store, last }
     }
+
+    fn token(&self) -> FencingToken {
+        let next = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        FencingToken::new(next).expect("from 1")
+    }
 }
 
 #[async_trait]
@@ -399,12 +400,60 @@ impl Decorator for Counts {
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        let answer = self.store.acquire(request).await?;
-        if !matches!(answer, Acquired::Acquired(_)) {
-            return Ok(answer);
+        match self.store.acquire(request).await? {
+            Acquired::Acquired(_) => Ok(Acquired::Acquired(self.token())),
+            answer => Ok(answer),
         }
-        let next = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let token = FencingToken::new(next).expect("from 1");
-        Ok(Acquired::Acquired(token))
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        let adoption = self.store.adopt(session, seen, adopter, how).await?;
+        Ok(adoption.map(|adoption| Adoption {
+            token: self.token(),
+            ..adoption
+        }))
+    }
+}
+
+/// Its tokens say nothing of the namespaces that were there before.
+struct Forgets(Store);
+
+impl Forgets {
+    fn token(token: FencingToken) -> FencingToken {
+        FencingToken::new(token.get() % (1 << GENERATION)).expect("from 1")
+    }
+}
+
+#[async_trait]
+impl Decorator for Forgets {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        match self.0.acquire(request).await? {
+            Acquired::Acquired(token) => Ok(Acquired::Acquired(Self::token(token))),
+            answer => Ok(answer),
+        }
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        let adoption = self.0.adopt(session, seen, adopter, how).await?;
+        Ok(adoption.map(|adoption| Adoption {
+            token: Self::token(adoption.token),
+            ..adoption
+        }))
     }
 }

@@ -42,6 +42,11 @@ pub(crate) fn all() -> Vec<Broken> {
             Law::DeadStaysDead,
             revives(How::AfterReading),
         ),
+        Broken::new(
+            "death that an acquisition does not write",
+            Law::DeadStaysDead,
+            revives(How::Judged),
+        ),
         Broken::new("expiry that never comes", Law::ExpiryFrees, Immortal),
         Broken::new(
             "renewal whose number is not looked at",
@@ -89,6 +94,8 @@ enum How {
     ByRenewal,
     WithItsLocks,
     AfterReading,
+    /// Whoever was only found to be due by somebody who asked for its key.
+    Judged,
 }
 
 /// Brings a dead session back.
@@ -136,12 +143,14 @@ impl Decorator for Revives {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let renewed = self.inner().renew(session, renewal).await?;
+        let ended = lock(&self.died).contains_key(&session);
         if renewed != Renewed::Dead || !self.is_dead(session).await? {
             return Ok(renewed);
         }
         let revives = match self.how {
             How::ByOpen => false,
             How::ByRenewal | How::WithItsLocks => true,
+            How::Judged => !ended,
             How::AfterReading => lock(&self.died).get(&session) == Some(&true),
         };
         let opened = lock(&self.opened).get(&session).cloned();

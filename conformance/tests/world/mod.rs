@@ -3,23 +3,37 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockcore::{LockBackend, LockKey, MemoryBackend, SessionId, async_trait};
-use lockcore_conformance::{BoxError, Space, World};
+use lockcore::{
+    Acquire, Acquired, Adopt, Adoption, ClaimStore, FencingToken, LockBackend, LockKey,
+    MemoryBackend, SessionId, SessionStore, async_trait,
+};
+use lockcore_conformance::{BoxError, Decorated, Decorator, Space, World};
 
 /// What puts something in front of a backend.
 pub(crate) type Wrap = dyn Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + Send + Sync;
 
+/// What makes an empty one.
+pub(crate) type Make = dyn Fn() -> Arc<MemoryBackend> + Send + Sync;
+
 /// The reference backend, perhaps behind something else.
 pub(crate) struct Memory {
     pub(crate) name: String,
-    pub(crate) make: Box<dyn Fn() -> Arc<MemoryBackend> + Send + Sync>,
+    pub(crate) make: Arc<Make>,
     pub(crate) wrap: Arc<Wrap>,
 }
 
 struct MemorySpace {
-    memory: Arc<MemoryBackend>,
+    make: Arc<Make>,
     wrap: Arc<Wrap>,
-    wrapped: Mutex<Arc<dyn LockBackend>>,
+    now: Mutex<Now>,
+}
+
+/// The namespace as it is now.
+struct Now {
+    memory: Arc<MemoryBackend>,
+    /// How often it was made anew.
+    generation: u64,
+    wrapped: Arc<dyn LockBackend>,
 }
 
 #[async_trait]
@@ -37,13 +51,10 @@ impl World for Memory {
     }
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
-        let memory = (self.make)();
-        let wrapped = Mutex::new((self.wrap)(Arc::clone(&memory) as _));
-        let wrap = Arc::clone(&self.wrap);
         Ok(Arc::new(MemorySpace {
-            memory,
-            wrap,
-            wrapped,
+            make: Arc::clone(&self.make),
+            wrap: Arc::clone(&self.wrap),
+            now: Mutex::new(Now::new((self.make)(), 0, &*self.wrap)),
         }))
     }
 
@@ -55,17 +66,24 @@ impl World for Memory {
 #[async_trait]
 impl Space for MemorySpace {
     async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
-        Ok(Arc::clone(&self.wrapped()))
+        Ok(Arc::clone(&self.now().wrapped))
     }
 
     /// The memory stays: what stands before it begins anew.
     async fn restart(&self) -> Result<bool, BoxError> {
-        *self.wrapped() = (self.wrap)(Arc::clone(&self.memory) as _);
+        let mut now = self.now();
+        *now = Now::new(Arc::clone(&now.memory), now.generation, &*self.wrap);
+        Ok(true)
+    }
+
+    async fn recreate(&self) -> Result<bool, BoxError> {
+        let mut now = self.now();
+        *now = Now::new((self.make)(), now.generation + 1, &*self.wrap);
         Ok(true)
     }
 
     async fn pass(&self, time: Duration) {
-        self.memory.advance(time);
+        self.now().memory.advance(time);
     }
 
     fn allowance(&self) -> Duration {
@@ -73,7 +91,7 @@ impl Space for MemorySpace {
     }
 
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
-        self.memory.plant(key);
+        self.now().memory.plant(key);
         Ok(())
     }
 
@@ -88,7 +106,59 @@ impl Space for MemorySpace {
 }
 
 impl MemorySpace {
-    fn wrapped(&self) -> MutexGuard<'_, Arc<dyn LockBackend>> {
-        self.wrapped.lock().unwrap_or_else(PoisonError::into_inner)
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Now {
+    fn new(memory: Arc<MemoryBackend>, generation: u64, wrap: &Wrap) -> Self {
+        let store = Arc::new(Decorated(Later(Arc::clone(&memory), generation)));
+        Self {
+            memory,
+            generation,
+            wrapped: wrap(store),
+        }
+    }
+}
+
+/// A namespace that was made anew: its tokens go on above those of the former ones, as a store takes them from the time
+/// at which it is made.
+struct Later(Arc<MemoryBackend>, u64);
+
+impl Later {
+    fn token(&self, token: FencingToken) -> FencingToken {
+        FencingToken::new(token.get() + (self.1 << GENERATION)).expect("of few generations")
+    }
+}
+
+/// The bit of a token from which on it counts generations.
+pub(crate) const GENERATION: u32 = 52;
+
+#[async_trait]
+impl Decorator for Later {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> lockcore::Result<Acquired> {
+        match self.0.acquire(request).await? {
+            Acquired::Acquired(token) => Ok(Acquired::Acquired(self.token(token))),
+            answer => Ok(answer),
+        }
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> lockcore::Result<Option<Adoption>> {
+        let adoption = self.0.adopt(session, seen, adopter, how).await?;
+        Ok(adoption.map(|adoption| Adoption {
+            token: self.token(adoption.token),
+            ..adoption
+        }))
     }
 }
