@@ -259,8 +259,14 @@ async fn a_death_is_of_one_time_and_leaves_no_intent() {
     assert_eq!(intents().await, 1);
     let state = &backend.end(&[left], End::Discard).await.unwrap()[0];
     assert_eq!((state.life, intents().await), (Life::Dead, 0));
+    let (settled, adopter) = (abandon(&backend).await, open(&backend).await);
+    let take = backend.adopt(settled, 0, adopter, Adopt::Take);
+    assert_eq!(take.await.unwrap().unwrap().number, 1);
+    assert_eq!(intents().await, 1);
+    assert!(backend.settle(settled, 1).await.unwrap());
+    assert_eq!(intents().await, 0);
     let dated = "SELECT FROM {ns}.sessions WHERE life = 'dead' AND ended <= clock_timestamp()";
-    assert_eq!(space.sql(dated).await.len(), 2);
+    assert_eq!(space.sql(dated).await.len(), 3);
 }
 
 #[tokio::test]

@@ -83,6 +83,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             "in_the_way",
         ],
         programs: &[
+            ("sessions", "", 4),
             ("conformance", "postgres-", 12),
             ("namespace", "", 4),
             ("wakeups", "", 4),
@@ -165,6 +166,7 @@ pub(super) const RUST: &[(&str, &[&str])] = &[
         "postgres",
         &[
             "--lib",
+            "--test=sessions",
             "--test=errors",
             "--test=namespace",
             "--test=wakeups",
