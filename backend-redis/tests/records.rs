@@ -132,6 +132,9 @@ async fn a_session_that_cannot_be_understood_lives_and_frees_nothing() {
         backend.settle(one, 1).await.unwrap_err().kind(),
         ErrorKind::Corrupt
     );
+    let held = request(one, 1, &["c k"]);
+    let confirmed = backend.confirm(held.grant, &held.claims).await;
+    assert_eq!(confirmed.unwrap_err().kind(), ErrorKind::Corrupt);
     backend.sweep(Sweep::All, 100).await.unwrap();
     let page = backend
         .records(&Filter::Prefix("k".into()), None, 10)
