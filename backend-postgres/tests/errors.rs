@@ -256,6 +256,33 @@ async fn another_isolation_is_told() {
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert!(error.to_string().contains("READ COMMITTED"), "{error}");
     }
+    let id = "decode('00000000000000000000000000000007', 'hex')";
+    for call in [
+        format!("open({id}, '', 30000)"),
+        format!("acquire({id}, 1, 1, '{{k}}', '{{create}}', NULL, false)"),
+        format!("acquire_one({id}, 2, 2, 'k', 'create', NULL, false)"),
+        format!("renew({id}, 1, '{{}}', 'keep', 0, '')"),
+        format!("confirm({id}, 1, '{{k}}', '{{create}}')"),
+        format!("end_sessions(ARRAY[{id}], 'close')"),
+        format!("adopt({id}, 1, NULL)"),
+        format!("give_up({id}, 1, NULL)"),
+        format!("settle({id}, 1)"),
+        format!("release({id}, 1, '{{k}}')"),
+        format!("release_one({id}, 2, 'k')"),
+        format!("sweep({id}, 1)"),
+        "sweep_all(1)".to_owned(),
+        "evict('k', '')".to_owned(),
+        "watch('{1}', 'c', 1, '{k}')".to_owned(),
+        "unwatch('{1}')".to_owned(),
+    ] {
+        let mut connection = owner().await;
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+        let text = space.text(&format!("{begin}; SELECT FROM {{ns}}.{call}"));
+        let answer = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut connection);
+        let error = answer.await.expect_err(&call);
+        let code = error.as_database_error().and_then(|error| error.code());
+        assert_eq!(code.as_deref(), Some("LK001"), "{call}: {error}");
+    }
 }
 
 /// The setting is not heeded where something is granted.
@@ -288,6 +315,7 @@ async fn commits_that_do_not_wait_are_made_to() {
         (format!("adopt({id}, 1, NULL)"), "on"),
         (format!("give_up({id}, 1, NULL)"), "on"),
         (format!("settle({id}, 1)"), "on"),
+        ("evict('k2', '')".to_owned(), "on"),
         (format!("release({id}, 1, '{{k2}}')"), "off"),
         (format!("release_one({id}, 2, 'k3')"), "off"),
     ] {

@@ -131,6 +131,9 @@ async fn a_session_that_cannot_be_understood_lives_and_frees_nothing() {
         backend.settle(one, 1).await.unwrap_err().kind(),
         ErrorKind::Corrupt
     );
+    let held = request(one, 1, &["c k"]);
+    let confirmed = backend.confirm(held.grant, &held.claims).await;
+    assert_eq!(confirmed.unwrap_err().kind(), ErrorKind::Corrupt);
     backend.sweep(Sweep::All, 100).await.unwrap();
     let page = backend
         .records(&Filter::Prefix("k".into()), None, 10)
@@ -351,6 +354,11 @@ async fn a_death_is_of_one_time_and_leaves_no_intent() {
     assert_eq!(intents(), 1);
     let state = &backend.end(&[left], End::Discard).await.unwrap()[0];
     assert_eq!((state.life, intents()), (Life::Dead, 0));
+    let (settled, adopter) = (abandon(&backend, 3).await, open(&backend, 4).await);
+    let adopted = backend.adopt(settled, 0, adopter, Adopt::Take).await;
+    assert_eq!((adopted.unwrap().unwrap().number, intents()), (1, 1));
+    assert!(backend.settle(settled, 1).await.unwrap());
+    assert_eq!(intents(), 0);
 }
 
 #[tokio::test]
@@ -420,12 +428,21 @@ async fn a_counter_that_is_broken_is_said() {
         let space = Space::new();
         let backend = space.connect().await;
         let session = open(&backend, 1).await;
+        let left = abandon(&backend, 2).await;
         let mut set = redis::cmd("HSET");
         space
             .raw::<()>(set.arg(space.key("records")).arg("").arg(broken))
             .unwrap();
         let kind = kind_of_acquire(&backend, &request(session, 1, &["c k"])).await;
         assert_eq!(kind, ErrorKind::Corrupt, "{broken}");
+        let adopted = backend.adopt(left, 0, session, Adopt::Take).await;
+        let error = adopted.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{broken}");
+        let said = format!("{:?}", std::error::Error::source(&error));
+        assert!(
+            said.contains("the counter of the tokens is broken"),
+            "{said}"
+        );
     }
 }
 
@@ -434,6 +451,7 @@ async fn tokens_are_exact_and_rise_beyond_the_clock() {
     let space = Space::new();
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
+    let left = abandon(&backend, 2).await;
     let mut set = redis::cmd("HSET");
     // Where floating-point numbers as text would be rounded.
     space
@@ -447,6 +465,10 @@ async fn tokens_are_exact_and_rise_beyond_the_clock() {
         let token = granted(&backend, &request(session, n, &[&format!("c {n}")])).await;
         assert_eq!(token.get(), 9_007_199_254_740_000 + n);
     }
+    let adopted = backend.adopt(left, 0, session, Adopt::Take).await.unwrap();
+    assert_eq!(adopted.unwrap().token.get(), 9_007_199_254_740_021);
+    let next = granted(&backend, &request(session, 21, &["c next"])).await;
+    assert_eq!(next.get(), 9_007_199_254_740_022);
 }
 
 #[tokio::test]

@@ -558,6 +558,22 @@ async fn a_death_on_the_way_is_told() {
 }
 
 #[tokio::test]
+async fn who_connects_wakes_nobody() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let held = request(session, 1, &["c k"]);
+    granted(&backend, &held).await;
+    let mut changed = backend.watch(&held.claims).await.unwrap();
+    let other = space.connect().await;
+    let sleeps = tokio::time::timeout(Duration::from_millis(300), &mut changed).await;
+    assert!(sleeps.is_err(), "nothing has happened");
+    other.release(held.grant, &held.claims).await.unwrap();
+    let woken = tokio::time::timeout(Duration::from_secs(10), changed).await;
+    assert!(woken.is_ok(), "it was released");
+}
+
+#[tokio::test]
 async fn a_renewal_tells_what_it_says_to_be_over() {
     let space = Space::new();
     let backend = space.connect().await;

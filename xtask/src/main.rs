@@ -117,11 +117,11 @@ enum Command {
         #[arg(long, value_name = "STORE")]
         store: String,
         /// Instead, cargo-mutants on the backend's Rust.
-        #[arg(long, conflicts_with_all = ["files", "minutes", "list"])]
+        #[arg(long, conflicts_with_all = ["only", "minutes", "list"])]
         rust: bool,
-        /// Only this file, as in `renew.lua`.
-        #[arg(long = "file", value_name = "NAME")]
-        files: Vec<String>,
+        /// Only this file or function, as in `renew.lua` or `end_sessions`.
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
         /// Leaves out the cases with this in their names: on a machine that is too busy for them.
         #[arg(long, value_name = "TEXT")]
         skip: Vec<String>,
@@ -165,7 +165,7 @@ fn main() -> ExitCode {
         } => mutants::rust::run(&store, &args),
         Command::Mutants {
             store,
-            files,
+            only,
             skip,
             jobs,
             minutes,
@@ -176,7 +176,7 @@ fn main() -> ExitCode {
             let until = minutes.and_then(|it| now.checked_add(Duration::from_secs(60 * it)));
             let options = mutants::Options {
                 until,
-                files,
+                only,
                 skip,
                 jobs,
                 list,

@@ -96,7 +96,7 @@ impl Space for MemorySpace {
     }
 
     async fn age(&self, _session: SessionId, by: Duration) -> Result<bool, BoxError> {
-        self.memory.advance(by);
+        self.now().memory.advance(by);
         Ok(true)
     }
 

@@ -6,21 +6,23 @@
 mod checks;
 mod explained;
 mod operators;
+mod plan;
 mod programs;
+mod report;
 pub(crate) mod rust;
 mod state;
 mod subjects;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use explained::Change;
 use lockcore_conformance::servers::Server;
-use operators::{Mutation, code_lines, mutations};
+use plan::{Mutant, Source, plan};
 use programs::{Program, Ran};
+use report::{failed_once, report};
 use state::{Outcome, State, Tried, hash};
 use subjects::{SUBJECTS, Subject};
 
@@ -29,13 +31,16 @@ const FIRST: [usize; 2] = [16, 64];
 /// Longest that the tests of a mutant take, beside five times what they take without it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// So often a worker goes on after something has failed that is no mutant's doing.
+const MOST_FAILURES: u32 = 3;
+
 /// What is done in one run.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     /// No mutant is begun later.
     pub(crate) until: Option<Instant>,
-    /// Only these files, by their names.
-    pub(crate) files: Vec<String>,
+    /// Only these files or functions, by their names.
+    pub(crate) only: Vec<String>,
     /// No case is run whose name has one of these in it: on a machine that is too busy for it.
     pub(crate) skip: Vec<String>,
     /// So many at a time, each with a server of its own; 0 is 1.
@@ -44,24 +49,12 @@ pub(crate) struct Options {
     pub(crate) list: bool,
 }
 
-/// A mutant that is to be tried.
-#[derive(Debug)]
-struct Mutant {
-    file: usize,
-    mutation: Mutation,
-    text: String,
-    id: u64,
-    change: Change,
-}
-
-/// A file of the server's, and its mutants.
-#[derive(Debug)]
-struct Source {
-    name: String,
-    text: String,
-    code: Vec<usize>,
-    /// What could be changed, but not in a text of the same length.
-    unfit: usize,
+impl Options {
+    /// Whether the mutant's file or function is named.
+    fn names(&self, mutant: &Mutant, sources: &[Source]) -> bool {
+        let (file, part) = (&sources[mutant.file].name, mutant.part(sources));
+        self.only.iter().any(|only| only == file || only == part)
+    }
 }
 
 /// What all who try mutants share.
@@ -99,8 +92,7 @@ pub(crate) fn run(store: &str, options: &Options) -> Result<(), String> {
     })?;
     let root = root();
     let folder = root.join(subject.folder);
-    let sources = sources(subject, &folder.join("server"))?;
-    let (sources, mutants) = plan(subject, sources);
+    let (sources, mutants) = plan(subject, &folder.join("server"))?;
     let reasons = explained::read(&folder.join("mutants.txt"))?;
     let known: HashSet<&Change> = mutants.iter().map(|mutant| &mutant.change).collect();
     if let Some(stale) = reasons.keys().find(|change| !known.contains(change)) {
@@ -116,12 +108,12 @@ pub(crate) fn run(store: &str, options: &Options) -> Result<(), String> {
     if options.list {
         for mutant in &mutants {
             let source = &sources[mutant.file];
-            if options.files.contains(&source.name) && state.get(mutant.id).is_none() {
+            if options.names(mutant, &sources) && state.get(mutant.id).is_none() {
                 println!(
                     "left: {}:{}  {}",
                     source.name,
                     mutant.mutation.line + 1,
-                    shown(mutant)
+                    mutant.shown()
                 );
             }
         }
@@ -160,9 +152,7 @@ fn attempt(
     let tests: Vec<[u8; 8]> = tests.iter().map(|hash| hash.to_le_bytes()).collect();
     let tests = hash(&tests.iter().map(<[u8; 8]>::as_slice).collect::<Vec<_>>());
 
-    let wanted = |mutant: &&Mutant| {
-        options.files.is_empty() || options.files.contains(&sources[mutant.file].name)
-    };
+    let wanted = |mutant: &&Mutant| options.only.is_empty() || options.names(mutant, sources);
     let mut queue: Vec<(u8, &Mutant)> = Vec::new();
     for mutant in mutants.iter().filter(wanted) {
         let turn = match state.get(mutant.id) {
@@ -293,7 +283,7 @@ impl Work<'_> {
     /// Tries one mutant after the other.
     fn turns(&self, worker: usize) -> Result<(), String> {
         let mut server: Option<Server> = None;
-        let mut used = 0;
+        let (mut used, mut failures) = (0, 0);
         loop {
             if self.until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(());
@@ -301,16 +291,28 @@ impl Work<'_> {
             let Some((mutant, before)) = lock(&self.queue).pop_front() else {
                 return Ok(());
             };
-            if let Some(start) = self.subject.start
-                && (server.is_none() || used >= self.subject.on_one_server)
-            {
-                drop(server.take());
-                server = Some(start()?);
+            let used_up = server.is_none() || used >= self.subject.on_one_server;
+            if self.subject.start.is_some() && used_up {
+                server = None;
                 used = 0;
             }
             used += 1;
             let since = Instant::now();
-            let outcome = self.attempt(mutant, before.is_some(), server.as_ref(), worker)?;
+            let outcome = match self.attempt(mutant, before.is_some(), &mut server, worker) {
+                Ok(outcome) => outcome,
+                // Such as a server that does not start on a busy machine.
+                Err(error) if failures < MOST_FAILURES => {
+                    eprintln!("{error}; it is tried again");
+                    failures += 1;
+                    server = None;
+                    lock(&self.queue).push_front((mutant, before));
+                    continue;
+                }
+                Err(error) => {
+                    lock(&self.queue).clear();
+                    return Err(error);
+                }
+            };
             let took = since.elapsed() + before.unwrap_or_default();
             let Some(outcome) = outcome else {
                 lock(&self.queue).push_back((mutant, Some(took)));
@@ -318,7 +320,7 @@ impl Work<'_> {
             };
             if outcome == Outcome::Stuck {
                 // What keeps it busy is ended with it.
-                used = u32::MAX;
+                server = None;
             }
             let source = &self.sources[mutant.file];
             let (what, by) = match &outcome {
@@ -335,11 +337,11 @@ impl Work<'_> {
                 took.as_secs_f64(),
                 source.name,
                 mutant.mutation.line + 1,
-                shown(mutant),
+                mutant.shown(),
             );
             lock(&self.state).put(Tried {
                 id: mutant.id,
-                file: source.name.clone(),
+                part: mutant.part(self.sources).to_owned(),
                 line: mutant.mutation.line + 1,
                 by: mutant.change.by.clone(),
                 outcome,
@@ -354,9 +356,12 @@ impl Work<'_> {
         &self,
         mutant: &Mutant,
         all: bool,
-        server: Option<&Server>,
+        server: &mut Option<Server>,
         worker: usize,
     ) -> Result<Option<Outcome>, String> {
+        if let (None, Some(start)) = (&server, self.subject.start) {
+            *server = Some(start()?);
+        }
         let file = &self.sources[mutant.file].name;
         let source = |name: &str| -> String {
             let name = format!("{name}.{}", self.subject.ending);
@@ -368,11 +373,15 @@ impl Work<'_> {
                 found.map_or(String::new(), |it| it.text.clone())
             }
         };
-        let environment = environment(self.subject, server);
+        let environment = environment(self.subject, server.as_ref());
         let url = environment.first().map_or("", |(_, url)| url.as_str());
         if !(self.subject.check)(url, file, &source)? {
             return Ok(Some(Outcome::Unviable));
         }
+        let part = mutant.part(self.sources);
+        let mut programs = self.programs.iter();
+        let kit = programs.position(|program| program.name == "conformance");
+        let kit = kit.unwrap_or_default();
         let mut once = Vec::new();
         for (number, program) in self.programs.iter().enumerate() {
             let places = &self.places[&(number, mutant.file)];
@@ -383,15 +392,11 @@ impl Work<'_> {
             let copy = self.scratch.join(copy);
             program.write(&copy, places, &mutant.text)?;
             let mut cases: Vec<&str> = program.cases.iter().map(String::as_str).collect();
-            let killers = lock(&self.state).order(&program.name, file, &mut cases);
+            let killers = lock(&self.state).order(&program.name, part, &mut cases);
             if !all {
-                // The first program is the kit.
-                let most = if number == 0 {
-                    FIRST[0] + FIRST[1]
-                } else {
-                    killers
-                };
-                cases.truncate(most);
+                // What stands behind the kit takes long, and kills what the kit does not see.
+                let least = if number <= kit { FIRST[0] } else { 0 };
+                cases.truncate(killers.clamp(least, FIRST[0] + FIRST[1]));
             }
             let limit = PATIENCE + self.takes[number] * 5;
             let at_a_time = self.subject.programs[number].2;
@@ -437,14 +442,6 @@ fn kill(
     }
 }
 
-fn failed_once(once: &[String]) -> String {
-    if once.is_empty() {
-        String::new()
-    } else {
-        format!("  [once of three times: {}]", once.join(", "))
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -457,198 +454,4 @@ fn environment(subject: &Subject, server: Option<&Server>) -> Vec<(&'static str,
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
-}
-
-/// The files of a server, those first that come first.
-fn sources(subject: &Subject, folder: &Path) -> Result<Vec<(String, String)>, String> {
-    let unreadable = |error: std::io::Error| format!("{}: {error}", folder.display());
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        let stem = path.file_stem().and_then(|stem| stem.to_str());
-        if let (Some(name), Some(stem), Some(ending)) = (name, stem, path.extension())
-            && ending == subject.ending
-        {
-            let place = subject.first.iter().position(|first| *first == stem);
-            let text = fs::read_to_string(&path).map_err(unreadable)?;
-            files.push((place.unwrap_or(usize::MAX), name.to_owned(), text));
-        }
-    }
-    files.sort();
-    Ok(files
-        .into_iter()
-        .map(|(_, name, text)| (name, text))
-        .collect())
-}
-
-/// All mutants of the files.
-fn plan(subject: &Subject, files: Vec<(String, String)>) -> (Vec<Source>, Vec<Mutant>) {
-    let (mut sources, mut mutants) = (Vec::new(), Vec::new());
-    for (number, (name, text)) in files.into_iter().enumerate() {
-        let lines: Vec<&str> = text.lines().collect();
-        let mut unfit = 0;
-        for mutation in mutations(subject.language, &text) {
-            let Some(mutant) = operators::apply(subject.language, &text, &mutation) else {
-                unfit += 1;
-                continue;
-            };
-            let line = lines[mutation.line].trim();
-            let before = lines[..mutation.line]
-                .iter()
-                .filter(|other| other.trim() == line);
-            let change = Change {
-                file: name.clone(),
-                place: before.count() + 1,
-                line: line.to_owned(),
-                by: mutation.by.trim().to_owned(),
-            };
-            mutants.push(Mutant {
-                file: number,
-                id: hash(&[name.as_bytes(), mutant.as_bytes()]),
-                mutation,
-                text: mutant,
-                change,
-            });
-        }
-        let code = code_lines(subject.language, &text);
-        sources.push(Source {
-            name,
-            text,
-            code,
-            unfit,
-        });
-    }
-    (sources, mutants)
-}
-
-fn shown(mutant: &Mutant) -> String {
-    let Change { line, by, .. } = &mutant.change;
-    if by.is_empty() {
-        format!("without {line}")
-    } else {
-        format!("{line}  ->  {by}")
-    }
-}
-
-/// Shows what is known, and fails where a mutant survives that nobody has explained.
-fn report(
-    sources: &[Source],
-    mutants: &[Mutant],
-    reasons: &HashMap<Change, String>,
-    state: &State,
-) -> Result<(), String> {
-    let mut times = Vec::new();
-    let mut sums = [0; 9];
-    let (mut survivors, mut wrong) = (Vec::new(), Vec::new());
-    println!(
-        "{:<24}{:>7}{:>9}{:>9}{:>8}{:>8}{:>7}{:>11}{:>10}{:>7}",
-        "file",
-        "lines",
-        "mutated",
-        "mutants",
-        "viable",
-        "killed",
-        "stuck",
-        "explained",
-        "survived",
-        "left"
-    );
-    for (number, source) in sources.iter().enumerate() {
-        let mut counts = [0; 9];
-        counts[0] = source.code.len();
-        let mut mutated = HashSet::new();
-        for mutant in mutants.iter().filter(|mutant| mutant.file == number) {
-            counts[2] += 1;
-            let Some(tried) = state.get(mutant.id) else {
-                counts[8] += 1;
-                continue;
-            };
-            if tried.outcome == Outcome::Unviable {
-                continue;
-            }
-            counts[3] += 1;
-            times.push(tried.ms);
-            let first = mutant.mutation.line;
-            mutated.extend(first..first + mutant.mutation.lines);
-            let reason = reasons.get(&mutant.change);
-            match &tried.outcome {
-                Outcome::Unviable => {}
-                Outcome::Killed(by) => {
-                    counts[4] += 1;
-                    if reason.is_some() {
-                        wrong.push(format!(
-                            "{}:{} is explained, but {by} kills it",
-                            source.name,
-                            first + 1
-                        ));
-                    }
-                }
-                Outcome::Stuck => counts[5] += 1,
-                Outcome::Survived(_) if reason.is_some() => counts[6] += 1,
-                Outcome::Survived(once) => {
-                    counts[7] += 1;
-                    survivors.push(format!(
-                        "{}:{}  {}{}",
-                        source.name,
-                        first + 1,
-                        shown(mutant),
-                        failed_once(once)
-                    ));
-                }
-            }
-        }
-        counts[1] = source
-            .code
-            .iter()
-            .filter(|line| mutated.contains(line))
-            .count();
-        row(&source.name, &counts);
-        for (sum, count) in sums.iter_mut().zip(counts) {
-            *sum += count;
-        }
-    }
-    row("all", &sums);
-    times.sort_unstable();
-    if let Some(median) = times.get(times.len() / 2) {
-        let unfit: usize = sources.iter().map(|source| source.unfit).sum();
-        #[expect(clippy::cast_precision_loss, reason = "it is shown with one digit")]
-        let seconds = *median as f64 / 1000.0;
-        println!(
-            "median of a viable mutant: {seconds:.1} s; {unfit} more changes need a longer text"
-        );
-    }
-    if !survivors.is_empty() {
-        println!("survivors:\n{}", survivors.join("\n"));
-    }
-    wrong.extend((!survivors.is_empty()).then(|| {
-        format!(
-            "{} mutants survive: write a test, or say in mutants.txt why there is none",
-            survivors.len()
-        )
-    }));
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(wrong.join("; "))
-    }
-}
-
-fn row(
-    name: &str,
-    [
-        lines,
-        mutated,
-        mutants,
-        viable,
-        killed,
-        stuck,
-        explained,
-        survived,
-        left,
-    ]: &[usize; 9],
-) {
-    println!(
-        "{name:<24}{lines:>7}{mutated:>9}{mutants:>9}{viable:>8}{killed:>8}{stuck:>7}{explained:>11}{survived:>10}{left:>7}"
-    );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -149,15 +149,15 @@ impl Program {
                 .filter(|case| !wanted.contains(case.as_str()));
             command.args(others.flat_map(|case| ["--skip", case]));
         }
-        let mut child = command
+        command
             .current_dir(&self.folder)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .map_err(|error| format!("{}: {error}", copy.display()))?;
+            .process_group(0);
+        let mut child =
+            spawn(&mut command).map_err(|error| format!("{}: {error}", copy.display()))?;
         let mut passed = HashSet::new();
         let ran = watch(&mut child, limit, &mut passed);
         cases.retain(|case| !passed.contains(*case));
@@ -168,6 +168,23 @@ impl Program {
         }
         let _ = child.wait();
         Ok(ran)
+    }
+}
+
+/// A program that was written just now may be open in a process that another thread has forked and that has not become
+/// its own program yet.
+fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    let since = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == ErrorKind::ExecutableFileBusy
+                    && since.elapsed() < Duration::from_secs(10) =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
     }
 }
 

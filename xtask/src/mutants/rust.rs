@@ -44,13 +44,7 @@ pub(crate) fn run(store: &str, args: &[String]) -> Result<(), String> {
     );
     let mut command = Command::new("cargo");
     command
-        .args([
-            "mutants",
-            "--iterate",
-            "--timeout=300",
-            "--baseline=auto",
-            &package,
-        ])
+        .args(["mutants", "--iterate", "--timeout=300", &package])
         .args(["--test-package", package.trim_start_matches("--package=")])
         .arg("--output")
         .arg(&output)

@@ -27,7 +27,9 @@ pub(super) enum Outcome {
 pub(super) struct Tried {
     /// Of the file's text as it is changed.
     pub(super) id: u64,
-    pub(super) file: String,
+    /// The function or the file, without its ending.
+    #[serde(alias = "file")]
+    pub(super) part: String,
     pub(super) line: usize,
     pub(super) by: String,
     pub(super) outcome: Outcome,
@@ -121,9 +123,9 @@ impl State {
         written.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
-    /// Those of a program, so that who kills most of this file's mutants, then of all, comes first. What has killed
+    /// Those of a program, so that who kills most of this part's mutants, then of all, comes first. What has killed
     /// nothing yet keeps its order. Says how many have killed.
-    pub(super) fn order(&self, program: &str, file: &str, cases: &mut [&str]) -> usize {
+    pub(super) fn order(&self, program: &str, part: &str, cases: &mut [&str]) -> usize {
         let mut kills: HashMap<&str, (u32, u32)> = HashMap::new();
         for tried in self.tried.values() {
             let Outcome::Killed(by) = &tried.outcome else {
@@ -133,7 +135,7 @@ impl State {
                 && of == program
             {
                 let (here, all) = kills.entry(case).or_default();
-                *here += u32::from(tried.file == file);
+                *here += u32::from(tried.part == part);
                 *all += 1;
             }
         }

@@ -16,7 +16,7 @@ pub(super) struct Subject {
     pub(super) language: Language,
     /// How the names of its files end. Other files are not changed.
     pub(super) ending: &'static str,
-    /// These files come first.
+    /// These functions and files come first.
     pub(super) first: &'static [&'static str],
     /// The test programs, how the names of the cases begin that are run, and how many of them at a time.
     pub(super) programs: &'static [(&'static str, &'static str, usize)],
@@ -66,8 +66,24 @@ pub(super) const SUBJECTS: &[Subject] = &[
         folder: "backend-postgres",
         language: Language::Sql,
         ending: "sql",
-        first: &["sessions", "claims", "common", "wakeups"],
+        first: &[
+            "renew",
+            "end_sessions",
+            "adopt",
+            "give_up",
+            "settle",
+            "confirm",
+            "sweep_session",
+            "sweep",
+            "sweep_all",
+            "release",
+            "release_one",
+            "acquire_one",
+            "acquire",
+            "in_the_way",
+        ],
         programs: &[
+            ("sessions", "", 4),
             ("conformance", "postgres-", 12),
             ("namespace", "", 4),
             ("wakeups", "", 4),
@@ -150,6 +166,7 @@ pub(super) const RUST: &[(&str, &[&str])] = &[
         "postgres",
         &[
             "--lib",
+            "--test=sessions",
             "--test=errors",
             "--test=namespace",
             "--test=wakeups",

@@ -1,0 +1,331 @@
+//! The rows of sessions: of two requests at once the second sees what the first did, what may not be forgotten is
+//! written before it is answered, and whoever frees something tells those who wait.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{
+    Acquire, Acquired, Adopt, Changed, Claim, ClaimStore, End, FencingToken, Grant, Intent,
+    IntentChange, Label, Life, LockKey, OwnerId, Ranges, Registered, Renewal, Renewed, SessionId,
+    SessionStore, Sweep, Wakeups, Want,
+};
+use lockcore_postgres::PostgresBackend;
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use tokio::time::timeout;
+
+use support::{PATIENCE, Space, owner};
+
+/// The stored number 0.
+const ZERO: &str = "-9223372036854775808";
+/// The stored number 1.
+const ONE: &str = "-9223372036854775807";
+
+fn literal(session: SessionId) -> String {
+    format!("decode('{session}', 'hex')")
+}
+
+fn renewal(seq: u64) -> Renewal {
+    Renewal {
+        seq,
+        over: Ranges::EMPTY,
+        intent: IntentChange::Keep,
+    }
+}
+
+async fn open(backend: &PostgresBackend) -> SessionId {
+    let session = SessionId::new(rand::random());
+    let label = Label::parse("").unwrap();
+    let opened = backend.open(session, &label, Duration::from_secs(60));
+    opened.await.unwrap();
+    session
+}
+
+/// Takes these keys, one grant for each.
+async fn take(backend: &PostgresBackend, session: SessionId, keys: &[&str]) -> Vec<Acquire> {
+    let mut requests = Vec::new();
+    for (n, key) in (1..).zip(keys) {
+        let claim = Claim::new(LockKey::parse(*key).unwrap(), Want::Create).unwrap();
+        let request = Acquire {
+            grant: Grant { session, n },
+            owner: OwnerId { session, m: n },
+            claims: vec![claim],
+            joined: false,
+        };
+        let answer = backend.acquire(&request).await.unwrap();
+        assert!(matches!(answer, Acquired::Acquired(_)), "{answer:?}");
+        requests.push(request);
+    }
+    requests
+}
+
+/// Leaves an intent, and is closed.
+async fn abandon(backend: &PostgresBackend) -> SessionId {
+    let session = open(backend).await;
+    let registers = Renewal {
+        intent: IntentChange::Put(Registered {
+            intent: Intent::new("change").unwrap(),
+            token: FencingToken::new(1).unwrap(),
+        }),
+        ..renewal(1)
+    };
+    backend.renew(session, &registers).await.unwrap();
+    backend.end(&[session], End::Close).await.unwrap();
+    session
+}
+
+async fn let_expire(space: &Space, session: SessionId) {
+    let id = literal(session);
+    let expired = "expires = clock_timestamp() - interval '1 second'";
+    let text = format!("UPDATE {{ns}}.sessions SET {expired} WHERE id = {id}");
+    space.sql(&text).await;
+}
+
+async fn raw(connection: &mut PgConnection, text: String) -> Option<sqlx::postgres::PgRow> {
+    let rows = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(connection);
+    rows.await.unwrap().pop()
+}
+
+/// Asks for the one in a transaction that is open while the other is asked for, and is committed as soon as that waits.
+async fn behind<T: Send + 'static>(
+    space: &Space,
+    first: &str,
+    then: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let mut transaction = owner().await;
+    let begin = space.text(&format!("BEGIN; SELECT FROM {{ns}}.{first}"));
+    raw(&mut transaction, begin).await;
+    let own = raw(&mut transaction, "SELECT pg_backend_pid()".to_owned()).await;
+    let own: i32 = own.unwrap().get(0);
+    let then = tokio::spawn(then);
+    let waits = format!("SELECT FROM pg_stat_activity WHERE {own} = ANY (pg_blocking_pids(pid))");
+    support::until("somebody waits", async || {
+        let waits = !support::sql(waits.clone()).await.is_empty();
+        (waits || then.is_finished()).then_some(())
+    })
+    .await;
+    raw(&mut transaction, "COMMIT".to_owned()).await;
+    then.await.unwrap()
+}
+
+#[tokio::test]
+async fn of_two_adopters_at_once_one_has_it() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let left = abandon(&backend).await;
+    let (one, two) = (open(&backend).await, open(&backend).await);
+    let first = format!("adopt({}, {ZERO}, {})", literal(left), literal(one));
+    let second = Arc::clone(&backend);
+    let second = async move { second.adopt(left, 0, two, Adopt::Take).await.unwrap() };
+    assert_eq!(behind(&space, &first, second).await, None);
+    let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
+    assert_eq!(state.adopter, Some(one));
+}
+
+#[tokio::test]
+async fn what_is_being_given_up_is_not_settled() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let left = abandon(&backend).await;
+    let adopter = open(&backend).await;
+    let adopted = backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
+    assert_eq!(adopted.unwrap().number, 1);
+    let first = format!("give_up({}, {ZERO}, {})", literal(left), literal(adopter));
+    let second = Arc::clone(&backend);
+    let second = async move { second.settle(left, 1).await.unwrap() };
+    assert!(!behind(&space, &first, second).await);
+    let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
+    assert_eq!((state.life, state.adoption), (Life::Abandoned, 2));
+}
+
+#[tokio::test]
+async fn what_is_being_settled_is_not_discarded() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let left = abandon(&backend).await;
+    let adopter = open(&backend).await;
+    backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
+    let first = format!("settle({}, {ONE})", literal(left));
+    let second = Arc::clone(&backend);
+    let second = async move { second.end(&[left], End::Discard).await.unwrap() };
+    let state = &behind(&space, &first, second).await[0];
+    assert_eq!((state.life, state.adoption), (Life::Dead, 1));
+    assert!(backend.settle(left, 1).await.unwrap(), "it stays settled");
+}
+
+#[tokio::test]
+async fn what_is_being_renewed_is_not_due() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    let_expire(&space, session).await;
+    let first = format!("renew({}, {ONE}, '{{}}', 'keep', 0, '')", literal(session));
+    let second = Arc::clone(&backend);
+    let second = async move { second.end(&[session], End::IfDue).await.unwrap() };
+    let state = &behind(&space, &first, second).await[0];
+    assert_eq!(state.life, Life::Living);
+    let renewed = backend.renew(session, &renewal(2)).await.unwrap();
+    assert_eq!(renewed, Renewed::Living);
+}
+
+#[tokio::test]
+async fn a_sweep_passes_by_what_somebody_has_locked() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    take(&backend, session, &["a", "b"]).await;
+    backend.end(&[session], End::Close).await.unwrap();
+    let mut transaction = owner().await;
+    let lock = "BEGIN; SELECT FROM {ns}.holders WHERE key = 'a' FOR UPDATE";
+    raw(&mut transaction, space.text(lock)).await;
+    let sweep = || backend.sweep(Sweep::Session(session), 100);
+    assert_eq!(sweep().await.unwrap().removed, 1);
+    raw(&mut transaction, "COMMIT".to_owned()).await;
+    assert_eq!(sweep().await.unwrap().removed, 1);
+}
+
+#[tokio::test]
+async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let (lives, adopter, dead) = (
+        open(&backend).await,
+        open(&backend).await,
+        open(&backend).await,
+    );
+    let (left, settled) = (abandon(&backend).await, abandon(&backend).await);
+    take(&backend, lives, &["k"]).await;
+    backend.end(&[dead], End::Close).await.unwrap();
+    backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
+    backend
+        .adopt(settled, 0, adopter, Adopt::Take)
+        .await
+        .unwrap();
+    assert!(backend.settle(settled, 1).await.unwrap());
+    let [lives, adopter, dead, left, settled] = [lives, adopter, dead, left, settled].map(literal);
+    // Who writes, or locks a row, has a number, and its commit waits for the disk and for the standbys.
+    for (call, writes) in [
+        (format!("end_sessions(ARRAY[{lives}], 'due')"), false),
+        (
+            format!("confirm({lives}, {ONE}, '{{k}}', '{{create}}')"),
+            true,
+        ),
+        (format!("end_sessions(ARRAY[{dead}], 'due')"), true),
+        (format!("end_sessions(ARRAY[{dead}], 'close')"), true),
+        (format!("end_sessions(ARRAY[{left}], 'due')"), true),
+        (format!("end_sessions(ARRAY[{left}], 'revoke')"), true),
+        (format!("adopt({left}, {ZERO}, {adopter})"), true),
+        (format!("settle({settled}, {ONE})"), true),
+    ] {
+        let mut connection = owner().await;
+        let asked = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL";
+        let text = space.text(&format!("BEGIN; SELECT FROM {{ns}}.{call}; {asked}"));
+        let row = raw(&mut connection, text).await.unwrap();
+        assert_eq!(row.get::<bool, _>(0), writes, "{call}");
+    }
+}
+
+#[tokio::test]
+async fn a_death_is_of_one_time_and_leaves_no_intent() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let (dead, left) = (open(&backend).await, abandon(&backend).await);
+    backend.end(&[dead], End::Close).await.unwrap();
+    let stored = async |session| {
+        let text = format!(
+            "SELECT s::text FROM {{ns}}.sessions s WHERE id = {}",
+            literal(session)
+        );
+        space.sql(&text).await[0].get::<String, _>(0)
+    };
+    for session in [dead, left] {
+        let before = stored(session).await;
+        for how in [End::IfDue, End::Close, End::Revoke] {
+            backend.end(&[session], how).await.unwrap();
+            assert_eq!(stored(session).await, before, "{how:?}");
+        }
+    }
+    let before = stored(dead).await;
+    backend.end(&[dead], End::Discard).await.unwrap();
+    assert_eq!(stored(dead).await, before);
+    let intents = async || space.sql("SELECT FROM {ns}.intents").await.len();
+    assert_eq!(intents().await, 1);
+    let state = &backend.end(&[left], End::Discard).await.unwrap()[0];
+    assert_eq!((state.life, intents().await), (Life::Dead, 0));
+    let (settled, adopter) = (abandon(&backend).await, open(&backend).await);
+    let take = backend.adopt(settled, 0, adopter, Adopt::Take);
+    assert_eq!(take.await.unwrap().unwrap().number, 1);
+    assert_eq!(intents().await, 1);
+    assert!(backend.settle(settled, 1).await.unwrap());
+    assert_eq!(intents().await, 0);
+    let dated = "SELECT FROM {ns}.sessions WHERE life = 'dead' AND ended <= clock_timestamp()";
+    assert_eq!(space.sql(dated).await.len(), 3);
+}
+
+#[tokio::test]
+async fn an_intent_that_is_gone_is_told() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let left = abandon(&backend).await;
+    let adopter = open(&backend).await;
+    space.sql("DELETE FROM {ns}.intents").await;
+    let error = backend.adopt(left, 0, adopter, Adopt::Take).await;
+    assert_eq!(error.unwrap_err().kind(), lockcore::ErrorKind::Corrupt);
+    let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
+    assert_eq!((state.adoption, state.adopter), (0, None));
+}
+
+async fn is_told(what: &str, changed: Changed) {
+    assert!(timeout(PATIENCE, changed).await.is_ok(), "{what}");
+}
+
+async fn sleeps(what: &str, changed: &mut Changed) {
+    let slept = timeout(Duration::from_millis(300), changed).await;
+    assert!(slept.is_err(), "{what}");
+}
+
+#[tokio::test]
+async fn a_death_on_the_way_is_told() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    for what in ["sweep", "sweep all"] {
+        let session = open(&backend).await;
+        let held = take(&backend, session, &[what]).await;
+        let mut changed = backend.watch(&held[0].claims).await.unwrap();
+        let_expire(&space, session).await;
+        sleeps(what, &mut changed).await;
+        let which = match what {
+            "sweep" => Sweep::Session(session),
+            _ => Sweep::All,
+        };
+        backend.sweep(which, 100).await.unwrap();
+        is_told(what, changed).await;
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_tells_what_it_says_to_be_over() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    let held = take(&backend, session, &["k"]).await;
+    let mut changed = backend.watch(&held[0].claims).await.unwrap();
+    backend.renew(session, &renewal(1)).await.unwrap();
+    sleeps("nothing is over", &mut changed).await;
+    let over = |seq| Renewal {
+        over: Ranges::new(vec![(1, 1)]).unwrap(),
+        ..renewal(seq)
+    };
+    backend.renew(session, &over(2)).await.unwrap();
+    is_told("the grant is over", changed).await;
+    let mut changed = backend.watch(&held[0].claims).await.unwrap();
+    backend.renew(session, &over(3)).await.unwrap();
+    sleeps("it was over before", &mut changed).await;
+}
