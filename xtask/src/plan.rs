@@ -192,13 +192,13 @@ pub(crate) const PLAN: &[Place] = &[
     Place {
         name: "postgres",
         rows: &[
-            kit(POSTGRES).threads(8),
+            kit(POSTGRES).threads(4),
             row(POSTGRES, "application"),
             row(POSTGRES, "errors"),
             row(POSTGRES, "namespace"),
             row(POSTGRES, "plans"),
             row(POSTGRES, "wakeups"),
-            row(POSTGRES, "pooled").threads(8).only(BY_POOLER),
+            row(POSTGRES, "pooled").threads(4).only(BY_POOLER),
             row(POSTGRES, "pooled").threads(4).soak(),
             row(POSTGRES, "servers").alone(),
             row(POSTGRES, "trial").threads(2).alone(),
