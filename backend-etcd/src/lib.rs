@@ -18,7 +18,8 @@
 //! # Tokens
 //!
 //! A token is the revision of the transaction that granted it, above a base that is under the namespace. Revisions go back
-//! when a cluster is restored from a snapshot. A program that has seen later ones raises the base when it connects again;
+//! when a cluster is restored from a snapshot. A program that has seen later ones refuses the first older answer as
+//! indeterminate, connects again and raises the base;
 //! where none may have gone on, remove the key `NAMESPACE/meta` after the restore (or restore with `--bump-revision`), and
 //! whoever connects next makes it anew with a greater base. Sessions that lived when the snapshot was taken are back for
 //! one lease; the guards of later ones are told at the next renewal.

@@ -177,20 +177,22 @@ impl Link {
         let txn = Txn::new().when(compares).and_then(then).or_else(or_else);
         let send = |mut connection: Connection| async move {
             let answer = connection.kv.txn(txn).await?;
-            Ok((answer, connection.base))
+            Ok((answer, connection))
         };
-        let (answer, base) = self
+        let newest = self.place().newest;
+        let (answer, connection) = self
             .call(operation, send)
             .await
             .map_err(|failed| failed.ours(operation))?;
         let revision = answer.header().map(|header| header.revision());
         let revision = revision.ok_or_else(|| odd_answer(operation))?;
+        self.not_older(operation, revision, newest, connection.number)?;
         self.heard_of(revision);
         Ok(Answer {
             operation,
             succeeded: answer.succeeded(),
             revision,
-            base,
+            base: connection.base,
             parts: answer.op_responses().into_iter(),
         })
     }
@@ -219,6 +221,7 @@ impl Link {
                 let txn = Txn::new().when(all).and_then(then()).or_else(instead);
                 async move { Ok((connection.kv.txn(txn).await?, connection)) }
             };
+            let newest = self.place().newest;
             let (answer, connection) = self
                 .call(operation, send)
                 .await
@@ -231,6 +234,7 @@ impl Link {
                 base: connection.base,
                 parts: answer.op_responses().into_iter(),
             };
+            self.not_older(operation, answer.revision, newest, connection.number)?;
             if !answer.succeeded && answer.parts.len() > 0 {
                 let meta = answer.found()?.pairs;
                 let now = meta.first().map(KeyValue::mod_revision);
@@ -474,6 +478,23 @@ impl Link {
     fn heard_of(&self, revision: i64) {
         let mut place = self.place();
         place.newest = place.newest.max(revision);
+    }
+
+    /// Refuses an answer that is older than what was known before the request was sent: the store has gone back, and the
+    /// driver has connected to it by itself. Whoever connects anew raises the base of tokens.
+    fn not_older(
+        &self,
+        operation: Operation,
+        revision: i64,
+        newest: i64,
+        number: u64,
+    ) -> Result<(), Error> {
+        if revision >= newest {
+            return Ok(());
+        }
+        self.close(number);
+        let what = "the store has gone back to an older state; the request may have had an effect";
+        Err(found(ErrorKind::Indeterminate, operation, what))
     }
 
     /// Connects anew for what comes next, to the same member first.

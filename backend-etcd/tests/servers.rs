@@ -520,12 +520,7 @@ async fn tokens_rise_over_an_older_state_and_a_new_namespace() {
         server
     })
     .await;
-    // A program raises the base when it connects again. One whose driver does so between two requests does not notice:
-    // its tokens go back.
-    n += 1;
-    let gone = backend.acquire(&ask(session, n, "gone")).await;
-    assert!(gone.is_err(), "{gone:?}");
-    server = restarted(server).await;
+    let _server = restarted(server).await;
     // The session that lived in the copy lives again; whoever knows later tokens raises the base.
     let token = until("a grant", async || {
         n += 1;
