@@ -213,7 +213,7 @@ async fn exactly(scene: Scene, hostile: Vec<Hostile>) -> Verdict {
     for one in &hostile {
         one_key(&scene, &a, &one.key, &one.near)
             .await
-            .about(&one.what)?;
+            .about(one.what)?;
     }
     Ok(())
 }

@@ -151,7 +151,7 @@ async fn in_order(scene: &Scene, a: &Actor, course: &Course) -> Verdict {
 async fn what_is_sent_again_is_one_holder(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     for (kind, want, key) in KINDS {
-        sent_again(&scene, &a, want, key).await.about(&kind)?;
+        sent_again(&scene, &a, want, key).await.about(kind)?;
     }
     Ok(())
 }
