@@ -571,6 +571,71 @@ async fn nothing_is_left_of_what_was_released() {
 }
 
 #[tokio::test]
+async fn nothing_is_left_of_what_was_swept() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (dies, goes, lives) = (
+        open(&backend, 1).await,
+        open(&backend, 2).await,
+        open(&backend, 3).await,
+    );
+    granted(&backend, &request(dies, 1, &["c a", "u b", "s s"])).await;
+    granted(
+        &backend,
+        &request(dies, 2, &["w /x/y", "r /z", "w /garbage"]),
+    )
+    .await;
+    granted(&backend, &request(goes, 1, &["c other", "s s"])).await;
+    granted(&backend, &request(lives, 1, &["s s", "r /z"])).await;
+    // Somebody else's, though it looks like a holder of a flat key.
+    let garbage = format!("c{dies}/2/2/5");
+    let mut put = redis::cmd("HSET");
+    let put = put.arg(space.key("records")).arg("/garbage").arg(&garbage);
+    space.raw::<()>(put).unwrap();
+    backend.end(&[dies, goes], End::Close).await.unwrap();
+    let records = || -> Vec<String> {
+        let mut keys = redis::cmd("HKEYS");
+        let mut keys: Vec<String> = space.raw(keys.arg(space.key("records"))).unwrap();
+        keys.retain(|key| !key.is_empty());
+        keys.sort();
+        keys
+    };
+    let lines = |key: &str| -> usize {
+        let mut get = redis::cmd("HGET");
+        let text: String = space.raw(get.arg(space.key("records")).arg(key)).unwrap();
+        text.lines().count()
+    };
+    let count =
+        |name: &str| -> u32 { space.raw(redis::cmd("ZCARD").arg(space.key(name))).unwrap() };
+    let swept = backend.sweep(Sweep::Session(dies), 100).await.unwrap();
+    assert_eq!(swept.removed, 5);
+    assert_eq!(records(), ["/garbage", "/z", "other", "s"]);
+    assert_eq!((lines("/z"), lines("s")), (1, 2));
+    assert_eq!((count("writes"), count("reads"), count("steps")), (1, 1, 2));
+    let swept = backend.sweep(Sweep::All, 100).await.unwrap();
+    assert_eq!(swept.removed, 2);
+    assert_eq!(records(), ["/garbage", "/z", "s"]);
+    assert_eq!((lines("s"), count("steps")), (1, 1));
+    let again = backend.sweep(Sweep::All, 100).await.unwrap();
+    assert_eq!(again.removed, 0);
+}
+
+#[tokio::test]
+async fn what_is_confirmed_is_what_is_held() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let held = request(session, 1, &["u k", "w /p"]);
+    granted(&backend, &held).await;
+    assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+    for other in [["c k", "w /p"], ["u k", "r /p"], ["s k", "w /p"]] {
+        let other = request(session, 1, &other);
+        let confirmed = backend.confirm(other.grant, &other.claims).await.unwrap();
+        assert!(!confirmed, "{other:?}");
+    }
+}
+
+#[tokio::test]
 async fn pages_are_whole_however_large_they_are() {
     let space = Space::new();
     let backend = space.connect().await;

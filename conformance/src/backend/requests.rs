@@ -385,8 +385,9 @@ async fn over_holds_for_these_numbers_only(scene: Scene) -> Verdict {
     let second = a.hold_as(owner, &[(Want::Upsert, "d")]).await?;
     let third = a.hold(&[(Want::Create, "c")]).await?;
     a.over(&[&first]).await?;
-    scene.free("e").await?;
+    // Before somebody else takes a part of it.
     ensure!(!a.confirms(&first).await?, "what is over is not held");
+    scene.free("e").await?;
     for request in [&second, &third] {
         ensure!(a.confirms(request).await?, "{} is not over", request.grant);
         scene.held(request.claims[0].key().as_str()).await?;

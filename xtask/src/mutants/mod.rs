@@ -383,35 +383,47 @@ impl Work<'_> {
         let kit = programs.position(|program| program.name == "conformance");
         let kit = kit.unwrap_or_default();
         let mut once = Vec::new();
-        for (number, program) in self.programs.iter().enumerate() {
-            let places = &self.places[&(number, mutant.file)];
-            if places.is_empty() {
-                continue;
+        let mut seen: HashSet<(usize, &str)> = HashSet::new();
+        // First those that killed others of this part, of all programs.
+        for quick in [true, false] {
+            if !quick && !all {
+                return Ok(None);
             }
-            let copy = format!("{}-{}-{worker}", self.subject.store, program.name);
-            let copy = self.scratch.join(copy);
-            program.write(&copy, places, &mutant.text)?;
-            let mut cases: Vec<&str> = program.cases.iter().map(String::as_str).collect();
-            let killers = lock(&self.state).order(&program.name, part, &mut cases);
-            if !all {
-                // What stands behind the kit takes long, and kills what the kit does not see.
-                let least = if number <= kit { FIRST[0] } else { 0 };
-                cases.truncate(killers.clamp(least, FIRST[0] + FIRST[1]));
-            }
-            let limit = PATIENCE + self.takes[number] * 5;
-            let at_a_time = self.subject.programs[number].2;
-            let run =
-                |cases: &mut Vec<&str>| program.run(&copy, cases, at_a_time, &environment, limit);
-            let mut rest = cases.as_slice();
-            for size in FIRST.into_iter().chain([usize::MAX]) {
-                let (batch, behind) = rest.split_at(size.min(rest.len()));
-                rest = behind;
-                if let Some(killed) = kill(&program.name, batch, &run, &mut once)? {
-                    return Ok(Some(killed));
+            for (number, program) in self.programs.iter().enumerate() {
+                let places = &self.places[&(number, mutant.file)];
+                if places.is_empty() {
+                    continue;
+                }
+                let mut cases: Vec<&str> = program.cases.iter().map(String::as_str).collect();
+                let killers = lock(&self.state).order(&program.name, part, &mut cases);
+                if quick {
+                    // What stands behind the kit takes long, and kills what the kit does not see.
+                    let more = if number <= kit { FIRST[0] } else { 0 };
+                    cases.truncate(killers + more);
+                }
+                cases.retain(|case| seen.insert((number, case)));
+                if cases.is_empty() {
+                    continue;
+                }
+                let copy = format!("{}-{}-{worker}", self.subject.store, program.name);
+                let copy = self.scratch.join(copy);
+                program.write(&copy, places, &mutant.text)?;
+                let limit = PATIENCE + self.takes[number] * 5;
+                let at_a_time = self.subject.programs[number].2;
+                let run = |cases: &mut Vec<&str>| {
+                    program.run(&copy, cases, at_a_time, &environment, limit)
+                };
+                let mut rest = cases.as_slice();
+                for size in FIRST.into_iter().chain([usize::MAX]) {
+                    let (batch, behind) = rest.split_at(size.min(rest.len()));
+                    rest = behind;
+                    if let Some(killed) = kill(&program.name, batch, &run, &mut once)? {
+                        return Ok(Some(killed));
+                    }
                 }
             }
         }
-        Ok(all.then_some(Outcome::Survived(once)))
+        Ok(Some(Outcome::Survived(once)))
     }
 }
 

@@ -115,8 +115,11 @@ fn files(subject: &Subject, folder: &Path) -> Result<Vec<(String, String)>, Stri
         if let (Some(name), Some(ending)) = (path.file_name(), path.extension())
             && ending == subject.ending
         {
-            let text = fs::read_to_string(&path).map_err(unreadable)?;
-            files.push((name.to_string_lossy().into_owned(), text));
+            let name = name.to_string_lossy().into_owned();
+            if !subject.left_out.contains(&name.as_str()) {
+                let text = fs::read_to_string(&path).map_err(unreadable)?;
+                files.push((name, text));
+            }
         }
     }
     files.sort();

@@ -124,7 +124,8 @@ impl State {
     }
 
     /// Those of a program, so that who kills most of this part's mutants, then of all, comes first. What has killed
-    /// nothing yet keeps its order. Says how many have killed.
+    /// nothing yet keeps its order. Says how many have killed one of
+    /// this part.
     pub(super) fn order(&self, program: &str, part: &str, cases: &mut [&str]) -> usize {
         let mut kills: HashMap<&str, (u32, u32)> = HashMap::new();
         for tried in self.tried.values() {
@@ -143,7 +144,7 @@ impl State {
             let (here, all) = kills.get(case).copied().unwrap_or_default();
             std::cmp::Reverse((here, all))
         });
-        let killers = cases.iter().filter(|case| kills.contains_key(**case));
-        killers.count()
+        let here = |case: &&&str| kills.get(**case).is_some_and(|(here, _)| *here > 0);
+        cases.iter().filter(here).count()
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Subject {
     pub(super) language: Language,
     /// How the names of its files end. Other files are not changed.
     pub(super) ending: &'static str,
+    /// Nor are these.
+    pub(super) left_out: &'static [&'static str],
     /// These functions and files come first.
     pub(super) first: &'static [&'static str],
     /// The test programs, how the names of the cases begin that are run, and how many of them at a time.
@@ -37,6 +39,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         folder: "backend-redis",
         language: Language::Lua,
         ending: "lua",
+        left_out: &[],
         first: &[
             "renew",
             "end",
@@ -66,6 +69,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         folder: "backend-postgres",
         language: Language::Sql,
         ending: "sql",
+        left_out: &[],
         first: &[
             "renew",
             "end_sessions",
@@ -103,6 +107,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         folder: "backend-es",
         language: Language::Painless,
         ending: "painless",
+        left_out: &[],
         first: &[],
         programs: &[
             ("conformance", "", 16),
@@ -123,6 +128,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
         folder: "backend-sqlite",
         language: Language::Sql,
         ending: "sql",
+        // For measurements.
+        left_out: &["bare_table.sql", "bare_write.sql"],
         first: &[],
         programs: &[
             ("conformance", "", 16),
