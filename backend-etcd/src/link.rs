@@ -177,22 +177,22 @@ impl Link {
         let txn = Txn::new().when(compares).and_then(then).or_else(or_else);
         let send = |mut connection: Connection| async move {
             let answer = connection.kv.txn(txn).await?;
-            Ok((answer, connection))
+            Ok((answer, connection.base, connection.number))
         };
         let newest = self.place().newest;
-        let (answer, connection) = self
+        let (answer, base, number) = self
             .call(operation, send)
             .await
             .map_err(|failed| failed.ours(operation))?;
         let revision = answer.header().map(|header| header.revision());
         let revision = revision.ok_or_else(|| odd_answer(operation))?;
-        self.not_older(operation, revision, newest, connection.number)?;
+        self.not_older(operation, revision, newest, number)?;
         self.heard_of(revision);
         Ok(Answer {
             operation,
             succeeded: answer.succeeded(),
             revision,
-            base: connection.base,
+            base,
             parts: answer.op_responses().into_iter(),
         })
     }
