@@ -286,7 +286,7 @@ fn writes(space: &Space) -> u64 {
 #[tokio::test]
 async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
     // Nobody else writes there. Replicas are waited for behind a write alone.
-    let server = node(&[]).unwrap();
+    let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
     let (lives, adopter) = (open(&backend, 1).await, open(&backend, 2).await);

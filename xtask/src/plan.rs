@@ -197,6 +197,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(POSTGRES, "errors"),
             row(POSTGRES, "namespace"),
             row(POSTGRES, "plans"),
+            row(POSTGRES, "sessions"),
             row(POSTGRES, "wakeups"),
             row(POSTGRES, "pooled").threads(4).only(BY_POOLER),
             row(POSTGRES, "pooled").threads(4).soak(),
