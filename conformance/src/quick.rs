@@ -4,7 +4,7 @@ use crate::case::Case;
 
 /// Of every mistake of `tests/broken` two cases that reject it, where two do. What finds them is told by
 /// `cargo test -p lockcore-conformance --test broken -- --ignored quick::choose`, and a test holds how many are found.
-const NAMES: [&str; 37] = [
+const NAMES: [&str; 42] = [
     "random::answers_like_the_model_1",
     "random::answers_like_the_model_2",
     "random::answers_like_the_model_3",
@@ -22,6 +22,11 @@ const NAMES: [&str; 37] = [
     "sweeps::a_swept_session_stays_dead",
     "wakeups::the_last_released_reader_wakes_a_writer",
     "wakeups::an_expiry_that_was_established_wakes",
+    "wakeups::a_close_wakes",
+    "wakeups::a_revocation_wakes",
+    "wakeups::an_eviction_wakes",
+    "wakeups::a_settlement_wakes",
+    "wakeups::a_discard_wakes",
     "documents::a_very_large_set_refused_at_the_last_id_holds_nothing",
     "intents::a_very_large_set_with_an_intent",
     "sessions::nothing_has_an_effect_after_expiry",

@@ -16,7 +16,8 @@ use lockcore_sqlite::SqliteConfig;
 /// What no message has by itself.
 const PASSWORD: &str = "Zq7!correct";
 
-pub(crate) fn hold(data: &[u8]) {
+/// `besides` is whether a store takes the URL that not every build has.
+pub(crate) fn hold(data: &[u8], besides: fn(&str) -> bool) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
@@ -24,7 +25,7 @@ pub(crate) fn hold(data: &[u8]) {
         return;
     }
     let lines: Vec<&str> = text.split('\n').collect();
-    refuse(lines[0]);
+    refuse(lines[0], besides);
     let part = |at: usize, without: &[char]| {
         let part = lines.get(at).copied().unwrap_or_default();
         part.replace(without, "")
@@ -41,18 +42,22 @@ pub(crate) fn hold(data: &[u8]) {
         "elasticsearchs",
         "sqlite",
     ] {
-        refuse(&format!("{scheme}://{user}:{PASSWORD}{more}@{rest}"));
+        refuse(
+            &format!("{scheme}://{user}:{PASSWORD}{more}@{rest}"),
+            besides,
+        );
     }
 }
 
 /// Everything that is said about a URL, as far as it goes without touching a file or a server.
-fn refuse(url: &str) {
+fn refuse(url: &str, besides: fn(&str) -> bool) {
     let shown =
         |one: &PostgresConfig, other: &PostgresConfig| format!("{one:?}") == format!("{other:?}");
     let taken = is_taken(url, SqliteConfig::parse, SqliteConfig::eq)
         || is_taken(url, EsConfig::parse, EsConfig::eq)
         || is_taken(url, PostgresConfig::parse, shown)
-        || is_taken(url, RedisConfig::parse, RedisConfig::eq);
+        || is_taken(url, RedisConfig::parse, RedisConfig::eq)
+        || besides(url);
     if taken {
         return;
     }
@@ -65,7 +70,7 @@ fn refuse(url: &str) {
     }
 }
 
-fn is_taken<C: Debug, E: Error + 'static>(
+pub(crate) fn is_taken<C: Debug, E: Error + 'static>(
     url: &str,
     parse: impl Fn(&str) -> Result<C, E>,
     alike: impl Fn(&C, &C) -> bool,

@@ -8,7 +8,7 @@ use lockcore::{LockBackend, LockKey, SessionId, async_trait};
 use lockcore_conformance::{BoxError, World};
 use lockcore_es::{EsBackend, EsConfig};
 
-use crate::support;
+use crate::support::{self, access::User};
 
 pub(crate) struct Server {
     name: String,
@@ -54,7 +54,9 @@ impl lockcore_conformance::Space for Space {
     }
 
     async fn recreate(&self) -> Result<bool, BoxError> {
-        EsBackend::remove(EsConfig::parse(&self.0.url())?).await?;
+        // Who may use it may not remove it.
+        let url = self.0.url_of(&User::given());
+        EsBackend::remove(EsConfig::parse(&url)?).await?;
         Ok(true)
     }
 
