@@ -176,11 +176,11 @@ impl Link {
     ) -> Result<Answer, Error> {
         let txn = Txn::new().when(compares).and_then(then).or_else(or_else);
         let send = |mut connection: Connection| async move {
+            let newest = self.place().newest;
             let answer = connection.kv.txn(txn).await?;
-            Ok((answer, connection.base, connection.number))
+            Ok((answer, connection.base, connection.number, newest))
         };
-        let newest = self.place().newest;
-        let (answer, base, number) = self
+        let (answer, base, number, newest) = self
             .call(operation, send)
             .await
             .map_err(|failed| failed.ours(operation))?;
@@ -219,10 +219,12 @@ impl Link {
                     instead.insert(0, TxnOp::get(meta.clone(), None));
                 }
                 let txn = Txn::new().when(all).and_then(then()).or_else(instead);
-                async move { Ok((connection.kv.txn(txn).await?, connection)) }
+                async move {
+                    let newest = self.place().newest;
+                    Ok((connection.kv.txn(txn).await?, connection, newest))
+                }
             };
-            let newest = self.place().newest;
-            let (answer, connection) = self
+            let (answer, connection, newest) = self
                 .call(operation, send)
                 .await
                 .map_err(|failed| failed.ours(operation))?;

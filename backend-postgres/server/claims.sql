@@ -263,6 +263,9 @@ DECLARE
     forgotten bigint;
     p_id bytea := '';
 BEGIN
+    -- Nobody else removes what a process has left whose connection is gone. It comes first: it need not wait for the disk,
+    -- and what follows does.
+    PERFORM unwatch(ARRAY(SELECT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
     PERFORM ready();
     PERFORM end_sessions(ARRAY(
         SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() LIMIT 1000), 'due');
@@ -280,7 +283,5 @@ BEGIN
           AND (SELECT h.n FROM holders h WHERE h.session = s.id ORDER BY h.n LIMIT 1) IS NULL
         LIMIT p_limit - removed FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
-    -- Nobody else removes what a process has left whose connection is gone.
-    PERFORM unwatch(ARRAY(SELECT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
     RETURN removed + forgotten;
 END $$;

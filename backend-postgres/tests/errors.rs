@@ -316,6 +316,7 @@ async fn commits_that_do_not_wait_are_made_to() {
         (format!("give_up({id}, 1, NULL)"), "on"),
         (format!("settle({id}, 1)"), "on"),
         ("evict('k2', '')".to_owned(), "on"),
+        ("sweep_all(10)".to_owned(), "on"),
         (format!("release({id}, 1, '{{k2}}')"), "off"),
         (format!("release_one({id}, 2, 'k3')"), "off"),
     ] {

@@ -6,5 +6,6 @@ mod world;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::main(world::Server::pooled())
+    // The pooler is this program's; its log tells why it stood still, if it did.
+    lockcore_conformance::servers::explained(lockcore_conformance::main(world::Server::pooled()))
 }

@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
             discarding_a_living_session_changes_nothing,
             an_ended_session_is_ended_again_alike,
             sessions_are_ended_in_one_request_each_by_itself,
+            sessions_ended_in_one_request_stay_dead,
             ending_one_session_leaves_the_others_of_its_process,
             a_renewal_of_a_session_that_was_never_opened_makes_none;
         ExpiryFrees:
@@ -180,6 +181,31 @@ async fn sessions_are_ended_in_one_request_each_by_itself(scene: Scene) -> Verdi
     let expected: Vec<(SessionId, Life)> = asked.into_iter().zip(lives).collect();
     ensure_eq!(seen, expected, "the sessions, in the order asked");
     living.renew("", IntentChange::Keep).await
+}
+
+async fn sessions_ended_in_one_request_stay_dead(scene: Scene) -> Verdict {
+    let process = scene.actor().await?;
+    for how in [End::Close, End::Revoke] {
+        let mut ended = Vec::new();
+        for n in 0..3 {
+            let one = scene.beside(&process).await?;
+            let held = one.hold(&[(Want::Create, &format!("{how:?} {n}"))]).await?;
+            ended.push((one, held));
+        }
+        let sessions: Vec<SessionId> = ended.iter().map(|(one, _)| one.session()).collect();
+        process.backend().end(&sessions, how).await?;
+        for (n, (one, held)) in ended.iter().enumerate() {
+            let renewal = one.renewal("", IntentChange::Keep);
+            ensure_eq!(
+                one.send_renewal(&renewal).await?,
+                Renewed::Dead,
+                "renewal {n} after {how:?}"
+            );
+            ensure!(!one.confirms(held).await?, "lock {n} after {how:?}");
+            scene.free(&format!("{how:?} {n}")).await?;
+        }
+    }
+    process.renew("", IntentChange::Keep).await
 }
 
 async fn ending_one_session_leaves_the_others_of_its_process(scene: Scene) -> Verdict {

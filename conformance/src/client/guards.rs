@@ -8,7 +8,9 @@ use lockcore::{End, Guard, LostReason, Released};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, refused, release, short_lived, soon, wired};
+use crate::client::{
+    SOON, acquired, acquired_within, granted, locks, refused, release, short_lived, soon, wired,
+};
 use crate::scene::Scene;
 use crate::verdict::{Under, Verdict, at_most, cases, ensure, ensure_eq};
 use crate::wire::Fault;
@@ -125,7 +127,7 @@ async fn cut_off(scene: Scene, fault: Fault) -> Verdict {
     wire.set(fault);
     let since = Instant::now();
     let lost = soon("the guard is lost", guard.lost());
-    let next = acquired(b.global("g").wait(ttl + SOON));
+    let next = acquired_within(ttl + SOON, b.global("g"));
     let truth = async {
         let next = next.await?;
         ensure!(
@@ -364,7 +366,7 @@ async fn the_release_of_a_lost_guard_leaves_the_next_holder(scene: Scene) -> Ver
     let guard = granted(a.tree().write("/t/m")).await?;
     wire.set(Fault::Refuses);
     soon("the guard is lost", guard.lost()).await?;
-    let next = acquired(b.tree().write("/t").wait(ttl + SOON)).await?;
+    let next = acquired_within(ttl + SOON, b.tree().write("/t")).await?;
     wire.set(Fault::None);
     let released = soon("the release", guard.release()).await??;
     ensure_eq!(released, Released::NotHeld, "the release of what was lost");

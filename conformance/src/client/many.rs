@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use lockcore::Locks;
+use lockcore::{Acquisition, Guard, Locks};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
-use crate::client::{acquired, locks, release};
+use crate::client::{SOON, acquired_within, locks, release};
 use crate::scene::Scene;
 use crate::verdict::{Unpassed, Verdict, cases, ensure_eq};
 
@@ -69,6 +69,11 @@ impl Counters {
     }
 }
 
+/// The acquisition, after turns of others: who waits may be overtaken, so it may take as long as all of them.
+async fn contended<S>(acquisition: Acquisition<S>) -> Verdict<Guard> {
+    acquired_within(SOON * 2, acquisition).await
+}
+
 /// Every task of every process takes its turns.
 async fn contend(scene: &Scene, turn: impl AsyncFn(&Locks, usize) -> Verdict) -> Verdict {
     let mut processes = Vec::new();
@@ -90,7 +95,7 @@ async fn contend(scene: &Scene, turn: impl AsyncFn(&Locks, usize) -> Verdict) ->
 async fn tasks_on_one_key(scene: Scene) -> Verdict {
     let counters = Counters::new();
     let turn = async |locks: &Locks, _| {
-        let guard = acquired(locks.global("k")).await?;
+        let guard = contended(locks.global("k")).await?;
         counters.count(&scene, &[0]).await;
         release(guard).await
     };
@@ -104,7 +109,7 @@ async fn tasks_on_few_keys(scene: Scene) -> Verdict {
     let counters = Counters::new();
     let turn = async |locks: &Locks, n: usize| {
         let key = n % 3;
-        let guard = acquired(locks.global(format!("k{key}"))).await?;
+        let guard = contended(locks.global(format!("k{key}"))).await?;
         counters.count(&scene, &[key]).await;
         // Some are given back by dropping them.
         if n.is_multiple_of(2) {
@@ -122,7 +127,7 @@ async fn tasks_on_sets_of_documents(scene: Scene) -> Verdict {
     let counters = Counters::new();
     let turn = async |locks: &Locks, n: usize| {
         let pair = [n % 4, (n + 1 + n / 4 % 3) % 4];
-        let guard = acquired(locks.documents(pair.map(|at| format!("d{at}")))).await?;
+        let guard = contended(locks.documents(pair.map(|at| format!("d{at}")))).await?;
         counters.count(&scene, &pair).await;
         release(guard).await
     };
@@ -135,9 +140,9 @@ async fn tasks_on_trees(scene: Scene) -> Verdict {
     let turn = async |locks: &Locks, n: usize| {
         // The root's writer counts beside one of the leaves' writers.
         let (guard, which) = match n % 5 {
-            0 => (acquired(locks.tree().write("/t")).await?, 1),
+            0 => (contended(locks.tree().write("/t")).await?, 1),
             leaf => (
-                acquired(locks.tree().write(format!("/t/m/{leaf}")).read("/u")).await?,
+                contended(locks.tree().write(format!("/t/m/{leaf}")).read("/u")).await?,
                 leaf - 1,
             ),
         };
@@ -157,7 +162,7 @@ async fn tasks_that_give_up_waiting(scene: Scene) -> Verdict {
     // that was, so that some are long enough, however many contend.
     let alone = locks(&scene).await?;
     let since = Instant::now();
-    release(acquired(alone.documents(["d1", "d2"])).await?).await?;
+    release(contended(alone.documents(["d1", "d2"])).await?).await?;
     let once = since.elapsed().max(Duration::from_millis(3));
     let given_up = AtomicU32::new(0);
     let turn = async |locks: &Locks, n: usize| {
@@ -187,7 +192,7 @@ async fn tasks_that_give_up_waiting(scene: Scene) -> Verdict {
         )));
     }
     let last = locks(&scene).await?;
-    release(acquired(last.documents(["d1", "d2"])).await?).await
+    release(contended(last.documents(["d1", "d2"])).await?).await
 }
 
 async fn readers_and_writers_of_a_tree(scene: Scene) -> Verdict {
@@ -203,7 +208,7 @@ async fn readers_and_writers_of_a_tree(scene: Scene) -> Verdict {
         } else {
             (locks.tree().read("/t"), &readers)
         };
-        let guard = acquired(tree).await?;
+        let guard = contended(tree).await?;
         mine.fetch_add(1, Ordering::SeqCst);
         let (read, written) = (
             readers.load(Ordering::SeqCst),
@@ -228,7 +233,7 @@ async fn readers_and_writers_of_a_tree(scene: Scene) -> Verdict {
 async fn tasks_in_a_semaphore(scene: Scene) -> Verdict {
     let (inside, crowded) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let turn = async |locks: &Locks, _| {
-        let guard = acquired(locks.share("s").limit(3)).await?;
+        let guard = contended(locks.share("s").limit(3)).await?;
         if inside.fetch_add(1, Ordering::SeqCst) >= 3 {
             crowded.fetch_add(1, Ordering::SeqCst);
         }

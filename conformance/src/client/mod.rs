@@ -115,9 +115,14 @@ async fn refused<S>(acquisition: Acquisition<S>) -> Verdict<Busy> {
 
 /// The acquisition, granted soon.
 async fn acquired<S>(acquisition: Acquisition<S>) -> Verdict<Guard> {
+    acquired_within(SOON, acquisition).await
+}
+
+/// The acquisition, granted within that time.
+async fn acquired_within<S>(limit: Duration, acquisition: Acquisition<S>) -> Verdict<Guard> {
     let since = Instant::now();
-    let guard = acquisition.wait(SOON).acquire().await;
-    guard.map_err(Unpassed::from).unless_late(since, SOON / 4)
+    let guard = acquisition.wait(limit).acquire().await;
+    guard.map_err(Unpassed::from).unless_late(since, limit / 4)
 }
 
 /// Releases what has to be held.

@@ -16,6 +16,7 @@ mod shares;
 mod support;
 mod sweeps;
 mod tokens;
+mod unwritten;
 mod watches;
 #[path = "../world/mod.rs"]
 mod world;
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
         shares::all(),
         sweeps::all(),
         tokens::all(),
+        unwritten::all(),
         watches::all(),
     ];
     let all: Vec<Arc<Broken>> = all.into_iter().flatten().map(Arc::new).collect();
