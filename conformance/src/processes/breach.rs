@@ -39,7 +39,7 @@ pub enum Breach {
     TokenGoesBack,
     /// Tokens of what is below a path are smaller than those of the path.
     TokenBelowAncestor,
-    /// Whatever is asked is confirmed, and sessions are revoked behind its back.
+    /// Whatever is asked is confirmed, also in sessions that were revoked just before.
     ConfirmsAll,
     /// Some of what holds is not confirmed.
     ConfirmsNone,

@@ -63,7 +63,8 @@ pub(super) type BrokenStore = Breaking<true>;
 pub(super) type BrokenClient = Breaking<false>;
 
 impl<const STORE: bool> Breaking<STORE> {
-    pub(super) fn new(
+    /// The store with this in front of it.
+    pub(super) fn before(
         store: Arc<dyn LockBackend>,
         breach: Breach,
         known: &Arc<Known>,
@@ -278,6 +279,9 @@ impl Decorator for BrokenClient {
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        if self.breach == Breach::ConfirmsAll && self.known.every(3) {
+            self.store.end(&[grant.session], End::Revoke).await?;
+        }
         let held = self.store.confirm(grant, claims).await?;
         Ok(held && !(self.breach == Breach::Denied && self.known.every(3)))
     }

@@ -12,10 +12,12 @@ use crate::child::Shared;
 use crate::programs::Watched;
 use crate::world::{BoxError, World};
 
-/// Rounds, an odd number. Each is one slice with and one without, which take turns to be first.
+/// Rounds, an odd number.
 const ROUNDS: usize = 11;
+/// Slices of each kind in a round, which take turns.
+const SLICES: usize = 7;
 /// How long each slice lasts.
-const SLICE: Duration = Duration::from_millis(700);
+const SLICE: Duration = Duration::from_millis(100);
 
 /// Prints what came of it.
 pub(super) fn measured(world: &dyn World) -> Result<(), BoxError> {
@@ -32,24 +34,31 @@ pub(super) fn measured(world: &dyn World) -> Result<(), BoxError> {
         pairs(&written).await?;
         let mut rates = Vec::new();
         for round in 0..ROUNDS {
-            let (mut without, mut with) = (0.0, 0.0);
-            for slice in 0..2 {
+            let (mut without, mut with) = (Vec::new(), Vec::new());
+            for slice in 0..2 * SLICES {
                 match (round + slice) % 2 {
-                    0 => without = pairs(&plain).await?,
-                    _ => with = pairs(&written).await?,
+                    0 => without.push(pairs(&plain).await?),
+                    _ => with.push(pairs(&written).await?),
                 }
             }
+            let (without, with) = (median(without), median(with));
             println!("{without:8.0} pairs a second, {with:8.0} written down");
             rates.push(with / without);
         }
-        rates.sort_by(f64::total_cmp);
-        let (least, median, most) = (rates[0], rates[ROUNDS / 2], rates[ROUNDS - 1]);
+        let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = rates.iter().copied().fold(0.0, f64::max);
+        let median = median(rates);
         println!("median ratio {median:.3} ({least:.3} to {most:.3})");
         for locks in [plain, written] {
             locks.shutdown(super::BOUND).await;
         }
         Ok(())
     })
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
 }
 
 /// Acquires and releases one lock after the other, for a slice; how many pairs a second.

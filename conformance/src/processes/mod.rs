@@ -310,10 +310,7 @@ async fn operators(
     use rand::seq::IndexedRandom;
     let mut rng = chance(plan.seed, 3);
     loop {
-        // What somebody confirms who was revoked shows that all is confirmed.
-        let often = plan.breach == Some(Breach::ConfirmsAll);
-        let longest = if often { ttl / 8 } else { ttl * 2 };
-        sleep(crate::programs::up_to(&mut rng, longest)).await;
+        sleep(crate::programs::up_to(&mut rng, ttl * 2)).await;
         if plan.kill_only || over.get() {
             return;
         }

@@ -108,8 +108,8 @@ impl Site {
             return watched(store);
         };
         let (known, ttl) = (Arc::<Known>::default(), self.orders.ttl);
-        let store = BrokenStore::new(store, breach, &known, ttl);
-        BrokenClient::new(watched(store), breach, &known, ttl)
+        let store = BrokenStore::before(store, breach, &known, ttl);
+        BrokenClient::before(watched(store), breach, &known, ttl)
     }
 
     /// The client of this process.

@@ -291,7 +291,13 @@ pub(super) fn check(border: &Border<'_>, findings: &mut Findings) {
                 said(border, findings, call, (*session, Answer::Abandoned, at));
             }
             // Who closes or revokes a session does not ask.
-            (Call::End { how, .. }, _) if matches!(how, Ending::Close | Ending::Revoke) => {}
+            (
+                Call::End {
+                    how: Ending::Close | Ending::Revoke,
+                    ..
+                },
+                _,
+            ) => {}
             _ => told(call, |session, answer, at| {
                 said(border, findings, call, (session, answer, at));
             }),

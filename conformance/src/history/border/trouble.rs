@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Sent;
 use crate::history::{History, What};
 
 /// The trouble of all processes.
@@ -11,9 +12,14 @@ pub(super) struct Trouble {
     late: BTreeMap<u32, Vec<(u64, u64)>>,
     /// When each was stopped, and from when on it was not any more.
     stops: BTreeMap<u32, Vec<(u64, u64)>>,
+    /// The longest request under way in each span of time.
+    slow: BTreeMap<u64, u64>,
     /// The time of the last event.
     pub(super) end: u64,
 }
+
+/// How long a span is.
+const SPAN: u64 = 100_000_000;
 
 impl Trouble {
     pub(super) fn of(history: &History) -> Self {
@@ -39,6 +45,29 @@ impl Trouble {
             }
         }
         this
+    }
+
+    /// What requests took, but for those of processes that were stopped meanwhile.
+    pub(super) fn with_requests(mut self, sent: &[Sent<'_>]) -> Self {
+        for call in sent {
+            let (from, Some((until, _))) = (call.begun.at, call.answer) else {
+                continue;
+            };
+            if self.stopped(call.process, from, until.at) {
+                continue;
+            }
+            for span in from / SPAN..=until.at / SPAN {
+                let slow = self.slow.entry(span).or_default();
+                *slow = (*slow).max(until.at - from);
+            }
+        }
+        self
+    }
+
+    /// What the longest request took that was under way between two instants.
+    pub(super) fn slow(&self, from: u64, until: u64) -> u64 {
+        let spans = self.slow.range(from / SPAN..=until / SPAN);
+        spans.map(|(_, slow)| *slow).max().unwrap_or(0)
     }
 
     /// How late that process, and whoever stands outside, was between two instants.

@@ -10,7 +10,7 @@ use crate::history::check::{Findings, Subject, Violation};
 use crate::history::index::{Cast, Keys, Pos};
 use crate::history::{Call, Ending, History, Law, Reply, What};
 
-/// What requests of a busy machine take, besides what it is known to be late by.
+/// What a few requests take, besides what the machine is known to be late by and a request took meanwhile.
 const REQUESTS: u64 = 500_000_000;
 
 /// A watch.
@@ -88,7 +88,7 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
     if !border.setting.steady || border.watches.is_empty() {
         return;
     }
-    let trouble = Trouble::of(history);
+    let trouble = Trouble::of(history).with_requests(&border.sent);
     let freed = freed(border);
     let none = Vec::new();
     for watch in &border.watches {
@@ -104,8 +104,9 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
                 continue;
             };
             let process = watch.process;
-            let bound = border.setting.poll.unwrap_or(0) + border.setting.allowance + REQUESTS;
             let from = freed.begun.at;
+            let slow = trouble.slow(from, freed.answered.at + REQUESTS);
+            let bound = border.setting.poll.unwrap_or(0) + REQUESTS + slow;
             let mut until = freed.answered.at.saturating_add(bound);
             until = until.saturating_add(trouble.late(process, from, until));
             let in_time = watch.woken.is_some_and(|woken| woken.at <= until);

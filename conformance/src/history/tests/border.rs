@@ -592,10 +592,10 @@ fn watches_wake_in_time() {
     };
     for closes in [false, true] {
         told(closes, 500, true).is_fine();
-        told(closes, 520, true).breaks(Law::Waiting);
+        told(closes, 530, true).breaks(Law::Waiting);
         told(closes, 500, false).is_fine();
-        told(closes, 520, false).breaks(Law::Waiting);
-        let mut late = told(closes, 520, true);
+        told(closes, 530, false).breaks(Law::Waiting);
+        let mut late = told(closes, 530, true);
         late.tell(What::Calm);
         let mut history = late.end();
         let at = history.events.len() - 3;
