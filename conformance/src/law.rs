@@ -13,8 +13,10 @@ pub enum Law {
     OneGrantPerRequest,
     /// 3. Own claims only.
     OwnClaimsOnly,
-    /// 4. A dead session stays dead, and dies of nothing but its end.
+    /// 4. A dead session stays dead.
     DeadStaysDead,
+    /// A session dies of nothing but its end: it is due, closed or revoked.
+    DiesOfItsEnd,
     /// 5. Expiry frees every lock of a session that left no intent.
     ExpiryFrees,
     /// 6. Tokens only rise.
@@ -35,6 +37,8 @@ pub enum Law {
     OneWriter,
     /// A dead holder's change is handed on, to one at a time, until it is settled.
     Recovery,
+    /// What a confirmation says is so.
+    ConfirmationsAreTrue,
     /// Same bytes, same key; other bytes, other key.
     Keys,
     /// Every bound holds on both sides.
@@ -68,6 +72,34 @@ pub enum Law {
 }
 
 impl Law {
+    /// What a history is held against.
+    pub const JUDGED: [Law; 24] = [
+        Law::AtMostOneHolder,
+        Law::OneGrantPerRequest,
+        Law::OwnClaimsOnly,
+        Law::DeadStaysDead,
+        Law::DiesOfItsEnd,
+        Law::ExpiryFrees,
+        Law::TokensOnlyRise,
+        Law::SharedAreASet,
+        Law::UnknownIsSettled,
+        Law::NothingKept,
+        Law::AllowedIsGranted,
+        Law::ConfirmationsAreTrue,
+        Law::Waiting,
+        Law::Guard,
+        Law::IntentHasItsLocks,
+        Law::IntentStays,
+        Law::OneAdopter,
+        Law::ValidOnce,
+        Law::HandedOutValid,
+        Law::DeadlineWithinLease,
+        Law::OwnersReenter,
+        Law::WaitingEnds,
+        Law::FencedLosesNothing,
+        Law::LossIsExplained,
+    ];
+
     /// The law in a few words.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -76,6 +108,7 @@ impl Law {
             Law::OneGrantPerRequest => "law 2, one grant per request",
             Law::OwnClaimsOnly => "law 3, own claims only",
             Law::DeadStaysDead => "law 4, a dead session stays dead",
+            Law::DiesOfItsEnd => "a session dies of nothing but its end",
             Law::ExpiryFrees => "law 5, expiry frees every lock of a session that left no intent",
             Law::TokensOnlyRise => "law 6, tokens only rise",
             Law::SharedAreASet => "law 7, shared holders are a set",
@@ -86,6 +119,7 @@ impl Law {
             Law::AllowedIsGranted => "what the matrix allows is granted",
             Law::OneWriter => "the session record has one writer, whose numbers rise",
             Law::Recovery => "a dead holder's change is handed on until it is settled",
+            Law::ConfirmationsAreTrue => "what a confirmation says is so",
             Law::Keys => "same bytes, same key; other bytes, other key",
             Law::Limits => "every bound holds on both sides",
             Law::Listing => "listings show what is held",

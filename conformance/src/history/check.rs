@@ -1,14 +1,18 @@
 //! [`check`]: a history against all laws.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use super::border;
 use super::conflicts;
 use super::guards::Guards;
 use super::index::{Keys, Pos};
+use super::least;
+pub use super::least::Subject;
 use super::recoveries::Recoveries;
 use super::resources;
 use super::store;
-use super::{Event, History, Law, What};
+use super::{History, Law, What};
 
 /// Violations that are kept.
 const KEPT: usize = 100;
@@ -29,6 +33,8 @@ pub struct Report {
     pub stale: usize,
     /// Writes lost by the resource that checks nothing, all of them explained.
     pub losses: usize,
+    /// How many events each law has judged.
+    pub judged: BTreeMap<Law, usize>,
     /// What is wrong, in the order of the history.
     pub violations: Vec<Violation>,
 }
@@ -43,7 +49,9 @@ pub struct Violation {
     pub event: usize,
     /// What is wrong.
     pub what: String,
-    at: Pos,
+    /// Whom it is about.
+    pub about: Vec<Subject>,
+    pub(super) at: Pos,
 }
 
 impl Violation {
@@ -52,23 +60,21 @@ impl Violation {
             law,
             event: at.number,
             what: what.into(),
+            about: Vec::new(),
             at,
         }
     }
 
-    /// The events around it, in order, the one where it shows marked.
+    pub(super) fn about(mut self, about: impl IntoIterator<Item = Subject>) -> Self {
+        self.about.extend(about);
+        self
+    }
+
+    /// The events of whom it is about, in order: so many before the one where it shows, which is marked, and so many
+    /// after it. Times are seconds from that one.
     #[must_use]
     pub fn around(&self, history: &History, before: usize, after: usize) -> String {
-        let shown = self.event.max(1) - 1;
-        let from = shown.saturating_sub(before);
-        let lines = history.events.iter().enumerate().skip(from);
-        lines
-            .take(shown - from + after + 1)
-            .map(|(at, event)| {
-                let mark = if at == shown { "=>" } else { "  " };
-                format!("{mark} {:6} {}\n", at + 1, line(event))
-            })
-            .collect()
+        least::around(self, history, before, after)
     }
 }
 
@@ -85,11 +91,6 @@ impl fmt::Display for Violation {
     }
 }
 
-fn line(event: &Event) -> String {
-    let time = std::time::Duration::from_nanos(event.at).as_secs_f64();
-    format!("{time:9.3} p{:<3} {:?}", event.process, event.what)
-}
-
 impl Report {
     /// The first thing that breaks one of these laws.
     #[must_use]
@@ -97,12 +98,36 @@ impl Report {
         let mut violations = self.violations.iter();
         violations.find(|violation| laws.contains(&violation.law))
     }
+
+    /// The laws that have judged fewer events than that. A run does not count for them.
+    pub fn idle(&self, least: usize) -> impl Iterator<Item = (Law, usize)> {
+        Law::JUDGED.into_iter().filter_map(move |law| {
+            let judged = self.judged.get(&law).copied().unwrap_or(0);
+            (judged < least).then_some((law, judged))
+        })
+    }
+
+    /// The events that each law has judged, a line for each law; those with fewer than `least` are marked.
+    #[must_use]
+    pub fn table(&self, least: usize) -> String {
+        let mut table = String::new();
+        for law in Law::JUDGED {
+            let judged = self.judged.get(&law).copied().unwrap_or(0);
+            let idle = match judged < least {
+                true => format!("  fewer than {least}: this run does not count for it"),
+                false => String::new(),
+            };
+            table += &format!("{judged:9}  {law}{idle}\n");
+        }
+        table
+    }
 }
 
 /// What is found on the way.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) violations: Vec<Violation>,
+    pub(super) judged: BTreeMap<Law, usize>,
 }
 
 impl Findings {
@@ -110,6 +135,11 @@ impl Findings {
         if self.violations.len() < KEPT {
             self.violations.push(violation);
         }
+    }
+
+    /// The law has looked at so many events that could have broken it.
+    pub(super) fn judged(&mut self, law: Law, events: usize) {
+        *self.judged.entry(law).or_default() += events;
     }
 }
 
@@ -119,11 +149,13 @@ pub fn check(history: &History) -> Report {
     let mut findings = Findings::default();
     let mut keys = Keys::default();
     let guards = Guards::of(history, &mut keys, &mut findings);
-    let recoveries = Recoveries::of(history, &guards, &mut findings);
+    let border = border::Border::of(history, &mut keys);
+    let recoveries = Recoveries::of(history, &guards, &border, &mut findings);
     conflicts::check(&guards, &recoveries, &keys, &mut findings);
     let (stale, losses) = resources::check(history, &guards, &mut findings);
     store::check(history, &guards, &mut keys, &mut findings);
-    ends(history, &mut findings);
+    border::check(&border, history, &guards, &keys, &mut findings);
+    ends(history, &border, &mut findings);
     let mut report = Report {
         events: history.events.len(),
         guards: guards.guards.len(),
@@ -131,6 +163,7 @@ pub fn check(history: &History) -> Report {
         adoptions: recoveries.adoptions.len(),
         stale,
         losses,
+        judged: findings.judged,
         violations: findings.violations,
     };
     for event in &history.events {
@@ -141,41 +174,55 @@ pub fn check(history: &History) -> Report {
 }
 
 /// What whoever made the history found at its end.
-fn ends(history: &History, findings: &mut Findings) {
+fn ends(history: &History, border: &border::Border<'_>, findings: &mut Findings) {
+    let mut came_to_its_end = false;
     for (number, event) in history.events.iter().enumerate() {
         let at = Pos {
             at: event.at,
             number: number + 1,
         };
-        let (law, what) = match &event.what {
+        came_to_its_end |= matches!(event.what, What::ShutDown { .. } | What::Left { .. });
+        if let What::Granted { .. } | What::Refused { .. } = event.what {
+            findings.judged(Law::WaitingEnds, 1);
+        }
+        let (law, what, about) = match &event.what {
             What::Stuck { attempt } => (
                 Law::WaitingEnds,
                 format!("attempt {attempt} still waits, long after the last fault"),
+                Subject::Attempt(*attempt),
             ),
             What::NotToBeHad { key } => (
                 Law::WaitingEnds,
                 format!("{key} cannot be had, long after the last fault"),
+                Subject::Key(key.clone()),
             ),
             What::ShutDown { done: false } => (
                 Law::WaitingEnds,
                 format!("process {} does not shut down", event.process),
+                Subject::Process(event.process),
             ),
             What::Left { key, grant } => (
-                left(history, *grant),
+                left(history, border, *grant),
                 format!("{key} is held by {grant}, of which no guard is left"),
+                Subject::Grant(*grant),
             ),
             _ => continue,
         };
-        findings.add(Violation::new(law, at, what));
+        findings.add(Violation::new(law, at, what).about([about]));
+    }
+    if came_to_its_end {
+        let (joined, alone) = border.granted();
+        findings.judged(Law::NothingKept, joined);
+        findings.judged(Law::UnknownIsSettled, alone);
     }
 }
 
 /// Which law a holder breaks that is left: of an acquisition of several steps, that it keeps nothing.
-fn left(history: &History, left: lockcore::Grant) -> Law {
-    let joined = history.events.iter().any(|event| {
+fn left(history: &History, border: &border::Border<'_>, left: lockcore::Grant) -> Law {
+    let stored = history.events.iter().any(|event| {
         matches!(&event.what, What::Stored(super::Stored::Acquire { grant, joined: true, .. }) if *grant == left)
     });
-    if joined {
+    if stored || border.is_joined(left) {
         Law::NothingKept
     } else {
         Law::UnknownIsSettled

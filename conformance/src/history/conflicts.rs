@@ -4,7 +4,7 @@
 use lockcore::{Mode, SessionId};
 
 use super::Law;
-use super::check::{Findings, Violation};
+use super::check::{Findings, Subject, Violation};
 use super::guards::{Asked, Guards};
 use super::index::{Cast, Keys, Pos};
 use super::recoveries::Recoveries;
@@ -25,6 +25,15 @@ struct Belief<'a> {
 enum Who {
     Guard(u64),
     Adoption(u64),
+}
+
+impl Who {
+    fn subject(self) -> Subject {
+        match self {
+            Who::Guard(attempt) => Subject::Attempt(attempt),
+            Who::Adoption(adoption) => Subject::Adoption(adoption),
+        }
+    }
 }
 
 impl std::fmt::Display for Who {
@@ -54,6 +63,12 @@ pub(super) fn check(
     }
     for (key, mut entries) in by_key.into_iter().enumerate() {
         entries.sort_by_key(|(belief, _)| belief.token);
+        let adoptions = entries
+            .iter()
+            .filter(|(belief, _)| matches!(belief.who, Who::Adoption(_)));
+        findings.judged(Law::IntentHasItsLocks, adoptions.count());
+        let intents = entries.iter().filter(|(belief, _)| belief.asked.intent);
+        findings.judged(Law::IntentStays, intents.count());
         let mut on_key = OnKey {
             key: keys.key(key).as_str(),
             findings,
@@ -101,9 +116,11 @@ struct OnKey<'a> {
 }
 
 impl OnKey<'_> {
-    fn found(&mut self, law: Law, at: Pos, what: &str) {
+    fn found<const N: usize>(&mut self, law: Law, at: Pos, what: &str, whom: [Who; N]) {
         let what = format!("{}: {what}", self.key);
-        self.findings.add(Violation::new(law, at, what));
+        let about = whom.map(Who::subject);
+        self.findings
+            .add(Violation::new(law, at, what).about(about));
     }
 
     /// What is asked for after something was handed out gets a greater token, and no token is given out twice.
@@ -112,7 +129,8 @@ impl OnKey<'_> {
             let ((before, _), (after, _)) = (pair[0], pair[1]);
             if before.token == after.token {
                 let what = format!("{} and {} have the same token", before.who, after.who);
-                self.found(Law::TokensOnlyRise, after.start, &what);
+                let whom = [before.who, after.who];
+                self.found(Law::TokensOnlyRise, after.start, &what, whom);
             }
         }
         let mut by_start: Vec<&Belief<'_>> = entries.iter().map(|(belief, _)| *belief).collect();
@@ -135,7 +153,8 @@ impl OnKey<'_> {
                     "{} has token {}, and {} had {} before it was asked for",
                     belief.who, belief.token, most.who, most.token
                 );
-                self.found(Law::TokensOnlyRise, belief.start, &what);
+                let whom = [belief.who, most.who];
+                self.found(Law::TokensOnlyRise, belief.start, &what, whom);
             }
         }
     }
@@ -168,7 +187,8 @@ impl OnKey<'_> {
                         "{} ({mode}, token {}) and {} ({}, token {}) both say that they hold it",
                         before.who, before.token, belief.who, cast.mode, belief.token
                     );
-                    self.found(law, belief.start.max(before.start), &what);
+                    let at = belief.start.max(before.start);
+                    self.found(law, at, &what, [before.who, belief.who]);
                 }
             }
             let [first, second] = &mut latest[at(cast.mode)];
@@ -214,7 +234,7 @@ impl OnKey<'_> {
                     belief.who,
                     beside + 1
                 );
-                self.found(Law::SharedAreASet, belief.start, &what);
+                self.found(Law::SharedAreASet, belief.start, &what, [belief.who]);
             }
             let place = shares.partition_point(|(end, _)| *end <= belief.end);
             shares.insert(place, (belief.end, belief.start));
@@ -243,7 +263,8 @@ impl OnKey<'_> {
                         "{} was handed out while the intent of {} is neither released nor settled",
                         belief.who, before.who
                     );
-                    self.found(Law::IntentStays, belief.start, &what);
+                    let whom = [before.who, belief.who];
+                    self.found(Law::IntentStays, belief.start, &what, whom);
                 }
                 beside || adopted
             });

@@ -6,6 +6,7 @@ use std::io::{self, BufRead, Write};
 use lockcore::{Claim, FencingToken, Grant, LockKey, OwnerId, Ranges, SessionId};
 use serde::{Deserialize, Serialize};
 
+use super::calls::{Call, Reply};
 use super::text;
 
 /// Something that happened to, or in, one process.
@@ -194,17 +195,47 @@ pub enum What {
     },
     /// The store executed a request.
     Stored(Stored),
-    /// A session is opened or renewed. Written before that is sent.
-    Renewing {
-        /// Which.
-        #[serde(with = "text")]
-        session: SessionId,
+    /// How the run is set up. What laws of time are judged by is in it.
+    Begun {
+        /// Time to live of its sessions, in nanoseconds.
+        ttl: u64,
+        /// How often a watch looks at the store, if the store does not push, in nanoseconds.
+        poll: Option<u64>,
+        /// How much later than its TTL the store may still say that a session is not due, in nanoseconds.
+        allowance: u64,
+        /// Nothing happens to the store, nor to the way to it.
+        steady: bool,
     },
-    /// The store has acknowledged that.
-    Renewed {
-        /// Which.
-        #[serde(with = "text")]
-        session: SessionId,
+    /// The way to the store may deliver a request once more, later, from now on.
+    Repeats,
+    /// A request is sent. Written before that is done.
+    Called {
+        /// Its number, unique in its process.
+        call: u64,
+        /// The request.
+        request: Call,
+    },
+    /// Its answer has come. A request without one may yet take effect.
+    Answered {
+        /// The number of the call.
+        call: u64,
+        /// The answer.
+        reply: Reply,
+    },
+    /// A watch has resolved.
+    Woken {
+        /// The call that set it up.
+        call: u64,
+    },
+    /// A watch was dropped before it resolved.
+    Unwatched {
+        /// The call that set it up.
+        call: u64,
+    },
+    /// The machine woke the process later than it wanted to be woken.
+    Late {
+        /// By so many nanoseconds.
+        by: u64,
     },
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lockcore::SessionId;
 
-use super::check::{Findings, Violation};
+use super::check::{Findings, Subject, Violation};
 use super::event::{How, What};
 use super::index::{Cast, Keys, Pos};
 use super::{History, Law};
@@ -141,11 +141,16 @@ impl Guards {
                     closed: false,
                 });
             }
-            What::Looked { attempt, left } => self.looked(at, *attempt, *left, findings),
-            What::Confirmed {
-                attempt,
-                held: false,
-            } => self.denied(at, *attempt, findings),
+            What::Looked { attempt, left } => {
+                findings.judged(Law::ValidOnce, 1);
+                self.looked(at, *attempt, *left, findings);
+            }
+            What::Confirmed { attempt, held } => {
+                findings.judged(Law::Guard, 1);
+                if !held {
+                    self.denied(at, *attempt, findings);
+                }
+            }
             What::GivingBack { attempt, how } => {
                 let intent = self.asked.get(attempt).is_some_and(|asked| asked.intent);
                 let Some(guard) = self.guard(*attempt) else {
@@ -206,11 +211,14 @@ impl Guards {
             guard.over(at);
             guard.not_valid = true;
         } else if guard.not_valid {
-            findings.add(Violation::new(
-                Law::ValidOnce,
-                at,
-                format!("the guard of attempt {attempt} said that it is not valid, and now is"),
-            ));
+            findings.add(
+                Violation::new(
+                    Law::ValidOnce,
+                    at,
+                    format!("the guard of attempt {attempt} said that it is not valid, and now is"),
+                )
+                .about([Subject::Attempt(attempt)]),
+            );
         } else if !guard.over {
             guard.deadline = guard.deadline.max(at.at + left);
             guard.end = Pos::instant(guard.deadline);
@@ -226,20 +234,26 @@ impl Guards {
         let broken = guard.closed || self.broken_for(guard.session, sent);
         if at.at < guard.deadline && !broken {
             let left = std::time::Duration::from_nanos(guard.deadline - at.at);
-            findings.add(Violation::new(
-                Law::Guard,
-                at,
-                format!(
-                    "the guard of attempt {attempt} does not hold, {left:?} before its deadline"
-                ),
-            ));
+            findings.add(
+                Violation::new(
+                    Law::Guard,
+                    at,
+                    format!(
+                        "the guard of attempt {attempt} does not hold, {left:?} before its deadline"
+                    ),
+                )
+                .about([Subject::Attempt(attempt)]),
+            );
         }
     }
 
-    /// The first revocation or step forward that may have ended a session which believes to live at `start`.
-    pub(super) fn broken_since(&self, start: Pos) -> Option<Pos> {
+    /// The first revocation or step forward that may have ended a session which believes to live at `start`. Where it is
+    /// not known which session that is, it may be any.
+    pub(super) fn broken_since(&self, session: Option<SessionId>, start: Pos) -> Option<Pos> {
         let since = start.at.saturating_sub(self.validity.unwrap_or(start.at));
-        let all = self.steps.iter().chain(self.revoked.values());
+        let revoked = self.revoked.iter();
+        let of_it = revoked.filter(|(revoked, _)| session.is_none_or(|it| it == **revoked));
+        let all = self.steps.iter().chain(of_it.map(|(_, at)| at));
         all.filter(|broken| broken.at >= since).min().copied()
     }
 

@@ -45,6 +45,11 @@ impl Keys {
         id
     }
 
+    /// The number of a key that the history names.
+    pub(super) fn find(&self, key: &LockKey) -> Option<usize> {
+        self.ids.get(key).copied()
+    }
+
     pub(super) fn key(&self, id: usize) -> &LockKey {
         &self.keys[id]
     }

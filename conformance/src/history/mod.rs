@@ -4,11 +4,14 @@
 //! each write JSON lines. [`check`] looks at it without searching: fencing tokens give the order that a
 //! linearizability checker would have to guess, so that everything is sorting and sweeping, O(n log n).
 
+mod border;
+mod calls;
 mod check;
 mod conflicts;
 mod event;
 mod guards;
 mod index;
+mod least;
 mod recorder;
 mod recoveries;
 mod resources;
@@ -18,6 +21,7 @@ mod tests;
 pub(crate) mod text;
 
 pub use crate::law::Law;
-pub use check::{Report, Violation, check};
+pub use calls::{Call, Ending, Met, Received, Refused, Reply, State};
+pub use check::{Report, Subject, Violation, check};
 pub use event::{Answer, Change, Event, History, How, Outcome, Stored, What};
 pub use recorder::Recorder;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use lockcore::SessionId;
 
-use super::check::{Findings, Violation};
+use super::border::Border;
+use super::check::{Findings, Subject, Violation};
 use super::event::{Stored, What};
 use super::guards::Guards;
 use super::index::Pos;
@@ -15,6 +16,8 @@ use super::{History, Law};
 pub(super) struct Adoption {
     pub(super) id: u64,
     pub(super) session: SessionId,
+    /// The adopter's session, if it is known.
+    adopter: Option<SessionId>,
     /// The attempt that left the intent.
     pub(super) attempt: u64,
     pub(super) token: u64,
@@ -36,7 +39,12 @@ pub(super) struct Recoveries {
 }
 
 impl Recoveries {
-    pub(super) fn of(history: &History, guards: &Guards, findings: &mut Findings) -> Self {
+    pub(super) fn of(
+        history: &History,
+        guards: &Guards,
+        border: &Border<'_>,
+        findings: &mut Findings,
+    ) -> Self {
         let mut this = Self::default();
         let mut by_id: BTreeMap<u64, usize> = BTreeMap::new();
         for (number, event) in history.events.iter().enumerate() {
@@ -56,6 +64,7 @@ impl Recoveries {
                     this.adoptions.push(Adoption {
                         id: *adoption,
                         session: *session,
+                        adopter: border.adopter(*session, token.get()),
                         attempt: *attempt,
                         token: token.get(),
                         process: event.process,
@@ -101,6 +110,7 @@ impl Recoveries {
                 _ => {}
             }
         }
+        findings.judged(Law::OneAdopter, this.adoptions.len());
         numbers(history, findings);
         this.cut(guards);
         this.one_at_a_time(findings);
@@ -113,7 +123,7 @@ impl Recoveries {
     fn cut(&mut self, guards: &Guards) {
         for adoption in &mut self.adoptions {
             let discarded = self.discarded.get(&adoption.session).copied();
-            let broken = guards.broken_since(adoption.start);
+            let broken = guards.broken_since(adoption.adopter, adoption.start);
             for cut in discarded.into_iter().chain(broken) {
                 adoption.end = adoption.end.min(cut);
             }
@@ -129,14 +139,17 @@ impl Recoveries {
                 && before.end > adoption.start
                 && adoption.end >= adoption.start
             {
-                findings.add(Violation::new(
-                    Law::OneAdopter,
-                    adoption.start.max(before.start),
-                    format!(
-                        "adoptions {} and {} of {} at the same time",
-                        before.id, adoption.id, adoption.session
-                    ),
-                ));
+                findings.add(
+                    Violation::new(
+                        Law::OneAdopter,
+                        adoption.start.max(before.start),
+                        format!(
+                            "adoptions {} and {} of {} at the same time",
+                            before.id, adoption.id, adoption.session
+                        ),
+                    )
+                    .about([before.id, adoption.id].map(Subject::Adoption)),
+                );
             }
             let latest = last.entry(adoption.session).or_insert(adoption);
             if latest.end < adoption.end {
@@ -167,14 +180,13 @@ impl Recoveries {
                         "session {} was adopted while the guard of attempt {attempt} in it says that it is valid",
                         adoption.session
                     ),
-                ));
+                ).about([Subject::Adoption(adoption.id), Subject::Attempt(*attempt)]));
             }
         }
     }
 }
 
-/// Each number of an adoption is one adopter's, and only a number that somebody has received settles. This holds of
-/// what clients were answered, too, where some answers are missing.
+/// Each number of an adoption is one adopter's, and only a number that somebody has received settles.
 fn numbers(history: &History, findings: &mut Findings) {
     let mut adopters: BTreeMap<(SessionId, u64), SessionId> = BTreeMap::new();
     for (number, event) in history.events.iter().enumerate() {

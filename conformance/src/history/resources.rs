@@ -65,6 +65,13 @@ pub(super) fn check(history: &History, guards: &Guards, findings: &mut Findings)
             state.greatest = state.greatest.max(guard.token);
         }
         match &event.what {
+            What::Read { fenced: true, .. } | What::Wrote { fenced: true, .. } => {
+                findings.judged(Law::FencedLosesNothing, 1);
+            }
+            What::Wrote { .. } => findings.judged(Law::LossIsExplained, 1),
+            _ => {}
+        }
+        match &event.what {
             What::Read {
                 resource,
                 attempt,

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use lockcore::{Claim, LockKey, Want};
+use lockcore::{Claim, LockKey, Mode, Want};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
 
@@ -39,6 +39,25 @@ pub(super) mod list {
         let texts = Vec::<String>::deserialize(from)?;
         let parsed = texts.iter().map(|text| text.parse());
         parsed.collect::<Result<_, _>>().map_err(D::Error::custom)
+    }
+}
+
+/// A mode by its name.
+pub(super) mod mode {
+    use super::*;
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        mode: &Mode,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(mode.as_str())
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Mode, D::Error> {
+        let name = String::deserialize(from)?;
+        Mode::from_name(&name).ok_or_else(|| D::Error::custom("not a mode"))
     }
 }
 

@@ -6,9 +6,13 @@
 //! SIGCONT meet them at random, and operators revoke sessions and discard intents. In the end their lines are one
 //! [`History`], which is [checked](crate::history::check).
 //!
-//! What processes write down is on the safe side: what begins something before it begins, what ends something after it
-//! has ended, a guard's validity counted from before the look at it. What only a store can see, the order of what it
-//! executes, is not in such a history, and the laws about that are the simulation's to check.
+//! What programs write down is on the safe side: what begins something before it begins, what ends something after it
+//! has ended, a guard's validity counted from before the look at it. Beside that each process, and whoever stands outside,
+//! writes down every request to the store before it is sent and every answer when it came: one line with one write, so
+//! that a SIGKILL loses at most the event under way. Nobody sees the order in which a store executes requests. What is
+//! certain follows from the times alone: a grant certainly holds from its answer to the call of its release, and no
+//! incompatible one may be granted in between. The report counts the events that each law has judged; a law that has
+//! judged few was not tried by the run.
 //!
 //! In a run with SIGKILL only, the [`Takeovers`] say how long the locks of the dead waited for their next holder.
 //!
@@ -22,16 +26,20 @@
 //! }
 //! ```
 //!
-//! `cargo test` then runs a few seconds of each kind, and runs in which something is broken on purpose, of which one of
-//! its laws has to be seen broken. `cargo test --release --test trial -- --seconds 300 --processes 10 --seed 7` is one long run;
-//! `--kill-only` sends nothing but SIGKILL and holds the takeover times against their bound.
+//! `cargo test` then runs a few seconds of each kind, and runs in which something is broken on purpose, which have to be
+//! noticed by the law that is broken; `-- --include-ignored` runs one for every law. `cargo test --release --test trial --
+//! --seconds 300 --processes 10 --seed 7` is one long run; `--kill-only` sends nothing but SIGKILL and holds the takeover
+//! times against their bound. `--history FILE` keeps the history as JSON lines, `--check FILE` checks one that was kept, and
+//! `--cost` measures what writing it costs.
 
+mod breach;
+mod breaking;
 mod command;
+mod cost;
 mod log;
 mod nemesis;
 mod resource;
 mod takeover;
-mod watched;
 mod worker;
 
 use std::cell::Cell;
@@ -39,9 +47,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+pub use breach::Breach;
 pub use command::main;
 pub use takeover::Takeovers;
 pub(crate) use worker::work;
@@ -50,7 +58,7 @@ use crate::child::Shared;
 use crate::history::{History, Report, What, check};
 use crate::law::Law;
 use crate::programs::ending::{left, probe, recover_all, unanswered};
-use crate::programs::{Place, chance};
+use crate::programs::{Place, chance, nanos};
 use crate::scene::short;
 use crate::verdict::{Verdict, Wrong};
 use crate::world::{BoxError, World};
@@ -101,48 +109,6 @@ impl Plan {
     }
 }
 
-/// Something that is wrong on purpose, and that a run has to find.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Breach {
-    /// Renewals are acknowledged and never made.
-    Unrenewed,
-    /// Guards say that they are valid, whatever their deadline.
-    DeadlineIgnored,
-    /// Resources take any token.
-    TokensIgnored,
-    /// Whoever closes a session throws its intent away.
-    IntentsLost,
-}
-
-impl Breach {
-    /// The laws that it breaks at first; a run that finds another one only has not found it.
-    #[must_use]
-    pub const fn laws(self) -> &'static [Law] {
-        match self {
-            // Whoever believes to hold a lock meets another who does: at work, or finishing the change of the dead.
-            Breach::Unrenewed | Breach::DeadlineIgnored => &[
-                Law::AtMostOneHolder,
-                Law::SharedAreASet,
-                Law::IntentHasItsLocks,
-                Law::Guard,
-                Law::LossIsExplained,
-            ],
-            Breach::TokensIgnored => &[Law::FencedLosesNothing],
-            Breach::IntentsLost => &[Law::IntentStays],
-        }
-    }
-
-    /// Every one.
-    pub const ALL: [Breach; 4] = [
-        Breach::Unrenewed,
-        Breach::DeadlineIgnored,
-        Breach::TokensIgnored,
-        Breach::IntentsLost,
-    ];
-}
-
 /// What came of a run.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -181,7 +147,8 @@ pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
         sleep(plan.length).await;
         Ok(())
     };
-    run_beside(world, plan, passes).await
+    let run = run_here(world, plan, passes, true).await;
+    run.map_err(|unpassed| unpassed.to_string().into())
 }
 
 /// As [`run`], for as long as something else takes: what goes wrong with the store itself, which has to serve everybody
@@ -195,7 +162,7 @@ pub async fn run_beside(
     plan: &Plan,
     trouble: impl Future<Output = Result<(), BoxError>>,
 ) -> Result<Run, BoxError> {
-    let run = run_here(world, plan, trouble).await;
+    let run = run_here(world, plan, trouble, false).await;
     run.map_err(|unpassed| unpassed.to_string().into())
 }
 
@@ -209,10 +176,12 @@ async fn run_here(
     world: &dyn World,
     plan: &Plan,
     trouble: impl Future<Output = Result<(), BoxError>>,
+    steady: bool,
 ) -> Verdict<Run> {
     let space = world.fresh().await?;
     let store = space.connect().await?;
-    let ttl = plan.ttl.unwrap_or_else(|| short(&store.info()));
+    let info = store.info();
+    let ttl = plan.ttl.unwrap_or_else(|| short(&info));
     let dir = Shared::new()?;
     let orders = Orders {
         ttl,
@@ -220,12 +189,19 @@ async fn run_here(
     };
     orders.write(dir.path())?;
     let outside = Site::new(dir.path(), 0, orders)?;
+    outside.record(What::Begun {
+        ttl: nanos(ttl),
+        poll: info.poll.map(nanos),
+        allowance: nanos(space.allowance()),
+        steady,
+    });
+    let store = outside.watched(store);
     let Some(url) = space.url() else {
         return Err(Wrong("other processes cannot reach this store".to_owned()));
     };
     let mut nemesis = Nemesis::new(plan, ttl, &url, dir.path(), outside.log());
     // Where wake-ups tell of releases only, who waits for an expiry asks now and then.
-    let look = store.info().poll.unwrap_or_default() * 10;
+    let look = info.poll.unwrap_or_default() * 10;
     let late = look
         .max(space.allowance() * 2)
         .max(Duration::from_millis(250));
@@ -246,7 +222,8 @@ async fn run_here(
         tokio::try_join!(passes, nemesis.rage(&over), operators)
     };
     let wanted = plan.breach.map_or(plan.until_found, Breach::laws);
-    if !wanted.is_empty() {
+    let at_the_end = plan.breach.is_some_and(Breach::shows_at_the_end);
+    if !wanted.is_empty() && !at_the_end {
         tokio::select! {
             raged = faults => drop(raged?),
             found = found(dir.path(), wanted) => found?,
@@ -289,7 +266,7 @@ async fn run_here(
 fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Verdict<Run> {
     let (signals, woken_late) = (nemesis.signals(), nemesis.late());
     drop(nemesis);
-    let history = log::collect(dir)?;
+    let history = log::collect_all(dir)?;
     Ok(Run {
         report: check(&history),
         takeovers: Takeovers::of(&history, ttl),
@@ -341,7 +318,9 @@ async fn operators(
         let Ok(sessions) = store.sessions(None, 1_000).await else {
             continue;
         };
-        let Some(state) = sessions.items.choose(&mut rng) else {
+        let mut states = sessions.items;
+        states.retain(|state| state.life != Life::Dead);
+        let Some(state) = states.choose(&mut rng) else {
             continue;
         };
         let session = state.session;

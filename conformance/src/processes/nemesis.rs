@@ -10,10 +10,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::log::Log;
+use super::worker::TICK;
 use super::{BOUND, Plan, Signals};
 use crate::child::{Process, TRIAL};
 use crate::history::What;
-use crate::programs::{chance, up_to};
+use crate::programs::{chance, nanos, up_to};
 use crate::verdict::Verdict;
 
 const LOOK: Duration = Duration::from_millis(5);
@@ -89,7 +90,11 @@ impl<'a> Nemesis<'a> {
             }
             let since = Instant::now();
             sleep(LOOK).await;
-            self.late = self.late.max(since.elapsed().saturating_sub(LOOK));
+            let late = since.elapsed().saturating_sub(LOOK);
+            if late > TICK {
+                self.log.record(What::Late { by: nanos(late) });
+            }
+            self.late = self.late.max(late);
         }
         for slot in 0..self.slots.len() {
             self.go_on(slot)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockcore::{LockKey, SessionId, Want};
 
-use crate::history::{History, What};
+use crate::history::{Answer, Call, History, Reply, What};
 
 /// Takeover times: from when the last acknowledged renewal of a killed holder was sent to the next grant of its lock, of
 /// locks that somebody waited for.
@@ -91,6 +91,8 @@ struct Looking<'a> {
     held: BTreeMap<u64, SessionId>,
     /// When each session's last renewal was sent, and when the last acknowledged one was.
     renewals: BTreeMap<SessionId, (u64, Option<u64>)>,
+    /// The renewals under way.
+    calls: BTreeMap<(u32, u64), SessionId>,
     found: Takeovers,
 }
 
@@ -114,6 +116,7 @@ impl<'a> Looking<'a> {
             asked: BTreeMap::new(),
             held: BTreeMap::new(),
             renewals: BTreeMap::new(),
+            calls: BTreeMap::new(),
             found: Takeovers::default(),
         }
     }
@@ -141,12 +144,20 @@ impl<'a> Looking<'a> {
                     lock.given_back = Some(process);
                 }
             }
-            What::Renewing { session } => {
+            What::Called {
+                call,
+                request: Call::Open { session, .. } | Call::Renew { session, .. },
+            } => {
+                self.calls.insert((process, *call), *session);
                 let (last, _) = self.renewals.entry(*session).or_default();
                 *last = at;
             }
-            What::Renewed { session } => {
-                if let Some((last, acknowledged)) = self.renewals.get_mut(session) {
+            What::Answered { call, reply } => {
+                let session = self.calls.remove(&(process, *call));
+                let renewals = session.and_then(|session| self.renewals.get_mut(&session));
+                if let Some((last, acknowledged)) = renewals
+                    && let Reply::Opened(true) | Reply::Renewed(Answer::Living) = reply
+                {
                     *acknowledged = Some(*last);
                 }
             }
@@ -243,16 +254,33 @@ mod tests {
         }
     }
 
+    fn renewing(call: u64, session: SessionId) -> What {
+        let over = lockcore::Ranges::EMPTY;
+        let (seq, change) = (call, crate::history::Change::Keep);
+        let request = Call::Renew {
+            session,
+            seq,
+            over,
+            change,
+        };
+        What::Called { call, request }
+    }
+
+    fn renewed(call: u64) -> What {
+        let reply = Reply::Renewed(Answer::Living);
+        What::Answered { call, reply }
+    }
+
     /// The first process holds the lock when it is killed at 500 ms, and was last renewed at 200.
     fn killed() -> Vec<(u64, u32, What)> {
         let session = session(1);
         vec![
-            (0, 1, What::Renewing { session }),
-            (1, 1, What::Renewed { session }),
+            (0, 1, renewing(1, session)),
+            (1, 1, renewed(1)),
             (2, 1, ask(1)),
             (3, 1, granted(1, 1)),
-            (200, 1, What::Renewing { session }),
-            (201, 1, What::Renewed { session }),
+            (200, 1, renewing(2, session)),
+            (201, 1, renewed(2)),
             (500, 1, What::Killed),
         ]
     }
@@ -288,7 +316,7 @@ mod tests {
         let next = [(300, 2, ask(2)), (1_210, 2, granted(2, 2))];
         for before in [
             // The last renewal has no answer.
-            vec![(499, 1, What::Renewing { session })],
+            vec![(499, 1, renewing(3, session))],
             // It was perhaps released already.
             vec![(
                 499,

@@ -11,16 +11,16 @@ use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::breaking::{BrokenClient, BrokenStore, Known};
 use super::log::{Log, now};
 use super::resource::Resources;
-use super::watched::Watched;
 use super::{BOUND, Breach};
 use crate::child::Task;
 use crate::history::What;
-use crate::programs::{self, Access, Handler, Place, Request, User, ask, chance, nanos};
-use crate::programs::{up_to, use_up, validity};
+use crate::programs::{self, Access, Handler, Place, Request, User, Watched, ask, chance};
+use crate::programs::{nanos, up_to, use_up, validity};
 use crate::verdict::Verdict;
 
 /// Programs of each process.
@@ -33,6 +33,9 @@ const RELAYED: [&str; 5] = ["r1", "r2", "r3", "r4", "r5"];
 /// Documents that each process takes many of at a time, and not for long: most of its writes are these.
 const DOCUMENTS: usize = 500;
 const AT_A_TIME: usize = 40;
+
+/// How often a process looks whether it is late. It is when it is woken later by as much.
+pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// What all processes of a trial are told, in a file.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -72,6 +75,7 @@ pub(super) struct Site {
     stop: PathBuf,
     resources: Resources,
     next: Arc<AtomicU64>,
+    looks: Arc<AtomicU64>,
 }
 
 impl Site {
@@ -85,13 +89,27 @@ impl Site {
                 dir: dir.to_owned(),
                 process,
                 check: orders.breach != Some(Breach::TokensIgnored),
+                loses: orders.breach == Some(Breach::LosesWrites),
             },
             next: Arc::default(),
+            looks: Arc::default(),
         })
     }
 
     pub(super) fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// The store as this process sees it, which is written down, and which does wrong what it is to do wrong.
+    pub(super) fn watched(&self, store: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> {
+        let watched =
+            |store| -> Arc<dyn LockBackend> { Arc::new(Watched::new(store, self.log.clone())) };
+        let Some(breach) = self.orders.breach else {
+            return watched(store);
+        };
+        let (known, ttl) = (Arc::<Known>::default(), self.orders.ttl);
+        let store = BrokenStore::before(store, breach, &known, ttl);
+        BrokenClient::before(watched(store), breach, &known, ttl)
     }
 
     /// The client of this process.
@@ -100,8 +118,7 @@ impl Site {
         store: Arc<dyn LockBackend>,
         recovery: Option<Xoshiro256PlusPlus>,
     ) -> Verdict<User> {
-        let store = Watched::new(store, self.log.clone(), self.orders.breach);
-        let mut builder = Locks::builder(Arc::new(store))
+        let mut builder = Locks::builder(self.watched(store))
             .ttl(self.orders.ttl)
             .label(Label::parse(format!("p{}", self.process))?);
         if let Some(chance) = recovery {
@@ -135,6 +152,7 @@ impl Place for Site {
     fn left(&self, guard: &Guard) -> u64 {
         match self.orders.breach {
             Some(Breach::DeadlineIgnored) => nanos(validity(self.orders.ttl)),
+            Some(Breach::Revived) if self.looks.fetch_add(1, Ordering::Relaxed) % 5 == 4 => 0,
             _ => nanos(guard.remaining()),
         }
     }
@@ -171,11 +189,27 @@ pub(crate) async fn work(task: Task, process: u32) -> Verdict {
         (0..PROGRAMS).map(|part| programs::run(&site, &user, chance(task.seed, 10 + part)));
     let relays = (0..RELAYS).map(|part| relay(&site, &user, chance(task.seed, 20 + part)));
     let churn = churn(&site, &user, chance(task.seed, 30));
-    tokio::join!(join_all(programs), join_all(relays), churn);
+    let work = async { tokio::join!(join_all(programs), join_all(relays), churn) };
+    tokio::select! {
+        _ = work => {}
+        () = lateness(&site) => {}
+    }
     user.forget_owner(None);
     let done = user.locks.shutdown(BOUND).await;
     site.record(What::ShutDown { done });
     Ok(())
+}
+
+/// Writes down whenever the machine wakes this process late; does not end.
+async fn lateness(site: &Site) {
+    loop {
+        let since = Instant::now();
+        sleep(TICK).await;
+        let late = since.elapsed().saturating_sub(TICK);
+        if late > TICK {
+            site.record(What::Late { by: nanos(late) });
+        }
+    }
 }
 
 /// Waits for one lock after the other, for as long as it takes.

@@ -6,6 +6,7 @@
 pub(crate) mod ending;
 mod program;
 mod recovery;
+mod watched;
 mod work;
 
 use std::future::Future;
@@ -19,6 +20,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use crate::history::What;
 pub(crate) use program::{Request, ask, run};
 pub(crate) use recovery::Handler;
+pub(crate) use watched::{Scribe, Watched};
 pub(crate) use work::use_up;
 
 /// Flat keys of a run.

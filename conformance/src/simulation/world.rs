@@ -23,6 +23,7 @@ pub(super) struct World {
     /// The client of each slot; a slot is empty for a while after a kill.
     clients: Mutex<Vec<Option<Arc<Client>>>>,
     next: AtomicU64,
+    calls: AtomicU64,
     processes: AtomicU64,
     stopped: AtomicBool,
 }
@@ -43,6 +44,7 @@ impl World {
             resources: Mutex::default(),
             clients: Mutex::new(vec![None; plan.clients]),
             next: AtomicU64::new(1),
+            calls: AtomicU64::new(1),
             processes: AtomicU64::new(1),
             stopped: AtomicBool::new(false),
             plan,
@@ -60,6 +62,11 @@ impl World {
     /// A number for an attempt, an owner or an adoption.
     pub(super) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a call.
+    pub(super) fn call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A number for a process.

@@ -54,6 +54,7 @@ const MUTATED: [&str; 4] = ["redis", "postgres", "elasticsearch", "sqlite"];
 pub(super) fn all(xtask: &str) -> Vec<Part> {
     let mut parts = vec![simulation(xtask), broken(xtask)];
     parts.extend(trials(xtask));
+    parts.extend(breaches(xtask));
     parts.extend(ENGINES.map(|engine| cluster("lockcore-es", engine, Some(engine))));
     parts.push(cluster("lockcore-etcd", "etcd", None));
     parts.push(fuzzing(xtask));
@@ -119,6 +120,25 @@ fn trials(xtask: &str) -> Vec<Part> {
             least: minutes(2),
             full: minutes(40),
             work: Work::Timed(Box::new(trial)),
+            missing: None,
+        }
+    };
+    stores.map(part).collect()
+}
+
+/// Trials in which one law after the other is broken on purpose, on the stores on which the tests break only some.
+fn breaches(xtask: &str) -> Vec<Part> {
+    let stores = STORES
+        .iter()
+        .filter(|store| store.trial && store.servers.is_some());
+    let part = |store: &'static Store| {
+        let trial = ["trial", "--store", store.name, "--ignored"];
+        Part {
+            name: format!("breaches {}", store.name),
+            build: build(store.package, "trial"),
+            least: minutes(6),
+            full: minutes(6),
+            work: Work::Fixed(vec![command(xtask, &trial)]),
             missing: None,
         }
     };

@@ -1,5 +1,6 @@
 //! Histories written by hand, each broken in one way; small random ones against brute force; and events as lines.
 
+mod border;
 mod brute;
 mod laws;
 mod stored;

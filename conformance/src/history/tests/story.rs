@@ -3,7 +3,7 @@
 use lockcore::{Claim, FencingToken, Grant, LockKey, OwnerId, SessionId, Want};
 
 use crate::history::{
-    Answer, Change, Event, History, How, Law, Outcome, Stored, What, check, text,
+    Answer, Call, Change, Event, History, How, Law, Outcome, Reply, Stored, What, check, text,
 };
 
 /// A history that is being told. Times are milliseconds; a guard is valid for a second from the last renewal.
@@ -205,6 +205,23 @@ impl Story {
         let (grant, claims) = (grant(of), claims(wanted));
         self.stored(Stored::Release { grant, claims });
         self.stored(Stored::Released { grant })
+    }
+
+    /// A request is sent. Its number is that of the event.
+    pub(super) fn call(&mut self, request: Call) -> u64 {
+        let call = self.history.events.len() as u64;
+        self.tell(What::Called { call, request });
+        call
+    }
+
+    pub(super) fn reply(&mut self, call: u64, reply: Reply) -> &mut Self {
+        self.tell(What::Answered { call, reply })
+    }
+
+    /// A request and its answer, a millisecond apart.
+    pub(super) fn done(&mut self, request: Call, reply: Reply) -> &mut Self {
+        let call = self.call(request);
+        self.after(1).reply(call, reply).after(1)
     }
 
     pub(super) fn end(&mut self) -> History {

@@ -1,0 +1,93 @@
+//! Confirmations: a grant is confirmed only if it may hold, and always if it certainly does.
+
+use lockcore::{Claim, Grant};
+
+use super::{Border, Sent};
+use crate::history::check::{Findings, Subject, Violation};
+use crate::history::index::{Keys, Pos};
+use crate::history::{Call, Law, Reply};
+
+pub(super) fn check(border: &Border<'_>, keys: &Keys, findings: &mut Findings) {
+    for call in &border.sent {
+        if let Call::Confirm { grant, claims } = call.request
+            && let Some((at, Reply::Confirmed(held))) = call.answer
+        {
+            let wrong = match held {
+                true => cannot_hold(border, keys, call, at, *grant, claims),
+                false => holds(border, call, at, *grant).then(|| {
+                    "does not hold any more, and nobody has ended or released it".to_owned()
+                }),
+            };
+            findings.judged(Law::ConfirmationsAreTrue, 1);
+            if let Some(wrong) = wrong {
+                let mut about = vec![Subject::Grant(*grant)];
+                about.extend(claims.iter().map(|claim| Subject::Key(claim.key().clone())));
+                let what = format!("confirmation: {grant} {wrong}");
+                let violation = Violation::new(Law::ConfirmationsAreTrue, at, what);
+                findings.add(violation.about(about));
+            }
+        }
+    }
+}
+
+/// It certainly holds from before the call until after the answer, in a session that lives.
+fn holds(border: &Border<'_>, call: &Sent<'_>, at: Pos, grant: Grant) -> bool {
+    let (Some(asked), Some(life)) = (
+        border.asked.get(&grant),
+        border.sessions.get(&grant.session),
+    ) else {
+        return false;
+    };
+    let (from, until) = asked.certain(border);
+    let (_, lives) = life.lives(border.setting.timed);
+    from < call.begun && at < until.min(lives)
+}
+
+/// Why it certainly did not hold at any time of the call.
+fn cannot_hold(
+    border: &Border<'_>,
+    keys: &Keys,
+    call: &Sent<'_>,
+    at: Pos,
+    grant: Grant,
+    claims: &[Claim],
+) -> Option<String> {
+    let Some(asked) = border.asked.get(&grant).filter(|asked| asked.begun < at) else {
+        return Some("holds, and nobody asked for it".to_owned());
+    };
+    let life = border.sessions.get(&grant.session)?;
+    if life.dead < call.begun {
+        return Some("holds, and its session is dead".to_owned());
+    }
+    if life.over(grant.n).1 < call.begun {
+        return Some("holds, and its number is over".to_owned());
+    }
+    // Somebody else who is incompatible held all that time.
+    for claim in claims {
+        let key = keys.find(claim.key())?;
+        let cast = asked.cast(key)?;
+        let others = &border.by_key[key];
+        // Those that asked before, the last ones first: of these few hold at a time.
+        let before = others.partition_point(|other| border.asked[other].begun < call.begun);
+        for other in others[..before].iter().rev().take(16) {
+            let other = &border.asked[other];
+            let own = other.owner == asked.owner;
+            let Some(held) = other
+                .cast(key)
+                .filter(|held| !own && !held.mode.beside(cast.mode))
+            else {
+                continue;
+            };
+            let (from, until) = other.certain(border);
+            if from < call.begun && at < until {
+                return Some(format!(
+                    "holds {}, and {} certainly held it in mode {} all the time",
+                    claim.key(),
+                    other.grant,
+                    held.mode
+                ));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,141 @@
+//! Grants: from when to when each certainly holds its keys, and from when to when it may.
+
+use std::collections::BTreeMap;
+
+use lockcore::{Grant, OwnerId};
+
+use super::{Border, NEVER, Sent};
+use crate::history::index::{Cast, Keys, Pos};
+use crate::history::{Call, Reply};
+
+/// A step that was asked for under one grant, perhaps several times.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) grant: Grant,
+    pub(super) owner: OwnerId,
+    /// In the order of their keys.
+    pub(super) casts: Vec<Cast>,
+    pub(super) joined: bool,
+    /// The first request.
+    pub(super) begun: Pos,
+    /// Every request that was granted: call, answer, token.
+    pub(super) answers: Vec<(Pos, Pos, u64)>,
+    /// The last answer to a request; never, if one has none and may yet be executed.
+    last: Pos,
+    /// Its releases: call, answer, and the keys that were released.
+    releases: Vec<(Pos, Pos, Vec<usize>)>,
+    /// A request under the same name that asks for something else.
+    pub(super) other: Option<Pos>,
+}
+
+/// Why a grant does not hold any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Gone {
+    /// It was released, or never granted.
+    Released,
+    /// Its session is dead, settled or due.
+    Ended,
+}
+
+impl Asked {
+    /// The first answer that granted it.
+    pub(super) fn granted(&self) -> Option<(Pos, Pos)> {
+        let first = self.answers.iter().min_by_key(|(_, answer, _)| *answer);
+        first.map(|(begun, answer, _)| (*begun, *answer))
+    }
+
+    pub(super) fn cast(&self, key: usize) -> Option<Cast> {
+        let found = self.casts.binary_search_by_key(&key, |cast| cast.key);
+        found.ok().map(|at| self.casts[at])
+    }
+
+    /// It certainly holds all of its keys from the first to the second; nothing, if they are the wrong way round.
+    pub(super) fn certain(&self, border: &Border<'_>) -> (Pos, Pos) {
+        let (Some((_, from)), Some(life)) =
+            (self.granted(), border.sessions.get(&self.grant.session))
+        else {
+            return (NEVER, Pos::instant(0));
+        };
+        let released = self.releases.iter().map(|(begun, ..)| *begun).min();
+        let until = life
+            .counts(border.setting.timed)
+            .min(released.unwrap_or(NEVER))
+            .min(life.over(self.grant.n).0);
+        (from, until)
+    }
+
+    /// It may hold the key from its first request to here.
+    pub(super) fn possible(&self, border: &Border<'_>, key: usize) -> (Pos, Gone) {
+        if self.answers.is_empty() && self.last < NEVER {
+            return (self.last, Gone::Released);
+        }
+        let released = self
+            .releases
+            .iter()
+            .filter(|(begun, _, keys)| {
+                let settled = self.last < *begun && !border.setting.repeats;
+                settled && keys.binary_search(&key).is_ok()
+            })
+            .map(|(_, answer, _)| *answer)
+            .min();
+        let life = border.sessions.get(&self.grant.session);
+        let over = life.map_or(NEVER, |life| life.over(self.grant.n).1);
+        let ended = life.map_or(NEVER, |life| life.gone(&border.setting));
+        let released = released.unwrap_or(NEVER).min(over);
+        (released, Gone::Released).min((ended, Gone::Ended))
+    }
+}
+
+/// Everything that was asked for, by its name.
+pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked> {
+    let mut all: BTreeMap<Grant, Asked> = BTreeMap::new();
+    for call in sent {
+        match call.request {
+            Call::Acquire {
+                grant,
+                owner,
+                claims,
+                joined,
+            } => {
+                let casts = keys.casts(claims);
+                let asked = all.entry(*grant).or_insert_with(|| Asked {
+                    grant: *grant,
+                    owner: *owner,
+                    casts: casts.clone(),
+                    joined: *joined,
+                    begun: call.begun,
+                    answers: Vec::new(),
+                    last: Pos::instant(0),
+                    releases: Vec::new(),
+                    other: None,
+                });
+                if asked.casts != casts || asked.owner != *owner {
+                    asked.other.get_or_insert(call.begun);
+                }
+                if let Some((at, Reply::Granted(token))) = call.answer {
+                    asked.answers.push((call.begun, at, *token));
+                }
+                if !call.failed() {
+                    let answer = if call.in_doubt() {
+                        NEVER
+                    } else {
+                        call.answered()
+                    };
+                    asked.last = asked.last.max(answer);
+                }
+            }
+            Call::Release { grant, claims } if !call.failed() => {
+                let keys = keys.casts(claims).iter().map(|cast| cast.key).collect();
+                let answer = match call.answer {
+                    Some((at, Reply::Released)) => at,
+                    _ => NEVER,
+                };
+                if let Some(asked) = all.get_mut(grant) {
+                    asked.releases.push((call.begun, answer, keys));
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}

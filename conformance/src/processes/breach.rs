@@ -1,0 +1,141 @@
+//! [`Breach`]: what a run breaks on purpose.
+
+use serde::{Deserialize, Serialize};
+
+use crate::law::Law;
+
+/// Something that is wrong on purpose, and that a run has to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Breach {
+    /// Renewals are acknowledged and never made.
+    Unrenewed,
+    /// Guards say that they are valid, whatever their deadline.
+    DeadlineIgnored,
+    /// Resources take any token.
+    TokensIgnored,
+    /// Whoever closes a session throws its intent away.
+    IntentsLost,
+    /// Some of those who are refused are told that they hold it.
+    GrantedTwice,
+    /// The limits of shares are ignored.
+    LimitIgnored,
+    /// Renewals of dead sessions are acknowledged.
+    DeadLives,
+    /// Sessions are said to be dead that are not.
+    SpuriousLost,
+    /// Some are refused by what was released before.
+    SpuriousBusy,
+    /// Some are refused by sessions that are dead.
+    ExpiredBlocks,
+    /// Releases are acknowledged and never made.
+    ReleaseUnsent,
+    /// Some requests are executed under two names.
+    TwoGrants,
+    /// Some requests get a key that nobody asked for.
+    ForeignClaims,
+    /// Some tokens are smaller than those before.
+    TokenGoesBack,
+    /// Tokens of what is below a path are smaller than those of the path.
+    TokenBelowAncestor,
+    /// Whatever is asked is confirmed, also in sessions that were revoked just before.
+    ConfirmsAll,
+    /// Some of what holds is not confirmed.
+    ConfirmsNone,
+    /// The client tells some guards that they do not hold.
+    Denied,
+    /// Watches sleep for ever.
+    NeverWakes,
+    /// Adoptions are settled under numbers that nobody has.
+    SettledUnadopted,
+    /// Adopters are taken for dead.
+    AdoptedByTwo,
+    /// The locks of an intent are released when its session is closed.
+    IntentsUnlocked,
+    /// The client renews nothing, believes that it did, and hands out guards late.
+    HandedOutLate,
+    /// Guards say now and then that they are not valid, and later that they are.
+    Revived,
+    /// Resources that check nothing lose writes.
+    LosesWrites,
+    /// Something is acquired that nobody knows of.
+    KeptBehind,
+}
+
+impl Breach {
+    /// The law that it breaks; a run that finds another one only has not found it.
+    #[must_use]
+    pub const fn laws(self) -> &'static [Law] {
+        match self {
+            Breach::Unrenewed | Breach::GrantedTwice => &[Law::AtMostOneHolder],
+            Breach::DeadlineIgnored => &[Law::DeadlineWithinLease],
+            Breach::TokensIgnored => &[Law::FencedLosesNothing],
+            Breach::IntentsLost => &[Law::IntentStays],
+            Breach::LimitIgnored => &[Law::SharedAreASet],
+            Breach::DeadLives => &[Law::DeadStaysDead],
+            Breach::SpuriousLost => &[Law::DiesOfItsEnd],
+            Breach::SpuriousBusy | Breach::ReleaseUnsent => &[Law::AllowedIsGranted],
+            Breach::ExpiredBlocks => &[Law::ExpiryFrees],
+            Breach::TwoGrants => &[Law::OneGrantPerRequest],
+            Breach::ForeignClaims => &[Law::OwnClaimsOnly],
+            Breach::TokenGoesBack | Breach::TokenBelowAncestor => &[Law::TokensOnlyRise],
+            Breach::ConfirmsAll | Breach::ConfirmsNone => &[Law::ConfirmationsAreTrue],
+            Breach::Denied => &[Law::Guard],
+            Breach::NeverWakes => &[Law::Waiting],
+            Breach::SettledUnadopted | Breach::AdoptedByTwo => &[Law::OneAdopter],
+            Breach::IntentsUnlocked => &[Law::IntentHasItsLocks],
+            Breach::HandedOutLate => &[Law::HandedOutValid],
+            Breach::Revived => &[Law::ValidOnce],
+            Breach::LosesWrites => &[Law::LossIsExplained],
+            Breach::KeptBehind => &[Law::UnknownIsSettled],
+        }
+    }
+
+    /// It shows at the end only.
+    pub(super) const fn shows_at_the_end(self) -> bool {
+        matches!(self, Breach::KeptBehind)
+    }
+
+    /// Those that every store's tests try. The others have to be asked for.
+    #[must_use]
+    pub const fn is_usual(self) -> bool {
+        matches!(
+            self,
+            Breach::Unrenewed
+                | Breach::DeadlineIgnored
+                | Breach::TokensIgnored
+                | Breach::IntentsLost
+        )
+    }
+
+    /// Every one.
+    pub const ALL: [Breach; 26] = [
+        Breach::Unrenewed,
+        Breach::DeadlineIgnored,
+        Breach::TokensIgnored,
+        Breach::IntentsLost,
+        Breach::GrantedTwice,
+        Breach::LimitIgnored,
+        Breach::DeadLives,
+        Breach::SpuriousLost,
+        Breach::SpuriousBusy,
+        Breach::ExpiredBlocks,
+        Breach::ReleaseUnsent,
+        Breach::TwoGrants,
+        Breach::ForeignClaims,
+        Breach::TokenGoesBack,
+        Breach::TokenBelowAncestor,
+        Breach::ConfirmsAll,
+        Breach::ConfirmsNone,
+        Breach::Denied,
+        Breach::NeverWakes,
+        Breach::SettledUnadopted,
+        Breach::AdoptedByTwo,
+        Breach::IntentsUnlocked,
+        Breach::HandedOutLate,
+        Breach::Revived,
+        Breach::LosesWrites,
+        Breach::KeptBehind,
+    ];
+}
