@@ -7,6 +7,7 @@ use lockcore::{Claim, FencingToken, Grant, LockKey, OwnerId, Ranges, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::text;
+use crate::faults::Fault;
 
 /// Something that happened to, or in, one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -164,6 +165,16 @@ pub enum What {
         /// Whose.
         #[serde(with = "text")]
         session: SessionId,
+    },
+    /// A fault begins, on the way of this process to the store, or, of process 0, in the store itself.
+    Struck {
+        /// Which.
+        fault: Fault,
+    },
+    /// It is over.
+    Mended {
+        /// Which.
+        fault: Fault,
     },
     /// Faults are over.
     Calm,
