@@ -147,7 +147,8 @@ fn locks() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-#[cfg(all(test, feature = "servers"))]
+#[cfg(test)]
+#[cfg(feature = "servers")]
 mod tests {
     use std::collections::BTreeSet;
     use std::io::{BufRead as _, BufReader};

@@ -392,17 +392,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_fault_is_counted_when_it_meets_a_request() {
         const REQUESTS: usize = 100;
-        let cases: [(RequestFault, fn(&mut Weather)); 4] = [
-            (RequestFault::Refused, |weather| weather.unavailable = 1.0),
-            (RequestFault::Lost, |weather| weather.lost_request = 1.0),
-            (RequestFault::AnswerLost, |weather| {
-                weather.lost_answer = 1.0
-            }),
-            (RequestFault::Repeated, |weather| weather.repeated = 1.0),
+        let mut all = [Weather::FAIR; 4];
+        all[0].unavailable = 1.0;
+        all[1].lost_request = 1.0;
+        all[2].lost_answer = 1.0;
+        all[3].repeated = 1.0;
+        let faults = [
+            RequestFault::Refused,
+            RequestFault::Lost,
+            RequestFault::AnswerLost,
+            RequestFault::Repeated,
         ];
-        for (fault, bad) in cases {
-            let mut weather = Weather::FAIR;
-            bad(&mut weather);
+        for (fault, weather) in faults.into_iter().zip(all) {
             let link = Link::new(1, weather);
             let store = Faulty::new(MemoryBackend::new(), link.clone(), Duration::from_secs(1));
             for _ in 0..REQUESTS {
