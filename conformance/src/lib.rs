@@ -106,6 +106,12 @@ mod journal;
 mod lateness;
 mod law;
 mod model;
+#[cfg(any(unix, feature = "servers"))]
+#[cfg_attr(
+    not(feature = "servers"),
+    expect(unreachable_pub, reason = "it is shown with the servers")
+)]
+mod ports;
 #[cfg(unix)]
 pub mod processes;
 #[cfg(any(unix, lockcore_sim))]

@@ -15,41 +15,32 @@ use clap::Parser;
 use futures_util::future::join_all;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockcore::{
-    IntentChange, Label, LockBackend, LockKey, Opened, Ranges, Renewal, Renewed, SessionId,
-    SessionStore, async_trait,
+    IntentChange, Label, LockBackend, Opened, Ranges, Renewal, Renewed, SessionId, SessionStore,
 };
-use lockcore_conformance::processes::{self, Plan, Run};
+use lockcore_conformance::faults::ServerFault;
+use lockcore_conformance::processes::cluster::{
+    ClusterArgs, Hosts, TIMEOUT_MS, strike_members, work_goes_on,
+};
+use lockcore_conformance::processes::{self, Plan, Witness};
 use lockcore_conformance::servers::{ENGINES, Engine, OPENSEARCH_2};
-use lockcore_conformance::{BoxError, Law, Space, World};
+use lockcore_conformance::{BoxError, Law};
 use lockcore_es::{EsBackend, EsConfig};
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use nodes::{Cluster, Fault, NODES, work_goes_on};
+use nodes::{Cluster, NODES, Nodes};
 
-/// Sessions outlive the loss of a node, so that their guards have to be there after it.
-const TTL: Duration = Duration::from_secs(5);
-/// Less than the time between two renewals: a node that does not answer is left for the next.
-const TIMEOUT_MS: u64 = 1_000;
-/// How long a process looks for a node that serves it.
-const CONNECTS: Duration = Duration::from_secs(60);
-const FAULTS: [Fault; 3] = [Fault::Killed, Fault::Stopped, Fault::Paused];
+/// How long an operator tries what the cluster does not take yet.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     test: Arguments,
-    /// One run in place of the tests, with so many faults.
-    #[arg(long, value_name = "N")]
-    faults: Option<usize>,
-    /// Processes at a time.
-    #[arg(long, value_name = "N", default_value_t = 6)]
-    processes: usize,
-    /// What chance in the processes follows from; a new one every time, if it is not given.
-    #[arg(long, value_name = "S")]
-    seed: Option<u64>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Which engine.
     #[arg(long, value_name = "ENGINE", value_parser = engine, default_value = OPENSEARCH_2.name)]
     engine: &'static Engine,
@@ -108,19 +99,18 @@ impl Shared {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = processes::child(&Nodes::default()) {
+    if let Some(code) = processes::child(&hosts(String::new())) {
         return code;
     }
     let mut args = Args::parse();
-    let seed = args.seed.unwrap_or_else(rand::random);
+    let plan = args.cluster.plan();
     let shared = Arc::new(Shared {
         engine: args.engine,
         skew: Duration::from_millis(args.skew_ms),
         clock_skew_ms: args.clock_skew_ms,
         cluster: Mutex::default(),
     });
-    if let Some(faults) = args.faults {
-        let plan = plan(seed, args.processes);
+    if let Some(faults) = args.cluster.faults {
         return match keeps_the_laws(&shared, &plan, faults) {
             Ok(()) => ExitCode::SUCCESS,
             Err(what) => {
@@ -130,19 +120,19 @@ fn main() -> ExitCode {
         };
     }
     args.test.test_threads = Some(1);
-    let trial = |name: &str, test: fn(&Shared, u64) -> Result<(), BoxError>| {
-        let shared = Arc::clone(&shared);
+    let trial = |name: &str, test: fn(&Shared, &Plan) -> Result<(), BoxError>| {
+        let (shared, plan) = (Arc::clone(&shared), plan.clone());
         let name = format!("{}::cluster::{name}", shared.engine.name);
         Trial::test(name, move || {
-            test(&shared, seed).map_err(|what| Failed::from(what.to_string()))
+            test(&shared, &plan).map_err(|what| Failed::from(what.to_string()))
         })
     };
     let trials = vec![
         trial("a_lease_begins_when_it_is_renewed", |shared, _| {
             shared.with(a_lease_begins_when_it_is_renewed)
         }),
-        trial("one_fault_of_each_kind", |shared, seed| {
-            keeps_the_laws(shared, &plan(seed, 6), FAULTS.len())
+        trial("one_fault_of_each_kind", |shared, plan| {
+            keeps_the_laws(shared, plan, ServerFault::ALL.len())
         }),
         trial(
             "finds_a_primary_that_is_forced",
@@ -152,77 +142,14 @@ fn main() -> ExitCode {
     libtest_mimic::run(&args.test, trials).exit_code()
 }
 
-fn plan(seed: u64, processes: usize) -> Plan {
-    let mut plan = Plan::new(seed);
-    plan.processes = processes;
-    plan.ttl = Some(TTL);
-    plan
-}
-
-/// The namespace of one run, as the kit sees it.
-#[derive(Clone, Default)]
-struct Nodes {
-    url: String,
-}
-
-#[async_trait]
-impl World for Nodes {
-    fn name(&self) -> String {
-        "cluster".into()
-    }
-
-    fn paused(&self) -> bool {
-        false
-    }
-
-    fn processes(&self) -> bool {
-        true
-    }
-
-    async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
-        Ok(Arc::new(self.clone()))
-    }
-
-    /// Each begins with another node; a node that is there may be stopped just now.
-    async fn reopen(&self, url: &str) -> Result<Arc<dyn LockBackend>, BoxError> {
-        let (scheme, rest) = url.split_once("://").ok_or("no URL")?;
-        let (hosts, options) = rest.split_once('/').ok_or("no options")?;
-        let mut hosts: Vec<&str> = hosts.split(',').collect();
-        let until = Instant::now() + CONNECTS;
-        loop {
-            let first = rand::random_range(0..hosts.len());
-            hosts.rotate_left(first);
-            let config = EsConfig::parse(&format!("{scheme}://{}/{options}", hosts.join(",")))?;
-            match EsBackend::connect(config).await {
-                Ok(backend) => return Ok(backend),
-                Err(error) if Instant::now() > until => return Err(error.into()),
-                Err(_) => sleep(Duration::from_millis(200)).await,
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl Space for Nodes {
-    async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
-        self.reopen(&self.url).await
-    }
-
-    async fn pass(&self, time: Duration) {
-        sleep(time).await;
-    }
-
-    fn allowance(&self) -> Duration {
-        Duration::from_secs(1)
-    }
-
-    async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
-        Err(format!("nobody plants {key} here").into())
-    }
-
-    fn url(&self) -> Option<String> {
-        Some(self.url.clone())
-    }
+/// The namespace of one run.
+fn hosts(url: String) -> Hosts {
+    Hosts::new(url, Duration::from_secs(1), |url| {
+        Box::pin(async move {
+            let backend = EsBackend::connect(EsConfig::parse(&url)?).await?;
+            Ok(backend as Arc<dyn LockBackend>)
+        })
+    })
 }
 
 fn namespace() -> String {
@@ -234,47 +161,19 @@ fn keeps_the_laws(shared: &Shared, plan: &Plan, faults: usize) -> Result<(), Box
     let namespace = namespace();
     let mut times = Vec::new();
     let run = shared.with(async |cluster| {
-        let url = cluster.url_of(0..NODES, &shared.options(&namespace));
-        let trouble = async {
-            for fault in FAULTS.into_iter().cycle().take(faults) {
-                work_goes_on().await;
-                times.extend(cluster.strike(&namespace, fault).await?);
-            }
-            work_goes_on().await;
-            Ok(())
+        let hosts = hosts(cluster.url_of(0..NODES, &shared.options(&namespace)));
+        let mut nodes = Nodes {
+            cluster,
+            namespace: &namespace,
         };
-        processes::run_beside(&Nodes { url }, plan, trouble).await
+        let run = processes::run_beside(&hosts, plan, async |witness| {
+            times = strike_members(&mut nodes, faults, witness).await?;
+            Ok(())
+        });
+        run.await
     })?;
-    times.sort_unstable();
     println!("{faults} faults, the primary moved after {times:?}");
-    judged(plan, &run)
-}
-
-fn judged(plan: &Plan, run: &Run) -> Result<(), BoxError> {
-    let (report, signals) = (&run.report, run.signals);
-    println!(
-        "seed {}, {} processes: {} SIGKILL and {} SIGSTOP of them, {} events, {} guards, {} refusals, {} adoptions, \
-         {} stale writes refused, {} unfenced writes lost (explained), {} violations",
-        plan.seed,
-        plan.processes,
-        signals.kills,
-        signals.stops,
-        report.events,
-        report.guards,
-        report.refused,
-        report.adoptions,
-        report.stale,
-        report.losses,
-        report.violations.len(),
-    );
-    let all: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
-    match report.violations.first() {
-        Some(first) => {
-            Err(format!("{}\n{}", all.join("\n"), first.around(&run.history, 40, 5)).into())
-        }
-        None if report.guards == 0 => Err("nobody held anything".into()),
-        None => Ok(()),
-    }
+    processes::report(plan, &run)
 }
 
 /// Longer than a primary is missed before it can be forced: the guards that were handed out by the lost one outlive it.
@@ -289,17 +188,17 @@ const LOST: &[Law] = &[
 
 /// An operator who gives the part of a lost primary to an empty one loses what was acknowledged, and the checker sees it.
 /// The cluster is not whole afterwards.
-fn finds_a_primary_that_is_forced(shared: &Shared, seed: u64) -> Result<(), BoxError> {
+fn finds_a_primary_that_is_forced(shared: &Shared, plan: &Plan) -> Result<(), BoxError> {
     let namespace = namespace();
     let run = shared.with(async |cluster| {
-        let url = cluster.url_of(0..NODES, &shared.options(&namespace));
-        let trouble = async {
+        let hosts = hosts(cluster.url_of(0..NODES, &shared.options(&namespace)));
+        let trouble = async |_: &Witness| {
             let settings = json!({"index": {"number_of_replicas": 0}});
             let path = format!("/{namespace}/_settings");
             cluster.ask(0, Method::PUT, &path, Some(settings)).await?;
             cluster.whole().await?;
             work_goes_on().await;
-            let primary = cluster.some_primary(&namespace, &[0, 1, 2]).await?;
+            let primary = cluster.some_primary(&namespace).await?;
             let other = (primary + 1) % NODES;
             let path = format!("/{namespace}");
             let about = cluster.ask(other, Method::GET, &path, None).await?;
@@ -308,7 +207,7 @@ fn finds_a_primary_that_is_forced(shared: &Shared, seed: u64) -> Result<(), BoxE
                 "index": index, "shard": 0, "node": format!("n{other}"), "accept_data_loss": true,
             }}]});
             cluster.signal(primary, Signal::KILL)?;
-            let until = Instant::now() + CONNECTS;
+            let until = Instant::now() + PATIENCE;
             let forced = async || {
                 let path = "/_cluster/reroute";
                 cluster
@@ -326,10 +225,10 @@ fn finds_a_primary_that_is_forced(shared: &Shared, seed: u64) -> Result<(), BoxE
             sleep(LONG_TTL).await;
             Ok(())
         };
-        let mut plan = plan(seed, 6);
+        let mut plan = plan.clone();
         plan.ttl = Some(LONG_TTL);
         plan.until_found = LOST;
-        processes::run_beside(&Nodes { url }, &plan, trouble).await
+        processes::run_beside(&hosts, &plan, trouble).await
     })?;
     match run.report.breach_of(LOST) {
         Some(first) => {
@@ -348,7 +247,7 @@ async fn a_lease_begins_when_it_is_renewed(cluster: &mut Cluster) -> Result<(), 
     let url = cluster.url_of(0..NODES, &format!("namespace={namespace}&replicas=2"));
     drop(EsBackend::connect(EsConfig::parse(&url)?).await?);
     cluster.whole().await?;
-    let primary = cluster.some_primary(&namespace, &[0, 1, 2]).await?;
+    let primary = cluster.some_primary(&namespace).await?;
     let url = cluster.url_of([primary], &format!("namespace={namespace}"));
     let ttl = Duration::from_secs(30);
     // Each has a connection of its own.

@@ -4,33 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use lockcore_conformance::BoxError;
+use lockcore_conformance::processes::cluster::{Members, whole};
 use lockcore_conformance::servers::{Cluster as Servers, Engine, Node, Port, on_free};
-use rand::RngExt;
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
 /// Nodes of the cluster: the fewest of which one may fail.
 pub(crate) const NODES: usize = 3;
-/// How long a node is stopped: the others notice after some three seconds, with the settings below.
-const STOPPED: Duration = Duration::from_secs(6);
-/// How long it is stopped so that nobody notices.
-const PAUSED: Duration = Duration::from_millis(1_500);
-/// Longest time until the cluster is whole again.
-const WHOLE: Duration = Duration::from_secs(300);
-const LOOK: Duration = Duration::from_millis(100);
-
-/// What is done to a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// SIGKILL; it is started again when another one has its part.
-    Killed,
-    /// SIGSTOP, until long after another one has its part.
-    Stopped,
-    /// SIGSTOP, for a time that the others do not notice.
-    Paused,
-}
 
 pub(crate) struct Cluster {
     nodes: Servers<Node>,
@@ -150,11 +131,11 @@ impl Cluster {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// The node that has the primary of the namespace's index, as the first of these says that answers.
-    async fn primary(&self, namespace: &str, of: &[usize]) -> Option<usize> {
+    /// The node that has the primary of the namespace's index, as the first that answers says, but for this one.
+    async fn primary(&self, namespace: &str, other_than: Option<usize>) -> Option<usize> {
         let path = format!("/_cat/shards/{namespace}?format=json&h=prirep,state,node");
-        for node in of {
-            let Ok(shards) = self.ask(*node, Method::GET, &path, None).await else {
+        for node in (0..NODES).filter(|node| other_than != Some(*node)) {
+            let Ok(shards) = self.ask(node, Method::GET, &path, None).await else {
                 continue;
             };
             let mut shards = shards.as_array().into_iter().flatten();
@@ -168,43 +149,20 @@ impl Cluster {
         None
     }
 
-    /// The node that has the primary, when one has it.
-    pub(crate) async fn some_primary(
-        &self,
-        namespace: &str,
-        of: &[usize],
-    ) -> Result<usize, BoxError> {
-        let until = Instant::now() + WHOLE;
-        loop {
-            if let Some(primary) = self.primary(namespace, of).await {
-                return Ok(primary);
-            }
-            if Instant::now() > until {
-                return Err("there is no primary".into());
-            }
-            sleep(LOOK).await;
-        }
+    /// The node that has the primary.
+    pub(crate) async fn some_primary(&self, namespace: &str) -> Result<usize, BoxError> {
+        let primary = self.primary(namespace, None).await;
+        primary.ok_or_else(|| "there is no primary".into())
     }
 
     /// Waits until every node says that all of them are there, and all copies in sync.
-    pub(crate) async fn whole(&self) -> Result<(), BoxError> {
-        let until = Instant::now() + WHOLE;
-        for node in 0..NODES {
-            let is_whole = |health: &Value| {
-                health["status"] == "green" && health["number_of_nodes"] == json!(NODES)
-            };
-            loop {
-                let health = self.ask(node, Method::GET, "/_cluster/health", None).await;
-                if health.as_ref().is_ok_and(is_whole) {
-                    break;
-                }
-                if Instant::now() > until {
-                    return Err(format!("the cluster is not whole: {health:?}").into());
-                }
-                sleep(LOOK).await;
-            }
-        }
-        Ok(())
+    pub(crate) async fn whole(&mut self) -> Result<(), BoxError> {
+        let namespace = "";
+        let nodes = Nodes {
+            cluster: self,
+            namespace,
+        };
+        whole(&nodes).await
     }
 
     pub(crate) fn signal(&self, node: usize, signal: Signal) -> Result<(), BoxError> {
@@ -212,78 +170,40 @@ impl Cluster {
         let id = id.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         Ok(kill_process(id.ok_or("it is no process")?, signal)?)
     }
-
-    pub(crate) fn restart(&mut self, node: usize) -> Result<(), BoxError> {
-        Ok(self.nodes[node].restart()?)
-    }
-
-    /// Does that to the node that has the primary, and waits until the cluster is whole again. Says after what time
-    /// another node had the primary.
-    pub(crate) async fn strike(
-        &mut self,
-        namespace: &str,
-        fault: Fault,
-    ) -> Result<Option<Duration>, BoxError> {
-        self.whole().await?;
-        let all: Vec<usize> = (0..NODES).collect();
-        let primary = self.some_primary(namespace, &all).await?;
-        let others: Vec<usize> = all.into_iter().filter(|node| *node != primary).collect();
-        let since = Instant::now();
-        let moved = match fault {
-            Fault::Killed => {
-                self.signal(primary, Signal::KILL)?;
-                let moved = self.moved(namespace, primary, &others).await?;
-                self.restart(primary)?;
-                Some(moved)
-            }
-            Fault::Stopped => {
-                self.signal(primary, Signal::STOP)?;
-                let moved = self.moved(namespace, primary, &others).await?;
-                sleep(STOPPED.saturating_sub(since.elapsed())).await;
-                self.signal(primary, Signal::CONT)?;
-                Some(moved)
-            }
-            Fault::Paused => {
-                self.signal(primary, Signal::STOP)?;
-                sleep(PAUSED).await;
-                self.signal(primary, Signal::CONT)?;
-                None
-            }
-        };
-        self.whole().await?;
-        println!(
-            "n{primary} {fault:?}, another has its part after {moved:?}, whole after {:?}",
-            since.elapsed()
-        );
-        Ok(moved)
-    }
-
-    /// Waits until another node has the primary, as the others say.
-    async fn moved(
-        &self,
-        namespace: &str,
-        from: usize,
-        others: &[usize],
-    ) -> Result<Duration, BoxError> {
-        let since = Instant::now();
-        while self
-            .primary(namespace, others)
-            .await
-            .is_none_or(|now| now == from)
-        {
-            if since.elapsed() > WHOLE {
-                return Err("no other node takes its part".into());
-            }
-            sleep(LOOK).await;
-        }
-        Ok(since.elapsed())
-    }
 }
 
-/// A random time of work between two faults.
-pub(crate) async fn work_goes_on() {
-    let time = rand::rng().random_range(1_000..3_000);
-    sleep(Duration::from_millis(time)).await;
+/// The nodes, of which one has the primary of this namespace's index.
+pub(crate) struct Nodes<'a> {
+    pub(crate) cluster: &'a mut Cluster,
+    pub(crate) namespace: &'a str,
+}
+
+impl Members for Nodes<'_> {
+    const PAUSED: Duration = Duration::from_millis(1_500);
+    const PATIENCE: Duration = Duration::from_secs(300);
+
+    fn pid(&self, member: usize) -> Option<u32> {
+        self.cluster.nodes[member].server().pid()
+    }
+
+    fn restart(&mut self, member: usize) -> Result<(), BoxError> {
+        Ok(self.cluster.nodes[member].restart()?)
+    }
+
+    async fn leader(&self, other_than: Option<usize>) -> Option<usize> {
+        self.cluster.primary(self.namespace, other_than).await
+    }
+
+    async fn is_whole(&self) -> Result<(), BoxError> {
+        for node in 0..NODES {
+            let path = "/_cluster/health";
+            let health = self.cluster.ask(node, Method::GET, path, None).await?;
+            if health["status"] != "green" || health["number_of_nodes"] != json!(NODES) {
+                return Err(format!("the cluster is not whole: {health}").into());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The environment of a node: its clock is behind or ahead.

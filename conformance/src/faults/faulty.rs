@@ -1,5 +1,6 @@
 //! [`Faulty`]: a store as one client sees it over a bad network.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
+
+use super::RequestFault;
 
 /// How bad the network is. Chances are from 0 to 1.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +64,7 @@ struct State {
     /// How much longer every answer takes.
     lag: Duration,
     under_way: usize,
+    met: BTreeMap<RequestFault, usize>,
 }
 
 /// What becomes of one request.
@@ -85,6 +89,7 @@ impl Link {
             cut: false,
             lag: Duration::ZERO,
             under_way: 0,
+            met: BTreeMap::new(),
         })))
     }
 
@@ -113,6 +118,12 @@ impl Link {
         self.state().under_way
     }
 
+    /// How often each fault has met a request since this was last asked.
+    #[must_use]
+    pub fn met(&self) -> BTreeMap<RequestFault, usize> {
+        std::mem::take(&mut self.state().met)
+    }
+
     fn fate(&self) -> Fate {
         let state = &mut *self.state();
         let (rng, weather) = (&mut state.rng, state.weather);
@@ -131,6 +142,18 @@ impl Link {
         let answer = answer[usize::from(chance(weather.slow))] + state.lag;
         let again = chance(weather.repeated) && !state.cut;
         let late = weather.late.mul_f64(rng.random());
+        // What is refused is not sent.
+        let sent = !unavailable;
+        for (fault, meets) in [
+            (RequestFault::Refused, unavailable),
+            (RequestFault::Lost, sent && !arrives),
+            (RequestFault::AnswerLost, sent && arrives && !answers),
+            (RequestFault::Repeated, sent && again),
+        ] {
+            if meets {
+                *state.met.entry(fault).or_default() += 1;
+            }
+        }
         Fate {
             unavailable,
             arrives: arrives.then_some((arrival, rng.random_range(0..4))),
@@ -356,5 +379,39 @@ impl Inspect for Faulty {
 impl LockBackend for Faulty {
     fn info(&self) -> Info {
         self.store.info()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockcore::MemoryBackend;
+
+    use super::*;
+
+    /// Each fault alone, in a hundred requests of which each meets it; what the client is told, and what was executed.
+    #[tokio::test(start_paused = true)]
+    async fn every_fault_is_counted_when_it_meets_a_request() {
+        const REQUESTS: usize = 100;
+        let mut all = [Weather::FAIR; 4];
+        all[0].unavailable = 1.0;
+        all[1].lost_request = 1.0;
+        all[2].lost_answer = 1.0;
+        all[3].repeated = 1.0;
+        let faults = [
+            RequestFault::Refused,
+            RequestFault::Lost,
+            RequestFault::AnswerLost,
+            RequestFault::Repeated,
+        ];
+        for (fault, weather) in faults.into_iter().zip(all) {
+            let link = Link::new(1, weather);
+            let store = Faulty::new(MemoryBackend::new(), link.clone(), Duration::from_secs(1));
+            for _ in 0..REQUESTS {
+                let asked = store.sessions(None, 1).await;
+                assert_eq!(asked.is_ok(), fault == RequestFault::Repeated, "{fault:?}");
+            }
+            assert_eq!(link.met(), BTreeMap::from([(fault, REQUESTS)]));
+            assert_eq!(link.met(), BTreeMap::new(), "they are told once");
+        }
     }
 }

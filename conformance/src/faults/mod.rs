@@ -1,10 +1,21 @@
-//! Faults between a client and its store, from a seed, in virtual time.
+//! Faults between a client and its store, from a seed.
 //!
-//! [`Faulty`] stands before a store as one client sees it: over a network that delays, loses, repeats and reorders.
-//! [`Observed`] stands behind it, and writes down what the store really executes.
+//! [`Faulty`] stands before a store as one client sees it: over a network that delays, loses, repeats and reorders, in
+//! virtual time or on a real store. [`Observed`] stands behind it, and writes down what the store really executes.
+//!
+//! `Proxy` stands before a server: what one client sends to it and is answered is cut, held, slowed or reset. [`Fault`]
+//! is the table of everything that a trial does.
 
+mod fault;
 mod faulty;
 mod observed;
+#[cfg(unix)]
+mod proxy;
+mod route;
 
+pub use fault::{Fault, NetworkFault, ProcessFault, RequestFault, ServerFault};
 pub use faulty::{Faulty, Link, Weather};
 pub use observed::Observed;
+#[cfg(unix)]
+pub use proxy::{Proxies, Proxy};
+pub use route::rerouted;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls::{Call, Reply};
 use super::text;
+use crate::faults::Fault;
 
 /// Something that happened to, or in, one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -165,6 +166,16 @@ pub enum What {
         /// Whose.
         #[serde(with = "text")]
         session: SessionId,
+    },
+    /// A fault begins, on the way of this process to the store, or, of process 0, in the store itself.
+    Struck {
+        /// Which.
+        fault: Fault,
+    },
+    /// It is over.
+    Mended {
+        /// Which.
+        fault: Fault,
     },
     /// Faults are over.
     Calm,

@@ -11,7 +11,8 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
 
-use super::{Breach, Plan, Run, cost, run};
+use super::{Also, Breach, Plan, Run, cost, run};
+use crate::faults::rerouted;
 use crate::history::{History, Report, check};
 use crate::world::{BoxError, World};
 
@@ -32,7 +33,7 @@ const JUDGED: usize = 1_000;
 const JUDGED_IN_TESTS: usize = 100;
 
 /// All of the tests at once: they mostly sleep.
-const TRIALS_AT_A_TIME: usize = 6;
+const TRIALS_AT_A_TIME: usize = 8;
 
 #[derive(Parser)]
 struct Args {
@@ -50,6 +51,14 @@ struct Args {
     /// Sends nothing but SIGKILL, and holds the takeover times against their bound.
     #[arg(long, requires = "seconds")]
     kill_only: bool,
+    /// What else goes wrong: `network`, `requests`, or both with a comma between them.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        requires = "seconds",
+        conflicts_with = "kill_only"
+    )]
+    also: Option<Also>,
     /// Writes the history to a file, as lines.
     #[arg(long, value_name = "FILE", requires = "seconds")]
     history: Option<PathBuf>,
@@ -60,8 +69,8 @@ struct Args {
     #[arg(long)]
     cost: bool,
     /// Something that is broken on purpose in the one run.
-    #[arg(long, value_name = "NAME", requires = "seconds")]
-    breach: Option<String>,
+    #[arg(long, value_name = "NAME", requires = "seconds", value_parser = breach)]
+    breach: Option<Breach>,
 }
 
 /// Runs trials on one store, as the `main` of a test target with `harness = false`.
@@ -89,17 +98,16 @@ pub fn main(world: impl World) -> ExitCode {
         processes: args.processes.max(1),
         length: Duration::from_secs(seconds),
         kill_only: args.kill_only,
-        breach: args.breach.as_deref().and_then(breach),
+        breach: args.breach,
+        also: args.also.unwrap_or_default(),
         ..Plan::new(seed)
     };
     let done = blocking(&*world, &plan).and_then(|run| {
-        println!("{}", summary(&plan, &run));
-        print!("{}", run.report.table(JUDGED));
         if let Some(file) = &args.history {
             run.history
                 .write_lines(BufWriter::new(File::create(file)?))?;
         }
-        judged(&plan, &run)
+        report(&plan, &run)
     });
     told(done)
 }
@@ -148,6 +156,7 @@ fn blocking(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
 
 /// What `cargo test` runs: the laws under all faults, the takeover times, and everything that is broken on purpose.
 fn trials(world: &Arc<dyn World>, seed: u64) -> Vec<Trial> {
+    let networked = is_networked(&**world);
     let trial = |name: String, test: fn(&dyn World, Plan) -> Result<(), BoxError>, plan: Plan| {
         let world = Arc::clone(world);
         let name = format!("{}::trial::{name}", world.name());
@@ -169,6 +178,16 @@ fn trials(world: &Arc<dyn World>, seed: u64) -> Vec<Trial> {
         ),
         trial("killed".to_owned(), keeps_the_laws, plan(true, None)),
     ];
+    for (name, network, requests) in [("network", true, false), ("requests", false, true)] {
+        let also = Also { network, requests };
+        if networked || !network {
+            let plan = Plan {
+                also,
+                ..plan(false, None)
+            };
+            trials.push(trial(name.to_owned(), keeps_the_laws, plan));
+        }
+    }
     for breach in Breach::ALL {
         let name = format!("finds_{breach:?}").to_lowercase();
         let trial = trial(name, finds, plan(false, Some(breach)));
@@ -178,9 +197,23 @@ fn trials(world: &Arc<dyn World>, seed: u64) -> Vec<Trial> {
 }
 
 /// What is broken by that name, as in the names of the tests.
-fn breach(name: &str) -> Option<Breach> {
+fn breach(name: &str) -> Result<Breach, String> {
     let named = |breach: &Breach| format!("{breach:?}").eq_ignore_ascii_case(name);
-    Breach::ALL.into_iter().find(named)
+    let found = Breach::ALL.into_iter().find(named);
+    found.ok_or_else(|| format!("no breach of that name; known are {:?}", Breach::ALL))
+}
+
+/// Whether there is a network to the store on which something can go wrong. Where the store does not answer, the trial
+/// says so.
+fn is_networked(world: &dyn World) -> bool {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let Ok(Ok(space)) = runtime.map(|runtime| runtime.block_on(world.fresh())) else {
+        return true;
+    };
+    let through = |_: &str| Ok::<u16, ()>(1);
+    space
+        .url()
+        .is_some_and(|url| matches!(rerouted(&url, through), Ok(Some(_))))
 }
 
 /// Everything takes as long as sessions live.
@@ -192,9 +225,7 @@ fn shortest_ttl(world: &dyn World) -> Result<Duration, BoxError> {
 fn keeps_the_laws(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
     plan.length = shortest_ttl(world)? * LENGTH;
     let run = blocking(world, &plan)?;
-    println!("{}", summary(&plan, &run));
-    print!("{}", run.report.table(JUDGED_IN_TESTS));
-    judged(&plan, &run)
+    report_on(&plan, &run, JUDGED_IN_TESTS)
 }
 
 fn finds(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
@@ -222,7 +253,7 @@ fn finds(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
 }
 
 fn summary(plan: &Plan, run: &Run) -> String {
-    let (report, signals) = (&run.report, run.signals);
+    let report = &run.report;
     let takeovers = if plan.kill_only {
         format!(
             "\n{}, woken up to {} ms late",
@@ -233,13 +264,12 @@ fn summary(plan: &Plan, run: &Run) -> String {
         String::new()
     };
     format!(
-        "seed {}, {} processes, {} s: {} SIGKILL, {} SIGSTOP and SIGCONT, {} events, {} guards, {} refusals, {} adoptions, \
+        "seed {}, {} processes, {} s: {}; {} events, {} guards, {} refusals, {} adoptions, \
          {} stale writes refused, {} unfenced writes lost (explained), {} violations{takeovers}",
         plan.seed,
         plan.processes,
-        plan.length.as_secs(),
-        signals.kills,
-        signals.stops,
+        run.length.as_secs(),
+        run.struck,
         report.events,
         report.guards,
         report.refused,
@@ -250,16 +280,42 @@ fn summary(plan: &Plan, run: &Run) -> String {
     )
 }
 
+/// Prints what came of a run, and judges it.
+///
+/// # Errors
+///
+/// A law is broken, too little happened to say anything, or, in a run with SIGKILL only, the dead are not replaced in time.
+pub fn report(plan: &Plan, run: &Run) -> Result<(), BoxError> {
+    report_on(plan, run, JUDGED)
+}
+
+fn report_on(plan: &Plan, run: &Run, least: usize) -> Result<(), BoxError> {
+    println!("{}", summary(plan, run));
+    print!("{}", run.report.table(least));
+    judged(plan, run)
+}
+
 /// Wrong, if a law is broken, nothing happened, or the dead are not replaced in time.
 fn judged(plan: &Plan, run: &Run) -> Result<(), BoxError> {
     keeps(&run.history, &run.report)?;
-    let signals = run.signals.kills + run.signals.stops;
-    if run.report.guards < GUARDS || signals < SIGNALS {
-        let guards = run.report.guards;
-        let what = format!(
-            "too little to judge: {guards} guards of {GUARDS}, {signals} signals of {SIGNALS}"
-        );
-        return Err(what.into());
+    let struck = &run.struck;
+    for (what, count, least) in [
+        ("guards", run.report.guards, GUARDS),
+        ("signals", struck.of_processes(), SIGNALS),
+        (
+            "faults of the network",
+            struck.of_network(),
+            if plan.also.network { SIGNALS } else { 0 },
+        ),
+        (
+            "faults of requests",
+            struck.of_requests(),
+            if plan.also.requests { SIGNALS } else { 0 },
+        ),
+    ] {
+        if count < least {
+            return Err(format!("too little to judge: {count} {what} of {least}").into());
+        }
     }
     if !plan.kill_only {
         return Ok(());
@@ -277,5 +333,64 @@ fn judged(plan: &Plan, run: &Run) -> Result<(), BoxError> {
         )
         .into()),
         None => Err("nobody took over anything".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{History, Report};
+    use crate::processes::{Struck, Takeovers};
+
+    #[test]
+    fn what_else_goes_wrong_is_read() {
+        for (text, network, requests) in [
+            ("network", true, false),
+            ("requests", false, true),
+            ("network,requests", true, true),
+        ] {
+            assert_eq!(text.parse(), Ok(Also { network, requests }), "{text}");
+        }
+        for text in ["", "networks", "network,", "network requests"] {
+            text.parse::<Also>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_run_without_the_faults_of_its_plan_is_not_judged() {
+        use crate::faults::{Fault, NetworkFault, ProcessFault, RequestFault};
+        let report = Report {
+            guards: GUARDS,
+            ..Report::default()
+        };
+        let mut run = Run {
+            history: History::default(),
+            report,
+            struck: Struck::default(),
+            length: Duration::ZERO,
+            takeovers: Takeovers::default(),
+            takeover_bound: Duration::ZERO,
+            late: Duration::ZERO,
+        };
+        let mut plan = Plan::new(1);
+        plan.also = Also {
+            network: true,
+            requests: true,
+        };
+        for (fault, missing) in [
+            (Fault::Process(ProcessFault::Stopped), "signals"),
+            (
+                Fault::Network(NetworkFault::AnswersHeld),
+                "faults of the network",
+            ),
+            (Fault::Request(RequestFault::Lost), "faults of requests"),
+        ] {
+            let said = judged(&plan, &run).unwrap_err().to_string();
+            assert!(said.contains(missing), "{said}");
+            for _ in 0..SIGNALS {
+                run.struck.add(fault);
+            }
+        }
+        judged(&plan, &run).unwrap();
     }
 }

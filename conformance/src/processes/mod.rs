@@ -31,30 +31,45 @@
 //! --seconds 300 --processes 10 --seed 7` is one long run; `--kill-only` sends nothing but SIGKILL and holds the takeover
 //! times against their bound. `--history FILE` keeps the history as JSON lines, `--check FILE` checks one that was kept, and
 //! `--cost` measures what writing it costs.
+//!
+//! # More faults
+//!
+//! `--also requests` puts [`Faulty`](crate::faults::Faulty) between each process's client and the store, and `--also
+//! network` a [`Proxy`](crate::faults::Proxy) of its own between each process and each host of the store's URL. In a
+//! trial of a [`cluster`], members are killed, stopped and paused besides.
+//!
+//! What a process writes down is what its client sends and is told, above all of these: a law is about what clients may
+//! believe. A request that is lost, doubled or late below is the store's truth, which shows in what it answers others.
 
 mod breach;
 mod breaking;
+pub mod cluster;
 mod command;
 mod cost;
 mod log;
 mod nemesis;
+mod network;
 mod resource;
+mod struck;
 mod takeover;
 mod worker;
 
 use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 pub use breach::Breach;
-pub use command::main;
+pub use command::{main, report};
+pub use struck::Struck;
 pub use takeover::Takeovers;
 pub(crate) use worker::work;
 
 use crate::child::Shared;
+use crate::faults::{Fault, ServerFault};
 use crate::history::{History, Report, What, check};
 use crate::law::Law;
 use crate::programs::ending::{left, probe, recover_all, unanswered};
@@ -70,7 +85,7 @@ const TAKEOVERS: usize = 5;
 /// At most for so much longer, counted in lengths.
 const LONGER: u32 = 10;
 /// For how long whoever waits may wait once nothing goes wrong any more.
-const BOUND: Duration = Duration::from_secs(60);
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 /// What a run is like.
 #[derive(Debug, Clone)]
@@ -86,6 +101,8 @@ pub struct Plan {
     pub ttl: Option<Duration>,
     /// Nothing but SIGKILL: no process is stopped, and no operator does anything.
     pub kill_only: bool,
+    /// What else goes wrong, beside what happens to the processes.
+    pub also: Also,
     /// What is wrong on purpose.
     pub breach: Option<Breach>,
     /// Something else is wrong on purpose, which breaks one of these laws: the run ends when that is found, as with a
@@ -103,9 +120,40 @@ impl Plan {
             length: Duration::from_secs(10),
             ttl: None,
             kill_only: false,
+            also: Also::default(),
             breach: None,
             until_found: &[],
         }
+    }
+}
+
+/// What goes wrong between processes and their store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Also {
+    /// The network: each process reaches the store through proxies of its own, on which every
+    /// [`NetworkFault`](crate::faults::NetworkFault) is switched at random.
+    pub network: bool,
+    /// Requests: what is sent, or its answer, is late or lost, some are executed once more, and later ones overtake. It is
+    /// [`Faulty`](crate::faults::Faulty) in real time. What the client is told is written down before it, so that a copy is
+    /// executed by the store and seen by nobody.
+    pub requests: bool,
+}
+
+impl FromStr for Also {
+    type Err = String;
+
+    /// Reads `network`, `requests`, or both with a comma between them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut also = Self::default();
+        for what in text.split(',') {
+            match what {
+                "network" => also.network = true,
+                "requests" => also.requests = true,
+                _ => return Err(format!("{what:?} is none of network and requests")),
+            }
+        }
+        Ok(also)
     }
 }
 
@@ -117,8 +165,10 @@ pub struct Run {
     pub history: History,
     /// What is wrong with it.
     pub report: Report,
-    /// How often each signal was sent.
-    pub signals: Signals,
+    /// What was done to the processes, and on their way to the store.
+    pub struck: Struck,
+    /// For how long.
+    pub length: Duration,
     /// Of the locks of killed processes. Only in a run with SIGKILL alone are they a measure of the store.
     pub takeovers: Takeovers,
     /// Longest that 99 in 100 takeovers may take.
@@ -127,23 +177,13 @@ pub struct Run {
     pub late: Duration,
 }
 
-/// How often each signal was sent.
-#[derive(Debug, Clone, Copy, Default)]
-#[non_exhaustive]
-pub struct Signals {
-    /// SIGKILL, without the processes that killed themselves.
-    pub kills: usize,
-    /// SIGSTOP.
-    pub stops: usize,
-}
-
 /// Runs processes on a fresh space of the world, and checks what they have written down.
 ///
 /// # Errors
 ///
 /// No space or no processes could be made, or a process ended in another way than by a signal.
 pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
-    let passes = async {
+    let passes = async |_: &Witness| {
         sleep(plan.length).await;
         Ok(())
     };
@@ -160,10 +200,28 @@ pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
 pub async fn run_beside(
     world: &dyn World,
     plan: &Plan,
-    trouble: impl Future<Output = Result<(), BoxError>>,
+    trouble: impl AsyncFnOnce(&Witness) -> Result<(), BoxError>,
 ) -> Result<Run, BoxError> {
     let run = run_here(world, plan, trouble, false).await;
     run.map_err(|unpassed| unpassed.to_string().into())
+}
+
+/// Writes down what is done to servers in a run.
+#[derive(Debug)]
+pub struct Witness(log::Log);
+
+impl Witness {
+    /// It is done now.
+    pub fn begins(&self, fault: ServerFault) {
+        let fault = Fault::Server(fault);
+        self.0.record(What::Struck { fault });
+    }
+
+    /// It is over.
+    pub fn ends(&self, fault: ServerFault) {
+        let fault = Fault::Server(fault);
+        self.0.record(What::Mended { fault });
+    }
 }
 
 /// Does what a process of a run is there for, if this is one: at the beginning of the `main` of whoever calls [`run`].
@@ -175,7 +233,7 @@ pub fn child(world: &dyn World) -> Option<ExitCode> {
 async fn run_here(
     world: &dyn World,
     plan: &Plan,
-    trouble: impl Future<Output = Result<(), BoxError>>,
+    trouble: impl AsyncFnOnce(&Witness) -> Result<(), BoxError>,
     steady: bool,
 ) -> Verdict<Run> {
     let space = world.fresh().await?;
@@ -186,6 +244,7 @@ async fn run_here(
     let orders = Orders {
         ttl,
         breach: plan.breach,
+        requests: plan.also.requests,
     };
     orders.write(dir.path())?;
     let outside = Site::new(dir.path(), 0, orders)?;
@@ -199,7 +258,7 @@ async fn run_here(
     let Some(url) = space.url() else {
         return Err(Wrong("other processes cannot reach this store".to_owned()));
     };
-    let mut nemesis = Nemesis::new(plan, ttl, &url, dir.path(), outside.log());
+    let mut nemesis = Nemesis::new(plan, ttl, &url, dir.path(), outside.log())?;
     // Where wake-ups tell of releases only, who waits for an expiry asks now and then.
     let look = info.poll.unwrap_or_default() * 10;
     let late = look
@@ -208,7 +267,7 @@ async fn run_here(
     let over = Cell::new(false);
     let faults = async {
         let passes = async {
-            trouble.await?;
+            trouble(&Witness(outside.log().clone())).await?;
             if plan.kill_only {
                 taken_over(dir.path(), ttl, plan.length * LONGER).await?;
             }
@@ -264,15 +323,17 @@ async fn run_here(
 
 /// Checks what has been written down, when everybody has ended.
 fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Verdict<Run> {
-    let (signals, woken_late) = (nemesis.signals(), nemesis.late());
+    let (mut struck, length, woken_late) = (nemesis.struck(), nemesis.length(), nemesis.late());
     drop(nemesis);
     let history = log::collect_all(dir)?;
+    struck.add_those_of(&history);
     Ok(Run {
         report: check(&history),
         takeovers: Takeovers::of(&history, ttl),
         takeover_bound: ttl + late,
         late: woken_late,
-        signals,
+        struck,
+        length,
         history,
     })
 }

@@ -10,9 +10,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::log::Log;
+use super::network::Network;
 use super::worker::TICK;
-use super::{BOUND, Plan, Signals};
+use super::{BOUND, Plan, Struck};
 use crate::child::{Process, TRIAL};
+use crate::faults::{Fault, ProcessFault};
 use crate::history::What;
 use crate::programs::{chance, nanos, up_to};
 use crate::verdict::Verdict;
@@ -41,14 +43,25 @@ pub(super) struct Nemesis<'a> {
     slots: Vec<Slot>,
     /// Numbers of processes so far.
     started: u32,
-    signals: Signals,
+    network: Option<Network>,
+    struck: Struck,
+    began: Instant,
+    length: Duration,
     late: Duration,
 }
 
 impl<'a> Nemesis<'a> {
-    pub(super) fn new(plan: &'a Plan, ttl: Duration, url: &'a str, dir: &Path, log: &Log) -> Self {
+    pub(super) fn new(
+        plan: &'a Plan,
+        ttl: Duration,
+        url: &'a str,
+        dir: &Path,
+        log: &Log,
+    ) -> Verdict<Self> {
         let now = Instant::now();
-        Self {
+        let network = plan.also.network;
+        let network = network.then(|| Network::new(plan, ttl, url, log));
+        Ok(Self {
             plan,
             ttl,
             url,
@@ -57,9 +70,12 @@ impl<'a> Nemesis<'a> {
             log: log.clone(),
             slots: (0..plan.processes).map(|_| Slot::Empty(now)).collect(),
             started: 0,
-            signals: Signals::default(),
+            network: network.transpose()?,
+            struck: Struck::default(),
+            began: now,
+            length: Duration::ZERO,
             late: Duration::ZERO,
-        }
+        })
     }
 
     /// A number that no process has had.
@@ -68,8 +84,14 @@ impl<'a> Nemesis<'a> {
         self.started
     }
 
-    pub(super) fn signals(&self) -> Signals {
-        self.signals
+    /// What it has done.
+    pub(super) fn struck(&self) -> Struck {
+        self.struck.clone()
+    }
+
+    /// For how long it has done its worst.
+    pub(super) fn length(&self) -> Duration {
+        self.length
     }
 
     /// How late the machine has woken us at most.
@@ -84,6 +106,7 @@ impl<'a> Nemesis<'a> {
             for slot in 0..self.slots.len() {
                 self.look(slot)?;
             }
+            self.length = self.began.elapsed();
             if Instant::now() >= next {
                 self.strike()?;
                 next = Instant::now() + self.pause();
@@ -98,6 +121,9 @@ impl<'a> Nemesis<'a> {
         }
         for slot in 0..self.slots.len() {
             self.go_on(slot)?;
+        }
+        if let Some(network) = &mut self.network {
+            network.mend_all(&mut self.struck);
         }
         Ok(())
     }
@@ -116,8 +142,10 @@ impl<'a> Nemesis<'a> {
                 let number = self.next_process();
                 let role = format!("{TRIAL}{number}");
                 let seed = self.rng.random();
+                let network = self.network.as_ref();
+                let url = network.map_or(self.url, |network| network.url(slot));
                 self.slots[slot] = Slot::Full {
-                    process: Process::spawn(self.url, &self.dir, &role, seed)?,
+                    process: Process::spawn(url, &self.dir, &role, seed)?,
                     number,
                     stopped: None,
                 };
@@ -133,6 +161,9 @@ impl<'a> Nemesis<'a> {
                     self.go_on(slot)?;
                 }
             }
+        }
+        if let (Some(network), Slot::Full { number, .. }) = (&mut self.network, &self.slots[slot]) {
+            network.look(slot, *number, &mut self.struck);
         }
         Ok(())
     }
@@ -162,12 +193,12 @@ impl<'a> Nemesis<'a> {
         if kills {
             self.log.record_of(*number, What::Killed);
             signal(process, Signal::KILL)?;
-            self.signals.kills += 1;
+            self.struck.add(Fault::Process(ProcessFault::Killed));
             self.empty(slot);
         } else if stopped.is_none() {
             self.log.record_of(*number, What::Paused);
             signal(process, Signal::STOP)?;
-            self.signals.stops += 1;
+            self.struck.add(Fault::Process(ProcessFault::Stopped));
             *stopped = Some(Instant::now() + least + up_to(&mut self.rng, more));
         }
         Ok(())

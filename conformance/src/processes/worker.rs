@@ -18,6 +18,7 @@ use super::log::{Log, now};
 use super::resource::Resources;
 use super::{BOUND, Breach};
 use crate::child::Task;
+use crate::faults::{Fault, Faulty, Link, Weather};
 use crate::history::What;
 use crate::programs::{self, Access, Handler, Place, Request, User, Watched, ask, chance};
 use crate::programs::{nanos, up_to, use_up, validity};
@@ -42,6 +43,8 @@ pub(super) const TICK: Duration = Duration::from_millis(10);
 pub(super) struct Orders {
     pub(super) ttl: Duration,
     pub(super) breach: Option<Breach>,
+    /// Requests and answers are late, lost and doubled.
+    pub(super) requests: bool,
 }
 
 impl Orders {
@@ -178,18 +181,48 @@ impl Place for Site {
     }
 }
 
+/// What goes wrong with requests on a real store: so much that sessions are lost of it, and most are not.
+fn weather(ttl: Duration) -> Weather {
+    Weather {
+        delay: Duration::from_millis(2),
+        slow: 0.05,
+        lost_request: 0.01,
+        lost_answer: 0.02,
+        repeated: 0.05,
+        late: ttl * 2,
+        unavailable: 0.01,
+    }
+}
+
 /// What a process does from its beginning to its end.
 pub(crate) async fn work(task: Task, process: u32) -> Verdict {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let site = Site::new(&task.dir, process, Orders::read(&task.dir)?)?;
     let recovers = chance(task.seed, 0).random_bool(0.6);
-    let user = site.user(task.backend, recovers.then(|| chance(task.seed, 1)))?;
+    let link = Link::new(task.seed, weather(site.orders.ttl));
+    let store: Arc<dyn LockBackend> = match site.orders.requests {
+        true => Arc::new(Faulty::new(task.backend, link.clone(), site.orders.ttl / 2)),
+        false => task.backend,
+    };
+    let user = site.user(store, recovers.then(|| chance(task.seed, 1)))?;
     let programs =
         (0..PROGRAMS).map(|part| programs::run(&site, &user, chance(task.seed, 10 + part)));
     let relays = (0..RELAYS).map(|part| relay(&site, &user, chance(task.seed, 20 + part)));
     let churn = churn(&site, &user, chance(task.seed, 30));
-    let work = async { tokio::join!(join_all(programs), join_all(relays), churn) };
+    let clears_up = async {
+        while !site.is_stopped() {
+            sleep(Duration::from_millis(50)).await;
+            for (fault, count) in link.met() {
+                for _ in 0..count {
+                    let fault = Fault::Request(fault);
+                    site.record(What::Struck { fault });
+                }
+            }
+        }
+        link.set(Weather::FAIR);
+    };
+    let work = async { tokio::join!(join_all(programs), join_all(relays), churn, clears_up) };
     tokio::select! {
         _ = work => {}
         () = lateness(&site) => {}

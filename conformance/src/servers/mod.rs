@@ -7,7 +7,6 @@ mod elasticsearch;
 pub mod etcd;
 mod java;
 mod local;
-mod ports;
 pub mod postgres;
 mod process;
 pub mod redis;
@@ -20,12 +19,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::ports;
+pub use crate::ports::{Port, on_free};
 pub use cluster::Cluster;
 pub use elasticsearch::{
     ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, Node, OPENSEARCH_2, OPENSEARCH_3,
     OPENSEARCH_3_SECURED,
 };
-pub use ports::{Port, on_free};
 use process::{Log, Process};
 
 /// A server that runs; dropping it stops it and removes its data. Where that happens because a test panics, the end of

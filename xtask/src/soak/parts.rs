@@ -99,20 +99,28 @@ fn broken(xtask: &str) -> Part {
     }
 }
 
-/// Processes on each store that are killed, stopped and continued; then some that are only killed, which measures how long
-/// their locks wait.
+/// Processes on each store that are killed, stopped and continued, while what is between them and the store goes wrong,
+/// too; then while nothing else does; then some that are only killed, which measures how long their locks wait.
 fn trials(xtask: &str) -> Vec<Part> {
     let stores = STORES.iter().filter(|store| store.trial);
     let part = |store: &'static Store| {
         let name = store.name;
+        let also = match store.servers {
+            Some(_) => "network,requests",
+            None => "requests",
+        };
         let xtask = xtask.to_owned();
         let trial = move |time: Duration| {
             let seconds = |part: u32| (time * part / 4).as_secs().max(1).to_string();
-            let (most, rest) = (seconds(3), seconds(1));
+            let (most, rest) = (seconds(2), seconds(1));
             let trial = ["trial", "--store", name, "--seconds"];
-            let all = [&trial[..], &[&most, "--processes", "10"]].concat();
+            let also = ["--processes", "10", "--also", also];
+            let all = [&trial[..], &[&most], &also].concat();
+            let signals = [&trial[..], &[&rest], &also[..2]].concat();
             let kill_only = [&trial[..], &[&rest, "--kill-only"]].concat();
-            vec![command(&xtask, &all), command(&xtask, &kill_only)]
+            [all, signals, kill_only]
+                .map(|args| command(&xtask, &args))
+                .into()
         };
         Part {
             name: format!("trial {name}"),

@@ -1,4 +1,4 @@
-//! Ports for servers, which nobody else takes: claimed by a lock on a file, and outside the kernel's ephemeral range.
+//! Ports for servers and proxies, which nobody else takes: claimed by a lock on a file, and outside the kernel's ephemeral range.
 
 use std::fs::{self, File, TryLockError};
 use std::net::TcpListener;
@@ -10,8 +10,10 @@ use std::sync::Arc;
 const PORTS: RangeInclusive<u16> = 12_000..=21_999;
 /// How far the second port is from the first, as Redis wants it of its cluster's bus.
 const BESIDE: u16 = 10_000;
+#[cfg(feature = "servers")]
 /// How often a server is started again because somebody else has taken its port.
 const TRIES: usize = 5;
+#[cfg(feature = "servers")]
 /// How every server says so, in one case or the other.
 const TAKEN: &str = "address already in use";
 
@@ -74,6 +76,7 @@ impl Port {
         self.number
     }
 
+    #[cfg(feature = "servers")]
     /// The other one, for what the server says to others of its kind.
     #[must_use]
     pub fn beside(&self) -> u16 {
@@ -81,6 +84,7 @@ impl Port {
     }
 }
 
+#[cfg(feature = "servers")]
 /// Starts something on ports of its own, so many; on others where its error says that one of them is taken.
 ///
 /// # Errors
@@ -106,7 +110,8 @@ pub fn on_free<T>(
 }
 
 /// Whether a server says that somebody else has its port.
-pub(super) fn is_taken(said: &str) -> bool {
+#[cfg(feature = "servers")]
+pub(crate) fn is_taken(said: &str) -> bool {
     said.to_ascii_lowercase().contains(TAKEN)
 }
 
@@ -143,6 +148,7 @@ fn locks() -> Result<PathBuf, String> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "servers")]
 mod tests {
     use std::collections::BTreeSet;
     use std::io::{BufRead as _, BufReader};

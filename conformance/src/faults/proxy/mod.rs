@@ -1,0 +1,179 @@
+//! [`Proxy`]: a TCP proxy between a client and its store, on which the network's faults are switched.
+
+mod connection;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rand::distr::uniform::{SampleRange, SampleUniform};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
+
+use super::NetworkFault;
+use crate::ports::Port;
+
+/// What the system has refused is tried again after that.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// A thread for proxies, which end with it. So whatever keeps the others busy delays nothing that passes.
+#[derive(Debug)]
+pub struct Proxies {
+    handle: Handle,
+    /// Nothing is ever sent: the thread ends when this is dropped.
+    _end: oneshot::Sender<()>,
+}
+
+impl Proxies {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The system has no more threads, or no more files.
+    pub fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel();
+        let thread = thread::Builder::new().name("proxies".to_owned());
+        thread.spawn(move || runtime.block_on(ended))?;
+        Ok(Self { handle, _end: end })
+    }
+
+    /// Starts a proxy for a store at `HOST:PORT`, on a port of its own of this machine. What it chooses by chance follows
+    /// from the seed.
+    ///
+    /// # Errors
+    ///
+    /// No port is free.
+    pub fn start(&self, store: &str, seed: u64) -> io::Result<Proxy> {
+        let port = Port::claim().map_err(io::Error::other)?;
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port.number()))?;
+        listener.set_nonblocking(true)?;
+        let way = Arc::new(Way {
+            store: store.to_owned(),
+            fault: watch::Sender::new(None),
+            met: AtomicBool::new(false),
+            rng: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
+        });
+        let serving = serve(Arc::clone(&way), listener, port.number());
+        Ok(Proxy {
+            task: self.handle.spawn(serving).abort_handle(),
+            way,
+            port,
+        })
+    }
+}
+
+/// A proxy on which one fault at a time can be switched. Its connections end when it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    port: Port,
+    way: Arc<Way>,
+    task: AbortHandle,
+}
+
+impl Proxy {
+    /// The port of this machine on which it takes connections.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// From now on there is this fault.
+    pub fn strike(&self, fault: NetworkFault) {
+        self.way.met.store(false, Ordering::Relaxed);
+        self.way.fault.send_replace(Some(fault));
+    }
+
+    /// Ends the fault, and says whether it has changed anything: there may have been no connection, or nothing was sent.
+    pub fn mend(&self) -> bool {
+        self.way.fault.send_replace(None);
+        self.way.met.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What the connections of a proxy share.
+#[derive(Debug)]
+struct Way {
+    store: String,
+    fault: watch::Sender<Option<NetworkFault>>,
+    /// The fault has changed something.
+    met: AtomicBool,
+    rng: Mutex<Xoshiro256PlusPlus>,
+}
+
+impl Way {
+    fn met(&self) {
+        self.met.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends this fault, if it is there. So it meets one connection.
+    fn take(&self, fault: NetworkFault) -> bool {
+        let taken = self.fault.send_if_modified(|now| {
+            let is_there = *now == Some(fault);
+            if is_there {
+                *now = None;
+            }
+            is_there
+        });
+        if taken {
+            self.met();
+        }
+        taken
+    }
+
+    fn random<T: SampleUniform, R: SampleRange<T>>(&self, range: R) -> T {
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        rng.random_range(range)
+    }
+}
+
+fn is_cut(fault: &Option<NetworkFault>) -> bool {
+    *fault == Some(NetworkFault::Cut)
+}
+
+/// Takes connections, except while the way is cut: then the system refuses them.
+async fn serve(way: Arc<Way>, listener: std::net::TcpListener, port: u16) {
+    let mut fault = way.fault.subscribe();
+    let mut connections = JoinSet::new();
+    let mut listener = TcpListener::from_std(listener);
+    loop {
+        if let Ok(listener) = &listener {
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = async { fault.wait_for(is_cut).await.is_ok() } => break,
+                    Some(_) = connections.join_next() => {}
+                    accepted = listener.accept() => match accepted {
+                        Ok((client, _)) => {
+                            connections.spawn(connection::serve(Arc::clone(&way), client));
+                        }
+                        Err(_) => sleep(AGAIN).await,
+                    },
+                }
+            }
+        }
+        drop(listener);
+        let _ = fault.wait_for(|fault| !is_cut(fault)).await;
+        listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+        if listener.is_err() {
+            sleep(AGAIN).await;
+        }
+    }
+}
