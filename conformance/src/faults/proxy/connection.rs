@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::sleep;
@@ -14,7 +14,7 @@ use super::{NetworkFault, Way, is_cut};
 const CHUNK: usize = 16 << 10;
 /// What is slow waits for up to so long, then passes in pieces of at most so many bytes, at most one in a millisecond.
 const LATE_MS: u64 = 100;
-const PIECE: usize = 256;
+pub(super) const PIECE: usize = 256;
 /// The store has time for what it got, before it sees the reset.
 const SETTLES_MS: u64 = 5;
 
@@ -115,7 +115,11 @@ async fn pass(
 }
 
 /// Writes all of it, slowly if everything is slow.
-async fn write(way: &Way, mut chunk: &[u8], to: &mut WriteHalf<'_>) -> std::io::Result<()> {
+pub(super) async fn write(
+    way: &Way,
+    mut chunk: &[u8],
+    to: &mut (impl AsyncWrite + Unpin),
+) -> std::io::Result<()> {
     let is_slow = || *way.fault.borrow() == Some(NetworkFault::Slow);
     if is_slow() {
         way.met();

@@ -59,12 +59,7 @@ impl Proxies {
         let port = Port::claim().map_err(io::Error::other)?;
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port.number()))?;
         listener.set_nonblocking(true)?;
-        let way = Arc::new(Way {
-            store: store.to_owned(),
-            fault: watch::Sender::new(None),
-            met: AtomicBool::new(false),
-            rng: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
-        });
+        let way = Arc::new(Way::new(store, seed));
         let serving = serve(Arc::clone(&way), listener, port.number());
         Ok(Proxy {
             task: self.handle.spawn(serving).abort_handle(),
@@ -119,6 +114,15 @@ struct Way {
 }
 
 impl Way {
+    fn new(store: &str, seed: u64) -> Self {
+        Self {
+            store: store.to_owned(),
+            fault: watch::Sender::new(None),
+            met: AtomicBool::new(false),
+            rng: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
+        }
+    }
+
     fn met(&self) {
         self.met.store(true, Ordering::Relaxed);
     }

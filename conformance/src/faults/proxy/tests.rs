@@ -240,29 +240,31 @@ async fn one_answer_is_swallowed() {
 }
 
 #[tokio::test]
-async fn what_is_slow_comes_in_pieces() {
+async fn what_is_slow_arrives() {
     let fixture = Fixture::new(1).await;
     let (mut client, mut store) = fixture.pair().await;
     let much: Vec<u8> = (0..10_000_u32).map(|at| at.to_le_bytes()[0]).collect();
     fixture.proxy.strike(NetworkFault::Slow);
-    let since = Instant::now();
-    client.write_all(&much).await.unwrap();
-    let (mut seen, mut buffer) = (Vec::<u8>::new(), vec![0; much.len()]);
-    while seen.len() < much.len() {
-        let read = timeout(PATIENCE, store.read(&mut buffer));
-        let length = read.await.unwrap().unwrap();
-        assert_ne!(length, 0, "it has ended");
-        seen.extend(&buffer[..length]);
-    }
-    assert_eq!(seen, much);
-    // A piece in a millisecond at most.
-    let least = u64::try_from(much.len() / 256).unwrap();
-    assert!(
-        since.elapsed() >= Duration::from_millis(least),
-        "{:?}",
-        since.elapsed()
-    );
+    sent(&mut client, &mut store, &much).await;
+    sent(&mut store, &mut client, &much).await;
     assert!(fixture.proxy.mend());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_slow_comes_in_pieces() {
+    let (way, much) = (Way::new("", 1), vec![1_u8; 100_000]);
+    let time = async |way: &Way| {
+        let (mut to, from) = tokio::io::duplex(much.len());
+        let since = tokio::time::Instant::now();
+        connection::write(way, &much, &mut to).await.unwrap();
+        drop((to, from));
+        since.elapsed()
+    };
+    assert_eq!(time(&way).await, Duration::ZERO);
+    way.fault.send_replace(Some(NetworkFault::Slow));
+    // A piece in a millisecond, and each of them is late besides.
+    let pieces = u64::try_from(much.len() / connection::PIECE).unwrap();
+    assert!(time(&way).await >= Duration::from_millis(pieces));
 }
 
 #[tokio::test]
