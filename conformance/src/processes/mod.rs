@@ -252,8 +252,11 @@ async fn run_here(
         ttl: nanos(ttl),
         poll: info.poll.map(nanos),
         allowance: nanos(space.allowance()),
-        steady,
+        steady: steady && plan.also == Also::default(),
     });
+    if plan.also.requests {
+        outside.record(What::Repeats);
+    }
     let store = outside.watched(store);
     let Some(url) = space.url() else {
         return Err(Wrong("other processes cannot reach this store".to_owned()));
