@@ -131,6 +131,14 @@ fn refusals_name_whoever_may_hold_it() {
     told.done(open(3), Reply::Opened(true));
     told.done(acquire((3, 1), &["create f"]), by((2, 1), "f"))
         .breaks(Law::AllowedIsGranted);
+    // Unless the way makes another copy of its request, which is granted.
+    let mut told = held();
+    told.tell(What::Repeats);
+    told.done(acquire((2, 1), &["create f"]), by((1, 1), "f"));
+    told.done(release((1, 1), &["create f"]), Reply::Released);
+    told.done(open(3), Reply::Opened(true));
+    told.done(acquire((3, 1), &["create f"]), by((2, 1), "f"))
+        .is_fine();
     // Somebody is named who is not in the way, or nobody.
     let mut told = two();
     told.done(acquire((1, 1), &["share f"]), Reply::Granted(1));
