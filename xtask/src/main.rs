@@ -54,7 +54,8 @@ enum Command {
         args: Vec<String>,
     },
     /// Runs processes on one store that are killed, stopped and continued: `--seconds N [--processes N] [--seed S]
-    /// [--kill-only]`.
+    /// [--kill-only] [--history FILE]`; or checks a history that was kept, `--check FILE`; or measures what it costs to
+    /// keep one, `--cost`.
     Trial {
         /// Which store.
         #[arg(long, value_name = "STORE", value_parser = stores::find, default_value = "sqlite")]

@@ -235,6 +235,9 @@ impl Decorator for BrokenClient {
         if self.breach == Breach::HandedOutLate && keeps {
             return Ok(Renewed::Living);
         }
+        if self.breach == Breach::DeadLives && keeps && self.known.every(3) {
+            self.store.end(&[session], End::Revoke).await?;
+        }
         self.store.renew(session, renewal).await
     }
 

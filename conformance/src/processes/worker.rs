@@ -1,5 +1,6 @@
 //! One process of a trial: programs by chance, until it is told to stop or killed.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -250,7 +251,14 @@ async fn relay(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
     while !site.is_stopped() {
         sleep(up_to(&mut rng, Duration::from_millis(50))).await;
         let key = RELAYED[rng.random_range(0..RELAYED.len())];
-        take(site, user, &mut rng, vec![flat(key, Want::Create)], false).await;
+        // A limit that is ignored shows where many ask for the only share.
+        let want = match site.orders.breach {
+            Some(Breach::LimitIgnored) => Want::Share {
+                limit: Some(NonZeroU32::MIN),
+            },
+            _ => Want::Create,
+        };
+        take(site, user, &mut rng, vec![flat(key, want)], false).await;
     }
 }
 

@@ -11,27 +11,10 @@ use super::place::Site;
 use super::world::{World, detached};
 use crate::faults::{Faulty, Link, Weather};
 use crate::history::What;
-use crate::programs::{self, Handler, Scribe, User, Watched};
+use crate::programs::{self, Handler, User};
 
 /// Parts of a run that are no process begin here.
 pub(super) const NEMESIS: u64 = 1 << 40;
-
-/// What one process writes down with.
-#[derive(Clone)]
-struct Pen {
-    world: Arc<World>,
-    process: u32,
-}
-
-impl Scribe for Pen {
-    fn write_down(&self, what: What) {
-        self.world.record(self.process, what);
-    }
-
-    fn next_call(&self) -> u64 {
-        self.world.call()
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -73,12 +56,7 @@ impl Client {
         let backend = Faulty::new(world.backend(), link.clone(), plan.timeout);
         let gate = Gate::default();
         let label = Label::parse(format!("p{process}")).expect("a short label");
-        let pen = Pen {
-            world: Arc::clone(world),
-            process,
-        };
-        let watched = Watched::new(Arc::new(backend), pen);
-        let mut builder = Locks::builder(Arc::new(watched))
+        let mut builder = Locks::builder(Arc::new(backend))
             .ttl(plan.ttl)
             .label(label)
             .patience(plan.patience)

@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub use broken::{Found, find, seeds_for};
 pub use plan::Plan;
 
-use crate::history::{History, Report, What, check};
+use crate::history::{History, Report, check};
 use client::Client;
 use world::World;
 
@@ -69,7 +69,6 @@ pub fn run(seed: u64) -> Run {
 
 async fn simulate(plan: Plan) -> History {
     let world = Arc::new(World::new(plan));
-    world.record(0, What::Repeats);
     for slot in 0..world.plan.clients {
         Client::start(&world, slot);
     }

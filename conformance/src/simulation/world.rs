@@ -23,7 +23,6 @@ pub(super) struct World {
     /// The client of each slot; a slot is empty for a while after a kill.
     clients: Mutex<Vec<Option<Arc<Client>>>>,
     next: AtomicU64,
-    calls: AtomicU64,
     processes: AtomicU64,
     stopped: AtomicBool,
 }
@@ -44,7 +43,6 @@ impl World {
             resources: Mutex::default(),
             clients: Mutex::new(vec![None; plan.clients]),
             next: AtomicU64::new(1),
-            calls: AtomicU64::new(1),
             processes: AtomicU64::new(1),
             stopped: AtomicBool::new(false),
             plan,
@@ -62,11 +60,6 @@ impl World {
     /// A number for an attempt, an owner or an adoption.
     pub(super) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// A number for a call.
-    pub(super) fn call(&self) -> u64 {
-        self.calls.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A number for a process.

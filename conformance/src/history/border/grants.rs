@@ -66,7 +66,7 @@ impl Asked {
 
     /// It may hold the key from its first request to here.
     pub(super) fn possible(&self, border: &Border<'_>, key: usize) -> (Pos, Gone) {
-        if self.answers.is_empty() && self.last < NEVER {
+        if self.answers.is_empty() && self.last < NEVER && !border.setting.repeats {
             return (self.last, Gone::Released);
         }
         let released = self

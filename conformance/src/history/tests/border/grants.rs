@@ -1,0 +1,282 @@
+//! Grants, refusals, tokens and confirmations; and what a report tells.
+
+use super::*;
+
+#[test]
+fn one_holder_at_a_time() {
+    held()
+        .done(acquire((2, 1), &["create f"]), Reply::Granted(2))
+        .breaks(Law::AtMostOneHolder);
+    held()
+        .done(release((1, 1), &["create f"]), Reply::Released)
+        .done(acquire((2, 1), &["create f"]), Reply::Granted(2))
+        .is_fine();
+    // A release that is under way may be executed already.
+    let mut told = held();
+    told.call(release((1, 1), &["create f"]));
+    told.done(acquire((2, 1), &["create f"]), Reply::Granted(2))
+        .is_fine();
+    // Nobody knows which of two calls was executed first.
+    let mut told = held();
+    let (second, freed) = (
+        told.call(acquire((2, 1), &["create f"])),
+        told.call(release((1, 1), &["create f"])),
+    );
+    told.after(1).reply(second, Reply::Granted(2));
+    told.after(1).reply(freed, Reply::Released).is_fine();
+    // Its guards do not believe in it any more.
+    held()
+        .after(760)
+        .done(acquire((2, 1), &["create f"]), Reply::Granted(2))
+        .is_fine();
+    let mut told = two();
+    told.done(acquire((1, 1), &["read /a"]), Reply::Granted(1));
+    told.done(acquire((2, 1), &["write /a/b"]), Reply::Granted(2))
+        .breaks(Law::AtMostOneHolder);
+    let mut told = two();
+    told.done(acquire((1, 1), &["read /a"]), Reply::Granted(1));
+    told.done(acquire((2, 1), &["read /a/b"]), Reply::Granted(2))
+        .is_fine();
+}
+
+#[test]
+fn an_intent_keeps_its_locks_after_the_death() {
+    let told = |settles: bool| {
+        let mut told = held();
+        told.done(renew(1, "", Change::Put(1)), LIVING).after(2_000);
+        if settles {
+            told.done(end(1, Ending::Discard), states(1, Answer::Dead));
+        }
+        told.done(open(3), Reply::Opened(true));
+        told.done(acquire((3, 1), &["create f"]), Reply::Granted(3));
+        told
+    };
+    told(false).breaks(Law::AtMostOneHolder);
+    told(true).is_fine();
+}
+
+#[test]
+fn owners_meet_themselves() {
+    let again = |owner: u64| {
+        let mut told = two();
+        told.done(acquire((1, 1), &["upsert f"]), Reply::Granted(1));
+        let Call::Acquire { claims, .. } = acquire((1, 2), &["upsert f"]) else {
+            unreachable!();
+        };
+        let request = Call::Acquire {
+            grant: grant((1, 2)),
+            owner: OwnerId {
+                session: session(1),
+                m: owner,
+            },
+            claims,
+            joined: false,
+        };
+        (told, request)
+    };
+    let (mut told, request) = again(1);
+    told.done(request, Reply::Granted(2)).is_fine();
+    let (mut told, request) = again(2);
+    told.done(request, Reply::Granted(2))
+        .breaks(Law::AtMostOneHolder);
+    let (mut told, request) = again(1);
+    told.done(request, by((1, 1), "f"))
+        .breaks(Law::OwnersReenter);
+    let (mut told, request) = again(2);
+    told.done(request, by((1, 1), "f")).is_fine();
+}
+
+#[test]
+fn shares_have_their_limit() {
+    let told = |limit: &str| {
+        let mut told = two();
+        told.done(acquire((1, 1), &["share f"]), Reply::Granted(1));
+        told.done(acquire((2, 1), &[limit]), Reply::Granted(2));
+        told
+    };
+    told("share:1 f").breaks(Law::SharedAreASet);
+    told("share:2 f").is_fine();
+}
+
+#[test]
+fn refusals_name_whoever_may_hold_it() {
+    held()
+        .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
+        .is_fine();
+    held()
+        .done(release((1, 1), &["create f"]), Reply::Released)
+        .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
+        .breaks(Law::AllowedIsGranted);
+    held()
+        .done(renew(1, "1-1", Change::Keep), LIVING)
+        .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
+        .breaks(Law::AllowedIsGranted);
+    // An earlier copy has no answer and may be executed after the release.
+    let mut told = two();
+    told.call(acquire((1, 1), &["create f"]));
+    told.done(acquire((1, 1), &["create f"]), Reply::Granted(1))
+        .done(release((1, 1), &["create f"]), Reply::Released)
+        .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
+        .is_fine();
+    // So may a copy that the way makes.
+    let mut told = held();
+    told.tell(What::Repeats);
+    told.done(release((1, 1), &["create f"]), Reply::Released)
+        .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
+        .is_fine();
+    // Whoever was refused holds nothing.
+    let mut told = held();
+    told.done(acquire((2, 1), &["create f"]), by((1, 1), "f"));
+    told.done(release((1, 1), &["create f"]), Reply::Released);
+    told.done(open(3), Reply::Opened(true));
+    told.done(acquire((3, 1), &["create f"]), by((2, 1), "f"))
+        .breaks(Law::AllowedIsGranted);
+    // Unless the way makes another copy of its request, which is granted.
+    let mut told = held();
+    told.tell(What::Repeats);
+    told.done(acquire((2, 1), &["create f"]), by((1, 1), "f"));
+    told.done(release((1, 1), &["create f"]), Reply::Released);
+    told.done(open(3), Reply::Opened(true));
+    told.done(acquire((3, 1), &["create f"]), by((2, 1), "f"))
+        .is_fine();
+    // Somebody is named who is not in the way, or nobody.
+    let mut told = two();
+    told.done(acquire((1, 1), &["share f"]), Reply::Granted(1));
+    told.done(
+        acquire((2, 1), &["share f"]),
+        busy(vec![met((1, 1), "f", Mode::IS, Answer::Living)]),
+    )
+    .breaks(Law::AllowedIsGranted);
+    let mut told = two();
+    told.done(acquire((2, 1), &["create f"]), busy(Vec::new()))
+        .breaks(Law::AllowedIsGranted);
+    held()
+        .done(acquire((2, 1), &["create f"]), busy(Vec::new()))
+        .is_fine();
+}
+
+#[test]
+fn holders_hold_what_they_asked_for() {
+    held()
+        .done(acquire((2, 1), &["create f"]), by((1, 9), "f"))
+        .breaks(Law::OneGrantPerRequest);
+    held()
+        .done(
+            Call::Records,
+            Reply::Listed(vec![met((1, 1), "g", Mode::X, Answer::Living)]),
+        )
+        .breaks(Law::OwnClaimsOnly);
+    let mut told = two();
+    told.done(acquire((1, 1), &["read /a/b"]), Reply::Granted(1));
+    let above = |mode| Reply::Listed(vec![met((1, 1), "/a", mode, Answer::Living)]);
+    told.done(Call::Records, above(Mode::IS));
+    let mut too_much = two();
+    too_much.done(acquire((1, 1), &["read /a/b"]), Reply::Granted(1));
+    too_much
+        .done(Call::Records, above(Mode::IX))
+        .breaks(Law::OwnClaimsOnly);
+    told.is_fine();
+    let twice = vec![met((1, 1), "f", Mode::X, Answer::Living); 2];
+    let mut told = held();
+    told.done(Call::Records, Reply::Listed(twice));
+    told.breaks(Law::OneGrantPerRequest);
+    // One name, two requests.
+    held()
+        .done(acquire((1, 1), &["create g"]), Reply::Granted(2))
+        .breaks(Law::OneGrantPerRequest);
+    held()
+        .done(acquire((1, 1), &["create f"]), Reply::Granted(2))
+        .is_fine();
+}
+
+#[test]
+fn tokens_rise_on_every_key_and_above() {
+    let after = |first: &str, second: &str, token| {
+        let mut told = two();
+        told.done(acquire((1, 1), &[first]), Reply::Granted(5));
+        told.done(release((1, 1), &[first]), Reply::Released);
+        told.done(acquire((2, 1), &[second]), Reply::Granted(token));
+        told
+    };
+    after("create f", "create f", 5).breaks(Law::TokensOnlyRise);
+    after("create f", "create f", 6).is_fine();
+    after("create f", "create g", 4).is_fine();
+    after("write /a", "write /a/b", 4).breaks(Law::TokensOnlyRise);
+    after("write /a/b", "write /a", 4).breaks(Law::TokensOnlyRise);
+    after("write /a/b", "write /a", 6).is_fine();
+    // Who asks at the same time may get any.
+    let mut told = two();
+    let other = told.call(acquire((2, 1), &["share f"]));
+    told.done(acquire((1, 1), &["share f"]), Reply::Granted(5));
+    told.reply(other, Reply::Granted(4)).is_fine();
+}
+
+#[test]
+fn confirmations_say_what_is_so() {
+    let yes = || (confirm((1, 1), &["create f"]), Reply::Confirmed(true));
+    let no = || (confirm((1, 1), &["create f"]), Reply::Confirmed(false));
+    let told = |mut told: Story, (request, reply): (Call, Reply)| {
+        told.done(request, reply);
+        check(&told.end())
+            .breach_of(&[Law::ConfirmationsAreTrue])
+            .is_some()
+    };
+    assert!(!told(held(), yes()));
+    assert!(told(held(), no()));
+    assert!(told(two(), yes()), "nobody asked for it");
+    assert!(!told(two(), no()));
+    let ended = || {
+        let mut told = held();
+        told.done(end(1, Ending::Revoke), states(1, Answer::Dead));
+        told
+    };
+    assert!(told(ended(), yes()));
+    assert!(!told(ended(), no()));
+    let over = || {
+        let mut told = held();
+        told.done(renew(1, "1-1", Change::Keep), LIVING);
+        told
+    };
+    assert!(told(over(), yes()));
+    assert!(!told(over(), no()));
+    let mut late = held();
+    late.after(760);
+    assert!(!told(late, no()), "it may be due");
+    // Somebody else has it.
+    let taken = || {
+        let mut told = held();
+        told.after(760).done(renew(2, "", Change::Keep), LIVING);
+        told.done(acquire((2, 1), &["create f"]), Reply::Granted(2));
+        told
+    };
+    assert!(told(taken(), yes()));
+    assert!(!told(taken(), no()));
+}
+
+#[test]
+fn a_violation_shows_whom_it_is_about() {
+    let mut told = held();
+    told.done(acquire((1, 7), &["create other"]), Reply::Granted(3));
+    told.done(acquire((2, 1), &["create f"]), Reply::Granted(2));
+    let history = told.end();
+    let report = check(&history);
+    let shown = report.violations[0].around(&history, 40, 5);
+    let mine = grant((1, 1)).to_string();
+    assert!(shown.contains("=>") && shown.contains(&mine), "{shown}");
+    assert!(!shown.contains("other"), "{shown}");
+}
+
+#[test]
+fn each_law_counts_what_it_judges() {
+    let mut told = held();
+    told.done(acquire((2, 1), &["create f"]), by((1, 1), "f"));
+    told.done(release((1, 1), &["create f"]), Reply::Released);
+    told.done(acquire((2, 2), &["create f"]), Reply::Granted(2));
+    let report = check(&told.end());
+    assert_eq!(report.judged.get(&Law::AtMostOneHolder), Some(&1));
+    assert_eq!(report.judged.get(&Law::TokensOnlyRise), Some(&1));
+    assert_eq!(report.judged.get(&Law::OwnClaimsOnly), Some(&1));
+    assert!(report.idle(1).any(|(law, _)| law == Law::Waiting));
+    assert!(!report.idle(1).any(|(law, _)| law == Law::OwnClaimsOnly));
+    assert!(report.table(2).contains("does not count"));
+}
