@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     print!("{}\n{}", columns(&backends), rows(&others));
     let library = |(name, counted): (&String, &Purposes)| {
         let ours = name == "lockcore" || !name.contains('/');
-        ours.then(|| code(counted)).unwrap_or_default()
+        if ours { code(counted) } else { 0 }
     };
     let all: usize = backends.iter().map(library).sum();
     let core = others.get("lockcore").map_or(0, code);
