@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use lockcore::backend::rows::{Act, Looking, RowStore};
 use lockcore::limits::{MAX_TTL, MIN_TTL};
-use lockcore::{Error, Info, LockBackend, Operation, Survives};
+use lockcore::{Changed, Claim, Error, Info, Operation, Survives};
 
 use crate::config::SqliteConfig;
 use crate::error::{NAME, Outcome};
@@ -64,7 +65,7 @@ impl SqliteBackend {
             info,
         };
         backend
-            .call(Operation::Connect, |worker| worker.file.read(|_| Ok(())))
+            .call(Operation::Connect, |worker| worker.file.open())
             .await?;
         Ok(Arc::new(backend))
     }
@@ -122,14 +123,106 @@ const CLOCK: &str = "the machine's time since boot";
 #[cfg(not(target_os = "linux"))]
 const CLOCK: &str = "the machine's wall clock";
 
-impl LockBackend for SqliteBackend {
+impl RowStore for SqliteBackend {
     fn info(&self) -> Info {
         self.info.clone()
+    }
+
+    async fn transact<A: Act>(&self, act: A) -> Result<A::Answer, Error> {
+        let act = move |worker: &mut Worker| worker.file.act(&act);
+        self.call(A::OPERATION, act).await
+    }
+
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed, Error> {
+        let looking = Looking {
+            claims: claims.to_vec(),
+            most: crate::wakeups::FOLLOWED,
+        };
+        let woken = self
+            .call(Operation::Watch, move |worker| {
+                let seen = worker.file.act(&looking)?;
+                Ok(worker.watchers.add(seen))
+            })
+            .await?;
+        // The thread has ended if it drops its end: then a look may be worth it, too.
+        Ok(Box::pin(async move {
+            let _ = woken.await;
+        }))
     }
 }
 
 impl std::fmt::Debug for SqliteBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SqliteBackend").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockcore::{
+        Adopt, End, FencingToken, Intent, IntentChange, Label, Ranges, Registered, Renewal,
+        SessionId, SessionStore as _,
+    };
+
+    use super::*;
+    use crate::Synchronous;
+
+    const NORMAL: i64 = 1;
+    const FULL: i64 = 2;
+
+    async fn last(backend: &SqliteBackend) -> i64 {
+        let ask = backend.call(Operation::Inspect, |worker| Ok(worker.file.synchronous()));
+        ask.await.unwrap()
+    }
+
+    /// What the commits of each operation waited for.
+    async fn commits(synchronous: Synchronous) -> Vec<i64> {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path().join("locks.db")).synchronous(synchronous);
+        let backend = SqliteBackend::connect(config).await.unwrap();
+        let (one, two) = (SessionId::new(1), SessionId::new(2));
+        let put = IntentChange::Put(Registered {
+            token: FencingToken::new(1).unwrap(),
+            intent: Intent::new("x").unwrap(),
+        });
+        let mut seen = Vec::new();
+        for id in [one, two] {
+            let label = Label::parse("").unwrap();
+            backend
+                .open(id, &label, Duration::from_secs(30))
+                .await
+                .unwrap();
+        }
+        seen.push(last(&backend).await);
+        let changes = [IntentChange::Keep, put.clone(), IntentChange::Drop, put];
+        for (seq, intent) in (1..).zip(changes) {
+            let over = Ranges::EMPTY;
+            let renewal = Renewal { seq, over, intent };
+            for id in [one, two] {
+                backend.renew(id, &renewal).await.unwrap();
+            }
+            seen.push(last(&backend).await);
+        }
+        backend.end(&[one, two], End::Close).await.unwrap();
+        seen.push(last(&backend).await);
+        backend.end(&[two], End::Discard).await.unwrap();
+        seen.push(last(&backend).await);
+        backend.adopt(one, 0, two, Adopt::Take).await.unwrap();
+        seen.push(last(&backend).await);
+        assert!(backend.settle(one, 1).await.unwrap());
+        seen.push(last(&backend).await);
+        seen
+    }
+
+    #[tokio::test]
+    async fn what_is_said_about_an_intent_waits_for_the_disk() {
+        assert_eq!(
+            commits(Synchronous::Normal).await,
+            // open, keep, put, drop, put, close, discard, adopt, settle
+            [NORMAL, NORMAL, FULL, FULL, FULL, NORMAL, FULL, NORMAL, FULL]
+        );
+        assert_eq!(commits(Synchronous::Full).await, [FULL; 9]);
     }
 }

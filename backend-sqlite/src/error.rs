@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use lockcore::backend::rows::Corrupt;
 use lockcore::{Error, ErrorKind, Operation};
 use rusqlite::ErrorCode;
 
@@ -38,12 +39,13 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
-impl Failure {
-    /// A record that this operation needs cannot be understood.
-    pub(crate) fn corrupt(what: impl Into<Cow<'static, str>>) -> Self {
+impl From<Corrupt> for Failure {
+    fn from(Corrupt(what): Corrupt) -> Self {
         Failure::Found(ErrorKind::Corrupt, what.into())
     }
+}
 
+impl Failure {
     /// The configuration cannot work.
     pub(crate) fn config(what: impl Into<Cow<'static, str>>) -> Self {
         Failure::Found(ErrorKind::Config, what.into())
@@ -198,7 +200,9 @@ mod tests {
             "sqlite: connect: cannot be used as configured: use another file"
         );
         assert_eq!(
-            Failure::corrupt("x").into_error(Operation::Renew).kind(),
+            Failure::from(Corrupt("x"))
+                .into_error(Operation::Renew)
+                .kind(),
             ErrorKind::Corrupt
         );
         let io = std::io::Error::other("y");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockcore::ErrorKind;
+use lockcore::backend::rows::{Access, Act, ready};
 use rusqlite::Connection;
 
 use crate::clock::Clock;
@@ -12,7 +13,7 @@ use crate::config::SqliteConfig;
 use crate::error::{Failure, Outcome, Phase};
 use crate::open::{self, Identity};
 use crate::sql;
-use crate::transaction::{Access, Transaction};
+use crate::transaction::{Freed, Transaction};
 
 /// How often a file may be replaced while one transaction begins.
 const REPLACED_AT_MOST: usize = 3;
@@ -27,8 +28,8 @@ pub(crate) struct File {
     open: Option<Open>,
     /// What was open before, if the path names something else by now.
     left: Option<Identity>,
-    /// A transaction may have freed somebody's claim since this was taken.
-    freed: bool,
+    /// What transactions may have freed since this was taken.
+    freed: Freed,
 }
 
 struct Open {
@@ -79,7 +80,7 @@ impl File {
             deadline: Deadline(Arc::new(Mutex::new(Instant::now() + config.limit()))),
             open: None,
             left: None,
-            freed: false,
+            freed: Freed::default(),
         })
     }
 
@@ -87,25 +88,31 @@ impl File {
         &self.deadline
     }
 
-    /// One deciding transaction; with `durable`, its commit waits for the disk.
-    pub(crate) fn write<T>(
-        &mut self,
-        durable: bool,
-        body: impl FnOnce(&Transaction<'_>) -> Outcome<T>,
-    ) -> Outcome<T> {
-        self.transaction(Access::Write, durable, body)
+    /// One transaction. One that reads waits for nobody; a durable one's commit waits for the disk.
+    pub(crate) fn act<A: Act>(&mut self, act: &A) -> Outcome<A::Answer> {
+        let access = act.access();
+        self.begin(access)?;
+        let open = self.open.as_mut().expect("begin has opened it");
+        let mut transaction = Transaction::new(&mut open.conn, &self.clock, &mut self.freed);
+        let outcome = ready(act.run(&mut transaction)).and_then(|answer| {
+            execute(&open.conn, sql::COMMIT).map_err(at_commit)?;
+            Ok(answer)
+        });
+        if outcome.is_err() && execute_unless_over(&open.conn, sql::ROLLBACK).is_err() {
+            self.close();
+        }
+        outcome
     }
 
-    /// One transaction that changes nothing and waits for nobody.
-    pub(crate) fn read<T>(
-        &mut self,
-        body: impl FnOnce(&Transaction<'_>) -> Outcome<T>,
-    ) -> Outcome<T> {
-        self.transaction(Access::Read, false, body)
+    /// Opens the file, if it is not open.
+    pub(crate) fn open(&mut self) -> Outcome<()> {
+        self.begin(Access::Read)?;
+        let open = self.open.as_ref().expect("begin has opened it");
+        execute(&open.conn, sql::COMMIT).map_err(at_commit)
     }
 
-    /// Whether a transaction may have freed somebody's claim since this was last asked.
-    pub(crate) fn take_freed(&mut self) -> bool {
+    /// What transactions may have freed since this was last asked.
+    pub(crate) fn take_freed(&mut self) -> Freed {
         std::mem::take(&mut self.freed)
     }
 
@@ -136,9 +143,9 @@ impl File {
             .unwrap()
     }
 
-    /// Milliseconds since boot.
-    pub(crate) fn now_ms(&self) -> i64 {
-        self.clock.now_ms()
+    /// The time since boot.
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.now()
     }
 
     /// Whether another connection has committed since the last call, or the path names another file by now.
@@ -152,33 +159,13 @@ impl File {
         Ok(std::mem::replace(seen, version) != version || moved)
     }
 
-    fn transaction<T>(
-        &mut self,
-        access: Access,
-        durable: bool,
-        body: impl FnOnce(&Transaction<'_>) -> Outcome<T>,
-    ) -> Outcome<T> {
-        self.begin(access, durable)?;
-        let open = self.open.as_ref().expect("begin has opened it");
-        let transaction = Transaction::new(&open.conn, &self.clock, access);
-        let outcome = body(&transaction).and_then(|answer| {
-            execute(&open.conn, sql::COMMIT).map_err(at_commit)?;
-            Ok(answer)
-        });
-        self.freed |= transaction.has_freed();
-        if outcome.is_err() && execute_unless_over(&open.conn, sql::ROLLBACK).is_err() {
-            self.close();
-        }
-        outcome
-    }
-
     /// Begins a transaction on the file that the path names.
-    fn begin(&mut self, access: Access, durable: bool) -> Outcome<()> {
+    fn begin(&mut self, access: Access) -> Outcome<()> {
         for _ in 0..REPLACED_AT_MOST {
-            let full = self.full || durable;
+            let full = self.full || access == Access::Durable;
             let conn = &self.opened(full)?.conn;
             let begin = match access {
-                Access::Write => sql::BEGIN,
+                Access::Write | Access::Durable => sql::BEGIN,
                 Access::Read => sql::BEGIN_READ,
             };
             if let Err(failure) = execute(conn, begin) {
@@ -205,7 +192,7 @@ impl File {
             let (conn, identity) = open::open(&self.path, self.left.as_ref(), &self.deadline)
                 .map_err(Failure::while_opening)?;
             self.left = None;
-            self.freed = true;
+            self.freed.any = true;
             self.open = Some(Open {
                 conn,
                 identity,

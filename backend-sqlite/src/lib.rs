@@ -65,16 +65,13 @@
 compile_error!("lockcore-sqlite needs Unix: it tells files apart by device and inode");
 
 mod backend;
-mod claims;
 mod clock;
 mod config;
 mod error;
 mod file;
-mod inspect;
-mod obstacles;
 mod open;
 mod record;
-mod sessions;
+mod rows;
 mod sql;
 mod thread;
 mod transaction;

@@ -23,27 +23,23 @@ pub(crate) const ROLLBACK: &str = "ROLLBACK";
 
 statements! {
     SESSION_LOAD = "session_load";
-    SESSION_INSERT = "session_insert";
-    SESSION_WRITE = "session_write";
-    SESSION_LEFT_SOMETHING = "session_left_something";
-    SESSION_FORGET = "session_forget";
+    SESSION_CREATE = "session_create";
+    SESSION_PUT = "session_put";
     SESSIONS_PAGE = "sessions_page";
-    SESSIONS_LIVING = "sessions_living";
-    SESSIONS_FORGETTABLE = "sessions_forgettable";
+    SESSIONS_DUE = "sessions_due";
+    SESSIONS_FORGET = "sessions_forget";
     INTENT_LOAD = "intent_load";
-    INTENT_EXISTS = "intent_exists";
     INTENT_PUT = "intent_put";
     INTENT_DROP = "intent_drop";
     HOLDERS_ON_KEY = "holders_on_key";
     HOLDERS_BELOW = "holders_below";
     HOLDERS_OF_SESSION = "holders_of_session";
     HOLDER_PUT = "holder_put";
-    HOLDER_DROP = "holder_drop";
     HOLDER_ROW = "holder_row";
+    HOLDER_DROP = "holder_drop";
     NEXT_SESSION_OF_HOLDERS = "next_session_of_holders";
     FIRST_KEY = "first_key";
     NEXT_KEY = "next_key";
-    KEYS_OF_SESSION = "keys_of_session";
     TOKEN_LOAD = "token_load";
     TOKEN_STORE = "token_store";
 }
@@ -63,7 +59,7 @@ mod tests {
         conn.execute_batch(SCHEMA).unwrap();
         for (name, sql) in STATEMENTS {
             // They look for what is rare among all sessions, and run in the sweep alone.
-            if ["sessions_living", "sessions_forgettable"].contains(name) {
+            if ["sessions_due", "sessions_forget"].contains(name) {
                 continue;
             }
             let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

@@ -113,6 +113,12 @@ impl LockKey {
             && other.as_str().starts_with(self.as_str())
             && other.as_str().as_bytes()[self.as_str().len()] == b'/'
     }
+
+    /// Whether who holds the one may be in the way of who wants the other: it is the same, above or below.
+    #[must_use]
+    pub fn meets(&self, other: &LockKey) -> bool {
+        self == other || self.is_above(other) || other.is_above(self)
+    }
 }
 
 /// Path order: bytes, with `/` before every other byte.

@@ -1,5 +1,6 @@
 //! Words, laws, traits and the client of lockkeeper.
 
+pub mod backend;
 pub mod judge;
 pub mod limits;
 

@@ -5,6 +5,7 @@ mod builds;
 mod compare;
 mod deny;
 mod fuzz;
+mod lines;
 mod mutants;
 mod plan;
 mod simulate;
@@ -14,6 +15,7 @@ mod test;
 mod times;
 mod trial;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -101,6 +103,12 @@ enum Command {
         #[arg(long)]
         list: bool,
     },
+    /// Counts code lines without docs, comments, blank lines and tests, by package and purpose.
+    Lines {
+        /// Of this folder, such as another commit's; else of the working tree.
+        #[arg(default_value = ".")]
+        folder: PathBuf,
+    },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
         /// elasticsearch-7, opensearch-2, opensearch-3, opensearch-3-secured, elasticsearch-9-secured, etcd-3.6, etcd-3.4,
@@ -157,6 +165,7 @@ fn main() -> ExitCode {
             soak: Some(server), ..
         } => test::run_soak(server),
         Command::Test { only, on, .. } => test::run(only, &on),
+        Command::Lines { folder } => lines::run(&folder),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Mutants {
             store,

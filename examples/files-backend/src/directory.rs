@@ -35,13 +35,13 @@ impl Directory {
     pub(crate) fn update<T>(
         &self,
         operation: Operation,
-        act: impl FnOnce(&mut State, u64) -> T,
+        act: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
         // The system gives the lock back when the file is closed, however this process ends.
         let _lock = self.lock(operation)?;
         let mut state = self.read(operation)?;
         let before = bytes(&state);
-        let answer = act(&mut state, now_us());
+        let answer = act(&mut state)?;
         let after = bytes(&state);
         if before != after {
             let new = self.0.join("state.json.new");
@@ -59,11 +59,16 @@ impl Directory {
         let bytes = match fs::read(self.0.join("state.json")) {
             Ok(bytes) => bytes,
             // Nobody has done anything here yet.
-            Err(error) if error.kind() == Io::NotFound => return Ok(State::default()),
+            Err(error) if error.kind() == Io::NotFound => {
+                return Ok(State {
+                    now: now(),
+                    ..State::default()
+                });
+            }
             Err(error) => return Err(failure(operation, error)),
         };
         let corrupt = |what| Error::new(ErrorKind::Corrupt, NAME, operation, what);
-        let state: State = serde_json::from_slice(&bytes).map_err(|error| {
+        let mut state: State = serde_json::from_slice(&bytes).map_err(|error| {
             corrupt("state.json cannot be understood: stop its users and remove it")
                 .with_source(error)
         })?;
@@ -73,6 +78,7 @@ impl Directory {
         if state.token > MAX_TOKEN {
             return Err(corrupt("the last token cannot be"));
         }
+        state.now = now();
         Ok(state)
     }
 
@@ -122,11 +128,9 @@ fn failure(operation: Operation, error: io::Error) -> Error {
     clippy::disallowed_methods,
     reason = "the clock that all processes share; the crate's page says what that costs"
 )]
-fn now_us() -> u64 {
-    let since_1970 = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since_1970.as_micros()).unwrap_or(MAX_TOKEN)
+fn now() -> Duration {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since_1970.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -156,13 +160,15 @@ mod tests {
             "",
             "{}",
             "[]",
-            r#"{"format":2,"token":0,"sessions":{"freed":0,"by_id":{}},"records":{}}"#,
-            r#"{"format":1,"token":4611686018427387905,"sessions":{"freed":0,"by_id":{}},"records":{}}"#,
-            r#"{"format":1,"token":0,"sessions":{"freed":0,"by_id":{}},"records":{"/a/":[]}}"#,
-            r#"{"format":1,"token":0,"sessions":{"freed":0,"by_id":{"x":{}}},"records":{}}"#,
+            r#"{"format":1,"token":0,"sessions":{},"records":{}}"#,
+            r#"{"format":2,"token":4611686018427387905,"sessions":{},"records":{}}"#,
+            r#"{"format":2,"token":0,"sessions":{},"records":{"/a/":[]}}"#,
+            r#"{"format":2,"token":0,"sessions":{"x":{}},"records":{}}"#,
         ] {
             fs::write(&file, strange).unwrap();
-            let error = directory.update(Operation::Acquire, |_, _| ()).unwrap_err();
+            let error = directory
+                .update(Operation::Acquire, |_| Ok(()))
+                .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{strange:?}");
             assert_eq!(fs::read_to_string(&file).unwrap(), strange);
         }
@@ -173,10 +179,13 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::open(temporary.path().to_owned()).unwrap();
         let file = temporary.path().join("state.json");
-        directory.update(Operation::Acquire, |_, _| ()).unwrap();
+        directory.update(Operation::Acquire, |_| Ok(())).unwrap();
         assert!(!file.exists());
         directory
-            .update(Operation::Acquire, |state, _| state.token = 1)
+            .update(Operation::Acquire, |state| {
+                state.token = 1;
+                Ok(())
+            })
             .unwrap();
         assert_eq!(directory.read(Operation::Acquire).unwrap().token, 1);
     }

@@ -7,7 +7,7 @@
 //! # What an author learns from it
 //!
 //! - **The rooms.** `directory.rs` is the way to the store and the only place where its errors become ours; `state.rs`
-//!   is the stored shape; `sessions.rs`, `claims.rs`, `inspect.rs` and `wakeups.rs` have a trait each. A backend that
+//!   is the stored shape; `rows.rs` hands it to the rules in [`lockcore::backend::rows`], which decide. A backend that
 //!   talks to a server has more to say in `config.rs` and `error.rs`, and `server/` for what runs there.
 //! - **What an action is.** A lock file keeps all other processes out; the state is read, changed, written to another
 //!   file and renamed. A process that is killed at any point leaves the old state or the new one, and its lock goes
@@ -60,22 +60,23 @@
 //! # }
 //! ```
 
-mod claims;
 mod directory;
-mod inspect;
-mod sessions;
+mod rows;
 mod state;
-mod wakeups;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use lockcore::{Error, ErrorKind, Info, LockBackend, Operation, Result, Survives};
+use lockcore::backend::rows::{Access, Act, Corrupt, RowStore, polled, ready};
+use lockcore::{Changed, Claim, Error, ErrorKind, Info, Operation, Result, Survives};
 
 use directory::Directory;
 use state::State;
 
 const NAME: &str = "files";
+/// Files tell nobody anything, so whoever waits looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Locks in a directory of files.
 ///
@@ -105,26 +106,6 @@ impl FilesBackend {
             directory: Arc::new(directory),
         }))
     }
-
-    /// One action on the state, alone; `act` is told the time.
-    async fn update<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        act: impl FnOnce(&mut State, u64) -> T + Send + 'static,
-    ) -> Result<T> {
-        let directory = Arc::clone(&self.directory);
-        blocking(operation, move || directory.update(operation, act)).await
-    }
-
-    /// A look at the state as the last action left it.
-    async fn look<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        look: impl FnOnce(&State) -> T + Send + 'static,
-    ) -> Result<T> {
-        let directory = Arc::clone(&self.directory);
-        blocking(operation, move || Ok(look(&directory.read(operation)?))).await
-    }
 }
 
 /// Files block, so whatever touches them runs where that does no harm.
@@ -139,16 +120,36 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(ended)?
 }
 
-impl LockBackend for FilesBackend {
+impl RowStore for FilesBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "this machine's wall clock");
         info.keys_per_step = 100;
-        info.poll = Some(wakeups::LOOK_EVERY);
+        info.poll = Some(LOOK_EVERY);
         info.survives = Survives {
             crash: true,
             power_loss: false,
             failover: true,
         };
         info
+    }
+
+    async fn transact<A: Act>(&self, act: A) -> Result<A::Answer> {
+        let directory = Arc::clone(&self.directory);
+        let corrupt = |corrupt: Corrupt| corrupt.error(NAME, A::OPERATION);
+        blocking(A::OPERATION, move || match act.access() {
+            Access::Read => {
+                let mut state = directory.read(A::OPERATION)?;
+                ready(act.run(&mut state)).map_err(corrupt)
+            }
+            Access::Write | Access::Durable => {
+                let act = |state: &mut State| ready(act.run(state)).map_err(corrupt);
+                directory.update(A::OPERATION, act)
+            }
+        })
+        .await
+    }
+
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        polled(self, claims, LOOK_EVERY).await
     }
 }

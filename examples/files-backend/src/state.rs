@@ -5,16 +5,16 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use lockcore::judge::{Entry as _, Place};
+use lockcore::backend::rows::{Held, HolderRow, SessionRow, Strange};
 use lockcore::{
-    FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, OwnerId, Ranges, SessionId,
+    FencingToken, Grant, Intent, Label, Life, LockKey, Mode, OwnerId, Ranges, Registered, SessionId,
 };
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 /// The version of the shape. A reader of another one refuses the file.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,153 +22,58 @@ pub(crate) struct State {
     pub(crate) format: u32,
     /// The last token that was given out.
     pub(crate) token: u64,
-    pub(crate) sessions: Sessions,
-    /// In path order, so that what is below a path stands directly behind it.
-    pub(crate) records: BTreeMap<Text<LockKey>, Vec<Entry>>,
+    pub(crate) sessions: BTreeMap<Text<SessionId>, Session>,
+    /// In path order, so that what is below a path stands directly behind it; holders as they stand in the file.
+    pub(crate) records: BTreeMap<Text<LockKey>, Vec<Box<RawValue>>>,
+    /// When the file is read.
+    #[serde(skip)]
+    pub(crate) now: Duration,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Sessions {
-    /// Rises whenever something was given back or stopped counting; who waits looks at it.
-    pub(crate) freed: u64,
-    pub(crate) by_id: BTreeMap<Text<SessionId>, Session>,
-}
-
-/// All times are microseconds since 1970.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Session {
-    #[serde(serialize_with = "put_label", deserialize_with = "get_label")]
-    pub(crate) label: Label,
-    pub(crate) ttl_us: u64,
-    /// When it is due; of a dead one, when it died.
-    pub(crate) until_us: u64,
-    #[serde(with = "LifeName")]
-    pub(crate) life: Life,
-    pub(crate) seq: u64,
-    pub(crate) over: Text<Ranges>,
+    #[serde(with = "SessionShape")]
+    pub(crate) row: SessionRow,
     pub(crate) intent: Option<Left>,
-    pub(crate) adoption: u64,
-    pub(crate) adopter: Option<Text<SessionId>>,
-    /// The adoption by which it was settled.
-    pub(crate) settled_by: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SessionRow", deny_unknown_fields)]
+struct SessionShape {
+    #[serde(with = "text")]
+    label: Label,
+    ttl: Duration,
+    due: Duration,
+    #[serde(with = "LifeName")]
+    life: Life,
+    ended: Option<Duration>,
+    seq: u64,
+    #[serde(with = "text")]
+    over: Ranges,
+    adoption: u64,
+    #[serde(with = "optional_text")]
+    adopter: Option<SessionId>,
+    settled: Option<u64>,
 }
 
 /// A registered intent.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Left {
-    pub(crate) token: Text<FencingToken>,
-    #[serde(serialize_with = "put_intent", deserialize_with = "get_intent")]
-    pub(crate) intent: Intent,
+    token: Text<FencingToken>,
+    intent: Vec<u8>,
 }
 
 /// Who holds a key.
-#[derive(Debug, Clone)]
-pub(crate) enum Entry {
-    Ours(Held),
-    /// What cannot be understood, as it stands in the file.
-    Foreign(Box<RawValue>),
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Held {
-    pub(crate) grant: Text<Grant>,
-    pub(crate) owner: Text<OwnerId>,
+struct Holder {
+    grant: Text<Grant>,
+    owner: Text<OwnerId>,
     #[serde(with = "ModeName")]
-    pub(crate) mode: Mode,
-    pub(crate) since_us: u64,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            format: FORMAT,
-            token: 0,
-            sessions: Sessions::default(),
-            records: BTreeMap::new(),
-        }
-    }
-}
-
-impl Entry {
-    /// `None` for what cannot be understood: it counts, and only an eviction removes it.
-    pub(crate) fn held(&self) -> Option<&Held> {
-        match self {
-            Entry::Ours(held) => Some(held),
-            Entry::Foreign(_) => None,
-        }
-    }
-
-    /// As a holder of `key`, met at that place.
-    pub(crate) fn holder(&self, sessions: &Sessions, key: &LockKey, place: Place) -> Holder {
-        let (label, life) = match self.grant() {
-            Some(grant) => sessions.shown(grant.session),
-            None => ("not a holder of this version".to_owned(), Life::Living),
-        };
-        let since = self.held().map(|held| Duration::from_micros(held.since_us));
-        Holder {
-            key: key.clone(),
-            grant: self.grant(),
-            owner: self.owner(),
-            mode: place.seen(self.mode()),
-            label,
-            since: since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)),
-            life,
-        }
-    }
-}
-
-impl lockcore::judge::Entry for Entry {
-    fn grant(&self) -> Option<Grant> {
-        self.held().map(|held| held.grant.0)
-    }
-
-    fn owner(&self) -> Option<OwnerId> {
-        self.held().map(|held| held.owner.0)
-    }
-
-    fn mode(&self) -> Mode {
-        self.held().map_or(Mode::X, |held| held.mode)
-    }
-}
-
-impl<'de> Deserialize<'de> for Entry {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(from)?;
-        Ok(match serde_json::from_str(raw.get()) {
-            Ok(held) => Entry::Ours(held),
-            Err(_) => Entry::Foreign(raw),
-        })
-    }
-}
-
-impl Serialize for Entry {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Entry::Ours(held) => held.serialize(to),
-            Entry::Foreign(raw) => raw.serialize(to),
-        }
-    }
-}
-
-/// A value that is stored as its one spelling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Text<T>(pub(crate) T);
-
-impl<T: Display> Serialize for Text<T> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&self.0)
-    }
-}
-
-impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Text<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map(Text).map_err(D::Error::custom)
-    }
+    mode: Mode,
+    since: Duration,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -188,20 +93,122 @@ enum LifeName {
     Dead,
 }
 
-fn put_label<S: Serializer>(label: &Label, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(label)
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            format: FORMAT,
+            token: 0,
+            sessions: BTreeMap::new(),
+            records: BTreeMap::new(),
+            now: Duration::ZERO,
+        }
+    }
 }
 
-fn get_label<'de, D: Deserializer<'de>>(from: D) -> Result<Label, D::Error> {
-    Label::parse(String::deserialize(from)?).map_err(D::Error::custom)
+impl Left {
+    pub(crate) fn new(left: &Registered) -> Self {
+        Self {
+            token: Text(left.token),
+            intent: left.intent.as_bytes().to_vec(),
+        }
+    }
+
+    /// `None` if it cannot be understood.
+    pub(crate) fn read(&self) -> Option<Registered> {
+        Some(Registered {
+            token: self.token.0,
+            intent: Intent::new(self.intent.clone()).ok()?,
+        })
+    }
 }
 
-fn put_intent<S: Serializer>(intent: &Intent, to: S) -> Result<S::Ok, S::Error> {
-    intent.as_bytes().serialize(to)
+/// Which holder: of what cannot be understood there is one on a key.
+pub(crate) type Id = (LockKey, Option<Grant>);
+
+/// What a holder means; one that cannot be understood is kept byte for byte.
+pub(crate) fn holder(key: &LockKey, raw: &RawValue) -> HolderRow<Id> {
+    let read = serde_json::from_str::<Holder>(raw.get());
+    let grant = read.as_ref().ok().map(|read| read.grant.0);
+    let since = read.as_ref().ok().map(|read| read.since);
+    HolderRow {
+        id: (key.clone(), grant),
+        session: grant.map(|grant| grant.session),
+        n: grant.map_or(0, |grant| grant.n),
+        since: since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)),
+        held: read
+            .map(|read| Held {
+                grant: read.grant.0,
+                owner: read.owner.0,
+                mode: read.mode,
+            })
+            .map_err(|_| Strange {
+                what: "not a holder of this version".to_owned(),
+                version: format!("{},", raw.get()),
+            }),
+    }
 }
 
-fn get_intent<'de, D: Deserializer<'de>>(from: D) -> Result<Intent, D::Error> {
-    Intent::new(Vec::deserialize(from)?).map_err(D::Error::custom)
+/// A holder as it stands in the file.
+pub(crate) fn raw(grant: Grant, owner: OwnerId, mode: Mode, since: Duration) -> Box<RawValue> {
+    let (grant, owner) = (Text(grant), Text(owner));
+    serde_json::value::to_raw_value(&Holder {
+        grant,
+        owner,
+        mode,
+        since,
+    })
+    .expect("a holder is plain data")
+}
+
+/// A value that is stored as its one spelling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Text<T>(pub(crate) T);
+
+impl<T: Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&self.0)
+    }
+}
+
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map(Text).map_err(D::Error::custom)
+    }
+}
+
+mod text {
+    use super::*;
+
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        Text::deserialize(from).map(|text| text.0)
+    }
+}
+
+mod optional_text {
+    use super::*;
+
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(Text).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<T>, D::Error> {
+        Ok(Option::deserialize(from)?.map(|text: Text<T>| text.0))
+    }
 }
 
 #[cfg(test)]
@@ -210,29 +217,27 @@ mod tests {
 
     #[test]
     fn a_holder_that_is_almost_ours_is_foreign_and_kept_byte_for_byte() {
+        let key = LockKey::parse("a").unwrap();
         let session = SessionId::new(1);
-        let held = Held {
-            grant: Text(Grant { session, n: 1 }),
-            owner: Text(OwnerId { session, m: 2 }),
-            mode: Mode::IS,
-            since_us: 3,
-        };
-        let ours = serde_json::to_string(&Entry::Ours(held)).unwrap();
-        assert_eq!(
-            serde_json::from_str::<Entry>(&ours).unwrap().grant(),
-            Some(held.grant.0)
-        );
+        let grant = Grant { session, n: 1 };
+        let owner = OwnerId { session, m: 2 };
+        let ours = raw(grant, owner, Mode::IS, Duration::from_micros(3));
+        assert_eq!(holder(&key, &ours).held.unwrap().grant, grant);
+        let ours = ours.get();
         for strange in [
             ours.replace("/1\"", "/01\""),
             ours.replace("IS", "is"),
-            ours.replace("since_us", "until_us"),
-            ours.replace('}', ",\"fence\": 1e400 }"),
+            ours.replace("since", "until"),
+            ours.replace("}}", "},\"fence\": 1e400 }"),
             "12345678901234567890123".to_owned(),
             "null".to_owned(),
         ] {
-            let entry: Entry = serde_json::from_str(&strange).unwrap();
-            assert_eq!((entry.grant(), entry.mode()), (None, Mode::X), "{strange}");
-            assert_eq!(serde_json::to_string(&entry).unwrap(), strange);
+            assert_ne!(strange, ours);
+            let read: Box<RawValue> = serde_json::from_str(&strange).unwrap();
+            let row = holder(&key, &read);
+            assert_eq!(row.id.1, None, "{strange}");
+            assert!(row.held.unwrap_err().version.contains(&strange));
+            assert_eq!(serde_json::to_string(&read).unwrap(), strange);
         }
     }
 }

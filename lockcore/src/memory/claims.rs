@@ -3,36 +3,57 @@
 use async_trait::async_trait;
 
 use super::{Form, MemoryBackend, State};
-use crate::{Acquire, Acquired, Claim, ClaimStore, Grant, LockKey, Result, Sweep, Swept};
+use crate::backend::rows::claims::{Sweeping, acquire, confirm, release};
+use crate::backend::rows::sessions::end;
+use crate::backend::rows::{Rows, ready};
+use crate::limits::TOMBSTONE_KEPT;
+use crate::{
+    Acquire, Acquired, Claim, ClaimStore, End, Grant, LockKey, Operation, Result, SessionId, Sweep,
+    Swept,
+};
+
+const NEVER_FAILS: &str = "no rule fails here";
 
 #[async_trait]
 impl ClaimStore for MemoryBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         match self.form {
-            Form::Atomic => Ok(self.update(|state| state.acquire(request))),
+            Form::Atomic => self.rules(Operation::Acquire, |state| ready(acquire(state, request))),
             Form::Records => self.acquire_by_record(request).await,
         }
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
         match self.form {
-            Form::Atomic => {
-                self.update(|state| state.release(grant, claims));
-                self.watchers.wake(claims.iter().map(Claim::key));
+            Form::Atomic => self.rules(Operation::Release, |state| {
+                ready(release(state, grant, claims))
+            }),
+            Form::Records => {
+                self.release_by_record(grant, claims).await;
+                Ok(())
             }
-            Form::Records => self.release_by_record(grant, claims).await,
         }
-        Ok(())
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
-        Ok(match self.form {
-            Form::Atomic => self.update(|state| state.confirm(grant, claims)),
-            Form::Records => self.confirm_by_record(grant, claims).await,
-        })
+        match self.form {
+            Form::Atomic => self.rules(Operation::Confirm, |state| {
+                ready(confirm(state, grant, claims))
+            }),
+            Form::Records => Ok(self.confirm_by_record(grant, claims).await),
+        }
     }
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        match self.form {
+            Form::Atomic => self.act(&Sweeping::new(which, limit)),
+            Form::Records => self.sweep_by_record(which, limit).await,
+        }
+    }
+}
+
+impl MemoryBackend {
+    async fn sweep_by_record(&self, which: Sweep, limit: usize) -> Result<Swept> {
         let (found, mut more) = self.update(|state| state.sweepable(which, limit));
         let mut removed = 0;
         // What was seen not to count never counts again, so it may be removed later.
@@ -45,10 +66,10 @@ impl ClaimStore for MemoryBackend {
             // Only here, where no holder of theirs is left.
             self.pause().await;
             let left = limit.saturating_sub(removed);
-            let forgotten = self.update(|state| {
-                let now = state.clock.now();
-                state.sessions.forget(left, now)
-            });
+            let forgotten = self.rules(Operation::Sweep, |state| {
+                let before = state.now().date.saturating_sub(TOMBSTONE_KEPT);
+                ready(state.forget(before, left))
+            })?;
             more = forgotten == left;
             removed += forgotten;
         }
@@ -59,9 +80,13 @@ impl ClaimStore for MemoryBackend {
 impl State {
     /// Up to `limit` holders that do not count, by record, and whether there may be more.
     fn sweepable(&mut self, which: Sweep, limit: usize) -> (Vec<(LockKey, Vec<Grant>)>, bool) {
-        let now = self.clock.now();
-        if which == Sweep::All {
-            self.sessions.end_due(now);
+        let all = which == Sweep::All;
+        let asked = |id: &SessionId| all || which == Sweep::Session(*id);
+        let holding = ready(self.holding(None, usize::MAX)).expect(NEVER_FAILS);
+        let due = ready(self.due()).expect(NEVER_FAILS);
+        let due = due.into_iter().filter(|_| all);
+        for id in due.chain(holding.into_iter().filter(asked)) {
+            ready(end(self, id, End::IfDue)).expect(NEVER_FAILS);
         }
         let mut found = Vec::new();
         let mut left = limit;
@@ -70,11 +95,8 @@ impl State {
                 .holders
                 .iter()
                 .filter_map(|held| held.grant)
-                .filter(|grant| match which {
-                    Sweep::Session(session) => grant.session == session,
-                    Sweep::All => true,
-                })
-                .filter(|grant| !self.sessions.judge(*grant, now))
+                .filter(|grant| asked(&grant.session))
+                .filter(|grant| !self.counts(*grant))
                 .collect();
             if grants.len() > left {
                 grants.truncate(left);

@@ -1,11 +1,11 @@
 //! [`MemoryBackend`]: the reference store, in the memory of this process.
 
-mod atomic;
 mod claims;
 mod clock;
 mod inspect;
 mod record;
 mod records;
+mod rows;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -19,10 +19,13 @@ use std::time::Duration;
 
 use clock::Clock;
 use record::{Held, Record};
-use sessions::Sessions;
 use wakeups::Watchers;
 
-use crate::{FencingToken, Grant, Info, LockBackend, LockKey, Mode, Survives};
+use crate::backend::rows::{Act, Corrupt, SessionRow, ready};
+use crate::{
+    FencingToken, Grant, Info, Life, LockBackend, LockKey, Mode, Operation, Registered, Result,
+    SessionId, Survives,
+};
 
 /// The reference store: deterministic, in the memory of this process, with a clock that tests can move. Every other
 /// backend is compared against it.
@@ -82,10 +85,19 @@ enum Form {
 #[derive(Debug)]
 struct State {
     clock: Clock,
-    sessions: Sessions,
+    sessions: BTreeMap<SessionId, SessionRow>,
+    intents: BTreeMap<SessionId, Registered>,
     records: BTreeMap<LockKey, Record>,
     /// The number of the last write.
     writes: u64,
+    /// What stopped counting, of which nobody was told yet.
+    freed: Freed,
+}
+
+#[derive(Debug, Default)]
+struct Freed {
+    keys: Vec<LockKey>,
+    any: bool,
 }
 
 impl MemoryBackend {
@@ -108,9 +120,11 @@ impl MemoryBackend {
             keys_per_step,
             state: Mutex::new(State {
                 clock: Clock::new(),
-                sessions: Sessions::default(),
+                sessions: BTreeMap::new(),
+                intents: BTreeMap::new(),
                 records: BTreeMap::new(),
                 writes: 0,
+                freed: Freed::default(),
             }),
             watchers: Arc::default(),
         })
@@ -163,12 +177,28 @@ impl MemoryBackend {
                 .lock()
                 .expect("nothing panics while it holds the state");
             let answer = act(&mut state);
-            (answer, std::mem::take(&mut state.sessions.freed))
+            (answer, std::mem::take(&mut state.freed))
         };
-        if freed {
+        if freed.any {
             self.watchers.wake_all();
+        } else if !freed.keys.is_empty() {
+            self.watchers.wake(freed.keys.iter());
         }
         answer
+    }
+
+    /// One action by the [rules](crate::backend::rows).
+    fn rules<T>(
+        &self,
+        operation: Operation,
+        act: impl FnOnce(&mut State) -> std::result::Result<T, Corrupt>,
+    ) -> Result<T> {
+        self.update(act)
+            .map_err(|corrupt| corrupt.error("memory", operation))
+    }
+
+    fn act<A: Act>(&self, act: &A) -> Result<A::Answer> {
+        self.rules(A::OPERATION, |state| ready(act.run(state)))
     }
 
     /// Lets other requests come in before the next record, where the store cannot keep them out.
@@ -186,8 +216,16 @@ impl State {
         self.writes
     }
 
-    fn token(&mut self) -> FencingToken {
-        token(self.number())
+    /// Whether a holder counts, as things stand; nothing is written.
+    fn counts(&self, grant: Grant) -> bool {
+        let session = self.sessions.get(&grant.session);
+        session.is_some_and(|session| session.counts(grant.n))
+    }
+
+    /// Whether the session lives, as things stand, and the number is not over.
+    fn lives(&self, grant: Grant) -> bool {
+        let session = self.sessions.get(&grant.session);
+        session.is_some_and(|session| session.life == Life::Living && session.counts(grant.n))
     }
 
     /// Removes holders of one key, and the record with the last of them. Says how many there were.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::judge::{Ask, Entry};
 use crate::session::Life;
-use crate::{Acquire, Grant, Holder, LockKey, Mode, OwnerId, SessionId};
+use crate::{Acquire, Grant, Holder, LockKey, Mode, OwnerId};
 
 /// An entry in a record.
 #[derive(Debug, Clone, Copy)]
@@ -31,29 +31,21 @@ impl Entry for Held {
     }
 }
 
+/// What is said of what cannot be understood.
+pub(super) const STRANGE: &str = "a record that cannot be read";
+
 impl Held {
-    /// As a holder of `key` in that mode. `session` says what a session's label and state are.
-    pub(super) fn holder(
-        &self,
-        key: &LockKey,
-        mode: Mode,
-        session: impl FnOnce(SessionId) -> (String, Life),
-    ) -> Holder {
-        let (label, life) = match self.grant {
-            Some(grant) => session(grant.session),
-            None => ("a record that cannot be read".to_owned(), Life::Living),
-        };
+    /// As a holder of `key`, of a session with that label and state.
+    pub(super) fn holder(&self, key: &LockKey, label: String, life: Life) -> Holder {
+        let known = self.grant.is_some();
         Holder {
             key: key.clone(),
             grant: self.grant,
             owner: self.owner,
-            mode,
-            label,
-            since: self
-                .grant
-                .is_some()
-                .then(|| SystemTime::UNIX_EPOCH + self.since),
-            life,
+            mode: self.mode,
+            label: if known { label } else { STRANGE.to_owned() },
+            since: known.then(|| SystemTime::UNIX_EPOCH + self.since),
+            life: if known { life } else { Life::Living },
         }
     }
 }
@@ -72,6 +64,16 @@ impl Record {
     pub(super) fn stands(&self, grant: Grant, mode: Mode) -> bool {
         self.find(Some(grant))
             .is_ok_and(|at| self.holders[at].mode == mode)
+    }
+
+    /// The holder of that grant.
+    pub(super) fn get(&self, grant: Option<Grant>) -> Option<&Held> {
+        self.find(grant).ok().map(|at| &self.holders[at])
+    }
+
+    /// Where the holders behind that grant begin.
+    pub(super) fn behind(&self, grant: Option<Grant>) -> usize {
+        self.find(grant).map_or_else(|at| at, |at| at + 1)
     }
 
     /// Enters the grant, once nobody was found in the way. `false` if it stood there before.

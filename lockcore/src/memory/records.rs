@@ -151,16 +151,15 @@ impl State {
     /// A write of the session's record that changes nothing, made only if the session lives and the number is not
     /// over.
     fn check(&mut self, grant: Grant) -> Option<u64> {
-        self.sessions.lives(grant).then(|| self.number())
+        self.lives(grant).then(|| self.number())
     }
 }
 
 fn refusal(request: &Acquire, met: &Met, judged: &Judged) -> crate::Busy {
     judge::refusal(request, met, |key, held| {
         let state = held.grant.and_then(|grant| judged.state(grant));
-        held.holder(key, held.mode, |_| {
-            let state = state.expect("whoever was met was judged");
-            (state.label.as_str().to_owned(), state.life)
-        })
+        let label = state.map(|state| state.label.as_str().to_owned());
+        let life = state.map_or(crate::Life::Living, |state| state.life);
+        held.holder(key, label.unwrap_or_default(), life)
     })
 }

@@ -22,7 +22,7 @@ struct Watching {
 impl Watchers {
     /// Tells those who may get their claim now that these keys were given back.
     pub(super) fn wake<'a>(&self, keys: impl Iterator<Item = &'a LockKey> + Clone) {
-        self.wake_where(|watched| keys.clone().any(|key| related(key, watched)));
+        self.wake_where(|watched| keys.clone().any(|key| key.meets(watched)));
     }
 
     /// Tells everybody: a session ended, or some of its numbers did.
@@ -50,11 +50,6 @@ impl Watchers {
     pub(super) fn len(&self) -> usize {
         self.watching().watches.len()
     }
-}
-
-/// Whether holding the one key may be in the way of the other.
-fn related(left: &LockKey, right: &LockKey) -> bool {
-    left == right || left.is_above(right) || right.is_above(left)
 }
 
 /// A watch that stands until it is dropped.

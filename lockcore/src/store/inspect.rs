@@ -26,6 +26,22 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
+impl<T> Page<T> {
+    /// The first items, at least one, and the name of the last of them if there are more.
+    pub fn of(
+        items: impl IntoIterator<Item = T>,
+        limit: usize,
+        name: impl FnOnce(&T) -> String,
+    ) -> Self {
+        let limit = limit.max(1);
+        let mut items: Vec<T> = items.into_iter().take(limit.saturating_add(1)).collect();
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map(name);
+        Self { items, next }
+    }
+}
+
 /// A key that is held, and by whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {

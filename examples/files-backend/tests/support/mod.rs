@@ -81,10 +81,9 @@ impl Space for Directory {
     }
 
     async fn age(&self, session: SessionId, by: Duration) -> Result<bool, BoxError> {
-        let by_us = u64::try_from(by.as_micros())?;
         change(self.path.path(), |state| {
-            let until = &mut state["sessions"]["by_id"][session.to_string()]["until_us"];
-            *until = until.as_u64().map(|until| until - by_us).into();
+            let ended = &mut state["sessions"][session.to_string()]["row"]["ended"]["secs"];
+            *ended = ended.as_u64().map(|ended| ended - by.as_secs()).into();
         })?;
         Ok(true)
     }
@@ -102,7 +101,7 @@ fn change(directory: &Path, how: impl FnOnce(&mut Value)) -> Result<(), BoxError
     let mut state: Value = match fs::read(&file) {
         Ok(bytes) => serde_json::from_slice(&bytes)?,
         Err(_) => json!({
-            "format": 1, "token": 0, "sessions": { "freed": 0, "by_id": {} }, "records": {},
+            "format": 2, "token": 0, "sessions": {}, "records": {},
         }),
     };
     how(&mut state);

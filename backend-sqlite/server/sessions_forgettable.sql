@@ -1,7 +1,0 @@
-SELECT id
-FROM sessions
-WHERE life = 'dead'
-  AND ended_ms < ?1
-  AND NOT EXISTS (SELECT 1 FROM intents WHERE session = sessions.id)
-  AND NOT EXISTS (SELECT 1 FROM holders WHERE session = sessions.id)
-LIMIT ?2

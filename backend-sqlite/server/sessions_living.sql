@@ -1,3 +1,0 @@
-SELECT id
-FROM sessions
-WHERE life = 'living'

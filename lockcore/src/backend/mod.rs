@@ -1,0 +1,3 @@
+//! For authors of backends.
+
+pub mod rows;

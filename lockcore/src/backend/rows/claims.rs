@@ -1,0 +1,218 @@
+//! The acts on claims.
+
+use super::judging::{Look, Standing, holder, judge, stands};
+use super::sessions::Met;
+use super::{Access, Act, Done, Freed, Rows, Stored};
+use crate::limits::{MAX_LISTED, TOMBSTONE_KEPT};
+use crate::{
+    Acquire, Acquired, Busy, Claim, Grant, LockKey, Operation, Refused, SessionId, Sweep, Swept,
+};
+
+/// So many rows are removed in one transaction at most, so that others do not wait for long.
+const SWEPT_AT_ONCE: usize = 2_000;
+/// So many sessions with holders are looked at in one page.
+const SESSIONS: usize = 100;
+
+pub(crate) struct Acquiring(pub(crate) Acquire);
+
+impl Act for Acquiring {
+    type Answer = Acquired;
+    const OPERATION: Operation = Operation::Acquire;
+
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Acquired, R> {
+        acquire(rows, &self.0).await
+    }
+}
+
+pub(crate) async fn acquire<R: Rows>(rows: &mut R, request: &Acquire) -> Done<Acquired, R> {
+    let mut met = Met::writing();
+    if !met.admits(rows, request.grant).await? {
+        return Ok(Acquired::Void);
+    }
+    let mut look = Look::by(request, MAX_LISTED);
+    let mut refused = Vec::new();
+    for claim in &request.claims {
+        let found = look.at(rows, &mut met, claim).await?;
+        if found.obstacles.is_empty() {
+            continue;
+        }
+        if refused.len() == MAX_LISTED {
+            return Ok(Acquired::Busy(Busy::new(refused, true)));
+        }
+        let mut holders = Vec::with_capacity(found.obstacles.len());
+        for it in &found.obstacles {
+            holders.push(holder(rows, &mut met, &it.row, &it.key, it.mode).await?);
+        }
+        refused.push(Refused {
+            claim: claim.clone(),
+            holders,
+            more: found.more,
+        });
+    }
+    if !refused.is_empty() {
+        return Ok(Acquired::Busy(Busy::new(refused, false)));
+    }
+    if !look.gone.is_empty() {
+        rows.remove(&look.gone).await?;
+    }
+    rows.hold(request).await?;
+    Ok(Acquired::Acquired(rows.next_token().await?))
+}
+
+pub(crate) struct Releasing {
+    pub(crate) grant: Grant,
+    pub(crate) claims: Vec<Claim>,
+}
+
+impl Act for Releasing {
+    type Answer = ();
+    const OPERATION: Operation = Operation::Release;
+
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<(), R> {
+        release(rows, self.grant, &self.claims).await
+    }
+}
+
+pub(crate) async fn release<R: Rows>(rows: &mut R, grant: Grant, claims: &[Claim]) -> Done<(), R> {
+    rows.release(grant, claims).await?;
+    let keys: Vec<LockKey> = claims.iter().map(|claim| claim.key().clone()).collect();
+    rows.frees(Freed::Keys(&keys));
+    Ok(())
+}
+
+pub(crate) struct Confirming {
+    pub(crate) grant: Grant,
+    pub(crate) claims: Vec<Claim>,
+}
+
+impl Act for Confirming {
+    type Answer = bool;
+    const OPERATION: Operation = Operation::Confirm;
+
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<bool, R> {
+        confirm(rows, self.grant, &self.claims).await
+    }
+}
+
+pub(crate) async fn confirm<R: Rows>(
+    rows: &mut R,
+    grant: Grant,
+    claims: &[Claim],
+) -> Done<bool, R> {
+    if !Met::writing().admits(rows, grant).await? {
+        return Ok(false);
+    }
+    for claim in claims {
+        if !stands(rows, grant, claim).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+pub(crate) struct Sweeping {
+    which: Sweep,
+    limit: usize,
+}
+
+impl Sweeping {
+    pub(crate) fn new(which: Sweep, limit: usize) -> Self {
+        let limit = limit.clamp(1, SWEPT_AT_ONCE);
+        Self { which, limit }
+    }
+}
+
+impl Act for Sweeping {
+    type Answer = Swept;
+    const OPERATION: Operation = Operation::Sweep;
+
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Swept, R> {
+        let mut met = Met::writing();
+        let removed = match self.which {
+            Sweep::Session(id) => sweep(rows, &mut met, id, self.limit).await?,
+            Sweep::All => self.all(rows, &mut met).await?,
+        };
+        Ok(Swept {
+            removed,
+            more: removed >= self.limit,
+        })
+    }
+}
+
+impl Sweeping {
+    async fn all<R: Rows>(&self, rows: &mut R, met: &mut Met) -> Done<usize, R> {
+        for id in rows.due().await? {
+            met.meet(rows, id).await?;
+        }
+        let mut removed = 0;
+        let mut after = None;
+        while removed < self.limit {
+            let ids = rows.holding(after, SESSIONS).await?;
+            for id in &ids {
+                removed += sweep(rows, met, *id, self.limit - removed).await?;
+            }
+            after = ids.last().copied();
+            if ids.len() < SESSIONS {
+                break;
+            }
+        }
+        if removed < self.limit {
+            let before = rows.now().date.saturating_sub(TOMBSTONE_KEPT);
+            removed += rows.forget(before, self.limit - removed).await?;
+        }
+        Ok(removed)
+    }
+}
+
+/// Removes holders of the session that do not count, and says how many; those that cannot be understood stay.
+async fn sweep<R: Rows>(
+    rows: &mut R,
+    met: &mut Met,
+    id: SessionId,
+    limit: usize,
+) -> Done<usize, R> {
+    let ranges = match met.meet(rows, id).await? {
+        Stored::Row(session) if !session.life.counts() => vec![(0, u64::MAX)],
+        Stored::Row(session) => session.over.as_slice().to_vec(),
+        Stored::Absent | Stored::Unreadable => Vec::new(),
+    };
+    let mut gone = Vec::new();
+    for numbers in ranges {
+        let mut after: Option<(u64, String)> = None;
+        while gone.len() < limit {
+            let most = limit - gone.len();
+            let from = after.as_ref().map(|(n, key)| (*n, key.as_str()));
+            let page = rows.of_session(id, numbers, from, most).await?;
+            let all = page.len() < most;
+            after = page.last().map(|(key, row)| (row.n, key.clone()));
+            for (_, mut row) in page {
+                if judge(rows, met, &mut row).await? == Standing::Gone {
+                    gone.push(row.id);
+                }
+            }
+            if all {
+                break;
+            }
+        }
+    }
+    if !gone.is_empty() {
+        rows.remove(&gone).await?;
+    }
+    Ok(gone.len())
+}

@@ -1,0 +1,125 @@
+//! Every store of rows is a backend.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::RowStore;
+use super::claims::{Acquiring, Confirming, Releasing, Sweeping};
+use super::inspect::{Evicting, Listing, ListingSessions};
+use super::sessions::{Adopting, Ending, Open, Renew, Settle};
+use crate::{
+    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
+    Grant, Info, Inspect, Label, LockBackend, Opened, Operation, Page, Record, Renewal, Renewed,
+    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+};
+
+impl<S: RowStore> LockBackend for S {
+    fn info(&self) -> Info {
+        RowStore::info(self)
+    }
+}
+
+#[async_trait]
+impl<S: RowStore> SessionStore for S {
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        let label = label.clone();
+        self.transact(Open {
+            session,
+            label,
+            ttl,
+        })
+        .await
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let renewal = renewal.clone();
+        self.transact(Renew { session, renewal }).await
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        if sessions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sessions = sessions.to_vec();
+        self.transact(Ending { sessions, how }).await
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        self.transact(Adopting {
+            session,
+            seen,
+            adopter,
+            how,
+        })
+        .await
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+        self.transact(Settle { session, adoption }).await
+    }
+}
+
+#[async_trait]
+impl<S: RowStore> ClaimStore for S {
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.transact(Acquiring(request.clone())).await
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+        let claims = claims.to_vec();
+        self.transact(Releasing { grant, claims }).await
+    }
+
+    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
+        let claims = claims.to_vec();
+        self.transact(Confirming { grant, claims }).await
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        self.transact(Sweeping::new(which, limit)).await
+    }
+}
+
+#[async_trait]
+impl<S: RowStore> Wakeups for S {
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        RowStore::watch(self, claims).await
+    }
+}
+
+#[async_trait]
+impl<S: RowStore> Inspect for S {
+    async fn records(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        let listing = Listing::new(filter, after, limit);
+        let listing = listing.ok_or_else(|| not_ours(RowStore::info(self).name))?;
+        self.transact(listing).await
+    }
+
+    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
+        let listing = ListingSessions::new(after, limit);
+        let listing = listing.ok_or_else(|| not_ours(RowStore::info(self).name))?;
+        self.transact(listing).await
+    }
+
+    async fn evict(&self, seen: &Record) -> Result<bool> {
+        let (key, version) = (seen.key.clone(), seen.version.clone());
+        self.transact(Evicting { key, version }).await
+    }
+}
+
+fn not_ours(backend: &'static str) -> Error {
+    let what = "the place to go on from was not given out by this store";
+    Error::new(ErrorKind::Config, backend, Operation::Inspect, what)
+}

@@ -1,0 +1,259 @@
+//! The acts on sessions.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::session::unreadable;
+use super::{Access, Act, Corrupt, Done, Freed, Rows, SessionRow, Stored};
+use crate::{
+    Adopt, Adoption, End, Grant, IntentChange, Label, Life, Opened, Operation, Renewal, Renewed,
+    SessionId, SessionState,
+};
+
+pub(crate) struct Open {
+    pub(crate) session: SessionId,
+    pub(crate) label: Label,
+    pub(crate) ttl: Duration,
+}
+
+impl Act for Open {
+    type Answer = Opened;
+    const OPERATION: Operation = Operation::Open;
+
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Opened, R> {
+        let row = SessionRow::opened(self.label.clone(), self.ttl, rows.now());
+        Ok(match rows.create_session(self.session, &row).await? {
+            true => Opened::Opened,
+            false => Opened::Used,
+        })
+    }
+}
+
+pub(crate) struct Renew {
+    pub(crate) session: SessionId,
+    pub(crate) renewal: Renewal,
+}
+
+impl Act for Renew {
+    type Answer = Renewed;
+    const OPERATION: Operation = Operation::Renew;
+
+    fn access(&self) -> Access {
+        match self.renewal.intent {
+            IntentChange::Keep => Access::Write,
+            IntentChange::Put(_) | IntentChange::Drop => Access::Durable,
+        }
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Renewed, R> {
+        let Some(mut row) = read(rows, self.session).await? else {
+            return Ok(Renewed::Dead);
+        };
+        let frees = row.over != self.renewal.over;
+        let renewed = row.renew(&self.renewal, rows.now());
+        if renewed == Renewed::Living {
+            match &self.renewal.intent {
+                IntentChange::Keep => {}
+                IntentChange::Put(intent) => rows.put_intent(self.session, Some(intent)).await?,
+                IntentChange::Drop => rows.put_intent(self.session, None).await?,
+            }
+            rows.put_session(self.session, &row).await?;
+            if frees {
+                rows.frees(Freed::Any);
+            }
+        }
+        Ok(renewed)
+    }
+}
+
+pub(crate) struct Ending {
+    pub(crate) sessions: Vec<SessionId>,
+    pub(crate) how: End,
+}
+
+impl Act for Ending {
+    type Answer = Vec<SessionState>;
+    const OPERATION: Operation = Operation::End;
+
+    fn access(&self) -> Access {
+        match self.how {
+            End::Discard => Access::Durable,
+            End::IfDue | End::Close | End::Revoke => Access::Write,
+        }
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Vec<SessionState>, R> {
+        let mut states = Vec::with_capacity(self.sessions.len());
+        for id in &self.sessions {
+            states.push(match end(rows, *id, self.how).await? {
+                Stored::Row(row) => row.state(*id),
+                Stored::Absent | Stored::Unreadable => unreadable(*id),
+            });
+        }
+        Ok(states)
+    }
+}
+
+pub(crate) struct Adopting {
+    pub(crate) session: SessionId,
+    pub(crate) seen: u64,
+    pub(crate) adopter: SessionId,
+    pub(crate) how: Adopt,
+}
+
+impl Act for Adopting {
+    type Answer = Option<Adoption>;
+    const OPERATION: Operation = Operation::Adopt;
+
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Option<Adoption>, R> {
+        let Some(mut row) = read(rows, self.session).await? else {
+            return Ok(None);
+        };
+        let number = match self.how {
+            Adopt::Take => row.adopt(self.seen, self.adopter),
+            Adopt::GiveUp => {
+                if row.give_up(self.seen, self.adopter) {
+                    rows.put_session(self.session, &row).await?;
+                }
+                None
+            }
+        };
+        let Some(number) = number else {
+            return Ok(None);
+        };
+        rows.put_session(self.session, &row).await?;
+        let Stored::Row(left) = rows.intent(self.session).await? else {
+            let gone = Corrupt("the intent of an abandoned session is gone or broken");
+            return Err(gone.into());
+        };
+        let token = rows.next_token().await?;
+        Ok(Some(Adoption {
+            number,
+            token,
+            left,
+        }))
+    }
+}
+
+pub(crate) struct Settle {
+    pub(crate) session: SessionId,
+    pub(crate) adoption: u64,
+}
+
+impl Act for Settle {
+    type Answer = bool;
+    const OPERATION: Operation = Operation::Settle;
+
+    fn access(&self) -> Access {
+        Access::Durable
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<bool, R> {
+        let Some(mut row) = read(rows, self.session).await? else {
+            return Ok(false);
+        };
+        if row.settle(self.adoption, rows.now()) {
+            rows.put_intent(self.session, None).await?;
+            rows.put_session(self.session, &row).await?;
+            rows.frees(Freed::Any);
+        }
+        Ok(row.life == Life::Dead && row.settled == Some(self.adoption))
+    }
+}
+
+/// The record, of which something has to be known.
+async fn read<R: Rows>(rows: &mut R, id: SessionId) -> Done<Option<SessionRow>, R> {
+    match rows.session(id).await? {
+        Stored::Absent => Ok(None),
+        Stored::Row(row) => Ok(Some(row)),
+        Stored::Unreadable => Err(cannot_be_read().into()),
+    }
+}
+
+fn cannot_be_read() -> Corrupt {
+    Corrupt("the session's record cannot be understood")
+}
+
+/// Ends a session if that does; one without a record gets a tombstone.
+pub(crate) async fn end<R: Rows>(
+    rows: &mut R,
+    id: SessionId,
+    how: End,
+) -> Done<Stored<SessionRow>, R> {
+    let now = rows.now();
+    let mut row = match rows.session(id).await? {
+        Stored::Row(row) => row,
+        Stored::Absent => {
+            let tombstone = SessionRow::tombstone(now);
+            rows.put_session(id, &tombstone).await?;
+            return Ok(Stored::Row(tombstone));
+        }
+        Stored::Unreadable => return Ok(Stored::Unreadable),
+    };
+    if row.ends(how, now) {
+        // Even one that cannot be read is left behind.
+        let intent = rows.intent(id).await? != Stored::Absent;
+        if how == End::Discard {
+            rows.put_intent(id, None).await?;
+        }
+        row.end(how, intent, now);
+        rows.put_session(id, &row).await?;
+        rows.frees(Freed::Any);
+    }
+    Ok(Stored::Row(row))
+}
+
+/// The sessions that one act has met, each as it was met first: if the act writes, made dead if it was due, and with a
+/// tombstone if it had no record.
+pub(crate) struct Met {
+    writes: bool,
+    met: BTreeMap<SessionId, Stored<SessionRow>>,
+}
+
+impl Met {
+    pub(crate) fn writing() -> Self {
+        Self {
+            writes: true,
+            met: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn reading() -> Self {
+        Self {
+            writes: false,
+            met: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) async fn meet<R: Rows>(
+        &mut self,
+        rows: &mut R,
+        id: SessionId,
+    ) -> Done<&Stored<SessionRow>, R> {
+        if !self.met.contains_key(&id) {
+            let row = match self.writes {
+                true => end(rows, id, End::IfDue).await?,
+                false => rows.session(id).await?,
+            };
+            self.met.insert(id, row);
+        }
+        Ok(&self.met[&id])
+    }
+
+    /// Whether a request under that grant may have what it asks for.
+    pub(crate) async fn admits<R: Rows>(&mut self, rows: &mut R, grant: Grant) -> Done<bool, R> {
+        match self.meet(rows, grant.session).await? {
+            Stored::Row(row) => Ok(row.admits(grant)),
+            Stored::Absent => Ok(false),
+            Stored::Unreadable => Err(cannot_be_read().into()),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What is stored, as the [rules](crate::backend::rows) see it.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::time::{Duration, SystemTime};
+
+use super::State;
+use super::record::{Held, Record};
+use crate::backend::rows::{self, At, Corrupt, Done, Freed, HolderRow, Now, Rows, SessionRow};
+use crate::backend::rows::{Stored, Strange};
+use crate::judge::Place;
+use crate::{Acquire, Claim, FencingToken, Grant, LockKey, Registered, SessionId};
+
+/// A holder's row: of what cannot be understood there is one on a key.
+pub(super) type Id = (LockKey, Option<Grant>);
+
+impl Rows for State {
+    type Id = Id;
+    type Failure = Corrupt;
+
+    fn now(&self) -> Now {
+        let now = self.clock.now();
+        Now {
+            lease: now,
+            date: now,
+        }
+    }
+
+    fn id(key: &LockKey, grant: Grant) -> Id {
+        (key.clone(), Some(grant))
+    }
+
+    fn frees(&mut self, freed: Freed<'_>) {
+        match freed {
+            Freed::Keys(keys) => self.freed.keys.extend_from_slice(keys),
+            Freed::Any => self.freed.any = true,
+        }
+    }
+
+    async fn next_token(&mut self) -> Done<FencingToken, Self> {
+        Ok(super::token(self.number()))
+    }
+
+    async fn session(&mut self, id: SessionId) -> Done<Stored<SessionRow>, Self> {
+        let stored = self.sessions.get(&id);
+        Ok(stored.map_or(Stored::Absent, |row| Stored::Row(row.clone())))
+    }
+
+    async fn create_session(&mut self, id: SessionId, row: &SessionRow) -> Done<bool, Self> {
+        let is_new = !self.sessions.contains_key(&id);
+        if is_new {
+            self.sessions.insert(id, row.clone());
+        }
+        Ok(is_new)
+    }
+
+    async fn put_session(&mut self, id: SessionId, row: &SessionRow) -> Done<(), Self> {
+        self.sessions.insert(id, row.clone());
+        Ok(())
+    }
+
+    async fn intent(&mut self, id: SessionId) -> Done<Stored<Registered>, Self> {
+        let stored = self.intents.get(&id).cloned();
+        Ok(stored.map_or(Stored::Absent, Stored::Row))
+    }
+
+    async fn put_intent(&mut self, id: SessionId, intent: Option<&Registered>) -> Done<(), Self> {
+        match intent {
+            Some(intent) => self.intents.insert(id, intent.clone()),
+            None => self.intents.remove(&id),
+        };
+        Ok(())
+    }
+
+    async fn sessions(
+        &mut self,
+        after: Option<SessionId>,
+        most: usize,
+    ) -> Done<Vec<(SessionId, Stored<SessionRow>)>, Self> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.sessions.range((from, Bound::Unbounded));
+        Ok(behind
+            .map(|(id, row)| (*id, Stored::Row(row.clone())))
+            .take(most)
+            .collect())
+    }
+
+    async fn due(&mut self) -> Done<Vec<SessionId>, Self> {
+        let now = self.now();
+        let is_due = |row: &SessionRow| row.ends(crate::End::IfDue, now);
+        let due = self.sessions.iter().filter(|(_, row)| is_due(row));
+        Ok(due.map(|(id, _)| *id).collect())
+    }
+
+    async fn forget(&mut self, before: Duration, most: usize) -> Done<usize, Self> {
+        // A sweep asks for this once no holder of the dead is left.
+        let is_old = |row: &SessionRow| {
+            row.life == crate::Life::Dead && row.ended.is_some_and(|ended| ended <= before)
+        };
+        let old = self.sessions.iter().filter(|(_, row)| is_old(row));
+        let old: Vec<SessionId> = old.map(|(id, _)| *id).take(most).collect();
+        for id in &old {
+            self.sessions.remove(id);
+        }
+        Ok(old.len())
+    }
+
+    async fn holders(
+        &mut self,
+        at: At<'_>,
+        after: Option<&Id>,
+        most: usize,
+    ) -> Done<Vec<HolderRow<Id>>, Self> {
+        let rows = |(key, record)| {
+            let record: &Record = record;
+            let after = after.filter(|(last, _)| last == key);
+            let behind = after.map_or(0, |(_, grant)| record.behind(*grant));
+            let held = record.holders[behind..].iter();
+            held.map(move |held| (key, record, held))
+        };
+        let wanted = |row: &(&LockKey, &Record, &Held)| at.but != Some(row.2.mode);
+        let from = match (at.place, after) {
+            (Place::Below, Some((key, _))) => Bound::Included(key),
+            (Place::Below, None) => Bound::Excluded(at.key),
+            (Place::Key | Place::Above, _) => {
+                let here = self.records.get_key_value(at.key);
+                let rows = here.into_iter().flat_map(rows).filter(wanted);
+                return Ok(rows.take(most).map(row).collect());
+            }
+        };
+        // Nothing is below a flat key; what is below a path stands directly behind it.
+        let behind = self.records.range::<LockKey, _>((from, Bound::Unbounded));
+        let below = behind.take_while(|(key, _)| at.key.is_above(key));
+        let rows = below.flat_map(rows).filter(wanted);
+        Ok(rows.take(most).map(row).collect())
+    }
+
+    async fn holder(&mut self, (key, grant): &Id) -> Done<Option<HolderRow<Id>>, Self> {
+        let record = self.records.get(key);
+        let held = record.and_then(|record| Some((key, record, record.get(*grant)?)));
+        Ok(held.map(row))
+    }
+
+    async fn hold(&mut self, request: &Acquire) -> Done<(), Self> {
+        let (version, since) = (self.number(), self.clock.now());
+        for claim in &request.claims {
+            let record = self.records.entry(claim.key().clone()).or_default();
+            record.version = version;
+            let mode = claim.want().mode();
+            if !record.stands(request.grant, mode) {
+                record.put(Held {
+                    grant: Some(request.grant),
+                    owner: Some(request.owner),
+                    mode,
+                    since,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Done<(), Self> {
+        for claim in claims {
+            self.remove(claim.key(), |held| held == Some(grant));
+        }
+        Ok(())
+    }
+
+    async fn remove(&mut self, ids: &[Id]) -> Done<(), Self> {
+        for (key, grant) in ids {
+            State::remove(self, key, |held| held == *grant);
+        }
+        Ok(())
+    }
+
+    async fn of_session(
+        &mut self,
+        id: SessionId,
+        (from, to): (u64, u64),
+        after: Option<(u64, &str)>,
+        most: usize,
+    ) -> Done<Vec<(String, HolderRow<Id>)>, Self> {
+        let after = after.and_then(|(n, key)| Some((LockKey::parse(key).ok()?, n)));
+        let first = after
+            .as_ref()
+            .map_or(Bound::Unbounded, |(key, _)| Bound::Included(key));
+        let mut found = Vec::new();
+        for (key, record) in self.records.range::<LockKey, _>((first, Bound::Unbounded)) {
+            for held in &record.holders {
+                let grant = held.grant.filter(|grant| grant.session == id);
+                let Some(n) = grant.map(|grant| grant.n) else {
+                    continue;
+                };
+                let is_behind = after.as_ref().is_none_or(|(last, m)| (last, *m) < (key, n));
+                if (from..=to).contains(&n) && is_behind {
+                    found.push((key.as_str().to_owned(), row((key, record, held))));
+                    if found.len() == most {
+                        return Ok(found);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn holding(
+        &mut self,
+        after: Option<SessionId>,
+        most: usize,
+    ) -> Done<Vec<SessionId>, Self> {
+        let grants = self.records.values().flat_map(|record| &record.holders);
+        let ids: BTreeSet<SessionId> = grants
+            .filter_map(|held| held.grant)
+            .map(|grant| grant.session)
+            .filter(|id| after.is_none_or(|after| *id > after))
+            .collect();
+        Ok(ids.into_iter().take(most).collect())
+    }
+
+    async fn keys(
+        &mut self,
+        prefix: &str,
+        after: Option<&LockKey>,
+        most: usize,
+    ) -> Done<Vec<LockKey>, Self> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.records.range::<LockKey, _>((from, Bound::Unbounded));
+        let keys = behind.map(|(key, _)| key);
+        let keys = keys.filter(|key| key.as_str().starts_with(prefix));
+        Ok(keys.take(most).cloned().collect())
+    }
+}
+
+fn row((key, record, held): (&LockKey, &Record, &Held)) -> HolderRow<Id> {
+    let understood = held.grant.zip(held.owner).map(|(grant, owner)| rows::Held {
+        grant,
+        owner,
+        mode: held.mode,
+    });
+    HolderRow {
+        id: (key.clone(), held.grant),
+        session: held.grant.map(|grant| grant.session),
+        n: held.grant.map_or(0, |grant| grant.n),
+        since: understood.map(|_| SystemTime::UNIX_EPOCH + held.since),
+        held: understood.ok_or_else(|| Strange {
+            what: super::record::STRANGE.to_owned(),
+            version: record.version.to_string(),
+        }),
+    }
+}
