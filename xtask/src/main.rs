@@ -126,7 +126,7 @@ enum Command {
         #[arg(long, value_name = "STORE")]
         store: String,
         /// Instead, cargo-mutants on the backend's Rust.
-        #[arg(long, conflicts_with_all = ["only", "minutes", "list"])]
+        #[arg(long, conflicts_with_all = ["only", "minutes", "list", "save"])]
         rust: bool,
         /// Only this file or function, as in `renew.lua` or `end_sessions`.
         #[arg(long, value_name = "NAME")]
@@ -143,6 +143,9 @@ enum Command {
         /// Only shows what is known.
         #[arg(long)]
         list: bool,
+        /// Writes what is known to `backend-STORE/mutants.jsonl`, so that another machine goes on there.
+        #[arg(long)]
+        save: bool,
         /// What cargo-mutants is given, as in `-- -F claims.rs`.
         #[arg(last = true, requires = "rust")]
         args: Vec<String>,
@@ -180,6 +183,7 @@ fn main() -> ExitCode {
             jobs,
             minutes,
             list,
+            save,
             ..
         } => {
             let now = Instant::now();
@@ -190,6 +194,7 @@ fn main() -> ExitCode {
                 skip,
                 jobs,
                 list,
+                save,
             };
             mutants::run(&store, &options)
         }

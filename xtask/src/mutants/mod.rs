@@ -47,6 +47,8 @@ pub(crate) struct Options {
     pub(crate) jobs: usize,
     /// Nothing is tried: what is known is shown, and of the files that are named what is left.
     pub(crate) list: bool,
+    /// In the end what is known is written beside the store's code, to be committed.
+    pub(crate) save: bool,
 }
 
 impl Options {
@@ -99,7 +101,8 @@ pub(crate) fn run(store: &str, options: &Options) -> Result<(), String> {
         return Err(format!("mutants.txt explains what is no mutant: {stale:?}"));
     }
     let scratch = root.join("target/mutants");
-    let mut state = State::open(&scratch.join(format!("{store}.jsonl")))?;
+    let saved = folder.join("mutants.jsonl");
+    let mut state = State::open(&scratch.join(format!("{store}.jsonl")), &saved)?;
     if !options.list {
         state = attempt(
             subject, options, &sources, &mutants, &reasons, state, &scratch,
@@ -117,6 +120,9 @@ pub(crate) fn run(store: &str, options: &Options) -> Result<(), String> {
                 );
             }
         }
+    }
+    if options.save {
+        state.save(&saved, mutants.iter().map(|mutant| mutant.id))?;
     }
     report(&sources, &mutants, &reasons, &state)
 }

@@ -1,4 +1,5 @@
-//! What came of each mutant so far: a file that grows by a line for each, and is read when a run goes on.
+//! What came of each mutant so far: a file that grows by a line for each, and is read when a run goes on. What other
+//! machines have found is in a second file, which is committed, and only written on purpose.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -64,7 +65,8 @@ pub(super) fn hash(parts: &[&[u8]]) -> u64 {
 }
 
 impl State {
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
+    /// The state in that file, beside what the file of other machines says.
+    pub(super) fn open(path: &Path, saved: &Path) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
@@ -80,8 +82,13 @@ impl State {
             // The last run was ended while it wrote.
             file.write_all(b"\n").map_err(failed)?;
         }
-        let lines = text
+        let elsewhere = match fs::read_to_string(saved) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            read => read.map_err(|error| format!("{}: {error}", saved.display()))?,
+        };
+        let lines = elsewhere
             .lines()
+            .chain(text.lines())
             .filter_map(|line| serde_json::from_str(line).ok());
         let tried = lines.map(|tried: Tried| (tried.id, tried)).collect();
         let lines = text
@@ -94,6 +101,16 @@ impl State {
             tried,
             unchanged: unchanged.collect(),
         })
+    }
+
+    /// Writes what is known of these mutants to the file of other machines.
+    pub(super) fn save(&self, saved: &Path, ids: impl Iterator<Item = u64>) -> Result<(), String> {
+        let mut text = String::new();
+        for tried in ids.filter_map(|id| self.tried.get(&id)) {
+            text += &serde_json::to_string(tried).map_err(|error| error.to_string())?;
+            text.push('\n');
+        }
+        fs::write(saved, text).map_err(|error| format!("{}: {error}", saved.display()))
     }
 
     pub(super) fn get(&self, id: u64) -> Option<&Tried> {
