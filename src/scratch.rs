@@ -64,7 +64,7 @@ impl Scratch {
     ///
     /// # Errors
     ///
-    /// As [`backend`](crate::backend), and where the rights to make or to remove a namespace are missing. An empty one may
+    /// As [`backend`](crate::backend()), and where the rights to make or to remove a namespace are missing. An empty one may
     /// be left where the store does not answer.
     ///
     /// # Cancel safety

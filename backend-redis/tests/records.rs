@@ -621,6 +621,38 @@ async fn nothing_is_left_of_what_was_swept() {
 }
 
 #[tokio::test]
+async fn a_sweep_of_many_goes_on_where_a_script_has_ended() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (first, lives, last) = (
+        open(&backend, 1).await,
+        open(&backend, 2).await,
+        open(&backend, 3).await,
+    );
+    // Each step is as much as one script removes.
+    for session in [first, lives, last] {
+        for n in 1..=3 {
+            let names: Vec<String> = (0..1_000)
+                .map(|at| format!("c {session} {n} {at}"))
+                .collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            granted(&backend, &request(session, n, &names)).await;
+        }
+    }
+    backend.end(&[first, last], End::Close).await.unwrap();
+    let steps = || -> u32 {
+        space
+            .raw(redis::cmd("ZCARD").arg(space.key("steps")))
+            .unwrap()
+    };
+    let swept = backend.sweep(Sweep::Session(first), 10_000).await.unwrap();
+    assert_eq!((swept.removed, swept.more, steps()), (3_000, false, 6));
+    // It passes those of the living one.
+    let swept = backend.sweep(Sweep::All, 10_000).await.unwrap();
+    assert_eq!((swept.removed, swept.more, steps()), (3_000, false, 3));
+}
+
+#[tokio::test]
 async fn what_is_confirmed_is_what_is_held() {
     let space = Space::new();
     let backend = space.connect().await;
