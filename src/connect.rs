@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lockcore::backend::UrlError;
 use lockcore::{Error, InputError, LockBackend, Locks};
 
 use crate::store::Store;
@@ -92,26 +93,9 @@ pub enum ConnectError {
     /// `memory:` with something behind the colon.
     #[error("memory: takes nothing behind the colon: each connection is a store of its own")]
     MemoryTakesNothing,
-    /// What the URL says of an SQLite file cannot be.
-    #[cfg(feature = "sqlite")]
+    /// What the URL says of its store cannot be.
     #[error(transparent)]
-    Sqlite(#[from] lockcore_sqlite::ConfigError),
-    /// What the URL says of an Elasticsearch or OpenSearch cannot be.
-    #[cfg(feature = "elasticsearch")]
-    #[error(transparent)]
-    Elasticsearch(#[from] lockcore_es::ConfigError),
-    /// What the URL says of an etcd cannot be.
-    #[cfg(feature = "etcd")]
-    #[error(transparent)]
-    Etcd(#[from] lockcore_etcd::ConfigError),
-    /// What the URL says of a PostgreSQL cannot be.
-    #[cfg(feature = "postgres")]
-    #[error(transparent)]
-    Postgres(#[from] lockcore_postgres::ConfigError),
-    /// What the URL says of a Redis cannot be.
-    #[cfg(feature = "redis")]
-    #[error(transparent)]
-    Redis(#[from] lockcore_redis::ConfigError),
+    Url(#[from] UrlError),
     /// The store does not take a default of the client; build one with [`backend`] and [`Locks::builder`].
     #[error(transparent)]
     Defaults(#[from] InputError),
@@ -211,7 +195,7 @@ mod tests {
             );
         }
         let error = refused("etcd://h/path").await;
-        assert!(matches!(error, ConnectError::Etcd(_)));
+        assert!(matches!(error, ConnectError::Url(_)));
     }
 
     #[cfg(not(feature = "redis"))]
@@ -244,7 +228,7 @@ mod tests {
             );
         }
         let error = refused("redis://h/path").await;
-        assert!(matches!(error, ConnectError::Redis(_)));
+        assert!(matches!(error, ConnectError::Url(_)));
     }
 
     #[cfg(feature = "elasticsearch")]
@@ -274,7 +258,7 @@ mod tests {
         }
         assert!(matches!(
             refused("elasticsearch://h/path").await,
-            ConnectError::Elasticsearch(_)
+            ConnectError::Url(_)
         ));
     }
 
@@ -313,7 +297,7 @@ mod tests {
             "postgres://me:secret@h/d?x=1",
         ] {
             let error = refused(url).await;
-            assert!(matches!(error, ConnectError::Postgres(_)), "{url}");
+            assert!(matches!(error, ConnectError::Url(_)), "{url}");
             assert!(
                 !format!("{error} {error:?}").contains("secret"),
                 "{error:?}"
@@ -330,7 +314,7 @@ mod tests {
         let busy = connect(&url).await.unwrap().global("a").try_acquire().await;
         assert!(matches!(busy, Ok(lockcore::Attempt::Busy(_))));
         drop(guard);
-        assert!(matches!(refused("sqlite:").await, ConnectError::Sqlite(_)));
+        assert!(matches!(refused("sqlite:").await, ConnectError::Url(_)));
         assert!(matches!(
             refused("sqlite:/nonexistent/locks.db").await,
             ConnectError::Store(_)

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockcore::{Namespace, NamespaceError};
-use percent_encoding::percent_decode_str;
+use lockcore::Namespace;
+use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 use url::Url;
 
 /// How long one request may take, unless the program chooses another time.
@@ -17,8 +17,17 @@ const DEFAULT_CLOCK_SKEW: Duration = Duration::from_secs(1);
 const DEFAULT_REPLICAS: u32 = 1;
 const DEFAULT_PORT: u16 = 9200;
 
-/// The options that a URL may have, for the error that names them.
-const OPTIONS: &str = "namespace=NAME, api_key=KEY, ca=PATH, timeout_ms=NUMBER, clock_skew_ms=NUMBER, replicas=NUMBER";
+const GRAMMAR: Grammar = Grammar {
+    schemes: &[
+        "elasticsearch",
+        "elasticsearchs",
+        "opensearch",
+        "opensearchs",
+    ],
+    example: "elasticsearch://localhost:9200",
+    user: "give either USER:PASSWORD@ before the hosts, or the option api_key",
+    path: "the URL has no path: the namespace is an option, as in elasticsearch://localhost/?namespace=fs",
+};
 
 /// Which server, which namespace, and how requests are sent.
 ///
@@ -47,7 +56,7 @@ const OPTIONS: &str = "namespace=NAME, api_key=KEY, ca=PATH, timeout_ms=NUMBER, 
 ///     .timeout(Duration::from_secs(2));
 /// assert_eq!(config, same);
 /// assert!(!format!("{config:?}").contains("p@ss"));
-/// # Ok::<(), lockcore_es::ConfigError>(())
+/// # Ok::<(), lockcore::backend::UrlError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct EsConfig {
@@ -77,82 +86,43 @@ impl EsConfig {
     ///
     /// Another scheme, no host or none that can be one, a path, a user without password or with an API key besides, an
     /// option that does not exist or is given twice, a value that it does not take.
-    pub fn parse(url: &str) -> Result<Self, ConfigError> {
-        let (scheme, rest) = url.split_once("://").ok_or(ConfigError::Scheme)?;
-        let scheme = match scheme {
-            "elasticsearch" | "opensearch" => "http",
-            "elasticsearchs" | "opensearchs" => "https",
-            _ => return Err(ConfigError::Scheme),
-        };
-        if rest.contains('#') {
-            return Err(ConfigError::Path);
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        let mut url = StoreUrl::parse(url, GRAMMAR)?;
+        if !url.path.is_empty() {
+            return Err(UrlError::Path(GRAMMAR.path));
         }
-        let (rest, options) = match rest.split_once('?') {
-            Some((rest, options)) => (rest, Some(options)),
-            None => (rest, None),
+        let tls = matches!(url.scheme, "elasticsearchs" | "opensearchs");
+        let node = |host: &Host| {
+            let scheme = if tls { "https" } else { "http" };
+            Url::parse(&format!("{scheme}://{host}/")).map_err(|_| UrlError::Host)
         };
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        if !matches!(path, "" | "/") {
-            return Err(ConfigError::Path);
-        }
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(user), hosts),
-            None => (None, authority),
+        let nodes = url.hosts(DEFAULT_PORT)?;
+        let options = &mut url.options;
+        let takes = "the key as the server has encoded it";
+        let api_key = options.read("api_key", "KEY", takes, |key| {
+            let plain = key.bytes().all(|byte| byte.is_ascii_graphic());
+            (plain && !key.is_empty()).then(|| key.to_owned())
+        })?;
+        let basic = url
+            .user
+            .map(|(user, password)| Auth::Basic { user, password });
+        let auth = match (basic, api_key.map(Auth::ApiKey)) {
+            (Some(_), Some(_)) => return Err(UrlError::User(GRAMMAR.user)),
+            (basic, key) => basic.or(key),
         };
-        let nodes = hosts.split(',').map(|host| node(scheme, host));
-        let mut config = Self {
-            nodes: nodes.collect::<Result<_, _>>()?,
-            namespace: Namespace::default(),
-            auth: None,
-            ca: None,
-            timeout: DEFAULT_TIMEOUT,
-            clock_skew: DEFAULT_CLOCK_SKEW,
-            replicas: DEFAULT_REPLICAS,
+        let replicas = options.number("replicas", 0..=100, "a number from 0 to 100")?;
+        let skew = options.millis("clock_skew_ms", 0)?;
+        let config = Self {
+            nodes: nodes.iter().map(node).collect::<Result<_, _>>()?,
+            namespace: options.namespace()?,
+            auth,
+            ca: options.file("ca")?,
+            timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
+            clock_skew: skew.unwrap_or(DEFAULT_CLOCK_SKEW),
+            replicas: replicas.map_or(DEFAULT_REPLICAS, |it| u32::try_from(it).unwrap_or(u32::MAX)),
         };
-        if let Some(user) = user {
-            let (user, password) = user.split_once(':').ok_or(ConfigError::User)?;
-            config = config.password(decoded(user)?, decoded(password)?);
-        }
-        let mut given = Vec::new();
-        for option in options.into_iter().flat_map(|options| options.split('&')) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            if given.contains(&name) {
-                return Err(ConfigError::Twice { name: name.into() });
-            }
-            given.push(name);
-            config = config.set(name, &decoded(value)?)?;
-        }
+        url.options.end()?;
         Ok(config)
-    }
-
-    fn set(self, name: &str, value: &str) -> Result<Self, ConfigError> {
-        let bad = |takes| ConfigError::Value {
-            name: name.into(),
-            takes,
-        };
-        let ms = |from: u64| {
-            let takes = "a number of milliseconds up to 600000";
-            let ms = number(value).filter(|ms| (from..=600_000).contains(ms));
-            ms.map(Duration::from_millis).ok_or_else(|| bad(takes))
-        };
-        match name {
-            "namespace" => Ok(self.namespace(Namespace::parse(value)?)),
-            "api_key" if self.auth.is_some() => Err(ConfigError::User),
-            "api_key" if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                Err(bad("the key as the server has encoded it"))
-            }
-            "api_key" => Ok(self.api_key(value)),
-            "ca" if value.is_empty() => Err(bad("the path of a file")),
-            "ca" => Ok(self.ca(value)),
-            "timeout_ms" => Ok(self.timeout(ms(1)?)),
-            "clock_skew_ms" => Ok(self.clock_skew(ms(0)?)),
-            "replicas" => {
-                let replicas = number(value).and_then(|number| u32::try_from(number).ok());
-                let replicas = replicas.filter(|replicas| *replicas <= 100);
-                Ok(self.replicas(replicas.ok_or_else(|| bad("a number from 0 to 100"))?))
-            }
-            _ => Err(ConfigError::Option { name: name.into() }),
-        }
     }
 
     /// The namespace, which is the alias of the index.
@@ -211,39 +181,10 @@ impl EsConfig {
     }
 }
 
-fn node(scheme: &str, host: &str) -> Result<Url, ConfigError> {
-    // The colons in the brackets of an IPv6 address are its own.
-    let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => {
-            let port = number(port).and_then(|port| u16::try_from(port).ok());
-            (
-                name,
-                port.filter(|port| *port > 0).ok_or(ConfigError::Host)?,
-            )
-        }
-        _ => (host, DEFAULT_PORT),
-    };
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-    if name.is_empty() || !name.chars().all(plain) {
-        return Err(ConfigError::Host);
-    }
-    Url::parse(&format!("{scheme}://{name}:{port}/")).map_err(|_| ConfigError::Host)
-}
-
-fn decoded(text: &str) -> Result<String, ConfigError> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| ConfigError::Encoding)
-}
-
-fn number(text: &str) -> Option<u64> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
-}
-
 impl FromStr for EsConfig {
-    type Err = ConfigError;
+    type Err = UrlError;
 
-    fn from_str(url: &str) -> Result<Self, ConfigError> {
+    fn from_str(url: &str) -> Result<Self, UrlError> {
         Self::parse(url)
     }
 }
@@ -270,57 +211,6 @@ impl fmt::Debug for Auth {
             Auth::ApiKey(_) => "an API key",
         })
     }
-}
-
-/// Why a text is no URL of an Elasticsearch or OpenSearch. It repeats no part of the URL that may be secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// Another scheme.
-    #[error(
-        "the URL begins with 'elasticsearch://', 'elasticsearchs://', 'opensearch://' or 'opensearchs://', as in \
-         elasticsearch://localhost:9200"
-    )]
-    Scheme,
-    /// No host, or one that cannot be.
-    #[error(
-        "a node is written as HOST, HOST:PORT or [ADDRESS]:PORT, several with commas between them"
-    )]
-    Host,
-    /// A path or a fragment.
-    #[error(
-        "the URL has no path: the namespace is an option, as in elasticsearch://localhost/?namespace=fs"
-    )]
-    Path,
-    /// A user without a password, or an API key besides.
-    #[error("give either USER:PASSWORD@ before the hosts, or the option api_key")]
-    User,
-    /// A `%` that does not stand for UTF-8.
-    #[error("the URL has a % that is no character: write the bytes of UTF-8, as in %40 for @")]
-    Encoding,
-    /// A name that no namespace has.
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    /// An option that does not exist.
-    #[error("there is no option {name:?}: the options are {OPTIONS}")]
-    Option {
-        /// The option.
-        name: String,
-    },
-    /// The same option twice.
-    #[error("the option {name:?} is given twice: give it once")]
-    Twice {
-        /// The option.
-        name: String,
-    },
-    /// A value that the option does not take.
-    #[error("the option {name:?} is {takes}")]
-    Value {
-        /// The option.
-        name: String,
-        /// What it takes.
-        takes: &'static str,
-    },
 }
 
 #[cfg(test)]
@@ -354,20 +244,6 @@ mod tests {
         ] {
             assert_eq!(nodes(url), expected, "{url}");
         }
-        for url in [
-            "elasticsearch://",
-            "elasticsearch://:9200",
-            "elasticsearch://a,",
-            "elasticsearch://a:0",
-            "elasticsearch://a:65536",
-            "elasticsearch://a:+1",
-            "elasticsearch://a b",
-            "elasticsearch://u:p@",
-            "elasticsearch://a:",
-            "elasticsearch://[::1]x",
-        ] {
-            assert_eq!(EsConfig::parse(url), Err(ConfigError::Host), "{url}");
-        }
     }
 
     #[test]
@@ -381,9 +257,11 @@ mod tests {
         let config = EsConfig::parse("elasticsearch://h?api_key=a+b/c%3D=").unwrap();
         assert_eq!(config.auth, Some(Auth::ApiKey("a+b/c==".into())));
         for (url, error) in [
-            ("elasticsearch://u@h", ConfigError::User),
-            ("elasticsearch://u:p@h?api_key=k", ConfigError::User),
-            ("elasticsearch://u:%ff@h", ConfigError::Encoding),
+            ("elasticsearch://u@h", UrlError::User(GRAMMAR.user)),
+            (
+                "elasticsearch://u:p@h?api_key=k",
+                UrlError::User(GRAMMAR.user),
+            ),
         ] {
             assert_eq!(EsConfig::parse(url), Err(error), "{url}");
         }
@@ -411,10 +289,7 @@ mod tests {
             "api_key=a%0Ab",
         ] {
             let error = EsConfig::parse(&format!("elasticsearch://h?{option}")).unwrap_err();
-            assert!(
-                matches!(error, ConfigError::Value { .. }),
-                "{option}: {error}"
-            );
+            assert!(matches!(error, UrlError::Value { .. }), "{option}: {error}");
         }
         for option in [
             "timeout_ms=1",
@@ -431,28 +306,20 @@ mod tests {
     }
 
     #[test]
-    fn every_other_error_is_named() {
-        for (url, error) in [
-            ("elasticsearch:h", ConfigError::Scheme),
-            ("http://h", ConfigError::Scheme),
-            ("elasticsearch://h/index", ConfigError::Path),
-            ("elasticsearch://h/#f", ConfigError::Path),
-            (
-                "elasticsearch://h?x=1",
-                ConfigError::Option { name: "x".into() },
-            ),
-            (
-                "elasticsearch://h?",
-                ConfigError::Option {
-                    name: String::new(),
-                },
-            ),
-            (
-                "elasticsearch://h?ca=a&ca=a",
-                ConfigError::Twice { name: "ca".into() },
-            ),
+    fn a_path_and_an_unknown_option_are_refused() {
+        let error = EsConfig::parse("elasticsearch://h/index");
+        assert_eq!(error, Err(UrlError::Path(GRAMMAR.path)));
+        let error = EsConfig::parse("elasticsearch://h?x=1").unwrap_err();
+        let error = error.to_string();
+        for option in [
+            "namespace",
+            "api_key",
+            "ca",
+            "timeout_ms",
+            "clock_skew_ms",
+            "replicas",
         ] {
-            assert_eq!(EsConfig::parse(url), Err(error), "{url}");
+            assert!(error.contains(&format!("{option}=")), "{error}");
         }
     }
 

@@ -125,4 +125,4 @@ mod sweep;
 mod wakeups;
 
 pub use backend::EsBackend;
-pub use config::{ConfigError, EsConfig};
+pub use config::EsConfig;

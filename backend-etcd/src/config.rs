@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockcore::{Namespace, NamespaceError};
-use percent_encoding::percent_decode_str;
+use lockcore::Namespace;
+use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 
 /// How long one request may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,12 +16,16 @@ const DEFAULT_OPERATIONS: usize = 128;
 /// So many of them are needed beside those for the claims.
 pub(crate) const OVERHEAD: usize = 3;
 /// One path of the greatest depth has to fit.
-const MIN_OPERATIONS: usize = lockcore::limits::MAX_PATH_COMPONENTS + OVERHEAD;
-const MAX_OPERATIONS: usize = 10_000;
+const MIN_OPERATIONS: u64 = 67;
+const MAX_OPERATIONS: u64 = 10_000;
+const _: () = assert!(lockcore::limits::MAX_PATH_COMPONENTS + OVERHEAD == 67);
 
-/// The options that a URL may have, for the error that names them.
-const OPTIONS: &str =
-    "namespace=NAME, ca=PATH, cert=PATH, key=PATH, timeout_ms=NUMBER, txn_ops=NUMBER";
+const GRAMMAR: Grammar = Grammar {
+    schemes: &["etcd", "etcds"],
+    example: "etcd://localhost:2379",
+    user: "who we are is written as USER:PASSWORD@ before the hosts",
+    path: "the URL has no path: the namespace is an option, as in etcd://localhost/?namespace=fs",
+};
 
 /// Which servers, which namespace, and how requests are sent.
 ///
@@ -52,25 +56,18 @@ const OPTIONS: &str =
 ///     .timeout(Duration::from_secs(2));
 /// assert_eq!(config, same);
 /// assert!(!format!("{config:?}").contains("p@ss"));
-/// # Ok::<(), lockcore_etcd::ConfigError>(())
+/// # Ok::<(), lockcore::backend::UrlError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
     pub(crate) tls: bool,
-    pub(crate) nodes: Vec<Address>,
+    pub(crate) nodes: Vec<Host>,
     pub(crate) namespace: Namespace,
     pub(crate) auth: Option<Auth>,
     pub(crate) ca: Option<PathBuf>,
     pub(crate) timeout: Duration,
     pub(crate) certificate: Certificate,
     pub(crate) operations: usize,
-}
-
-/// A host, without brackets, and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
 }
 
 /// The files of a certificate of ours and of its key.
@@ -93,93 +90,44 @@ impl EtcdConfig {
     /// # Errors
     ///
     /// A text that is no such URL, or an option that does not exist or cannot have that value.
-    pub fn parse(url: &str) -> Result<Self, ConfigError> {
-        let (scheme, rest) = url.split_once("://").ok_or(ConfigError::Scheme)?;
-        let tls = match scheme {
-            "etcd" => false,
-            "etcds" => true,
-            _ => return Err(ConfigError::Scheme),
-        };
-        if rest.contains('#') {
-            return Err(ConfigError::Path);
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        let mut url = StoreUrl::parse(url, GRAMMAR)?;
+        if !url.path.is_empty() {
+            return Err(UrlError::Path(GRAMMAR.path));
         }
-        let (rest, options) = match rest.split_once('?') {
-            Some((rest, options)) => (rest, Some(options)),
-            None => (rest, None),
-        };
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        if !matches!(path, "" | "/") {
-            return Err(ConfigError::Path);
+        if url.user.as_ref().is_some_and(|(user, _)| user.is_empty()) {
+            return Err(UrlError::User(GRAMMAR.user));
         }
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(user), hosts),
-            None => (None, authority),
+        let options = &mut url.options;
+        let takes = "a number from 67 to 10000";
+        let operations = options.number("txn_ops", MIN_OPERATIONS..=MAX_OPERATIONS, takes)?;
+        let config = Self {
+            tls: url.scheme == "etcds",
+            namespace: options.namespace()?,
+            ca: options.file("ca")?,
+            timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
+            certificate: Certificate {
+                cert: options.file("cert")?,
+                key: options.file("key")?,
+            },
+            operations: operations
+                .and_then(|number| usize::try_from(number).ok())
+                .unwrap_or(DEFAULT_OPERATIONS),
+            nodes: url.hosts(DEFAULT_PORT)?,
+            auth: url.user.map(|(user, password)| Auth { user, password }),
         };
-        let mut config = Self {
-            tls,
-            nodes: hosts.split(',').map(node).collect::<Result<_, _>>()?,
-            namespace: Namespace::default(),
-            auth: None,
-            ca: None,
-            certificate: Certificate::default(),
-            timeout: DEFAULT_TIMEOUT,
-            operations: DEFAULT_OPERATIONS,
-        };
-        if let Some(user) = user {
-            let (user, password) = user.split_once(':').ok_or(ConfigError::User)?;
-            if user.is_empty() {
-                return Err(ConfigError::User);
-            }
-            config = config.password(decoded(user)?, decoded(password)?);
-        }
-        let mut given = Vec::new();
-        for option in options.into_iter().flat_map(|options| options.split('&')) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            if given.contains(&name) {
-                return Err(ConfigError::Twice { name: name.into() });
-            }
-            given.push(name);
-            config = config.set(name, &decoded(value)?)?;
-        }
+        url.options.end()?;
         let Certificate { cert, key } = &config.certificate;
         if cert.is_some() != key.is_some() {
-            return Err(ConfigError::Certificate);
+            let both = "a certificate of ours takes both options, cert and key";
+            return Err(UrlError::Together(both));
         }
         let encrypted = config.ca.is_some() || cert.is_some();
         if encrypted && !config.tls {
-            return Err(ConfigError::Encrypted);
+            let tls = "certificates are for TLS: begin the URL with 'etcds://'";
+            return Err(UrlError::Together(tls));
         }
         Ok(config)
-    }
-
-    fn set(self, name: &str, value: &str) -> Result<Self, ConfigError> {
-        let bad = |takes| ConfigError::Value {
-            name: name.into(),
-            takes,
-        };
-        let ms = || {
-            let ms = number(value).filter(|ms| (1..=600_000).contains(ms));
-            ms.map(Duration::from_millis)
-                .ok_or_else(|| bad("a number of milliseconds from 1 to 600000"))
-        };
-        match name {
-            "namespace" => Ok(self.namespace(Namespace::parse(value)?)),
-            "ca" | "cert" | "key" if value.is_empty() => Err(bad("the path of a file")),
-            "ca" => Ok(self.ca(value)),
-            "cert" | "key" => {
-                let mut config = self;
-                let Certificate { cert, key } = &mut config.certificate;
-                *(if name == "cert" { cert } else { key }) = Some(value.into());
-                Ok(config)
-            }
-            "timeout_ms" => Ok(self.timeout(ms()?)),
-            "txn_ops" => {
-                let number = number(value).and_then(|number| usize::try_from(number).ok());
-                let number = number.filter(|n| (MIN_OPERATIONS..=MAX_OPERATIONS).contains(n));
-                Ok(self.operations(number.ok_or_else(|| bad("a number from 67 to 10000"))?))
-            }
-            _ => Err(ConfigError::Option { name: name.into() }),
-        }
     }
 
     /// The namespace, with which all keys begin, and a `/` behind it.
@@ -228,67 +176,24 @@ impl EtcdConfig {
     /// than 67, which a path of 64 components needs, and more than 10,000 are taken as those.
     #[must_use]
     pub fn operations(mut self, operations: usize) -> Self {
-        self.operations = operations.clamp(MIN_OPERATIONS, MAX_OPERATIONS);
+        let operations = u64::try_from(operations).unwrap_or(u64::MAX);
+        let operations = operations.clamp(MIN_OPERATIONS, MAX_OPERATIONS);
+        self.operations = usize::try_from(operations).unwrap_or(DEFAULT_OPERATIONS);
         self
     }
 }
 
-fn node(host: &str) -> Result<Address, ConfigError> {
-    // The colons in the brackets of an IPv6 address are its own.
-    let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => {
-            let port = number(port).and_then(|port| u16::try_from(port).ok());
-            let port = port.filter(|port| *port > 0);
-            (name, port.ok_or(ConfigError::Host)?)
-        }
-        _ => (host, DEFAULT_PORT),
-    };
-    let bare = name
-        .strip_prefix('[')
-        .map_or(Some(name), |name| name.strip_suffix(']'))
-        .ok_or(ConfigError::Host)?;
-    let colons = name.starts_with('[');
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c) || (colons && c == ':');
-    if bare.is_empty() || !bare.chars().all(plain) {
-        return Err(ConfigError::Host);
-    }
-    Ok(Address {
-        host: bare.to_owned(),
-        port,
-    })
-}
-
-fn decoded(text: &str) -> Result<String, ConfigError> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| ConfigError::Encoding)
-}
-
-fn number(text: &str) -> Option<u64> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
-}
-
 impl FromStr for EtcdConfig {
-    type Err = ConfigError;
+    type Err = UrlError;
 
-    fn from_str(url: &str) -> Result<Self, ConfigError> {
+    fn from_str(url: &str) -> Result<Self, UrlError> {
         Self::parse(url)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
     }
 }
 
 impl fmt::Debug for EtcdConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<String> = self.nodes.iter().map(Address::to_string).collect();
+        let nodes: Vec<String> = self.nodes.iter().map(Host::to_string).collect();
         f.debug_struct("EtcdConfig")
             .field("tls", &self.tls)
             .field("nodes", &nodes)
@@ -308,99 +213,9 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// Why a text is no URL of an etcd. It repeats no part of the URL that may be secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// Another scheme.
-    #[error("the URL begins with 'etcd://' or, for TLS, 'etcds://', as in etcd://localhost:2379")]
-    Scheme,
-    /// No host, or one that cannot be.
-    #[error(
-        "a host is written as HOST, HOST:PORT or [ADDRESS]:PORT, several with commas between them"
-    )]
-    Host,
-    /// A path or a fragment.
-    #[error(
-        "the URL has no path: the namespace is an option, as in etcd://localhost/?namespace=fs"
-    )]
-    Path,
-    /// A user without a password.
-    #[error("who we are is written as USER:PASSWORD@ before the hosts")]
-    User,
-    /// A certificate without its key, or the other way round.
-    #[error("a certificate of ours takes both options, cert and key")]
-    Certificate,
-    /// A certificate where nothing is encrypted.
-    #[error("certificates are for TLS: begin the URL with 'etcds://'")]
-    Encrypted,
-    /// A `%` that does not stand for UTF-8.
-    #[error("the URL has a % that is no character: write the bytes of UTF-8, as in %40 for @")]
-    Encoding,
-    /// A name that no namespace has.
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    /// An option that does not exist.
-    #[error("there is no option {name:?}: the options are {OPTIONS}")]
-    Option {
-        /// The option.
-        name: String,
-    },
-    /// The same option twice.
-    #[error("the option {name:?} is given twice: give it once")]
-    Twice {
-        /// The option.
-        name: String,
-    },
-    /// A value that the option does not take.
-    #[error("the option {name:?} is {takes}")]
-    Value {
-        /// The option.
-        name: String,
-        /// What it takes.
-        takes: &'static str,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn nodes(url: &str) -> Vec<String> {
-        let config = EtcdConfig::parse(url).unwrap();
-        config.nodes.iter().map(Address::to_string).collect()
-    }
-
-    #[test]
-    fn hosts_are_read() {
-        for (url, expected) in [
-            ("etcd://h", vec!["h:2379"]),
-            ("etcds://h:1/", vec!["h:1"]),
-            ("etcd://u:p@127.0.0.1:9/?namespace=a", vec!["127.0.0.1:9"]),
-            (
-                "etcd://a,b:9201,[::1],[::1]:1",
-                vec!["a:2379", "b:9201", "[::1]:2379", "[::1]:1"],
-            ),
-        ] {
-            assert_eq!(nodes(url), expected, "{url}");
-        }
-        for url in [
-            "etcd://",
-            "etcd://:2379",
-            "etcd://a,",
-            "etcd://a:0",
-            "etcd://a:65536",
-            "etcd://a:+1",
-            "etcd://a b",
-            "etcd://u:p@",
-            "etcd://a:",
-            "etcd://[::1]x",
-            "etcd://[]",
-            "etcd://::1",
-        ] {
-            assert_eq!(EtcdConfig::parse(url), Err(ConfigError::Host), "{url}");
-        }
-    }
 
     #[test]
     fn users_and_options_are_read() {
@@ -418,61 +233,39 @@ mod tests {
     }
 
     #[test]
-    fn every_other_error_is_named() {
+    fn what_cannot_be_is_refused() {
         for (url, error) in [
-            ("redis:h", ConfigError::Scheme),
-            ("http://h", ConfigError::Scheme),
-            ("etcd://h/a", ConfigError::Path),
-            ("etcd://:p@h", ConfigError::User),
-            ("etcds://h?cert=a", ConfigError::Certificate),
-            ("etcds://h?key=a", ConfigError::Certificate),
-            ("etcd://h?ca=a", ConfigError::Encrypted),
-            ("etcd://h?cert=a&key=b", ConfigError::Encrypted),
-            ("etcd://h/#f", ConfigError::Path),
-            ("etcd://u@h", ConfigError::User),
-            ("etcd://u:%ff@h", ConfigError::Encoding),
-            (
-                "etcd://h?namespace=A",
-                ConfigError::Namespace(NamespaceError),
-            ),
-            (
-                "etcd://h?namespace=",
-                ConfigError::Namespace(NamespaceError),
-            ),
-            ("etcd://h?x=1", ConfigError::Option { name: "x".into() }),
-            (
-                "etcds://h?ca=a&ca=a",
-                ConfigError::Twice { name: "ca".into() },
-            ),
+            ("etcd://h/a", UrlError::Path(GRAMMAR.path)),
+            ("etcd://:p@h", UrlError::User(GRAMMAR.user)),
         ] {
             assert_eq!(EtcdConfig::parse(url), Err(error), "{url}");
         }
+        for url in [
+            "etcds://h?cert=a",
+            "etcds://h?key=a",
+            "etcd://h?ca=a",
+            "etcd://h?cert=a&key=b",
+        ] {
+            let error = EtcdConfig::parse(url).unwrap_err();
+            assert!(matches!(error, UrlError::Together(_)), "{url}: {error}");
+        }
         for option in [
-            "timeout_ms=0",
-            "timeout_ms=600001",
-            "timeout_ms=+5",
             "txn_ops=66",
             "txn_ops=10001",
             "txn_ops=x",
-            "ca=",
             "cert=",
+            "timeout_ms=0",
         ] {
             let error = EtcdConfig::parse(&format!("etcd://h?{option}")).unwrap_err();
-            assert!(
-                matches!(error, ConfigError::Value { .. }),
-                "{option}: {error}"
-            );
+            assert!(matches!(error, UrlError::Value { .. }), "{option}: {error}");
         }
-        for option in [
-            "timeout_ms=1",
-            "timeout_ms=600000",
-            "txn_ops=67",
-            "txn_ops=10000",
-        ] {
-            assert!(
-                EtcdConfig::parse(&format!("etcd://h?{option}")).is_ok(),
-                "{option}"
-            );
+        for option in ["timeout_ms=1", "txn_ops=67", "txn_ops=10000"] {
+            let url = format!("etcd://h?{option}");
+            assert!(EtcdConfig::parse(&url).is_ok(), "{option}");
+        }
+        let error = EtcdConfig::parse("etcd://h?x=1").unwrap_err().to_string();
+        for option in ["namespace", "ca", "cert", "key", "timeout_ms", "txn_ops"] {
+            assert!(error.contains(&format!("{option}=")), "{error}");
         }
     }
 

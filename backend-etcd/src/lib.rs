@@ -119,5 +119,5 @@ mod sweep;
 mod wakeups;
 
 pub use backend::EtcdBackend;
-pub use config::{ConfigError, EtcdConfig};
+pub use config::EtcdConfig;
 pub use fenced::fenced;

@@ -9,10 +9,11 @@ use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue,
     KvClient, LeaseClient, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchStream,
 };
+use lockcore::backend::Host;
 use lockcore::{Error, ErrorKind, FencingToken, Operation};
 use tokio::time::Instant;
 
-use crate::config::{Address, EtcdConfig};
+use crate::config::EtcdConfig;
 use crate::error::{Phase, found, from_etcd, is_of_the_member, odd_answer};
 use crate::record::{Base, Names, Range};
 
@@ -35,7 +36,7 @@ pub(crate) struct Link {
 /// What is known of the servers.
 struct Place {
     /// The one that is asked, then those that are asked when it fails.
-    nodes: VecDeque<Address>,
+    nodes: VecDeque<Host>,
     connection: Option<Connection>,
     /// The number of the last connection.
     last: u64,
@@ -373,7 +374,7 @@ impl Link {
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
-        let nodes: Vec<Address> = self.place().nodes.iter().cloned().collect();
+        let nodes: Vec<Host> = self.place().nodes.iter().cloned().collect();
         let patience = self.config.timeout / u32::try_from(nodes.len() + 1).unwrap_or(u32::MAX);
         let mut failed: Option<Error> = None;
         for node in nodes {
@@ -408,7 +409,7 @@ impl Link {
     }
 
     /// Connects to one member, and finds or makes the namespace.
-    async fn greet(&self, operation: Operation, node: &Address) -> Result<Connection, Error> {
+    async fn greet(&self, operation: Operation, node: &Host) -> Result<Connection, Error> {
         let failed = |error| from_etcd(operation, Phase::Connecting, error);
         let mut options = ConnectOptions::new()
             .with_require_leader(true)

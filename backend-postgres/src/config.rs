@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockcore::{Namespace, NamespaceError};
-use percent_encoding::percent_decode_str;
+use lockcore::Namespace;
+use lockcore::backend::{Grammar, Options, UrlError, split};
 use sqlx::postgres::PgConnectOptions;
 
 /// How long one operation may take, unless the program chooses another time.
@@ -21,9 +21,14 @@ const OF_THE_DRIVER: [&str; 6] = [
     "sslkey",
     "application_name",
 ];
-/// The options that a URL may have, for the error that names them.
-const OPTIONS: &str = "namespace=NAME, timeout_ms=NUMBER, connections=NUMBER, pooler=transaction, host, sslmode, \
-                       sslrootcert, sslcert, sslkey, application_name";
+const GRAMMAR: Grammar = Grammar {
+    schemes: &["postgres", "postgresql"],
+    example: "postgres://me:password@localhost/app",
+    user: ADDRESS,
+    path: ADDRESS,
+};
+const ADDRESS: &str = "the URL is written as postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS, with %40 for @ and \
+                       %2F for / in a password";
 
 /// Which server, which namespace, and how it is talked to.
 ///
@@ -45,7 +50,7 @@ const OPTIONS: &str = "namespace=NAME, timeout_ms=NUMBER, connections=NUMBER, po
 /// let url = "postgres://me:p%40ss@db:5433/app?sslmode=verify-full&namespace=fs&timeout_ms=2000";
 /// let config: PostgresConfig = url.parse()?;
 /// assert!(!format!("{config:?}").contains("p@ss"));
-/// # Ok::<(), lockcore_postgres::ConfigError>(())
+/// # Ok::<(), lockcore::backend::UrlError>(())
 /// ```
 #[derive(Clone)]
 pub struct PostgresConfig {
@@ -67,74 +72,37 @@ impl PostgresConfig {
     ///
     /// Another scheme, a host or port that cannot be, an option that does not exist or is given twice, a value that it
     /// does not take.
-    pub fn parse(url: &str) -> Result<Self, ConfigError> {
-        let (scheme, rest) = url.split_once("://").ok_or(ConfigError::Scheme)?;
-        if !matches!(scheme, "postgres" | "postgresql") {
-            return Err(ConfigError::Scheme);
-        }
-        if rest.contains('#') {
-            return Err(ConfigError::Address);
-        }
-        let (address, options) = match rest.split_once('?') {
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        let (_, rest) = split(url, GRAMMAR)?;
+        let (address, given) = match rest.split_once('?') {
             Some((address, options)) => (address, Some(options)),
             None => (rest, None),
         };
-        let mut given = Vec::new();
-        let mut ours = Vec::new();
-        let mut of_the_driver = Vec::new();
-        for option in options.into_iter().flat_map(|options| options.split('&')) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            if given.contains(&name) {
-                return Err(ConfigError::Twice { name: name.into() });
-            }
-            given.push(name);
-            if OF_THE_DRIVER.contains(&name) {
-                of_the_driver.push(option);
-            } else {
-                ours.push((name, value));
-            }
-        }
-        // Its errors may quote the URL.
-        let driver = format!("postgres://{address}?{}", of_the_driver.join("&"));
-        let options = driver.parse::<PgConnectOptions>();
+        let mut options = Options::parse(given)?;
+        let takes = "a number from 1 to 1000";
+        let connections = options.number("connections", 1..=1_000, takes)?;
+        let takes = "transaction, where a pooler in that mode stands before the server";
+        let pooler = options.read("pooler", "transaction", takes, |value| {
+            (value == "transaction").then_some(())
+        })?;
         let mut config = Self {
-            options: options.map_err(|_| ConfigError::Address)?,
+            namespace: options.namespace()?,
+            timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
+            connections: connections
+                .and_then(|most| usize::try_from(most).ok())
+                .unwrap_or(DEFAULT_CONNECTIONS),
+            pooled: pooler.is_some(),
             ..Self::default()
         };
-        for (name, value) in ours {
-            let value = percent_decode_str(value).decode_utf8();
-            config = config.set(name, &value.map_err(|_| ConfigError::Encoding)?)?;
-        }
+        let of_the_driver: Vec<String> = OF_THE_DRIVER
+            .into_iter()
+            .filter_map(|name| Some(format!("{name}={}", options.raw(name, "…")?)))
+            .collect();
+        options.end()?;
+        // Its errors may quote the URL.
+        let driver = format!("postgres://{address}?{}", of_the_driver.join("&"));
+        config.options = driver.parse().map_err(|_| UrlError::Path(ADDRESS))?;
         Ok(config)
-    }
-
-    fn set(self, name: &str, value: &str) -> Result<Self, ConfigError> {
-        let number = |most: u64, takes| {
-            let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-            let number = value.parse().ok().filter(|_| digits);
-            let number = number.filter(|number: &u64| (1..=most).contains(number));
-            number.ok_or(ConfigError::Value {
-                name: name.into(),
-                takes,
-            })
-        };
-        match name {
-            "namespace" => Ok(self.namespace(Namespace::parse(value)?)),
-            "timeout_ms" => {
-                let ms = number(600_000, "a number of milliseconds up to 600000")?;
-                Ok(self.timeout(Duration::from_millis(ms)))
-            }
-            "connections" => {
-                let most = number(1_000, "a number from 1 to 1000")?;
-                Ok(self.connections(usize::try_from(most).unwrap_or(usize::MAX)))
-            }
-            "pooler" if value == "transaction" => Ok(self.pooled()),
-            "pooler" => Err(ConfigError::Value {
-                name: name.into(),
-                takes: "transaction, where a pooler in that mode stands before the server",
-            }),
-            _ => Err(ConfigError::Option { name: name.into() }),
-        }
     }
 
     /// The namespace, which is the name of the schema.
@@ -181,9 +149,9 @@ impl Default for PostgresConfig {
 }
 
 impl FromStr for PostgresConfig {
-    type Err = ConfigError;
+    type Err = UrlError;
 
-    fn from_str(url: &str) -> Result<Self, ConfigError> {
+    fn from_str(url: &str) -> Result<Self, UrlError> {
         Self::parse(url)
     }
 }
@@ -200,49 +168,6 @@ impl fmt::Debug for PostgresConfig {
             .field("pooled", &self.pooled)
             .finish_non_exhaustive()
     }
-}
-
-/// Why a text is no URL of a PostgreSQL. It repeats no part of the URL that may be secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// Another scheme.
-    #[error(
-        "the URL begins with 'postgres://' or 'postgresql://', as in postgres://me:password@localhost/app"
-    )]
-    Scheme,
-    /// No user, host, port or database can be read.
-    #[error(
-        "the URL is written as postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS, with %40 for @ and %2F for / in a \
-         password"
-    )]
-    Address,
-    /// A `%` that does not stand for UTF-8.
-    #[error("the URL has a % that is no character: write the bytes of UTF-8, as in %40 for @")]
-    Encoding,
-    /// A name that no namespace has.
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    /// An option that does not exist.
-    #[error("there is no option {name:?}: the options are {OPTIONS}")]
-    Option {
-        /// The option.
-        name: String,
-    },
-    /// The same option twice.
-    #[error("the option {name:?} is given twice: give it once")]
-    Twice {
-        /// The option.
-        name: String,
-    },
-    /// A value that the option does not take.
-    #[error("the option {name:?} is {takes}")]
-    Value {
-        /// The option.
-        name: String,
-        /// What it takes.
-        takes: &'static str,
-    },
 }
 
 #[cfg(test)]
@@ -294,41 +219,31 @@ mod tests {
             "pooler=session",
         ] {
             let error = PostgresConfig::parse(&format!("postgres://h?{option}")).unwrap_err();
-            assert!(
-                matches!(error, ConfigError::Value { .. }),
-                "{option}: {error}"
-            );
+            assert!(matches!(error, UrlError::Value { .. }), "{option}: {error}");
         }
     }
 
     #[test]
-    fn every_other_error_is_named() {
-        for (url, error) in [
-            ("postgres:h", ConfigError::Scheme),
-            ("mysql://h", ConfigError::Scheme),
-            ("postgres://h:x/", ConfigError::Address),
-            ("postgres://h/#f", ConfigError::Address),
-            ("postgres://h?sslmode=perhaps", ConfigError::Address),
-            ("postgres://h?namespace=%ff", ConfigError::Encoding),
-            (
-                "postgres://h?namespace=FS",
-                ConfigError::Namespace(NamespaceError),
-            ),
-            ("postgres://h?x=1", ConfigError::Option { name: "x".into() }),
-            (
-                "postgres://h?",
-                ConfigError::Option {
-                    name: String::new(),
-                },
-            ),
-            (
-                "postgres://h?connections=1&connections=1",
-                ConfigError::Twice {
-                    name: "connections".into(),
-                },
-            ),
+    fn what_the_driver_does_not_take_is_refused() {
+        for url in [
+            "postgres://h:x/",
+            "postgres://h/#f",
+            "postgres://h?sslmode=perhaps",
         ] {
-            assert_eq!(PostgresConfig::parse(url).unwrap_err(), error, "{url}");
+            let error = PostgresConfig::parse(url).unwrap_err();
+            assert_eq!(error, UrlError::Path(ADDRESS), "{url}");
+        }
+        let error = PostgresConfig::parse("postgres://h?x=1").unwrap_err();
+        let error = error.to_string();
+        for option in [
+            "namespace",
+            "timeout_ms",
+            "connections",
+            "pooler",
+            "sslmode",
+            "host",
+        ] {
+            assert!(error.contains(&format!("{option}=")), "{error}");
         }
     }
 

@@ -58,4 +58,4 @@ mod sql;
 mod wakeups;
 
 pub use backend::PostgresBackend;
-pub use config::{ConfigError, PostgresConfig};
+pub use config::PostgresConfig;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockcore::{Namespace, NamespaceError};
-use percent_encoding::percent_decode_str;
+use lockcore::Namespace;
+use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 
 /// How long one request may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -14,8 +14,13 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 const DEFAULT_PORT: u16 = 6379;
 
-/// The options that a URL may have, for the error that names them.
-const OPTIONS: &str = "namespace=NAME, ca=PATH, timeout_ms=NUMBER, replicas=NUMBER, wait_ms=NUMBER";
+const GRAMMAR: Grammar = Grammar {
+    schemes: &["redis", "rediss"],
+    example: "redis://localhost:6379",
+    user: "who we are is written as USER:PASSWORD@ before the hosts, or :PASSWORD@ for the default user",
+    path: "the path of the URL is the number of the database; the namespace is an option, as in \
+           redis://localhost/?namespace=fs",
+};
 
 /// Which servers, which namespace, and how requests are sent.
 ///
@@ -48,12 +53,12 @@ const OPTIONS: &str = "namespace=NAME, ca=PATH, timeout_ms=NUMBER, replicas=NUMB
 ///     .timeout(Duration::from_secs(2));
 /// assert_eq!(config, same);
 /// assert!(!format!("{config:?}").contains("p@ss"));
-/// # Ok::<(), lockcore_redis::ConfigError>(())
+/// # Ok::<(), lockcore::backend::UrlError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     pub(crate) tls: bool,
-    pub(crate) nodes: Vec<Address>,
+    pub(crate) nodes: Vec<Host>,
     pub(crate) namespace: Namespace,
     pub(crate) auth: Option<Auth>,
     pub(crate) database: u16,
@@ -61,13 +66,6 @@ pub struct RedisConfig {
     pub(crate) timeout: Duration,
     pub(crate) replicas: u32,
     pub(crate) wait: Duration,
-}
-
-/// A host, without brackets, and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -84,81 +82,29 @@ impl RedisConfig {
     /// # Errors
     ///
     /// A text that is no such URL, or an option that does not exist or cannot have that value.
-    pub fn parse(url: &str) -> Result<Self, ConfigError> {
-        let (scheme, rest) = url.split_once("://").ok_or(ConfigError::Scheme)?;
-        let tls = match scheme {
-            "redis" => false,
-            "rediss" => true,
-            _ => return Err(ConfigError::Scheme),
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        let mut url = StoreUrl::parse(url, GRAMMAR)?;
+        let nodes = url.hosts(DEFAULT_PORT)?;
+        let options = &mut url.options;
+        let database = match url.path {
+            "" => Some(0),
+            number if number.bytes().all(|byte| byte.is_ascii_digit()) => number.parse().ok(),
+            _ => None,
         };
-        if rest.contains('#') {
-            return Err(ConfigError::Path);
-        }
-        let (rest, options) = match rest.split_once('?') {
-            Some((rest, options)) => (rest, Some(options)),
-            None => (rest, None),
+        let replicas = options.number("replicas", 0..=100, "a number from 0 to 100")?;
+        let config = Self {
+            tls: url.scheme == "rediss",
+            nodes,
+            namespace: options.namespace()?,
+            auth: url.user.map(|(user, password)| Auth { user, password }),
+            database: database.ok_or(UrlError::Path(GRAMMAR.path))?,
+            ca: options.file("ca")?,
+            timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
+            replicas: replicas.map_or(0, |it| u32::try_from(it).unwrap_or(u32::MAX)),
+            wait: options.millis("wait_ms", 1)?.unwrap_or(DEFAULT_WAIT),
         };
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let database = match path.strip_prefix('/').unwrap_or(path) {
-            "" => 0,
-            number => self::number(number)
-                .and_then(|number| u16::try_from(number).ok())
-                .ok_or(ConfigError::Path)?,
-        };
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(user), hosts),
-            None => (None, authority),
-        };
-        let mut config = Self {
-            tls,
-            nodes: hosts.split(',').map(node).collect::<Result<_, _>>()?,
-            namespace: Namespace::default(),
-            auth: None,
-            database,
-            ca: None,
-            timeout: DEFAULT_TIMEOUT,
-            replicas: 0,
-            wait: DEFAULT_WAIT,
-        };
-        if let Some(user) = user {
-            let (user, password) = user.split_once(':').ok_or(ConfigError::User)?;
-            config = config.password(decoded(user)?, decoded(password)?);
-        }
-        let mut given = Vec::new();
-        for option in options.into_iter().flat_map(|options| options.split('&')) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            if given.contains(&name) {
-                return Err(ConfigError::Twice { name: name.into() });
-            }
-            given.push(name);
-            config = config.set(name, &decoded(value)?)?;
-        }
+        url.options.end()?;
         Ok(config)
-    }
-
-    fn set(self, name: &str, value: &str) -> Result<Self, ConfigError> {
-        let bad = |takes| ConfigError::Value {
-            name: name.into(),
-            takes,
-        };
-        let ms = || {
-            let ms = number(value).filter(|ms| (1..=600_000).contains(ms));
-            ms.map(Duration::from_millis)
-                .ok_or_else(|| bad("a number of milliseconds from 1 to 600000"))
-        };
-        match name {
-            "namespace" => Ok(self.namespace(Namespace::parse(value)?)),
-            "ca" if value.is_empty() => Err(bad("the path of a file")),
-            "ca" => Ok(self.ca(value)),
-            "timeout_ms" => Ok(self.timeout(ms()?)),
-            "wait_ms" => Ok(self.wait(ms()?)),
-            "replicas" => {
-                let replicas = number(value).and_then(|number| u32::try_from(number).ok());
-                let replicas = replicas.filter(|replicas| *replicas <= 100);
-                Ok(self.replicas(replicas.ok_or_else(|| bad("a number from 0 to 100"))?))
-            }
-            _ => Err(ConfigError::Option { name: name.into() }),
-        }
     }
 
     /// The namespace, with which the names of all keys begin, in braces.
@@ -216,62 +162,17 @@ impl RedisConfig {
     }
 }
 
-fn node(host: &str) -> Result<Address, ConfigError> {
-    // The colons in the brackets of an IPv6 address are its own.
-    let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => {
-            let port = number(port).and_then(|port| u16::try_from(port).ok());
-            let port = port.filter(|port| *port > 0);
-            (name, port.ok_or(ConfigError::Host)?)
-        }
-        _ => (host, DEFAULT_PORT),
-    };
-    let bare = name
-        .strip_prefix('[')
-        .map_or(Some(name), |name| name.strip_suffix(']'))
-        .ok_or(ConfigError::Host)?;
-    let colons = name.starts_with('[');
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c) || (colons && c == ':');
-    if bare.is_empty() || !bare.chars().all(plain) {
-        return Err(ConfigError::Host);
-    }
-    Ok(Address {
-        host: bare.to_owned(),
-        port,
-    })
-}
-
-fn decoded(text: &str) -> Result<String, ConfigError> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| ConfigError::Encoding)
-}
-
-fn number(text: &str) -> Option<u64> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
-}
-
 impl FromStr for RedisConfig {
-    type Err = ConfigError;
+    type Err = UrlError;
 
-    fn from_str(url: &str) -> Result<Self, ConfigError> {
+    fn from_str(url: &str) -> Result<Self, UrlError> {
         Self::parse(url)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
     }
 }
 
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<String> = self.nodes.iter().map(Address::to_string).collect();
+        let nodes: Vec<String> = self.nodes.iter().map(Host::to_string).collect();
         f.debug_struct("RedisConfig")
             .field("tls", &self.tls)
             .field("nodes", &nodes)
@@ -292,98 +193,9 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// Why a text is no URL of a Redis. It repeats no part of the URL that may be secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// Another scheme.
-    #[error(
-        "the URL begins with 'redis://' or, for TLS, 'rediss://', as in redis://localhost:6379"
-    )]
-    Scheme,
-    /// No host, or one that cannot be.
-    #[error(
-        "a host is written as HOST, HOST:PORT or [ADDRESS]:PORT, several with commas between them"
-    )]
-    Host,
-    /// A path that is no number of a database, or a fragment.
-    #[error(
-        "the path of the URL is the number of the database; the namespace is an option, as in \
-         redis://localhost/?namespace=fs"
-    )]
-    Path,
-    /// A user without a password.
-    #[error(
-        "who we are is written as USER:PASSWORD@ before the hosts, or :PASSWORD@ for the default user"
-    )]
-    User,
-    /// A `%` that does not stand for UTF-8.
-    #[error("the URL has a % that is no character: write the bytes of UTF-8, as in %40 for @")]
-    Encoding,
-    /// A name that no namespace has.
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    /// An option that does not exist.
-    #[error("there is no option {name:?}: the options are {OPTIONS}")]
-    Option {
-        /// The option.
-        name: String,
-    },
-    /// The same option twice.
-    #[error("the option {name:?} is given twice: give it once")]
-    Twice {
-        /// The option.
-        name: String,
-    },
-    /// A value that the option does not take.
-    #[error("the option {name:?} is {takes}")]
-    Value {
-        /// The option.
-        name: String,
-        /// What it takes.
-        takes: &'static str,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn nodes(url: &str) -> Vec<String> {
-        let config = RedisConfig::parse(url).unwrap();
-        config.nodes.iter().map(Address::to_string).collect()
-    }
-
-    #[test]
-    fn hosts_are_read() {
-        for (url, expected) in [
-            ("redis://h", vec!["h:6379"]),
-            ("rediss://h:1/", vec!["h:1"]),
-            ("redis://u:p@127.0.0.1:9/3?namespace=a", vec!["127.0.0.1:9"]),
-            (
-                "redis://a,b:9201,[::1],[::1]:1",
-                vec!["a:6379", "b:9201", "[::1]:6379", "[::1]:1"],
-            ),
-        ] {
-            assert_eq!(nodes(url), expected, "{url}");
-        }
-        for url in [
-            "redis://",
-            "redis://:6379",
-            "redis://a,",
-            "redis://a:0",
-            "redis://a:65536",
-            "redis://a:+1",
-            "redis://a b",
-            "redis://u:p@",
-            "redis://a:",
-            "redis://[::1]x",
-            "redis://[]",
-            "redis://::1",
-        ] {
-            assert_eq!(RedisConfig::parse(url), Err(ConfigError::Host), "{url}");
-        }
-    }
 
     #[test]
     fn users_databases_and_options_are_read() {
@@ -404,56 +216,22 @@ mod tests {
     }
 
     #[test]
-    fn every_other_error_is_named() {
-        for (url, error) in [
-            ("redis:h", ConfigError::Scheme),
-            ("http://h", ConfigError::Scheme),
-            ("redis://h/a", ConfigError::Path),
-            ("redis://h/65536", ConfigError::Path),
-            ("redis://h/#f", ConfigError::Path),
-            ("redis://u@h", ConfigError::User),
-            ("redis://u:%ff@h", ConfigError::Encoding),
-            (
-                "redis://h?namespace=A",
-                ConfigError::Namespace(NamespaceError),
-            ),
-            (
-                "redis://h?namespace=",
-                ConfigError::Namespace(NamespaceError),
-            ),
-            ("redis://h?x=1", ConfigError::Option { name: "x".into() }),
-            (
-                "redis://h?ca=a&ca=a",
-                ConfigError::Twice { name: "ca".into() },
-            ),
-        ] {
-            assert_eq!(RedisConfig::parse(url), Err(error), "{url}");
+    fn what_cannot_be_is_refused() {
+        let path = UrlError::Path(GRAMMAR.path);
+        for url in ["redis://h/a", "redis://h/65536", "redis://h/+1"] {
+            assert_eq!(RedisConfig::parse(url), Err(path.clone()), "{url}");
         }
-        for option in [
-            "timeout_ms=0",
-            "timeout_ms=600001",
-            "timeout_ms=+5",
-            "wait_ms=",
-            "replicas=101",
-            "replicas=x",
-            "ca=",
-        ] {
+        for option in ["replicas=101", "replicas=x", "wait_ms=0", "timeout_ms=0"] {
             let error = RedisConfig::parse(&format!("redis://h?{option}")).unwrap_err();
-            assert!(
-                matches!(error, ConfigError::Value { .. }),
-                "{option}: {error}"
-            );
+            assert!(matches!(error, UrlError::Value { .. }), "{option}: {error}");
         }
-        for option in [
-            "timeout_ms=1",
-            "timeout_ms=600000",
-            "replicas=0",
-            "replicas=100",
-        ] {
-            assert!(
-                RedisConfig::parse(&format!("redis://h?{option}")).is_ok(),
-                "{option}"
-            );
+        for option in ["timeout_ms=1", "replicas=0", "replicas=100"] {
+            let url = format!("redis://h?{option}");
+            assert!(RedisConfig::parse(&url).is_ok(), "{option}");
+        }
+        let error = RedisConfig::parse("redis://h?x=1").unwrap_err().to_string();
+        for option in ["namespace", "ca", "timeout_ms", "replicas", "wait_ms"] {
+            assert!(error.contains(&format!("{option}=")), "{error}");
         }
     }
 

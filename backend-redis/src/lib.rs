@@ -83,7 +83,7 @@ mod sessions;
 mod wakeups;
 
 pub use backend::RedisBackend;
-pub use config::{ConfigError, RedisConfig};
+pub use config::RedisConfig;
 
 /// A script for values of the program's own in a Redis: it writes one, unless a later holder of the lock has written it
 /// before. A lease can end while its holder is paused before a write; this refuses that write.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lockcore::backend::Host;
 use lockcore::{Error, ErrorKind, Operation, Survives};
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -12,7 +13,7 @@ use redis::{
 };
 use tokio::time::Instant;
 
-use crate::config::{Address, RedisConfig};
+use crate::config::RedisConfig;
 use crate::error::{Phase, found, from_redis};
 use crate::server::Server;
 
@@ -37,7 +38,7 @@ pub(crate) struct Link {
 /// What is known of the servers.
 struct Place {
     /// Where the namespace was when last heard of, then others that may know.
-    nodes: VecDeque<Address>,
+    nodes: VecDeque<Host>,
     survives: Survives,
 }
 
@@ -52,7 +53,7 @@ struct Lane {
 #[derive(Clone)]
 struct Connection {
     driver: MultiplexedConnection,
-    node: Arc<Address>,
+    node: Arc<Host>,
 }
 
 /// An answer, and how many replicas have the write, if that was asked.
@@ -61,7 +62,7 @@ type Answered = (Value, Option<u32>);
 /// What to do about an error.
 enum Next {
     LoadScript,
-    Move(Address),
+    Move(Host),
     /// The node takes no writes any more.
     FindPrimary,
     Reconnect,
@@ -259,7 +260,7 @@ impl Link {
 
     /// Connects to the node where the namespace was when last heard of, or to another one that may know.
     async fn connect(&self, operation: Operation) -> Result<Connection, Error> {
-        let nodes: Vec<Address> = self.place().nodes.iter().cloned().collect();
+        let nodes: Vec<Host> = self.place().nodes.iter().cloned().collect();
         let patience = self.config.timeout / u32::try_from(nodes.len() + 1).unwrap_or(u32::MAX);
         let mut failed: Option<Error> = None;
         for node in nodes {
@@ -302,7 +303,7 @@ impl Link {
     async fn greet(
         &self,
         operation: Operation,
-        node: &Address,
+        node: &Host,
     ) -> Result<(MultiplexedConnection, Server), Error> {
         let failed = |error| from_redis(operation, Phase::Connecting, error);
         let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(BUFFER);
@@ -347,7 +348,7 @@ impl Link {
 
     async fn open(
         &self,
-        node: &Address,
+        node: &Host,
         protocol: ProtocolVersion,
         config: AsyncConnectionConfig,
     ) -> RedisResult<MultiplexedConnection> {
@@ -401,13 +402,13 @@ impl Link {
     }
 
     /// The namespace is there, or somebody says so.
-    fn found_at(&self, node: Address) {
+    fn found_at(&self, node: Host) {
         let mut place = self.place();
         place.nodes.retain(|known| *known != node);
         place.nodes.push_front(node);
     }
 
-    fn not_at(&self, node: &Address) {
+    fn not_at(&self, node: &Host) {
         let mut place = self.place();
         if place.nodes.front() == Some(node) {
             place.nodes.rotate_left(1);
@@ -432,7 +433,7 @@ impl Lane {
 }
 
 /// What an error of a request means for the next hop.
-fn next(error: &RedisError, from: &Address) -> Next {
+fn next(error: &RedisError, from: &Host) -> Next {
     match error.code() {
         Some("NOSCRIPT") => Next::LoadScript,
         Some("MOVED") => moved(error, from).map_or(Next::Give, Next::Move),
@@ -443,11 +444,11 @@ fn next(error: &RedisError, from: &Address) -> Next {
 }
 
 /// `MOVED SLOT HOST:PORT`; without a host it is the one that we asked.
-fn moved(error: &RedisError, from: &Address) -> Option<Address> {
+fn moved(error: &RedisError, from: &Host) -> Option<Host> {
     let (_, address) = error.detail()?.split_once(' ')?;
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Some(Address {
+    Some(Host {
         host: if host.is_empty() { &from.host } else { host }.to_owned(),
         port: port.parse().ok()?,
     })
@@ -470,7 +471,7 @@ mod tests {
 
     #[test]
     fn where_a_slot_has_moved_to_is_read() {
-        let from = Address {
+        let from = Host {
             host: "a".into(),
             port: 1,
         };

@@ -1,10 +1,10 @@
 //! What a server says about itself: whether it can be used, and what it promises.
 
+use lockcore::backend::Host;
 use lockcore::{Error, ErrorKind, Operation, Survives};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 
-use crate::config::Address;
 use crate::error::found;
 
 /// The oldest version that has all that is needed.
@@ -23,7 +23,7 @@ pub(crate) struct Server {
     append_fsync: Option<String>,
     no_fsync_on_rewrite: Option<bool>,
     /// The nodes of its cluster.
-    pub(crate) nodes: Vec<Address>,
+    pub(crate) nodes: Vec<Host>,
 }
 
 impl Server {
@@ -128,14 +128,14 @@ fn permitted<T>(answer: RedisResult<T>) -> RedisResult<Option<T>> {
 }
 
 /// Reads `[[from, to, [host, port, id, …], …], …]`.
-fn nodes(slots: &Value) -> Vec<Address> {
+fn nodes(slots: &Value) -> Vec<Host> {
     let mut nodes = Vec::new();
     for range in array(slots) {
         for node in array(range).iter().skip(2) {
             if let [Value::BulkString(host), Value::Int(port), ..] = array(node) {
                 let host = String::from_utf8_lossy(host).into_owned();
                 let port = u16::try_from(*port).unwrap_or_default();
-                let address = Address { host, port };
+                let address = Host { host, port };
                 if !address.host.is_empty() && port > 0 && !nodes.contains(&address) {
                     nodes.push(address);
                 }
@@ -219,7 +219,7 @@ mod tests {
     fn the_nodes_of_a_cluster_are_read() {
         let answer = b"*2\r\n*4\r\n:0\r\n:9\r\n*3\r\n$1\r\na\r\n:1\r\n$1\r\nx\r\n*3\r\n$1\r\nb\r\n:2\r\n$1\r\ny\r\n*3\r\n:10\r\n:11\r\n*3\r\n$1\r\na\r\n:1\r\n$1\r\nx\r\n";
         let nodes = nodes(&redis::parse_redis_value(answer).unwrap());
-        let names: Vec<String> = nodes.iter().map(Address::to_string).collect();
+        let names: Vec<String> = nodes.iter().map(Host::to_string).collect();
         assert_eq!(names, ["a:1", "b:2"]);
         assert!(super::nodes(&Value::Nil).is_empty());
     }

@@ -4,11 +4,20 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use lockcore::backend::{Options, UrlError};
+
 /// How long one operation waits for other processes, queueing included, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The options that a URL may have, for the error that names them.
-const OPTIONS: &str = "synchronous=normal|full, timeout_ms=NUMBER";
+const NO_PATH: &str = "the URL names no file: write its path, as in sqlite:/run/app/locks.db";
+const NO_HOST: &str = "an SQLite file has no host: write sqlite:relative/path, sqlite:/absolute/path or \
+                       sqlite:///absolute/path";
+const IN_MEMORY: &str =
+    "locks in an SQLite database without a file could not be shared: use memory:, or name a file";
+const SCHEME: UrlError = UrlError::Scheme {
+    schemes: &["sqlite"],
+    example: "sqlite:/run/app/locks.db",
+};
 
 /// Which file, and how it is written.
 ///
@@ -24,7 +33,7 @@ const OPTIONS: &str = "synchronous=normal|full, timeout_ms=NUMBER";
 ///
 /// let config: SqliteConfig = "sqlite:/run/app/locks.db?synchronous=full".parse()?;
 /// assert_eq!(config, SqliteConfig::new("/run/app/locks.db").synchronous(Synchronous::Full));
-/// # Ok::<(), lockcore_sqlite::ConfigError>(())
+/// # Ok::<(), lockcore::backend::UrlError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteConfig {
@@ -78,60 +87,40 @@ impl SqliteConfig {
     /// # Errors
     ///
     /// Another scheme, no path, a host, an option that does not exist or is given twice, a value that it does not take.
-    pub fn parse(url: &str) -> Result<Self, ConfigError> {
-        let rest = url.strip_prefix("sqlite:").ok_or(ConfigError::Scheme)?;
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        let rest = url.strip_prefix("sqlite:").ok_or(SCHEME)?;
         let (path, options) = match rest.split_once('?') {
             Some((path, options)) => (path, Some(options)),
             None => (rest, None),
         };
         let path = match path.strip_prefix("//") {
             Some(path) if path.starts_with('/') => path,
-            Some(_) => return Err(ConfigError::Host),
+            Some(_) => return Err(UrlError::Path(NO_HOST)),
             None => path,
         };
-        if path.is_empty() {
-            return Err(ConfigError::NoPath);
+        match path {
+            "" => return Err(UrlError::Path(NO_PATH)),
+            ":memory:" => return Err(UrlError::Path(IN_MEMORY)),
+            _ => {}
         }
-        if path == ":memory:" {
-            return Err(ConfigError::InMemory);
-        }
+        let mut options = Options::parse(options)?;
         let mut config = Self::new(path);
-        let mut given = Vec::new();
-        for option in options.into_iter().flat_map(|options| options.split('&')) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            if given.contains(&name) {
-                return Err(ConfigError::Twice { name: name.into() });
-            }
-            given.push(name);
-            config.set(name, value)?;
+        let synchronous = options.read(
+            "synchronous",
+            "normal|full",
+            "normal or full",
+            |value| match value {
+                "normal" => Some(Synchronous::Normal),
+                "full" => Some(Synchronous::Full),
+                _ => None,
+            },
+        )?;
+        config.synchronous = synchronous.unwrap_or_default();
+        if let Some(timeout) = options.millis("timeout_ms", 1)? {
+            config.timeout = timeout;
         }
+        options.end()?;
         Ok(config)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
-        let bad = |takes| ConfigError::Value {
-            name: name.into(),
-            value: value.into(),
-            takes,
-        };
-        match name {
-            "synchronous" => {
-                self.synchronous = match value {
-                    "normal" => Synchronous::Normal,
-                    "full" => Synchronous::Full,
-                    _ => return Err(bad("normal or full")),
-                }
-            }
-            "timeout_ms" => {
-                let takes = "a number of milliseconds from 1 to 600000";
-                let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-                let ms = value.parse().ok().filter(|_| digits);
-                let ms = ms.filter(|ms| (1..=600_000).contains(ms));
-                self.timeout = Duration::from_millis(ms.ok_or_else(|| bad(takes))?);
-            }
-            _ => return Err(ConfigError::Option { name: name.into() }),
-        }
-        Ok(())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -148,55 +137,11 @@ impl SqliteConfig {
 }
 
 impl FromStr for SqliteConfig {
-    type Err = ConfigError;
+    type Err = UrlError;
 
-    fn from_str(url: &str) -> Result<Self, ConfigError> {
+    fn from_str(url: &str) -> Result<Self, UrlError> {
         Self::parse(url)
     }
-}
-
-/// Why a text is no URL of a file of locks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// Another scheme.
-    #[error("the URL of an SQLite file begins with 'sqlite:', as in sqlite:/run/app/locks.db")]
-    Scheme,
-    /// No path.
-    #[error("the URL names no file: write its path, as in sqlite:/run/app/locks.db")]
-    NoPath,
-    /// Two slashes and something that is not an absolute path.
-    #[error(
-        "an SQLite file has no host: write sqlite:relative/path, sqlite:/absolute/path or sqlite:///absolute/path"
-    )]
-    Host,
-    /// SQLite's name for a database without a file.
-    #[error(
-        "locks in an SQLite database without a file could not be shared: use memory:, or name a file"
-    )]
-    InMemory,
-    /// An option that does not exist.
-    #[error("there is no option {name:?}: the options are {OPTIONS}")]
-    Option {
-        /// The option.
-        name: String,
-    },
-    /// The same option twice.
-    #[error("the option {name:?} is given twice: give it once")]
-    Twice {
-        /// The option.
-        name: String,
-    },
-    /// A value that the option does not take.
-    #[error("the option {name:?} is {takes}, not {value:?}")]
-    Value {
-        /// The option.
-        name: String,
-        /// What it was given.
-        value: String,
-        /// What it takes.
-        takes: &'static str,
-    },
 }
 
 #[cfg(test)]
@@ -228,10 +173,7 @@ mod tests {
         assert_eq!(config.limit(), Duration::from_millis(250));
         for ms in ["0", "600001", "+5", "-1", "", "1.5", "x"] {
             let error = SqliteConfig::parse(&format!("sqlite:x?timeout_ms={ms}")).unwrap_err();
-            assert!(
-                matches!(error, ConfigError::Value { .. }),
-                "{ms:?}: {error}"
-            );
+            assert!(matches!(error, UrlError::Value { .. }), "{ms:?}: {error}");
         }
         for ms in ["1", "600000"] {
             assert!(SqliteConfig::parse(&format!("sqlite:x?timeout_ms={ms}")).is_ok());
@@ -240,40 +182,22 @@ mod tests {
 
     #[test]
     fn every_error_is_named() {
-        let name = || "mode".to_owned();
         for (url, error) in [
-            ("redis://x", ConfigError::Scheme),
-            ("SQLITE:x", ConfigError::Scheme),
-            ("sqlite:", ConfigError::NoPath),
-            ("sqlite:?synchronous=full", ConfigError::NoPath),
-            ("sqlite://host/x", ConfigError::Host),
-            ("sqlite://", ConfigError::Host),
-            ("sqlite::memory:", ConfigError::InMemory),
-            ("sqlite:x?mode=ro", ConfigError::Option { name: name() }),
-            (
-                "sqlite:x?",
-                ConfigError::Option {
-                    name: String::new(),
-                },
-            ),
-            (
-                "sqlite:x?timeout_ms=1&timeout_ms=1",
-                ConfigError::Twice {
-                    name: "timeout_ms".into(),
-                },
-            ),
-            (
-                "sqlite:x?synchronous=off",
-                ConfigError::Value {
-                    name: "synchronous".into(),
-                    value: "off".into(),
-                    takes: "normal or full",
-                },
-            ),
+            ("redis://x", SCHEME),
+            ("SQLITE:x", SCHEME),
+            ("sqlite:", UrlError::Path(NO_PATH)),
+            ("sqlite:?synchronous=full", UrlError::Path(NO_PATH)),
+            ("sqlite://host/x", UrlError::Path(NO_HOST)),
+            ("sqlite://", UrlError::Path(NO_HOST)),
+            ("sqlite::memory:", UrlError::Path(IN_MEMORY)),
         ] {
             assert_eq!(SqliteConfig::parse(url), Err(error), "{url}");
         }
-        let text = ConfigError::Option { name: name() }.to_string();
+        let error = SqliteConfig::parse("sqlite:x?synchronous=off").unwrap_err();
+        assert!(matches!(error, UrlError::Value { .. }), "{error}");
+        let text = SqliteConfig::parse("sqlite:x?mode=ro")
+            .unwrap_err()
+            .to_string();
         assert!(
             text.contains("\"mode\"") && text.contains("synchronous=normal|full"),
             "{text}"

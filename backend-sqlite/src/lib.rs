@@ -78,4 +78,4 @@ mod transaction;
 mod wakeups;
 
 pub use backend::SqliteBackend;
-pub use config::{ConfigError, SqliteConfig, Synchronous};
+pub use config::{SqliteConfig, Synchronous};

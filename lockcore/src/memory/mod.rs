@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use clock::Clock;
 use record::{Held, Record};
-use wakeups::Watchers;
 
+use crate::backend::Watches;
 use crate::backend::rows::{Act, Corrupt, SessionRow, ready};
 use crate::{
     FencingToken, Grant, Info, Life, LockBackend, LockKey, Mode, Operation, Registered, Result,
@@ -72,7 +72,7 @@ pub struct MemoryBackend {
     form: Form,
     keys_per_step: usize,
     state: Mutex<State>,
-    watchers: Arc<Watchers>,
+    watches: Arc<Watches>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl MemoryBackend {
                 writes: 0,
                 freed: Freed::default(),
             }),
-            watchers: Arc::default(),
+            watches: Arc::default(),
         })
     }
 
@@ -180,10 +180,9 @@ impl MemoryBackend {
             (answer, std::mem::take(&mut state.freed))
         };
         if freed.any {
-            self.watchers.wake_all();
-        } else if !freed.keys.is_empty() {
-            self.watchers.wake(freed.keys.iter());
+            self.watches.wake_all();
         }
+        freed.keys.iter().for_each(|key| self.watches.wake(key));
         answer
     }
 

@@ -101,7 +101,7 @@ impl MemoryBackend {
     pub(super) async fn release_by_record(&self, grant: Grant, claims: &[Claim]) {
         let needed = needed(claims, None);
         self.give_back(grant, needed.keys()).await;
-        self.watchers.wake(needed.keys());
+        needed.keys().for_each(|key| self.watches.wake(key));
     }
 
     pub(super) async fn confirm_by_record(&self, grant: Grant, claims: &[Claim]) -> bool {

@@ -1,0 +1,258 @@
+//! Who waits for which keys in this process, for stores that push.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::{Claim, LockKey};
+
+/// The watches of a process, by key.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use lockcore::backend::Watches;
+/// use lockcore::{Claim, LockPath};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let watches = Arc::<Watches>::default();
+/// let above = Watches::add(&watches, &[Claim::write(LockPath::parse("/a")?)]);
+/// watches.wake(LockPath::parse("/a/b")?.as_key());
+/// above.changed().await;
+/// assert!(watches.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct Watches(Mutex<Watching>);
+
+#[derive(Debug, Default)]
+struct Watching {
+    next: u64,
+    watches: HashMap<u64, Arc<State>>,
+    /// Who watches a key.
+    keys: BTreeMap<LockKey, Vec<u64>>,
+}
+
+/// What is known to one watch.
+#[derive(Debug, Default)]
+struct State {
+    news: Notify,
+    woken: AtomicBool,
+    /// When somebody in the way is due.
+    due: Mutex<Option<Instant>>,
+}
+
+impl Watches {
+    /// A watch over claims, which stands until it is dropped.
+    #[must_use]
+    pub fn add(watches: &Arc<Self>, claims: &[Claim]) -> Watch {
+        let keys: Vec<LockKey> = claims.iter().map(|claim| claim.key().clone()).collect();
+        let state = Arc::new(State::default());
+        let mut watching = watches.watching();
+        let id = watching.next;
+        watching.next += 1;
+        for key in &keys {
+            watching.keys.entry(key.clone()).or_default().push(id);
+        }
+        watching.watches.insert(id, Arc::clone(&state));
+        drop(watching);
+        Watch {
+            watches: Arc::clone(watches),
+            id,
+            keys,
+            state,
+        }
+    }
+
+    /// Wakes who watches the key, a path above it or a path below it.
+    pub fn wake(&self, key: &LockKey) {
+        let watching = self.watching();
+        watching.wake(key);
+        if key.is_path() {
+            key.ancestor_keys().for_each(|above| watching.wake(&above));
+            let behind = (Bound::Excluded(key), Bound::Unbounded);
+            let behind = watching.keys.range::<LockKey, _>(behind);
+            for (_, ids) in behind.take_while(|(below, _)| key.is_above(below)) {
+                watching.wake_each(ids);
+            }
+        }
+    }
+
+    /// Wakes everybody.
+    pub fn wake_all(&self) {
+        self.watching().watches.values().for_each(|it| it.wake());
+    }
+
+    /// Somebody in the way of the key is due at that time: whoever watches it looks again then.
+    pub fn due(&self, key: &LockKey, at: Instant) {
+        let watching = self.watching();
+        let ids = watching.keys.get(key).into_iter().flatten();
+        for state in ids.filter_map(|id| watching.watches.get(id)) {
+            *locked(&state.due) = Some(at);
+            state.news.notify_one();
+        }
+    }
+
+    /// Whether somebody waits for one of these keys.
+    #[must_use]
+    pub fn stand_for(&self, claims: &[Claim]) -> bool {
+        let watching = self.watching();
+        let waits = |claim: &Claim| watching.keys.contains_key(claim.key());
+        !watching.keys.is_empty() && claims.iter().any(waits)
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.watching().watches.is_empty()
+    }
+
+    fn watching(&self) -> MutexGuard<'_, Watching> {
+        locked(&self.0)
+    }
+}
+
+impl Watching {
+    fn wake(&self, key: &LockKey) {
+        if let Some(ids) = self.keys.get(key) {
+            self.wake_each(ids);
+        }
+    }
+
+    fn wake_each(&self, ids: &[u64]) {
+        for state in ids.iter().filter_map(|id| self.watches.get(id)) {
+            state.wake();
+        }
+    }
+}
+
+impl State {
+    fn wake(&self) {
+        self.woken.store(true, Ordering::Release);
+        self.news.notify_one();
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A watch that stands until it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    watches: Arc<Watches>,
+    id: u64,
+    keys: Vec<LockKey>,
+    state: Arc<State>,
+}
+
+impl Watch {
+    /// Resolves when it was woken, or when somebody in the way is due.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch.
+    pub async fn changed(self) {
+        while !self.state.woken.load(Ordering::Acquire) {
+            let due = *locked(&self.state.due);
+            match due {
+                None => self.state.news.notified().await,
+                Some(due) => tokio::select! {
+                    () = self.state.news.notified() => {}
+                    () = sleep_until(due) => return,
+                },
+            }
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut watching = self.watches.watching();
+        watching.watches.remove(&self.id);
+        for key in &self.keys {
+            if let Some(ids) = watching.keys.get_mut(key) {
+                ids.retain(|id| *id != self.id);
+                if ids.is_empty() {
+                    watching.keys.remove(key);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::Want;
+
+    fn claims(keys: &[(&str, Want)]) -> Vec<Claim> {
+        let claim = |(key, want): &(&str, Want)| Claim::new(LockKey::parse(key).unwrap(), *want);
+        keys.iter().map(|it| claim(it).unwrap()).collect()
+    }
+
+    #[test]
+    fn of_a_watch_that_was_dropped_nothing_is_left() {
+        let watches = Arc::<Watches>::default();
+        let claims = claims(&[("k", Want::Create), ("/a/b", Want::Write)]);
+        let watch = || Watches::add(&watches, &claims);
+        let (stays, goes, another) = (watch(), watch(), watch());
+        let count = |watches: &Watches| {
+            let watching = watches.watching();
+            let entries: Vec<usize> = watching.keys.values().map(Vec::len).collect();
+            (watching.watches.len(), entries)
+        };
+        assert_eq!(count(&watches), (3, vec![3, 3]));
+        drop(goes);
+        // Also one that was never asked.
+        drop(another.changed());
+        assert_eq!(count(&watches), (1, vec![1, 1]));
+        assert!(watches.stand_for(&claims[..1]) && !watches.is_empty());
+        drop(stays);
+        assert_eq!(count(&watches), (0, Vec::new()));
+        assert!(!watches.stand_for(&claims) && watches.is_empty());
+    }
+
+    #[test]
+    fn a_key_wakes_itself_and_what_is_above_and_below() {
+        let watches = Arc::<Watches>::default();
+        let watch = |key| {
+            let watch = Watches::add(&watches, &claims(&[(key, Want::Read)]));
+            Box::pin(watch.changed())
+        };
+        let keys = ["/a", "/a/b", "/a/b/c", "/a/c", "/a/b!"];
+        let mut all: Vec<_> = keys.into_iter().map(watch).collect();
+        let mut woken = || -> Vec<bool> {
+            let told = all
+                .iter_mut()
+                .map(|it| it.as_mut().now_or_never().is_some());
+            told.collect()
+        };
+        assert_eq!(woken(), [false; 5]);
+        watches.wake(&LockKey::parse("/a/b").unwrap());
+        assert_eq!(woken(), [true, true, true, false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_that_is_due_ends_the_watches_of_the_key() {
+        let watches = Arc::<Watches>::default();
+        let watch = Watches::add(&watches, &claims(&[("k", Want::Create)]));
+        let other = Watches::add(&watches, &claims(&[("l", Want::Create)]));
+        let due = Instant::now() + Duration::from_secs(1);
+        watches.due(&LockKey::parse("k").unwrap(), due);
+        watch.changed().await;
+        assert_eq!(Instant::now(), due);
+        assert!(other.changed().now_or_never().is_none());
+    }
+}
