@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use lockcore::judge::{self, Ask, Judged, Verdict, needed};
+use lockcore::judge::{self, Ask, ByRecord, Tried, needed};
 use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, End, FencingToken, Grant, LockKey, Mode, Operation,
-    Result, Sweep, Swept, Want,
+    Acquire, Acquired, Claim, ClaimStore, End, FencingToken, Grant, Holder, LockKey, Mode,
+    Operation, Result, SessionId, SessionState, Sweep, Swept, Want,
 };
 use serde_json::{Value, json};
 
@@ -29,14 +29,6 @@ type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
 /// Who was in the way.
 type Met = judge::Met<Held>;
 
-/// How a try ended that did not fail.
-enum Tried {
-    Granted(FencingToken),
-    /// The session did not outlive the last write.
-    Void,
-    Met(Met),
-}
-
 /// What was written so far.
 #[derive(Default)]
 struct Written<'a> {
@@ -52,7 +44,7 @@ struct Written<'a> {
 #[async_trait]
 impl ClaimStore for EsBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        self.acquire_step(request)
+        judge::acquire(&Records(self), request)
             .await
             .map_err(|failure| failure.into_error(Operation::Acquire))
     }
@@ -77,33 +69,39 @@ impl ClaimStore for EsBackend {
     }
 }
 
-impl EsBackend {
-    async fn acquire_step(&self, request: &Acquire) -> Outcome<Acquired> {
-        let needed = needed(&request.claims, Some((request.grant, request.owner)));
-        let mut judged = Judged::default();
-        loop {
-            let met = match self.try_step(request, &needed, judged.free()).await? {
-                Tried::Granted(token) => return Ok(Acquired::Acquired(token)),
-                Tried::Void => return Ok(Acquired::Void),
-                Tried::Met(met) => met,
-            };
-            let ids = Judged::to_end(request, &met);
-            let states = self.end_sessions(&ids, End::IfDue).await?;
-            match judged.learn(request, &met, states) {
-                Verdict::Again => {}
-                Verdict::Void => return Ok(Acquired::Void),
-                Verdict::Busy => return Ok(Acquired::Busy(busy(request, &met, &judged))),
-            }
-        }
+/// The store, as the judging round sees it.
+struct Records<'a>(&'a EsBackend);
+
+impl ByRecord for Records<'_> {
+    type Held = Held;
+    type Failure = Failure;
+
+    async fn attempt(
+        &self,
+        request: &Acquire,
+        needed: &Needed<'_>,
+        free: &BTreeSet<Grant>,
+    ) -> Outcome<Tried<Held>> {
+        self.0.try_step(request, needed, free).await
     }
 
+    async fn end_due(&self, sessions: &[SessionId]) -> Outcome<Vec<SessionState>> {
+        self.0.end_sessions(sessions, End::IfDue).await
+    }
+
+    fn holder(key: &LockKey, held: &Held, state: Option<&SessionState>) -> Holder {
+        held.holder(key, state)
+    }
+}
+
+impl EsBackend {
     /// Writes every record. If some refuse, or the session is not living, the others are given back.
     async fn try_step(
         &self,
         request: &Acquire,
         needed: &Needed<'_>,
         free: &BTreeSet<Grant>,
-    ) -> Outcome<Tried> {
+    ) -> Outcome<Tried<Held>> {
         let exclusive = |claim: &Claim| matches!(claim.want(), Want::Create | Want::Upsert);
         let create = request.claims.len() >= CREATE_FIRST && request.claims.iter().all(exclusive);
         let checked = needed.len() > 1 || request.joined || self.has_moved();
@@ -299,10 +297,4 @@ fn alive(bulk: &mut Bulk, grant: Grant) {
 fn with(mode: Mode) -> Vec<&'static str> {
     let beside = Mode::ALL.into_iter().filter(|other| mode.beside(*other));
     beside.map(Mode::as_str).collect()
-}
-
-fn busy(request: &Acquire, met: &Met, judged: &Judged) -> Busy {
-    judge::refusal(request, met, |key, held| {
-        held.holder(key, held.grant().and_then(|grant| judged.state(grant)))
-    })
 }

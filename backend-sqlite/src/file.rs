@@ -238,3 +238,25 @@ fn is_busy(failure: &Failure) -> bool {
     matches!(failure, Failure::Sqlite(_, error)
         if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy))
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::{StatementStatus, params};
+
+    use super::*;
+
+    #[test]
+    fn no_statement_is_planned_anew_for_other_values() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path().join("locks.db"));
+        let mut file = File::new(&config).unwrap();
+        file.open().unwrap();
+        let conn = &file.open.as_ref().unwrap().conn;
+        let mut statement = conn.prepare(sql::HOLDERS_ON_KEY).unwrap();
+        for most in 1..4 {
+            let values = params!["k", [0_u8; 0], i64::MIN, None::<&str>, most];
+            assert!(statement.query(values).unwrap().next().unwrap().is_none());
+        }
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
+}

@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use lockcore::ErrorKind;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Failure, Outcome};
@@ -79,6 +80,8 @@ pub(crate) fn open(
     let waiting = deadline.clone();
     conn.busy_handler(Some(move |_| waiting.pause()))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    // Else a statement with a bound limit or range is planned anew for every value, which takes longer than running it.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     let new = is_new(&conn)?;
     if conn.is_readonly("main")? {
         return Err(Failure::config(

@@ -98,12 +98,14 @@ pub(crate) fn holder(row: &rusqlite::Row<'_>) -> Result<HolderRow<Row>> {
         n: number(row.get_ref(2)?).unwrap_or_default(),
     };
     let m = number(row.get_ref(3)?).unwrap_or_default();
-    let want = lossy(row.get_ref(4)?);
+    let want = row.get_ref(4)?;
     let since_ms = number(row.get_ref(5)?).unwrap_or_default();
     let session = session_of(&id.session);
     let n = id.n.cast_unsigned();
     // A want that does not fit its key is as strange as one that does not exist.
-    let mode = want_of(&want).filter(|want| want.is_path() == id.key.starts_with('/'));
+    let mode = text(want)
+        .and_then(want_of)
+        .filter(|want| want.is_path() == id.key.starts_with('/'));
     let held = session.zip(mode).map(|(session, want)| Held {
         grant: Grant { session, n },
         owner: OwnerId {
@@ -113,7 +115,7 @@ pub(crate) fn holder(row: &rusqlite::Row<'_>) -> Result<HolderRow<Row>> {
         mode: want.mode(),
     });
     Ok(HolderRow {
-        held: held.ok_or_else(|| strange(&id, m, &want, since_ms)),
+        held: held.ok_or_else(|| strange(&id, m, &lossy(want), since_ms)),
         session,
         n,
         since: u64::try_from(since_ms)

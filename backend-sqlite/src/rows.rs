@@ -147,11 +147,13 @@ impl Rows for Transaction<'_> {
     }
 
     async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Outcome<()> {
+        let (session, n) = (grant.session.get().to_be_bytes(), grant.n.cast_signed());
         for claim in claims {
-            let id = Self::id(claim.key(), grant);
+            let values = params![claim.key().as_str(), session, n];
+            let row = self.first(sql::HOLDER_ROW, values, record::holder)?;
             // A row that cannot be understood is not ours to drop, whatever session it names.
-            if self.holder(&id).await?.is_some_and(|row| row.held.is_ok()) {
-                self.remove(&[id]).await?;
+            if row.is_some_and(|row| row.held.is_ok()) {
+                self.execute(sql::HOLDER_DROP, values)?;
             }
         }
         Ok(())

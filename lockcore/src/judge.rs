@@ -2,11 +2,12 @@
 //! stands beside it there, how a refusal is told, and whom to judge before it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 
 use crate::limits::MAX_LISTED;
 use crate::{
-    Acquire, Busy, Claim, Grant, Holder, Life, LockKey, Mode, OwnerId, Record, Refused, SessionId,
-    SessionState,
+    Acquire, Acquired, Busy, Claim, FencingToken, Grant, Holder, Life, LockKey, Mode, OwnerId,
+    Record, Refused, SessionId, SessionState,
 };
 
 /// Where a claim meets a holder.
@@ -300,6 +301,71 @@ impl Judged {
     #[must_use]
     pub fn state(&self, grant: Grant) -> Option<&SessionState> {
         self.states.get(&grant.session)
+    }
+}
+
+/// How one try of a step ended that did not fail.
+#[derive(Debug)]
+pub enum Tried<E> {
+    /// Every record was written, and the session lived after the last of them.
+    Granted(FencingToken),
+    /// The session did not; what was new is given back.
+    Void,
+    /// Somebody was in the way; what was written is given back.
+    Met(Met<E>),
+}
+
+/// A store whose largest atomic thing is one record, and which judges who is in the way by a request of its own.
+pub trait ByRecord: Sync {
+    /// Somebody in a record.
+    type Held: Entry + Send;
+    /// Why the store failed.
+    type Failure: Send;
+
+    /// Writes the records that the request [needs](needed), past the grants that do not count.
+    fn attempt(
+        &self,
+        request: &Acquire,
+        needed: &BTreeMap<LockKey, Ask<'_>>,
+        free: &BTreeSet<Grant>,
+    ) -> impl Future<Output = Result<Tried<Self::Held>, Self::Failure>> + Send;
+
+    /// Ends those sessions [that are due](crate::End::IfDue).
+    fn end_due(
+        &self,
+        sessions: &[SessionId],
+    ) -> impl Future<Output = Result<Vec<SessionState>, Self::Failure>> + Send;
+
+    /// Somebody in the way, of whose session that is known.
+    fn holder(key: &LockKey, held: &Self::Held, state: Option<&SessionState>) -> Holder;
+}
+
+/// One step: tries, ends the sessions that are due of who is in the way, and tries again, past those that do not
+/// count, until it is granted or all of them count.
+///
+/// # Errors
+///
+/// The store failed.
+pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquired, S::Failure> {
+    let needed = needed(&request.claims, Some((request.grant, request.owner)));
+    let mut judged = Judged::default();
+    loop {
+        let met = match store.attempt(request, &needed, judged.free()).await? {
+            Tried::Granted(token) => return Ok(Acquired::Acquired(token)),
+            Tried::Void => return Ok(Acquired::Void),
+            Tried::Met(met) => met,
+        };
+        let states = store.end_due(&Judged::to_end(request, &met)).await?;
+        match judged.learn(request, &met, states) {
+            Verdict::Again => {}
+            Verdict::Void => return Ok(Acquired::Void),
+            Verdict::Busy => {
+                let busy = refusal(request, &met, |key, held| {
+                    S::holder(key, held, held.grant().and_then(|it| judged.state(it)))
+                });
+                return Ok(Acquired::Busy(busy));
+            }
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use async_trait::async_trait;
 
+use super::records::Records;
 use super::{Form, MemoryBackend, State};
 use crate::backend::rows::claims::{Sweeping, acquire, confirm, release};
 use crate::backend::rows::sessions::end;
 use crate::backend::rows::{Rows, ready};
+use crate::judge;
 use crate::limits::TOMBSTONE_KEPT;
 use crate::{
     Acquire, Acquired, Claim, ClaimStore, End, Grant, LockKey, Operation, Result, SessionId, Sweep,
@@ -19,7 +21,7 @@ impl ClaimStore for MemoryBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         match self.form {
             Form::Atomic => self.rules(Operation::Acquire, |state| ready(acquire(state, request))),
-            Form::Records => self.acquire_by_record(request).await,
+            Form::Records => judge::acquire(&Records(self), request).await,
         }
     }
 

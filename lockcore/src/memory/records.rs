@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::Held;
 use super::{MemoryBackend, State, token};
-use crate::judge::{self, Ask, Judged, Verdict, needed};
-use crate::{Acquire, Acquired, Claim, End, Grant, LockKey, SessionStore};
+use crate::judge::{self, Ask, ByRecord, Tried, needed};
+use crate::{
+    Acquire, Claim, End, Grant, Holder, Life, LockKey, SessionId, SessionState, SessionStore,
+};
 
 /// The records that claims need, in path order.
 type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
@@ -24,24 +26,37 @@ struct Written<'a> {
     new: bool,
 }
 
-impl MemoryBackend {
-    pub(super) async fn acquire_by_record(&self, request: &Acquire) -> crate::Result<Acquired> {
-        let needed = needed(&request.claims, Some((request.grant, request.owner)));
-        let mut judged = Judged::default();
-        loop {
-            let met = match self.write_all(request, &needed, judged.free()).await {
-                Ok(written) => return Ok(self.checked(request, written).await),
-                Err(met) => met,
-            };
-            let states = self.end(&Judged::to_end(request, &met), End::IfDue).await?;
-            match judged.learn(request, &met, states) {
-                Verdict::Again => {}
-                Verdict::Void => return Ok(Acquired::Void),
-                Verdict::Busy => return Ok(Acquired::Busy(refusal(request, &met, &judged))),
-            }
-        }
+/// The store in the form of records, as the judging round sees it.
+pub(super) struct Records<'a>(pub(super) &'a MemoryBackend);
+
+impl ByRecord for Records<'_> {
+    type Held = Held;
+    type Failure = crate::Error;
+
+    async fn attempt(
+        &self,
+        request: &Acquire,
+        needed: &Needed<'_>,
+        free: &BTreeSet<Grant>,
+    ) -> crate::Result<Tried<Held>> {
+        Ok(match self.0.write_all(request, needed, free).await {
+            Ok(written) => self.0.checked(request, written).await,
+            Err(met) => Tried::Met(met),
+        })
     }
 
+    async fn end_due(&self, sessions: &[SessionId]) -> crate::Result<Vec<SessionState>> {
+        self.0.end(sessions, End::IfDue).await
+    }
+
+    fn holder(key: &LockKey, held: &Held, state: Option<&SessionState>) -> Holder {
+        let label = state.map(|state| state.label.as_str().to_owned());
+        let life = state.map_or(Life::Living, |state| state.life);
+        held.holder(key, label.unwrap_or_default(), life)
+    }
+}
+
+impl MemoryBackend {
     /// Writes every record. If some refuse, the others are given back.
     async fn write_all<'a>(
         &self,
@@ -73,20 +88,20 @@ impl MemoryBackend {
 
     /// A step of several records, or a joined one, is granted only if its session outlived the last write: else its
     /// token could be greater than that of whoever took the first record meanwhile.
-    async fn checked(&self, request: &Acquire, written: Vec<Written<'_>>) -> Acquired {
+    async fn checked(&self, request: &Acquire, written: Vec<Written<'_>>) -> Tried<Held> {
         if written.len() == 1 && !request.joined {
             let last = written.last().expect("a claim needs a record");
-            return Acquired::Acquired(token(last.number));
+            return Tried::Granted(token(last.number));
         }
         self.pause().await;
         if let Some(number) = self.update(|state| state.check(request.grant)) {
-            return Acquired::Acquired(token(number));
+            return Tried::Granted(token(number));
         }
         // What stood before stays: the session may be abandoned, and this a late copy of what its intent is about.
         let new = written.iter().filter(|written| written.new);
         self.give_back(request.grant, new.map(|written| written.key))
             .await;
-        Acquired::Void
+        Tried::Void
     }
 
     /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too. Nobody is woken by
@@ -153,13 +168,4 @@ impl State {
     fn check(&mut self, grant: Grant) -> Option<u64> {
         self.lives(grant).then(|| self.number())
     }
-}
-
-fn refusal(request: &Acquire, met: &Met, judged: &Judged) -> crate::Busy {
-    judge::refusal(request, met, |key, held| {
-        let state = held.grant.and_then(|grant| judged.state(grant));
-        let label = state.map(|state| state.label.as_str().to_owned());
-        let life = state.map_or(crate::Life::Living, |state| state.life);
-        held.holder(key, label.unwrap_or_default(), life)
-    })
 }
