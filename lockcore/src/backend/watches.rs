@@ -1,6 +1,6 @@
 //! Who waits for which keys in this process, for stores that push.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,8 @@ pub struct Watches(Mutex<Watching>);
 #[derive(Debug, Default)]
 struct Watching {
     next: u64,
-    watches: HashMap<u64, Arc<State>>,
+    /// By their numbers: whoever has waited longest is woken first, and a seed of the simulation repeats.
+    watches: BTreeMap<u64, Arc<State>>,
     /// Who watches a key.
     keys: BTreeMap<LockKey, Vec<u64>>,
 }
