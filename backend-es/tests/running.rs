@@ -115,12 +115,14 @@ async fn a_disk_that_is_full_in_the_middle_leaves_nothing_held() {
     let (all, others) = (locks(&space, TTL * 2).await, locks(&space, TTL * 2).await);
     let ids: Vec<String> = (0..300).map(|number| format!("d{number}")).collect();
     let over = Cell::new(false);
-    // Each gets something some times, however slow it is; what fails meanwhile leaves nothing.
+    // Each gets something some times, however slow it is, since it waits longer and longer; what fails meanwhile leaves
+    // nothing.
     let work = async |locks: &Locks, from: usize| {
-        let (mut got, mut failed) = (0, 0);
+        let (mut got, mut failed, mut longest) = (0, 0, 300);
         while got < 3 || failed < 3 {
             let some = &ids[from..from + 200];
-            let limit = Duration::from_millis(rand::random_range(0..300));
+            let limit = Duration::from_millis(rand::random_range(0..longest));
+            longest += 20;
             let documents = locks.documents(some).wait(limit).acquire();
             let tree = locks.tree().write("/a/b/c").wait(limit).acquire();
             let (documents, tree) = tokio::join!(documents, tree);

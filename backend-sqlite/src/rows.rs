@@ -30,7 +30,11 @@ impl Rows for Transaction<'_> {
 
     fn frees(&mut self, freed: Freed<'_>) {
         match freed {
-            Freed::Keys(keys) => self.freed.keys.extend_from_slice(keys),
+            Freed::Claims(claims) => {
+                let keys = claims.iter().map(|claim| claim.key().clone());
+                self.freed.keys.extend(keys);
+            }
+            Freed::Key(key) => self.freed.keys.push(key.clone()),
             Freed::Any => self.freed.any = true,
         }
     }

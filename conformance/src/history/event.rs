@@ -214,7 +214,7 @@ pub enum What {
         poll: Option<u64>,
         /// How much later than its TTL the store may still say that a session is not due, in nanoseconds.
         allowance: u64,
-        /// Nothing happens to the store, nor to the way to it.
+        /// Nothing happens to the store, nor to requests on their way; what happens to the network is written down.
         steady: bool,
     },
     /// The way to the store may deliver a request once more, later, from now on.

@@ -61,6 +61,12 @@ pub enum Breach {
     LosesWrites,
     /// Something is acquired that nobody knows of.
     KeptBehind,
+    /// A step of an acquisition that came to nothing is not given back.
+    StepKept,
+    /// Owners are in their own way.
+    OwnersRefused,
+    /// Some requests are never answered.
+    NeverAnswered,
 }
 
 impl Breach {
@@ -89,12 +95,18 @@ impl Breach {
             Breach::Revived => &[Law::ValidOnce],
             Breach::LosesWrites => &[Law::LossIsExplained],
             Breach::KeptBehind => &[Law::UnknownIsSettled],
+            Breach::StepKept => &[Law::NothingKept],
+            Breach::OwnersRefused => &[Law::OwnersReenter],
+            Breach::NeverAnswered => &[Law::WaitingEnds],
         }
     }
 
     /// It shows at the end only.
     pub(super) const fn shows_at_the_end(self) -> bool {
-        matches!(self, Breach::KeptBehind)
+        matches!(
+            self,
+            Breach::KeptBehind | Breach::StepKept | Breach::NeverAnswered
+        )
     }
 
     /// Those that every store's tests try. The others have to be asked for.
@@ -110,7 +122,7 @@ impl Breach {
     }
 
     /// Every one.
-    pub const ALL: [Breach; 26] = [
+    pub const ALL: [Breach; 29] = [
         Breach::Unrenewed,
         Breach::DeadlineIgnored,
         Breach::TokensIgnored,
@@ -137,5 +149,21 @@ impl Breach {
         Breach::Revived,
         Breach::LosesWrites,
         Breach::KeptBehind,
+        Breach::StepKept,
+        Breach::OwnersRefused,
+        Breach::NeverAnswered,
     ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_law_is_broken_by_one() {
+        for law in Law::JUDGED {
+            let breaks = |breach: &Breach| breach.laws().contains(&law);
+            assert!(Breach::ALL.iter().any(breaks), "{law}");
+        }
+    }
 }

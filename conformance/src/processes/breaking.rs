@@ -36,6 +36,8 @@ pub(super) struct Known {
     held: Mutex<BTreeMap<Grant, Vec<Claim>>>,
     /// Who is to be in the way of the next request, in a session that is dead.
     expired: Mutex<Option<Grant>>,
+    /// What each owner was granted last.
+    owned: Mutex<BTreeMap<OwnerId, Acquire>>,
 }
 
 fn locked<T>(known: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,11 +93,7 @@ impl Decorator for BrokenStore {
 
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
         if self.breach == Breach::KeptBehind && self.known.every(3) {
-            let other = SessionId::new(rand::random());
-            let hour = Duration::from_secs(3_600).min(self.store.info().max_ttl);
-            self.store.open(other, label, hour).await?;
-            let name = format!("kept-{other}");
-            self.store.acquire(&alone(other, flat(&name))).await?;
+            keep(&*self.store, label, false).await?;
         }
         self.store.open(session, label, ttl).await
     }
@@ -152,6 +150,11 @@ impl Decorator for BrokenStore {
                     return Ok(busy(&request.claims[0], grant, Life::Abandoned));
                 }
             }
+            Breach::OwnersRefused => {
+                if let Some(refused) = self.refused_by_its_owner(request) {
+                    return Ok(refused);
+                }
+            }
             Breach::LimitIgnored => return self.store.acquire(&unlimited(request)).await,
             Breach::ForeignClaims => return self.store.acquire(&more(request)).await,
             _ => {}
@@ -181,6 +184,10 @@ impl Decorator for BrokenStore {
                 locked(&self.known.held).insert(request.grant, claims);
                 token
             }
+            Breach::OwnersRefused => {
+                locked(&self.known.owned).insert(request.owner, request.clone());
+                token
+            }
             _ => token,
         };
         Ok(FencingToken::new(changed).map_or(acquired, Acquired::Acquired))
@@ -191,6 +198,7 @@ impl Decorator for BrokenStore {
             return Ok(());
         }
         locked(&self.known.held).remove(&grant);
+        locked(&self.known.owned).retain(|_, owned| owned.grant != grant);
         self.store.release(grant, claims).await?;
         let mut released = locked(&self.known.released);
         released.extend(claims.iter().map(|claim| (claim.key().clone(), grant)));
@@ -222,12 +230,30 @@ impl BrokenStore {
         let same = grant.session == request.grant.session && self.known.every(5);
         same.then(|| busy(claim, grant, Life::Living))
     }
+
+    /// Says that what the owner was granted last is in its way.
+    fn refused_by_its_owner(&self, request: &Acquire) -> Option<Acquired> {
+        let owned = locked(&self.known.owned);
+        let owned = owned.get(&request.owner)?;
+        let reenters = |claim: &Claim| claim.want().reenters();
+        let is_other = owned.grant != request.grant && request.claims.iter().all(reenters);
+        let same = |claim: &&Claim| owned.claims.contains(claim);
+        let claim = request.claims.iter().find(same).filter(|_| is_other)?;
+        Some(busy(claim, owned.grant, Life::Living))
+    }
 }
 
 #[async_trait]
 impl Decorator for BrokenClient {
     fn inner(&self) -> &dyn LockBackend {
         &*self.store
+    }
+
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        if self.breach == Breach::StepKept && self.known.every(3) {
+            keep(&*self.store, label, true).await?;
+        }
+        self.store.open(session, label, ttl).await
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
@@ -274,6 +300,9 @@ impl Decorator for BrokenClient {
                 *locked(&self.known.expired) = Some(other.grant);
             }
         }
+        if self.breach == Breach::NeverAnswered && self.known.every(20) {
+            return std::future::pending().await;
+        }
         let acquired = self.store.acquire(request).await;
         if self.breach == Breach::HandedOutLate {
             sleep(self.ttl).await;
@@ -293,6 +322,16 @@ impl Decorator for BrokenClient {
 fn flat(name: &str) -> Claim {
     let key = LockKey::parse(name).expect("a flat key");
     Claim::new(key, Want::Create).expect("a flat claim")
+}
+
+/// Acquires something in a session of its own, which nobody ends.
+async fn keep(store: &dyn LockBackend, label: &Label, joined: bool) -> Result<()> {
+    let session = SessionId::new(rand::random());
+    let hour = Duration::from_secs(3_600).min(store.info().max_ttl);
+    store.open(session, label, hour).await?;
+    let request = alone(session, flat(&format!("kept-{session}")));
+    store.acquire(&Acquire { joined, ..request }).await?;
+    Ok(())
 }
 
 /// The only request of a session.

@@ -125,6 +125,15 @@ impl Plan {
             until_found: &[],
         }
     }
+
+    /// For how long processes may take to end once nothing goes wrong any more.
+    fn bound(&self) -> Duration {
+        match self.breach {
+            // They never do.
+            Some(Breach::NeverAnswered) => BOUND / 6,
+            _ => BOUND,
+        }
+    }
 }
 
 /// What goes wrong between processes and their store.
@@ -252,7 +261,7 @@ async fn run_here(
         ttl: nanos(ttl),
         poll: info.poll.map(nanos),
         allowance: nanos(space.allowance()),
-        steady: steady && plan.also == Also::default(),
+        steady: steady && !plan.also.requests,
     });
     if plan.also.requests {
         outside.record(What::Repeats);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::log::Log;
 use super::network::Network;
 use super::worker::TICK;
-use super::{BOUND, Plan, Struck};
+use super::{Plan, Struck};
 use crate::child::{Process, TRIAL};
 use crate::faults::{Fault, ProcessFault};
 use crate::history::What;
@@ -220,7 +220,7 @@ impl<'a> Nemesis<'a> {
 
     /// Whether all processes end by themselves, when they are told to.
     pub(super) async fn all_end(&mut self) -> Verdict<bool> {
-        let until = Instant::now() + BOUND;
+        let until = Instant::now() + self.plan.bound();
         for slot in &mut self.slots {
             let Slot::Full { process, .. } = slot else {
                 continue;

@@ -14,6 +14,9 @@ use crate::history::What;
 use crate::programs::{chance, up_to};
 use crate::verdict::{Verdict, Wrong};
 
+/// One way in so many stays as it is: what is promised where the network is well is judged there.
+const WELL: usize = 4;
+
 /// The way of the processes in one place, one after the other.
 struct Way {
     url: String,
@@ -23,8 +26,8 @@ struct Way {
 }
 
 enum State {
-    /// Until then.
-    Open(Instant),
+    /// Until then; for good, without an end.
+    Open(Option<Instant>),
     Struck {
         fault: NetworkFault,
         process: u32,
@@ -49,7 +52,7 @@ impl Network {
         let thread = Proxies::new()?;
         let mut rng = chance(plan.seed, 4);
         let mut ways = Vec::new();
-        for _ in 0..plan.processes {
+        for place in 0..plan.processes {
             let mut proxies = Vec::new();
             let through = |host: &str| {
                 let proxy = thread.start(host, rng.random())?;
@@ -60,10 +63,12 @@ impl Network {
             let Some(url) = rerouted(url, through)? else {
                 return Err(Wrong("this store is not behind a network".to_owned()));
             };
+            let is_well = place % WELL == WELL - 1;
+            let until = Instant::now() + up_to(&mut rng, ttl * 2);
             ways.push(Way {
                 url,
                 proxies,
-                state: State::Open(Instant::now() + up_to(&mut rng, ttl * 2)),
+                state: State::Open((!is_well).then_some(until)),
             });
         }
         Ok(Self {
@@ -84,7 +89,7 @@ impl Network {
     pub(super) fn look(&mut self, place: usize, process: u32, struck: &mut Struck) {
         let now = Instant::now();
         match self.ways[place].state {
-            State::Open(until) if until <= now => self.strike(place, process),
+            State::Open(Some(until)) if until <= now => self.strike(place, process),
             State::Struck { until, .. } if until <= now => self.mend(place, struck),
             _ => {}
         }
@@ -131,16 +136,18 @@ impl Network {
 
     fn mend(&mut self, place: usize, struck: &mut Struck) {
         let way = &mut self.ways[place];
-        let next = Instant::now() + up_to(&mut self.rng, self.ttl * 3);
         let State::Struck {
             fault,
             process,
-            which,
+            ref which,
             ..
-        } = std::mem::replace(&mut way.state, State::Open(next))
+        } = way.state
         else {
             return;
         };
+        let which = which.clone();
+        let next = Instant::now() + up_to(&mut self.rng, self.ttl * 3);
+        way.state = State::Open(Some(next));
         let mended = way.proxies[which].iter().map(Proxy::mend);
         // Each of them, whatever the others say.
         let met = mended.fold(false, |met, one| met | one);

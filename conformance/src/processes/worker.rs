@@ -22,7 +22,7 @@ use crate::child::Task;
 use crate::faults::{Fault, Faulty, Link, Weather};
 use crate::history::What;
 use crate::programs::{self, Access, Handler, Place, Request, User, Watched, ask, chance};
-use crate::programs::{nanos, up_to, use_up, validity};
+use crate::programs::{confirm_and_give_back, nanos, up_to, use_up, validity};
 use crate::verdict::Verdict;
 
 /// Programs of each process.
@@ -31,6 +31,9 @@ const PROGRAMS: u64 = 2;
 const RELAYS: u64 = 3;
 /// Those locks: nobody asks for them in another way.
 const RELAYED: [&str; 5] = ["r1", "r2", "r3", "r4", "r5"];
+/// Keys of which there are only so many shares, at most: nobody asks for them in another way.
+const SHARED: [&str; 2] = ["s1", "s2"];
+const SHARES: u32 = 3;
 
 /// Documents that each process takes many of at a time, and not for long: most of its writes are these.
 const DOCUMENTS: usize = 500;
@@ -211,6 +214,7 @@ pub(crate) async fn work(task: Task, process: u32) -> Verdict {
         (0..PROGRAMS).map(|part| programs::run(&site, &user, chance(task.seed, 10 + part)));
     let relays = (0..RELAYS).map(|part| relay(&site, &user, chance(task.seed, 20 + part)));
     let churn = churn(&site, &user, chance(task.seed, 30));
+    let share = share(&site, &user, chance(task.seed, 40));
     let clears_up = async {
         while !site.is_stopped() {
             sleep(Duration::from_millis(50)).await;
@@ -223,7 +227,15 @@ pub(crate) async fn work(task: Task, process: u32) -> Verdict {
         }
         link.set(Weather::FAIR);
     };
-    let work = async { tokio::join!(join_all(programs), join_all(relays), churn, clears_up) };
+    let work = async {
+        tokio::join!(
+            join_all(programs),
+            join_all(relays),
+            churn,
+            share,
+            clears_up
+        )
+    };
     tokio::select! {
         _ = work => {}
         () = lateness(&site) => {}
@@ -251,14 +263,28 @@ async fn relay(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
     while !site.is_stopped() {
         sleep(up_to(&mut rng, Duration::from_millis(50))).await;
         let key = RELAYED[rng.random_range(0..RELAYED.len())];
-        // A limit that is ignored shows where many ask for the only share.
-        let want = match site.orders.breach {
-            Some(Breach::LimitIgnored) => Want::Share {
-                limit: Some(NonZeroU32::MIN),
-            },
-            _ => Want::Create,
-        };
-        take(site, user, &mut rng, vec![flat(key, want)], false).await;
+        let request = Request::waiting(vec![flat(key, Want::Create)], false);
+        if let Some(got) = ask(site, user, request).await {
+            // Half of them hand it on at once, so that those who wait are woken often.
+            match rng.random() {
+                true => confirm_and_give_back(site, &mut rng, got).await,
+                false => use_up(site, &mut rng, got).await,
+            }
+        }
+    }
+}
+
+/// Asks for one of a few shares after the other.
+async fn share(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
+    while !site.is_stopped() {
+        sleep(up_to(&mut rng, Duration::from_millis(150))).await;
+        let key = SHARED[rng.random_range(0..SHARED.len())];
+        let limit = NonZeroU32::new(rng.random_range(1..=SHARES));
+        let intent = rng.random_bool(0.3);
+        let request = Request::trying(vec![flat(key, Want::Share { limit })], intent);
+        if let Some(got) = ask(site, user, request).await {
+            confirm_and_give_back(site, &mut rng, got).await;
+        }
     }
 }
 
@@ -271,21 +297,10 @@ async fn churn(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
         let claims = documents
             .iter()
             .map(|number| flat(&format!("d{number}"), Want::Upsert));
-        let intent = rng.random_bool(0.1);
-        take(site, user, &mut rng, claims.collect(), intent).await;
-    }
-}
-
-async fn take(
-    site: &Site,
-    user: &User,
-    rng: &mut Xoshiro256PlusPlus,
-    claims: Vec<Claim>,
-    intent: bool,
-) {
-    let request = Request::waiting(claims, intent);
-    if let Some(got) = ask(site, user, request).await {
-        use_up(site, rng, got).await;
+        let request = Request::waiting(claims.collect(), rng.random_bool(0.3));
+        if let Some(got) = ask(site, user, request).await {
+            use_up(site, &mut rng, got).await;
+        }
     }
 }
 

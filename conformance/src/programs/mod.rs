@@ -21,7 +21,7 @@ use crate::history::What;
 pub(crate) use program::{Request, ask, run};
 pub(crate) use recovery::Handler;
 pub(crate) use watched::{Scribe, Watched};
-pub(crate) use work::use_up;
+pub(crate) use work::{confirm_and_give_back, use_up};
 
 /// Flat keys of a run.
 pub(crate) const FLAT: [&str; 4] = ["f", "g", "h", "i"];

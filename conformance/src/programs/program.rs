@@ -111,6 +111,14 @@ impl Request {
         }
     }
 
+    /// Of whoever does not wait.
+    pub(crate) fn trying(claims: Vec<Claim>, intent: bool) -> Self {
+        Self {
+            wait: Wait::No,
+            ..Self::waiting(claims, intent)
+        }
+    }
+
     /// Of whoever waits for as long as it takes.
     pub(crate) fn waiting(claims: Vec<Claim>, intent: bool) -> Self {
         Self {

@@ -79,7 +79,7 @@ impl<P: Place> Drop for Adopted<'_, P> {
 fn plan(rng: &mut Xoshiro256PlusPlus) -> (u32, Duration, Fate) {
     let fate = match rng.random_range(0..10) {
         0 => Fate::Dies,
-        1 | 2 => Fate::Fails,
+        1..=4 => Fate::Fails,
         _ => Fate::Settles,
     };
     let times = rng.random_range(0..4);

@@ -71,6 +71,19 @@ pub(crate) async fn use_up(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got
     give_back(place, rng, got).await;
 }
 
+/// Asks the store whether it is still held, as often as not after a while, and gives it back.
+pub(crate) async fn confirm_and_give_back(
+    place: &impl Place,
+    rng: &mut Xoshiro256PlusPlus,
+    got: Got,
+) {
+    if rng.random() {
+        sleep(up_to(rng, Duration::from_millis(20))).await;
+        confirm(place, &got).await;
+    }
+    give_back(place, rng, got).await;
+}
+
 /// What is left when the outer one is gone.
 fn rest<'a, P: Place>(
     place: &'a P,

@@ -1,5 +1,6 @@
 //! The store's time: tokio's, so that paused time drives it, plus what a test moves it by.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,6 +13,8 @@ pub(super) struct Clock {
     start: Instant,
     ahead: Duration,
     behind: Duration,
+    /// The time of the action that goes on, once it was asked for.
+    now: Cell<Option<Duration>>,
 }
 
 impl Clock {
@@ -20,14 +23,24 @@ impl Clock {
             start: Instant::now(),
             ahead: Duration::ZERO,
             behind: Duration::ZERO,
+            now: Cell::new(None),
         }
     }
 
-    /// The time since the Unix epoch.
+    /// Another action begins.
+    pub(super) fn begin(&self) {
+        self.now.set(None);
+    }
+
+    /// The time since the Unix epoch, the same for a whole action.
     pub(super) fn now(&self) -> Duration {
-        (EPOCH + self.start.elapsed())
-            .saturating_add(self.ahead)
-            .saturating_sub(self.behind)
+        let now = self.now.get().unwrap_or_else(|| {
+            (EPOCH + self.start.elapsed())
+                .saturating_add(self.ahead)
+                .saturating_sub(self.behind)
+        });
+        self.now.set(Some(now));
+        now
     }
 
     pub(super) fn advance(&mut self, by: Duration) {

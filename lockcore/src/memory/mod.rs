@@ -176,6 +176,7 @@ impl MemoryBackend {
                 .state
                 .lock()
                 .expect("nothing panics while it holds the state");
+            state.clock.begin();
             let answer = act(&mut state);
             (answer, std::mem::take(&mut state.freed))
         };

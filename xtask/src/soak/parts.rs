@@ -99,26 +99,25 @@ fn broken(xtask: &str) -> Part {
     }
 }
 
-/// Processes on each store that are killed, stopped and continued, while what is between them and the store goes wrong,
-/// too; then while nothing else does; then some that are only killed, which measures how long their locks wait.
+/// Processes on each store that are killed, stopped and continued, while the network goes wrong, too; then while single
+/// requests do besides; then some that are only killed, which measures how long their locks wait.
 fn trials(xtask: &str) -> Vec<Part> {
     let stores = STORES.iter().filter(|store| store.trial);
     let part = |store: &'static Store| {
         let name = store.name;
-        let also = match store.servers {
-            Some(_) => "network,requests",
-            None => "requests",
+        let (network, requests) = match store.servers {
+            Some(_) => (&["--also", "network"][..], "network,requests"),
+            None => (&[][..], "requests"),
         };
         let xtask = xtask.to_owned();
         let trial = move |time: Duration| {
             let seconds = |part: u32| (time * part / 4).as_secs().max(1).to_string();
             let (most, rest) = (seconds(2), seconds(1));
-            let trial = ["trial", "--store", name, "--seconds"];
-            let also = ["--processes", "10", "--also", also];
-            let all = [&trial[..], &[&most], &also].concat();
-            let signals = [&trial[..], &[&rest], &also[..2]].concat();
+            let trial = ["trial", "--store", name, "--processes", "10", "--seconds"];
+            let network = [&trial[..], &[&most], network].concat();
+            let requests = [&trial[..], &[&rest, "--also", requests]].concat();
             let kill_only = [&trial[..], &[&rest, "--kill-only"]].concat();
-            [all, signals, kill_only]
+            [network, requests, kill_only]
                 .map(|args| command(&xtask, &args))
                 .into()
         };

@@ -49,6 +49,11 @@ impl Asked {
         found.ok().map(|at| self.casts[at])
     }
 
+    /// Every request was answered, and none was granted.
+    pub(super) fn was_refused(&self) -> bool {
+        self.answers.is_empty() && self.last < NEVER
+    }
+
     /// It certainly holds all of its keys from the first to the second; nothing, if they are the wrong way round.
     pub(super) fn certain(&self, border: &Border<'_>) -> (Pos, Pos) {
         let (Some((_, from)), Some(life)) =
@@ -66,7 +71,7 @@ impl Asked {
 
     /// It may hold the key from its first request to here.
     pub(super) fn possible(&self, border: &Border<'_>, key: usize) -> (Pos, Gone) {
-        if self.answers.is_empty() && self.last < NEVER && !border.setting.repeats {
+        if self.was_refused() && !border.setting.repeats {
             return (self.last, Gone::Released);
         }
         let released = self

@@ -1,8 +1,9 @@
-//! What keeps a process from doing anything in time: signals, and a machine that wakes it late.
+//! What keeps a process from doing anything in time: signals, its way to the store, and a machine that wakes it late.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Sent;
+use crate::faults::Fault;
 use crate::history::{History, What};
 
 /// The trouble of all processes.
@@ -12,6 +13,8 @@ pub(super) struct Trouble {
     late: BTreeMap<u32, Vec<(u64, u64)>>,
     /// When each was stopped, and from when on it was not any more.
     stops: BTreeMap<u32, Vec<(u64, u64)>>,
+    /// Those whose way to the store was bad at some time.
+    cut_off: BTreeSet<u32>,
     /// The longest request under way in each span of time.
     slow: BTreeMap<u64, u64>,
     /// The time of the last event.
@@ -41,19 +44,30 @@ impl Trouble {
                         *until = event.at;
                     }
                 }
+                What::Struck {
+                    fault: Fault::Network(_),
+                } => {
+                    this.cut_off.insert(event.process);
+                }
                 _ => {}
             }
         }
         this
     }
 
-    /// What requests took, but for those of processes that were stopped meanwhile.
+    /// Whether the way of that process to the store was bad at some time.
+    pub(super) fn was_cut_off(&self, process: u32) -> bool {
+        self.cut_off.contains(&process)
+    }
+
+    /// What requests took, but for those of processes that were stopped meanwhile or cut off at some time.
     pub(super) fn with_requests(mut self, sent: &[Sent<'_>]) -> Self {
         for call in sent {
             let (from, Some((until, _))) = (call.begun.at, call.answer) else {
                 continue;
             };
-            if self.stopped(call.process, from, until.at) {
+            let process = call.process;
+            if self.was_cut_off(process) || self.stopped(process, from, until.at) {
                 continue;
             }
             for span in from / SPAN..=until.at / SPAN {

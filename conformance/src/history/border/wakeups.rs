@@ -91,7 +91,8 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
     let trouble = Trouble::of(history).with_requests(&border.sent);
     let freed = freed(border);
     let none = Vec::new();
-    for watch in &border.watches {
+    let told = |watch: &&Watch| !trouble.was_cut_off(watch.process);
+    for watch in border.watches.iter().filter(told) {
         for cast in &watch.casts {
             let freed = freed.get(&cast.key).unwrap_or(&none);
             let first = freed.partition_point(|freed| freed.begun < watch.stands);
@@ -136,9 +137,9 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
 fn freed(border: &Border<'_>) -> BTreeMap<usize, Vec<Freed>> {
     let mut freed: BTreeMap<usize, Vec<Freed>> = BTreeMap::new();
     let mut of_session: BTreeMap<SessionId, Vec<Grant>> = BTreeMap::new();
-    // How often each owner asked for each key.
+    // How often each owner may have got each key.
     let mut owners: BTreeMap<(OwnerId, usize), usize> = BTreeMap::new();
-    for asked in border.asked.values() {
+    for asked in border.asked.values().filter(|asked| !asked.was_refused()) {
         let grants = of_session.entry(asked.grant.session).or_default();
         grants.push(asked.grant);
         for cast in &asked.casts {

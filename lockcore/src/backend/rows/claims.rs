@@ -4,9 +4,7 @@ use super::judging::{Look, Standing, holder, judge, stands};
 use super::sessions::Met;
 use super::{Access, Act, Done, Freed, Rows, Stored};
 use crate::limits::{MAX_LISTED, TOMBSTONE_KEPT};
-use crate::{
-    Acquire, Acquired, Busy, Claim, Grant, LockKey, Operation, Refused, SessionId, Sweep, Swept,
-};
+use crate::{Acquire, Acquired, Busy, Claim, Grant, Operation, Refused, SessionId, Sweep, Swept};
 
 /// So many rows are removed in one transaction at most, so that others do not wait for long.
 const SWEPT_AT_ONCE: usize = 2_000;
@@ -83,8 +81,7 @@ impl Act for Releasing {
 
 pub(crate) async fn release<R: Rows>(rows: &mut R, grant: Grant, claims: &[Claim]) -> Done<(), R> {
     rows.release(grant, claims).await?;
-    let keys: Vec<LockKey> = claims.iter().map(|claim| claim.key().clone()).collect();
-    rows.frees(Freed::Keys(&keys));
+    rows.frees(Freed::Claims(claims));
     Ok(())
 }
 

@@ -279,7 +279,7 @@ impl Act for Evicting {
         let is_as_seen = !record.foreign.is_empty() && record.version == self.version;
         if is_as_seen {
             rows.remove(&record.foreign).await?;
-            rows.frees(Freed::Keys(std::slice::from_ref(&self.key)));
+            rows.frees(Freed::Key(&self.key));
         }
         Ok(is_as_seen)
     }

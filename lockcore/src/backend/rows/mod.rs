@@ -109,8 +109,10 @@ pub struct At<'a> {
 /// What stopped counting.
 #[derive(Debug, Clone, Copy)]
 pub enum Freed<'a> {
-    /// Something on these keys.
-    Keys(&'a [LockKey]),
+    /// Something on the keys of these claims.
+    Claims(&'a [Claim]),
+    /// Something on this key.
+    Key(&'a LockKey),
     /// A session, or some of its numbers.
     Any,
 }

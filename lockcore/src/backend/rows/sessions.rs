@@ -215,21 +215,25 @@ pub(crate) async fn end<R: Rows>(
 /// tombstone if it had no record.
 pub(crate) struct Met {
     writes: bool,
-    met: BTreeMap<SessionId, Stored<SessionRow>>,
+    /// Mostly it is the only one.
+    first: Option<(SessionId, Stored<SessionRow>)>,
+    others: BTreeMap<SessionId, Stored<SessionRow>>,
 }
 
 impl Met {
     pub(crate) fn writing() -> Self {
-        Self {
-            writes: true,
-            met: BTreeMap::new(),
-        }
+        Self::of(true)
     }
 
     pub(crate) fn reading() -> Self {
+        Self::of(false)
+    }
+
+    fn of(writes: bool) -> Self {
         Self {
-            writes: false,
-            met: BTreeMap::new(),
+            writes,
+            first: None,
+            others: BTreeMap::new(),
         }
     }
 
@@ -238,14 +242,23 @@ impl Met {
         rows: &mut R,
         id: SessionId,
     ) -> Done<&Stored<SessionRow>, R> {
-        if !self.met.contains_key(&id) {
+        if self.first.as_ref().is_none_or(|(first, _)| *first != id)
+            && !self.others.contains_key(&id)
+        {
             let row = match self.writes {
                 true => end(rows, id, End::IfDue).await?,
                 false => rows.session(id).await?,
             };
-            self.met.insert(id, row);
+            if self.first.is_some() {
+                self.others.insert(id, row);
+            } else {
+                self.first = Some((id, row));
+            }
         }
-        Ok(&self.met[&id])
+        Ok(match &self.first {
+            Some((first, row)) if *first == id => row,
+            _ => &self.others[&id],
+        })
     }
 
     /// Whether a request under that grant may have what it asks for.

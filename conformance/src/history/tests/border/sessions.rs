@@ -1,6 +1,7 @@
 //! Sessions, their guards, adoptions and watches.
 
 use super::*;
+use crate::faults::{Fault, NetworkFault};
 
 #[test]
 fn dead_sessions_stay_dead() {
@@ -245,4 +246,50 @@ fn watches_wake_in_time() {
             "the machine was late"
         );
     }
+}
+
+#[test]
+fn watches_wake_in_time_where_the_way_is_well() {
+    let told = |cut_off: u32| {
+        let mut told = held();
+        let fault = Fault::Network(NetworkFault::Silent);
+        told.by(cut_off).tell(What::Struck { fault });
+        told.after(1).tell(What::Mended { fault }).by(2);
+        let watch = told.call(Call::Watch {
+            claims: claims(&["create f"]),
+        });
+        told.after(1).reply(watch, Reply::Stands).after(1).by(1);
+        told.done(release((1, 1), &["create f"]), Reply::Released);
+        told.after(530).by(2).tell(What::Woken { call: watch });
+        told.after(1).tell(What::Calm);
+        told
+    };
+    told(1).breaks(Law::Waiting);
+    told(2).is_fine();
+}
+
+#[test]
+fn watches_wake_when_it_was_granted_at_the_second_try() {
+    let mut told = two();
+    told.done(acquire((2, 9), &["create f"]), Reply::Granted(1));
+    told.done(acquire((1, 1), &["create f"]), by((2, 9), "f"));
+    told.done(release((2, 9), &["create f"]), Reply::Released);
+    let again = Call::Acquire {
+        grant: grant((1, 2)),
+        owner: OwnerId {
+            session: session(1),
+            m: 1,
+        },
+        claims: claims(&["create f"]),
+        joined: false,
+    };
+    told.done(again, Reply::Granted(2)).by(2);
+    let watch = told.call(Call::Watch {
+        claims: claims(&["create f"]),
+    });
+    told.after(1).reply(watch, Reply::Stands).after(1).by(1);
+    told.done(release((1, 2), &["create f"]), Reply::Released);
+    told.after(530).by(2).tell(What::Woken { call: watch });
+    told.after(1).tell(What::Calm);
+    told.breaks(Law::Waiting);
 }
