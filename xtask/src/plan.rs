@@ -154,7 +154,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "records"),
             row(ES, "requests"),
             row(ES, "running"),
-            row(ES, "trial").threads(2).alone(),
+            row(ES, "trial").threads(3).alone(),
         ],
     },
     Place {
@@ -195,22 +195,22 @@ pub(crate) const PLAN: &[Place] = &[
     Place {
         name: "postgres",
         rows: &[
-            kit(POSTGRES).threads(4),
+            kit(POSTGRES).threads(8),
             row(POSTGRES, "application"),
             row(POSTGRES, "errors"),
             row(POSTGRES, "namespace"),
             row(POSTGRES, "plans"),
             row(POSTGRES, "sessions"),
             row(POSTGRES, "wakeups"),
-            row(POSTGRES, "pooled").threads(4).only(BY_POOLER),
+            row(POSTGRES, "pooled").threads(8).only(BY_POOLER),
             row(POSTGRES, "pooled").threads(4).soak(),
             row(POSTGRES, "servers").alone(),
-            row(POSTGRES, "trial").threads(2).alone(),
+            row(POSTGRES, "trial").threads(3).alone(),
         ],
     },
     Place {
         name: "etcd-3.6",
-        rows: &[kit(ETCD), row(ETCD, "trial").threads(2).alone()],
+        rows: &[kit(ETCD), row(ETCD, "trial").threads(3).alone()],
     },
     Place {
         name: "etcd-3.4",

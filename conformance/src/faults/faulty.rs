@@ -237,6 +237,7 @@ impl Faulty {
             return Err(Error::new(ErrorKind::Unavailable, name, operation, what));
         }
         let (answer, answered) = oneshot::channel();
+        let (ended, first) = oneshot::channel::<()>();
         let execute = Arc::new(execute);
         if let Some((delay, let_by)) = fate.arrives {
             let (execute, store) = (Arc::clone(&execute), Arc::clone(&self.store));
@@ -247,6 +248,7 @@ impl Faulty {
                     tokio::task::yield_now().await;
                 }
                 let executed = execute(store).await;
+                drop(ended);
                 if let Some(delay) = fate.answer {
                     sleep(delay).await;
                     if !link.is_cut() {
@@ -259,6 +261,8 @@ impl Faulty {
         if let Some(later) = fate.again {
             let store = Arc::clone(&self.store);
             self.link.send(async move {
+                // What is sent twice is one request of a store, and a call may be several, one after the other.
+                drop(first.await);
                 sleep(later).await;
                 drop(execute(store).await);
             });

@@ -126,8 +126,21 @@ impl Resources {
         Ok(value)
     }
 
+    /// Writes once more, if somebody with a greater token came meanwhile: what a resource that checks tokens refuses.
+    pub(super) async fn write_stale(&self, access: Access, read: u64) -> io::Result<()> {
+        let counter = self.counter(&access).await?;
+        match access.token.get() < counter.greatest {
+            true => self.write_to(counter, access, read),
+            false => Ok(()),
+        }
+    }
+
     pub(super) async fn write(&self, access: Access, read: u64) -> io::Result<()> {
-        let mut counter = self.counter(&access).await?;
+        let counter = self.counter(&access).await?;
+        self.write_to(counter, access, read)
+    }
+
+    fn write_to(&self, mut counter: Counter, access: Access, read: u64) -> io::Result<()> {
         let taken = counter.admits(&access, self.check);
         if taken {
             counter.value = read + 1;

@@ -180,6 +180,15 @@ impl Place for Site {
 
     async fn write(&self, access: Access, read: u64, delay: Duration) {
         sleep(delay).await;
+        if self.orders.breach == Some(Breach::TokensIgnored) && access.fenced {
+            let (resources, access) = (self.resources.clone(), access.clone());
+            let late = self.orders.ttl / 2;
+            #[expect(clippy::disallowed_methods, reason = "it outlives its guard")]
+            drop(tokio::spawn(async move {
+                sleep(late).await;
+                resources.write_stale(access, read).await
+            }));
+        }
         let written = self.resources.write(access, read).await;
         written.expect("a resource can be written");
     }
