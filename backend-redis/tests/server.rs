@@ -37,18 +37,52 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
     }
 }
 
+/// How often the server has executed a command.
+fn calls(space: &Space, command: &str) -> usize {
+    let info: String = space.raw(redis::cmd("INFO").arg("commandstats")).unwrap();
+    let prefix = format!("cmdstat_{command}:calls=");
+    let calls = info.lines().find_map(|line| line.strip_prefix(&prefix));
+    let calls = calls.and_then(|calls| calls.split(',').next());
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_sweep_looks_at_many_steps_in_few_scripts_and_passes_what_is_none() {
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    // The scripts are loaded.
+    backend.sweep(Sweep::All, 1).await.unwrap();
+    let mut steps = redis::cmd("ZADD");
+    steps.arg(space.key("steps"));
+    for n in 0..8_000 {
+        steps.arg(0).arg(format!("{session}/{n}\nkey{n}"));
+    }
+    // None of these is a step of ours.
+    steps.arg(0).arg("abc/1\nk").arg(0).arg("zz");
+    space.raw::<()>(&mut steps).unwrap();
+    let before = calls(&space, "evalsha");
+    let swept = backend.sweep(Sweep::All, 10_000).await.unwrap();
+    assert_eq!((swept.removed, swept.more), (0, false));
+    // About a million bytes a script; the third looks for tombstones.
+    assert_eq!(calls(&space, "evalsha") - before, 3);
+    let left: (usize, usize) = (
+        space
+            .raw(redis::cmd("ZCARD").arg(space.key("steps")))
+            .unwrap(),
+        space
+            .raw(redis::cmd("HLEN").arg(space.key("sessions")))
+            .unwrap(),
+    );
+    assert_eq!(left, (8_002, 1));
+}
+
 #[tokio::test]
 async fn scripts_are_loaded_once() {
     let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
-    let loads = || -> usize {
-        let info: String = space.raw(redis::cmd("INFO").arg("commandstats")).unwrap();
-        let calls = info
-            .lines()
-            .find_map(|line| line.strip_prefix("cmdstat_script|load:calls="));
-        let calls = calls.and_then(|calls| calls.split(',').next());
-        calls.map_or(0, |calls| calls.parse().unwrap())
-    };
+    let loads = || calls(&space, "script|load");
     let backends = [space.connect().await, space.connect().await];
     let session = open(&backends[0], 1).await;
     for n in 1..=50 {

@@ -135,7 +135,9 @@ impl Recoveries {
         by_token.sort_by_key(|adoption| adoption.token);
         let mut last: BTreeMap<SessionId, &Adoption> = BTreeMap::new();
         for adoption in by_token {
+            // Who was told of an adoption when its session was over did not believe in it.
             if let Some(before) = last.get(&adoption.session)
+                && before.end > before.start
                 && before.end > adoption.start
                 && adoption.end >= adoption.start
             {

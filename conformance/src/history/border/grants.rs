@@ -120,14 +120,13 @@ pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked
                 if let Some((at, Reply::Granted(token))) = call.answer {
                     asked.answers.push((call.begun, at, *token));
                 }
-                if !call.failed() {
-                    let answer = if call.in_doubt() {
-                        NEVER
-                    } else {
-                        call.answered()
-                    };
-                    asked.last = asked.last.max(answer);
-                }
+                // One that failed without effect may have written some records, and taken them back.
+                let answer = if call.in_doubt() {
+                    NEVER
+                } else {
+                    call.answered()
+                };
+                asked.last = asked.last.max(answer);
             }
             Call::Release { grant, claims } if !call.failed() => {
                 let keys = keys.casts(claims).iter().map(|cast| cast.key).collect();

@@ -1,6 +1,6 @@
 //! What programs see: each law broken once, beside what looks alike and is fine.
 
-use super::story::{Story, grant, key, session};
+use super::story::{Story, grant, key, session, token};
 use crate::history::{How, Law, Outcome, Stored, What};
 
 fn story() -> Story {
@@ -325,6 +325,30 @@ fn one_adopter_at_a_time_after_the_death() {
         .by(2)
         .tell(What::Believed { adoption: 1 })
         .breaks(Law::OneAdopter);
+
+    // The first adopter is told so late that the second has come, and does not believe in it, or does.
+    for believes in [false, true] {
+        told = story();
+        told.ask_with_intent(1, &["create f"])
+            .granted(1, 1, 1, 900)
+            .tell(What::Killed);
+        told.after(1).by(3).adopted(2, 1, 1, (1, 3));
+        told.after(1).by(2).tell(What::Adopted {
+            adoption: 1,
+            session: session(1),
+            attempt: 1,
+            old_token: token(1),
+            token: token(2),
+        });
+        if believes {
+            told.after(1).tell(What::Believed { adoption: 1 });
+        }
+        told.after(1).by(3).tell(What::Believed { adoption: 2 });
+        match believes {
+            true => drop(told.breaks(Law::OneAdopter)),
+            false => drop(told.is_fine()),
+        }
+    }
 
     told = story();
     told.ask_with_intent(1, &["create f"])

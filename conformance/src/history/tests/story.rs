@@ -31,7 +31,7 @@ pub(super) fn claims(texts: &[&str]) -> Vec<Claim> {
         .collect()
 }
 
-fn token(number: u64) -> FencingToken {
+pub(super) fn token(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 

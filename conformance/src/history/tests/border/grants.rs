@@ -280,3 +280,27 @@ fn each_law_counts_what_it_judges() {
     assert!(!report.idle(1).any(|(law, _)| law == Law::OwnClaimsOnly));
     assert!(report.table(2).contains("does not count"));
 }
+
+#[test]
+fn what_fails_without_effect_may_be_met_until_it_is_answered() {
+    let told = |before: bool| {
+        let mut told = two();
+        let fails = told.call(acquire((1, 1), &["create f"]));
+        let meets = |told: &mut Story| {
+            told.after(1)
+                .by(2)
+                .done(acquire((2, 1), &["create f"]), by((1, 1), "f"));
+        };
+        if before {
+            meets(&mut told);
+        }
+        let failed = Reply::Failed { settled: true };
+        told.after(1).by(1).reply(fails, failed);
+        if !before {
+            meets(&mut told);
+        }
+        told
+    };
+    told(true).is_fine();
+    told(false).breaks(Law::AllowedIsGranted);
+}
