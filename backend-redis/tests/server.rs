@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,13 +38,67 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
     }
 }
 
-/// How often the server has executed a command.
-fn calls(space: &Space, command: &str) -> usize {
+/// How often the server has executed each command.
+fn calls(space: &Space) -> BTreeMap<String, usize> {
     let info: String = space.raw(redis::cmd("INFO").arg("commandstats")).unwrap();
-    let prefix = format!("cmdstat_{command}:calls=");
-    let calls = info.lines().find_map(|line| line.strip_prefix(&prefix));
-    let calls = calls.and_then(|calls| calls.split(',').next());
-    calls.map_or(0, |calls| calls.parse().unwrap())
+    let line = |line: &str| {
+        let (command, calls) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let calls = calls.split(',').next()?;
+        Some((command.to_owned(), calls.parse().unwrap()))
+    };
+    info.lines().filter_map(line).collect()
+}
+
+/// What was executed since then, and how often, but for `INFO`.
+fn since(before: &BTreeMap<String, usize>, space: &Space) -> BTreeMap<String, usize> {
+    let mut calls = calls(space);
+    calls.remove("info");
+    for (command, calls) in &mut calls {
+        *calls -= before.get(command).unwrap_or(&0);
+    }
+    calls.retain(|_, calls| *calls > 0);
+    calls
+}
+
+#[tokio::test]
+async fn what_is_held_alone_is_released_in_few_commands() {
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let mut n = 0;
+    // Flat keys, paths, and both; how often keys and paths are removed.
+    for (keys, looks, removes) in [
+        (&["c k"][..], "hget", 1),
+        (&["u k"], "hget", 1),
+        (&["s k"], "hget", 1),
+        (&["u k", "u l"], "hmget", 1),
+        (&["w /p"], "hmget", 2),
+        (&["r /p"], "hmget", 2),
+        (&["w /p", "r /q"], "hmget", 3),
+    ] {
+        // The second time all scripts are loaded.
+        for loaded in [false, true] {
+            n += 1;
+            let request = request(session, n, keys);
+            granted(&backend, &request).await;
+            let before = calls(&space);
+            let release = backend.release(request.grant, &request.claims);
+            release.await.unwrap();
+            if !loaded {
+                continue;
+            }
+            let expected = [
+                ("evalsha", 1),
+                (looks, 1),
+                ("zrem", removes),
+                ("hdel", 1),
+                ("spublish", 1),
+            ];
+            let expected = expected.map(|(command, calls)| (command.to_owned(), calls));
+            assert_eq!(since(&before, &space), BTreeMap::from(expected), "{keys:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -62,11 +117,11 @@ async fn a_sweep_looks_at_many_steps_in_few_scripts_and_passes_what_is_none() {
     // None of these is a step of ours.
     steps.arg(0).arg("abc/1\nk").arg(0).arg("zz");
     space.raw::<()>(&mut steps).unwrap();
-    let before = calls(&space, "evalsha");
+    let before = calls(&space);
     let swept = backend.sweep(Sweep::All, 10_000).await.unwrap();
     assert_eq!((swept.removed, swept.more), (0, false));
     // About a million bytes a script; the third looks for tombstones.
-    assert_eq!(calls(&space, "evalsha") - before, 3);
+    assert_eq!(since(&before, &space)["evalsha"], 3);
     let left: (usize, usize) = (
         space
             .raw(redis::cmd("ZCARD").arg(space.key("steps")))
@@ -82,7 +137,7 @@ async fn a_sweep_looks_at_many_steps_in_few_scripts_and_passes_what_is_none() {
 async fn scripts_are_loaded_once() {
     let server = node(&[]).await;
     let space = Space::at(&Place::of(url(&server)));
-    let loads = || calls(&space, "script|load");
+    let loads = || calls(&space).get("script|load").copied().unwrap_or(0);
     let backends = [space.connect().await, space.connect().await];
     let session = open(&backends[0], 1).await;
     for n in 1..=50 {

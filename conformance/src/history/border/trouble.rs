@@ -84,16 +84,17 @@ impl Trouble {
         spans.map(|(_, slow)| *slow).max().unwrap_or(0)
     }
 
-    /// How late that process, and whoever stands outside, was between two instants.
+    /// How late that process was between two instants, and the store at most: nobody tells that of the store, so it may have
+    /// been as late as any process.
     pub(super) fn late(&self, process: u32, from: u64, until: u64) -> u64 {
-        let of = |process| {
-            let late = self.late.get(&process).map_or(&[][..], Vec::as_slice);
+        let of = |late: &Vec<(u64, u64)>| {
             let first = late.partition_point(|(at, _)| *at < from);
             let late = late[first..].iter();
             let within = late.take_while(|(at, by)| at.saturating_sub(*by) < until);
             within.map(|(_, by)| *by).sum::<u64>()
         };
-        of(process) + of(0)
+        let all = self.late.values().map(of).max();
+        self.late.get(&process).map_or(0, of) + all.unwrap_or(0)
     }
 
     /// Whether the process was stopped, or killed, at some time between two instants.
