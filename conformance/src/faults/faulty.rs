@@ -229,7 +229,8 @@ impl Faulty {
         operation: Operation,
         execute: impl Fn(Arc<dyn LockBackend>) -> BoxFuture<'static, Result<T>> + Send + Sync + 'static,
     ) -> Result<T> {
-        let name = self.store.info().name;
+        let info = self.store.info();
+        let (name, atomic) = (info.name, info.atomic);
         let fate = self.link.fate();
         if fate.unavailable {
             sleep(Duration::from_millis(1)).await;
@@ -261,8 +262,10 @@ impl Faulty {
         if let Some(later) = fate.again {
             let store = Arc::clone(&self.store);
             self.link.send(async move {
-                // What is sent twice is one request of a store, and a call may be several, one after the other.
-                drop(first.await);
+                if !atomic {
+                    // A call may be several requests, and what is sent twice is one of them, not two calls at once.
+                    drop(first.await);
+                }
                 sleep(later).await;
                 drop(execute(store).await);
             });
