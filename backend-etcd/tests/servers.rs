@@ -94,6 +94,15 @@ async fn renewed(backend: &EtcdBackend, session: SessionId, mut seq: u64) -> u64
 fn signal(member: &Member, signal: Signal) {
     let pid = i32::try_from(member.pid()).ok().and_then(Pid::from_raw);
     kill_process(pid.unwrap(), signal).unwrap();
+    // Its threads stop one after the other, and those that run may still answer.
+    let stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+        let stat = thread.and_then(|thread| std::fs::read_to_string(thread.path().join("stat")));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    };
+    let threads = format!("/proc/{}/task", member.pid());
+    while signal == Signal::STOP && !std::fs::read_dir(&threads).unwrap().all(stopped) {
+        std::thread::yield_now();
+    }
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockcore::{
@@ -101,13 +101,19 @@ async fn again(data: &Path, port: &Port) -> Server {
     .await
 }
 
-/// Several tasks acquire one key after the other, until the store cannot be used; returns what was acknowledged.
-async fn load(backend: &Arc<PostgresBackend>, next: &Arc<AtomicU64>) -> Vec<(u64, FencingToken)> {
+/// Several tasks acquire one key after the other, until the store cannot be used or it is over; returns what was
+/// acknowledged.
+async fn load(
+    backend: &Arc<PostgresBackend>,
+    next: &Arc<AtomicU64>,
+    over: &Arc<AtomicBool>,
+) -> Vec<(u64, FencingToken)> {
     let task = || {
-        let (backend, next) = (Arc::clone(backend), Arc::clone(next));
+        let (backend, next, over) = (Arc::clone(backend), Arc::clone(next), Arc::clone(over));
         tokio::spawn(async move {
             let mut held = Vec::new();
-            loop {
+            // Who had nothing under way does not see that the server is killed.
+            while !over.load(Ordering::Relaxed) {
                 let n = next.fetch_add(1, Ordering::Relaxed);
                 match backend.acquire(&request(n)).await {
                     Ok(Acquired::Acquired(token)) => held.push((n, token)),
@@ -115,6 +121,7 @@ async fn load(backend: &Arc<PostgresBackend>, next: &Arc<AtomicU64>) -> Vec<(u64
                     Err(_) => return held,
                 }
             }
+            held
         })
     };
     let tasks: Vec<_> = (0..4).map(|_| task()).collect();
@@ -136,12 +143,13 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
 
     // First one process of the server, whereupon it ends the others and recovers; then the server itself.
     for whole in [false, true] {
-        let (killing, from) = (Arc::clone(&next), next.load(Ordering::Relaxed));
+        let from = next.load(Ordering::Relaxed);
+        let over = Arc::new(AtomicBool::new(false));
         let mut connection = raw(&server).await;
         let pid = i64::from(server.pid().unwrap());
-        let killer = tokio::spawn(async move {
+        let killer = async {
             let enough = async {
-                while killing.load(Ordering::Relaxed) < from + 200 {
+                while next.load(Ordering::Relaxed) < from + 200 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
@@ -149,21 +157,22 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
                 .await
                 .expect("200 requests in time");
             if whole {
-                return kill(pid);
+                kill(pid);
+                return over.store(true, Ordering::Relaxed);
             }
             let other =
                 "SELECT pid::bigint FROM pg_stat_activity WHERE application_name = 'lockkeeper'
                          AND query LIKE '%acquire%' LIMIT 1";
-            kill(
-                sqlx::raw_sql(other)
-                    .fetch_one(&mut connection)
-                    .await
-                    .unwrap()
-                    .get(0),
-            );
-        });
-        held.extend(load(&backend, &next).await);
-        killer.await.unwrap();
+            // Between two requests a connection may be at something else.
+            let found = support::until("a connection acquires", async || {
+                let found = sqlx::raw_sql(other).fetch_optional(&mut connection).await;
+                found.unwrap()
+            });
+            kill(found.await.get(0));
+            over.store(true, Ordering::Relaxed);
+        };
+        let (more, ()) = tokio::join!(load(&backend, &next, &over), killer);
+        held.extend(more);
         if !whole {
             // It takes requests again by itself.
             support::until("a request is granted", async || {

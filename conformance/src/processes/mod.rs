@@ -35,8 +35,8 @@
 //! # More faults
 //!
 //! `--also requests` puts [`Faulty`](crate::faults::Faulty) between each process's client and the store, and `--also
-//! network` a [`Proxy`](crate::faults::Proxy) of its own between each process and each host of the store's URL. In a
-//! trial of a [`cluster`], members are killed, stopped and paused besides.
+//! network` a [`Proxy`](crate::faults::Proxy) of its own between each process and each host of the store's URL. The network
+//! of every second process stays well: there wake-ups are held against their bound. In a trial of a [`cluster`], members are killed, stopped and paused besides.
 //!
 //! What a process writes down is what its client sends and is told, above all of these: a law is about what clients may
 //! believe. A request that is lost, doubled or late below is the store's truth, which shows in what it answers others.

@@ -158,3 +158,26 @@ impl Network {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::Shared;
+
+    #[test]
+    fn every_second_way_stays_well() {
+        let dir = Shared::new().unwrap();
+        let log = Log::create(dir.path(), 0).unwrap();
+        let mut plan = Plan::new(1);
+        plan.processes = 4;
+        let mut network = Network::new(&plan, Duration::ZERO, "redis://127.0.0.1:1", &log).unwrap();
+        for (place, process) in (0..4).zip(1..) {
+            network.look(place, process, &mut Struck::default());
+        }
+        let struck = network
+            .ways
+            .iter()
+            .map(|way| matches!(way.state, State::Struck { .. }));
+        assert_eq!(struck.collect::<Vec<_>>(), [true, false, true, false]);
+    }
+}

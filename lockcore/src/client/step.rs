@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::client::clock::now;
 use crate::client::keeper::{Order, Release};
@@ -12,10 +11,7 @@ use crate::client::locks::Core;
 use crate::client::retry::{may_pass, pause};
 use crate::client::session::Handle;
 use crate::client::sim::{Rule, broken, spent};
-use crate::{
-    Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Operation, OwnerId, Released,
-    Result,
-};
+use crate::{Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Operation, OwnerId};
 
 /// How a step ended. What is not granted holds nothing, or is being given back.
 pub(crate) enum Step {
@@ -48,8 +44,9 @@ impl Asker<'_> {
         joined: bool,
         go_on: impl Fn() -> bool,
     ) -> Step {
-        let mut request = Acquire {
-            grant: self.handle.session.grant(),
+        let grant = self.handle.session.grant();
+        let request = Acquire {
+            grant,
             owner: self.owner,
             claims: self.claims[range.clone()].to_vec(),
             joined,
@@ -60,7 +57,6 @@ impl Asker<'_> {
         let mut in_doubt = false;
         let mut failures = 0;
         loop {
-            let grant = request.grant;
             match self.core.backend.acquire(&request).await {
                 Ok(Acquired::Acquired(token)) if self.core.rose(token, floor) => {
                     return Step::Granted {
@@ -97,33 +93,9 @@ impl Asker<'_> {
                     }
                     failures += 1;
                     pause(self.core, failures).await;
-                    if in_doubt && self.is_in_parts(&request.claims) {
-                        let over = self.over(grant.n, range.clone());
-                        if timeout_at(patience, over).await.is_err() {
-                            return Step::Failed(error);
-                        }
-                        request.grant = self.handle.session.grant();
-                        in_doubt = false;
-                    }
                 }
             }
         }
-    }
-
-    /// Whether the store writes the step in several parts. A copy that is refused takes its parts back, and those of
-    /// another copy with them. So a request of unknown outcome is not sent again under its number: a late copy could take
-    /// away what this one was granted.
-    fn is_in_parts(&self, claims: &[Claim]) -> bool {
-        let has_ancestors = |claim: &Claim| claim.key().ancestor_keys().next().is_some();
-        !self.core.info.atomic && (claims.len() > 1 || claims.iter().any(has_ancestors))
-    }
-
-    /// The number is over. Resolves when what its copies have written until now is given back; whether that is known does
-    /// not matter.
-    async fn over(&self, n: u64, range: Range<usize>) {
-        let (done, given_back) = oneshot::channel();
-        self.order(n, range, true, Some(done));
-        drop(given_back.await);
     }
 
     /// A request that was not granted is over.
@@ -136,23 +108,13 @@ impl Asker<'_> {
     }
 
     fn give_back(&self, n: u64, range: Range<usize>, in_doubt: bool) {
-        self.order(n, range, in_doubt, None);
-    }
-
-    fn order(
-        &self,
-        n: u64,
-        range: Range<usize>,
-        in_doubt: bool,
-        done: Option<oneshot::Sender<Result<Released>>>,
-    ) {
         self.handle.order(Order::Release(Release {
             claims: Arc::clone(self.claims),
             grants: vec![(n, range)],
             with_intent: false,
             in_doubt,
             by_close: false,
-            done,
+            done: None,
         }));
     }
 }

@@ -34,8 +34,7 @@ pub struct Info {
     pub keys_per_step: usize,
     /// So many records the client asks to [sweep](ClaimStore::sweep) in one call: more where each call is dear.
     pub sweep_limit: usize,
-    /// A step is taken in one atomic action. Where it is not, a request of several records that is refused takes back what
-    /// another copy of it has written: the client never has two copies of such a request under way.
+    /// A step is taken in one atomic action.
     pub atomic: bool,
     /// How often somebody who waits looks at the store, where the store does not push wake-ups. A
     /// [watch](crate::Wakeups::watch) resolves within that time, and what one look takes, after what it watches was freed;

@@ -141,9 +141,7 @@ pub struct Swept {
 /// [matrix](Mode::beside) forbids, unless they have one owner and the later one re-enters.
 ///
 /// *One grant per request.* A request sent again under its grant, any number of times, in any interleaving, yields one
-/// holder on each key. It may be answered with a greater token. Where a step is not [atomic](crate::Info::atomic), that is
-/// so of copies one after the other: one that is refused takes back what another one under way has written, so the client
-/// has one of them under way.
+/// holder on each key. It may be answered with a greater token.
 ///
 /// *Own claims only.* Release removes the holders of its grant and nothing else; a late release frees nobody else's
 /// lock.
@@ -168,8 +166,7 @@ pub trait ClaimStore: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The store failed; any of the claims may be held. Send the same request again, or release it; where a step of several
-    /// records is not [atomic](crate::Info::atomic), release it, and ask under another grant.
+    /// The store failed; any of the claims may be held. Send the same request again, or release it.
     async fn acquire(&self, request: &Acquire) -> Result<Acquired>;
 
     /// Removes the holders of `grant` on the keys of these claims, and on their ancestors. Finding none is no error

@@ -3,8 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::time::{sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
@@ -386,53 +384,6 @@ async fn a_request_in_doubt_is_sent_again_while_somebody_waits_for_it() {
         assert_eq!(spy.count(asks), asked, "cancelled: {cancelled}");
     }
     assert!(before.is_valid());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_in_doubt_that_is_written_in_parts_is_not_sent_again_under_its_number() {
-    type Ask = fn(&Locks) -> BoxFuture<'static, Result<Guard, AcquireError>>;
-    let two: Ask = |locks| locks.documents(["d1", "d2"]).acquire().boxed();
-    let below: Ask = |locks| locks.tree().write("/a/b").acquire().boxed();
-    let one: Ask = |locks| locks.documents(["d"]).acquire().boxed();
-    let above: Ask = |locks| locks.tree().write("/a").acquire().boxed();
-    // Whether what is asked for is sent again under the same number.
-    let cases: [(Arc<MemoryBackend>, Ask, bool); 6] = [
-        (MemoryBackend::records(), two, false),
-        (MemoryBackend::records(), below, false),
-        (MemoryBackend::records(), one, true),
-        (MemoryBackend::records(), above, true),
-        (MemoryBackend::new(), two, true),
-        (MemoryBackend::new(), below, true),
-    ];
-    for (store, ask, same) in cases {
-        let spy = Spy::new(store);
-        let mut asked = 0;
-        spy.decide(move |call| {
-            asked += usize::from(asks(call));
-            match asks(call) && asked == 1 {
-                true => Fate::AnswerLost,
-                false => Fate::Answered,
-            }
-        });
-        let locks = spy.locks();
-        let guard = ask(&locks).await.unwrap();
-        let numbers = spy.sent(asks).into_iter().map(|(_, call)| match call {
-            Call::Acquire(request) => request.grant.n,
-            other => panic!("{other:?}"),
-        });
-        let expected = if same { [1, 1] } else { [1, 2] };
-        assert_eq!(
-            numbers.collect::<Vec<_>>(),
-            expected,
-            "{:?}",
-            guard.claims()
-        );
-        // The first number is given back before the second is asked for.
-        let sent = spy.sent(|call| asks(call) || releases(call));
-        let is_release = |at: usize| releases(&sent[at].1);
-        assert_eq!(is_release(1), !same, "{sent:?}");
-        assert!(guard.confirm().await.unwrap());
-    }
 }
 
 #[tokio::test(start_paused = true)]
