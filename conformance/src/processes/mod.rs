@@ -140,7 +140,7 @@ impl Plan {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Also {
-    /// The network: each process reaches the store through proxies of its own, on which every
+    /// The network: each process reaches the store through proxies of its own, and on those of every second one every
     /// [`NetworkFault`](crate::faults::NetworkFault) is switched at random.
     pub network: bool,
     /// Requests: what is sent, or its answer, is late or lost, some are executed once more, and later ones overtake. It is

@@ -141,7 +141,8 @@ pub struct Swept {
 /// [matrix](Mode::beside) forbids, unless they have one owner and the later one re-enters.
 ///
 /// *One grant per request.* A request sent again under its grant, any number of times, in any interleaving, yields one
-/// holder on each key. It may be answered with a greater token.
+/// holder on each key. It may be answered with a greater token. Where a step is not [atomic](crate::Info::atomic), this
+/// holds only for copies one after the other: one that is refused takes back what another one under way has written.
 ///
 /// *Own claims only.* Release removes the holders of its grant and nothing else; a late release frees nobody else's
 /// lock.
