@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::failure::{Failure, status};
@@ -73,16 +74,22 @@ impl Job {
 
     /// Looks, and does not wait. An ended command keeps its number until it is reaped, and so does its group.
     pub(crate) fn look(&self) -> Result<Change, Failure> {
-        let look = |options| {
-            waitid(WaitId::Pid(self.group), options | WaitIdOptions::NOHANG)
-                .map_err(|error| lost_sight(error.into()))
-        };
-        if look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?.is_some() {
-            return Ok(Change::Ended);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.group), options) {
+            Ok(Some(_)) => Ok(Change::Ended),
+            Ok(None) => self.look_for_a_stop(),
+            Err(error) => Err(lost_sight(error.into())),
         }
-        match look(WaitIdOptions::STOPPED)? {
-            Some(_) => Ok(Change::Stopped),
-            None => Ok(Change::None),
+    }
+
+    fn look_for_a_stop(&self) -> Result<Change, Failure> {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        match waitid(WaitId::Pid(self.group), options) {
+            Ok(Some(_)) => Ok(Change::Stopped),
+            Ok(None) => Ok(Change::None),
+            // It has ended since it was looked at before: there is no child left that could stop.
+            Err(Errno::CHILD) => Ok(Change::Ended),
+            Err(error) => Err(lost_sight(error.into())),
         }
     }
 
@@ -177,4 +184,25 @@ fn lost_sight(error: io::Error) -> Failure {
         status::UNAVAILABLE,
         format!("cannot tell what became of the command: {error}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_ends_between_two_looks_has_ended() {
+        let child = Command::new("true").process_group(0).spawn().unwrap();
+        let group = Pid::from_child(&child);
+        let job = Job {
+            child,
+            group,
+            terminal: None,
+        };
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(group), ended).unwrap();
+        assert_eq!(job.look_for_a_stop().unwrap(), Change::Ended);
+        assert_eq!(job.look().unwrap(), Change::Ended);
+        assert!(job.reap().unwrap().success());
+    }
 }

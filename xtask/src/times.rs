@@ -136,7 +136,7 @@ impl Times {
         let shown = if passed {
             shortened(&said)
         } else {
-            said.into_owned()
+            said.to_string()
         };
         println!(
             "\n+ {place}: {name} ({:.1} s)\n{}",
@@ -144,7 +144,7 @@ impl Times {
             shown.trim_end()
         );
         self.note(step);
-        status.map_err(|error| format!("{place}: {name}: {error}"))
+        status.map_err(|error| format!("{place}: {name}: {error}\n{}", failures(&said)))
     }
 
     fn step(&self, place: &str, name: &str, began: Instant) -> Step {
@@ -290,6 +290,22 @@ fn shortened(said: &str) -> String {
     kept
 }
 
+/// What a failed program said of its failures, short enough to be said once more at the end of everything.
+fn failures(said: &str) -> String {
+    const LINES: usize = 60;
+    let frame = |line: &&str| {
+        let line = line.trim_start();
+        let (number, _) = line.split_once(": ").unwrap_or_default();
+        line.starts_with("at ")
+            || !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit())
+    };
+    let lines: Vec<&str> = said.lines().filter(|line| !frame(line)).collect();
+    let told = lines.iter().position(|line| *line == "failures:");
+    let first = told.unwrap_or(lines.len().saturating_sub(LINES));
+    let last = lines.len().min(first + LINES);
+    lines[first..last].join("\n")
+}
+
 /// Where times and logs are.
 fn folder() -> PathBuf {
     root().join("target/xtask")
@@ -355,6 +371,17 @@ mod tests {
         assert_eq!(results(said), ["test result: ok. 2 passed; 0 failed"]);
         let failed = "test a ... FAILED";
         assert_eq!(shortened(failed), failed);
+    }
+
+    #[test]
+    fn a_failure_is_told_without_its_frames() {
+        let said = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nleft: 1\n  0: main\n     at main.rs:1\n\
+                    test result: FAILED";
+        let told = "failures:\n\n---- a stdout ----\nleft: 1\ntest result: FAILED";
+        assert_eq!(failures(said), told);
+        let long = "line\n".repeat(1000) + "the last one";
+        assert_eq!(failures(&long).lines().count(), 60);
+        assert!(failures(&long).ends_with("the last one"));
     }
 
     #[cfg(target_os = "linux")]

@@ -1,9 +1,11 @@
 //! Watches: what frees a claim wakes who watches it.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use lockcore::{Changed, End, Want};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::actor::{Actor, SHARE, share};
 use crate::backend::recovery::with_intent;
@@ -38,35 +40,33 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const MOMENT: Duration = Duration::from_millis(250);
 /// So many requests to the store, one after the other, may be answered between what frees a claim and its wake-up.
 const ROUND_TRIPS: u32 = 10;
-/// So many are measured.
-const MEASURED: usize = 5;
+/// Between two requests that measure.
+const PAUSE: Duration = Duration::from_millis(20);
 
 async fn watch(a: &Actor, want: Want, key: &str) -> Verdict<Changed> {
     asleep(a, &[claim(want, key)?]).await
 }
 
-/// After this, which frees what it watches and is acknowledged, the watch resolves in the time that
+/// After this, which frees what is watched and is acknowledged, the watch resolves in the time that
 /// [`Info::poll`](lockcore::Info::poll) promises.
 ///
-/// That is one period where the store is looked at, and the time of a few requests, as long as they take just then.
+/// That is one period where the store is looked at, and the time of a few requests, as long as they take meanwhile.
 pub(super) async fn wakes_in_time<T>(
-    a: &Actor,
+    scene: &Scene,
     changed: Changed,
     event: impl Future<Output = Verdict<T>>,
 ) -> Verdict<T> {
+    let other = scene.stranger().await?;
     let answer = event.await?;
-    woken_in_time(a, changed, Instant::now()).await?;
+    woken_in_time(other, changed, Instant::now()).await?;
     Ok(answer)
 }
 
-async fn woken_in_time(a: &Actor, changed: Changed, since: Instant) -> Verdict {
-    within(PATIENCE, "the watcher's wake-up", changed).await?;
+/// The watch resolves in time, while somebody else's requests tell how long the store takes.
+async fn woken_in_time(other: &Actor, changed: Changed, since: Instant) -> Verdict {
+    let (_, trip) = within(PATIENCE, "the watcher's wake-up", beside(other, changed)).await??;
     let took = since.elapsed();
-    let poll = a.backend().info().poll.unwrap_or_default();
-    if took <= MOMENT + poll {
-        return Ok(());
-    }
-    let trip = round_trip(a).await?;
+    let poll = other.backend().info().poll.unwrap_or_default();
     let most = MOMENT + poll + trip * ROUND_TRIPS;
     let Some(spare) = took.checked_sub(most) else {
         return Ok(());
@@ -78,15 +78,23 @@ async fn woken_in_time(a: &Actor, changed: Changed, since: Instant) -> Verdict {
     .unless_late(since, spare)
 }
 
-/// How long the store takes to answer, now: the longest of a few.
-async fn round_trip(a: &Actor) -> Verdict<Duration> {
+/// What the future resolves to, and the longest that the store took to answer this one's requests until then.
+async fn beside<T>(other: &Actor, future: impl Future<Output = T>) -> Verdict<(T, Duration)> {
+    let mut future = pin!(future);
     let mut longest = Duration::ZERO;
-    for _ in 0..MEASURED {
+    loop {
         let asked = Instant::now();
-        a.backend().end(&[a.session()], End::IfDue).await?;
+        let answer = pin!(other.end_of(other.session(), End::IfDue));
+        let done = select(&mut future, answer).await;
         longest = longest.max(asked.elapsed());
+        match done {
+            Either::Left((done, _)) => return Ok((done, longest)),
+            Either::Right((answer, _)) => answer?,
+        };
+        if let Either::Left((done, _)) = select(&mut future, pin!(sleep(PAUSE))).await {
+            return Ok((done, longest));
+        }
     }
-    Ok(longest)
 }
 
 async fn a_release_wakes(scene: Scene) -> Verdict {
@@ -99,7 +107,7 @@ async fn a_release_wakes(scene: Scene) -> Verdict {
         let held = a.hold(&[(want, key)]).await?;
         let changed = watch(&b, want, key).await?;
         b.refused(&b.ask(&[(want, key)])).await?;
-        wakes_in_time(&b, changed, a.release(&held)).await?;
+        wakes_in_time(&scene, changed, a.release(&held)).await?;
         b.hold(&[(want, key)]).await?;
     }
     Ok(())
@@ -110,21 +118,21 @@ async fn a_release_in_the_same_process_wakes(scene: Scene) -> Verdict {
     let b = scene.beside(&a).await?;
     let held = a.hold(&[(Want::Create, "k")]).await?;
     let changed = watch(&b, Want::Create, "k").await?;
-    wakes_in_time(&b, changed, a.release(&held)).await
+    wakes_in_time(&scene, changed, a.release(&held)).await
 }
 
 async fn a_release_above_wakes(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let held = a.hold(&[(Want::Write, "/a")]).await?;
     let changed = watch(&b, Want::Read, "/a/b/c").await?;
-    wakes_in_time(&b, changed, a.release(&held)).await
+    wakes_in_time(&scene, changed, a.release(&held)).await
 }
 
 async fn a_release_below_wakes(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let held = a.hold(&[(Want::Read, "/a/b/c")]).await?;
     let changed = watch(&b, Want::Write, "/a").await?;
-    wakes_in_time(&b, changed, a.release(&held)).await
+    wakes_in_time(&scene, changed, a.release(&held)).await
 }
 
 async fn a_released_share_wakes_who_waits_for_room(scene: Scene) -> Verdict {
@@ -132,7 +140,7 @@ async fn a_released_share_wakes_who_waits_for_room(scene: Scene) -> Verdict {
     let held = a.hold(&[(share(2), "s")]).await?;
     a.hold(&[(share(2), "s")]).await?;
     let changed = watch(&b, share(2), "s").await?;
-    wakes_in_time(&b, changed, a.release(&held)).await
+    wakes_in_time(&scene, changed, a.release(&held)).await
 }
 
 async fn the_last_released_reader_wakes_a_writer(scene: Scene) -> Verdict {
@@ -143,7 +151,7 @@ async fn the_last_released_reader_wakes_a_writer(scene: Scene) -> Verdict {
     );
     a.release(&first).await?;
     let changed = watch(&b, Want::Write, "/a").await?;
-    wakes_in_time(&b, changed, a.release(&last)).await
+    wakes_in_time(&scene, changed, a.release(&last)).await
 }
 
 async fn a_release_of_one_of_many_wakes(scene: Scene) -> Verdict {
@@ -163,7 +171,7 @@ async fn a_release_of_one_of_many_wakes(scene: Scene) -> Verdict {
             .filter(|claim| claim.key() >= request.claims[0].key())
             .collect();
         let changed = asleep(&b, &claims).await?;
-        wakes_in_time(&b, changed, a.release(&request)).await?;
+        wakes_in_time(&scene, changed, a.release(&request)).await?;
     }
     Ok(())
 }
@@ -174,7 +182,7 @@ async fn a_death_wakes(scene: Scene, how: End) -> Verdict {
         a.hold(&[(want, key)]).await?;
         let changed = watch(&b, want, key).await?;
         b.refused(&b.ask(&[(want, key)])).await?;
-        wakes_in_time(&b, changed, scene.end(a.session(), how)).await?;
+        wakes_in_time(&scene, changed, scene.end(a.session(), how)).await?;
         b.hold(&[(want, key)]).await?;
     }
     Ok(())
@@ -195,7 +203,7 @@ async fn an_expiry_that_was_established_wakes(scene: Scene) -> Verdict {
     a.hold(&[(SHARE, "s")]).await?;
     let changed = watch(&b, Want::Create, "s").await?;
     scene.expire(ttl).await;
-    wakes_in_time(&b, changed, scene.state(a.session())).await?;
+    wakes_in_time(&scene, changed, scene.state(a.session())).await?;
     Ok(())
 }
 
@@ -205,7 +213,7 @@ async fn a_settlement_wakes(scene: Scene) -> Verdict {
     let (b, c) = (scene.actor().await?, scene.actor().await?);
     b.adopted(a.session(), 0).await?;
     let changed = watch(&c, Want::Write, "/a").await?;
-    let settled = wakes_in_time(&c, changed, b.settle(a.session(), 1)).await?;
+    let settled = wakes_in_time(&scene, changed, b.settle(a.session(), 1)).await?;
     ensure!(settled, "it is settled");
     Ok(())
 }
@@ -215,7 +223,7 @@ async fn a_discard_wakes(scene: Scene) -> Verdict {
     a.end(End::Close).await?;
     let b = scene.actor().await?;
     let changed = watch(&b, Want::Create, "k").await?;
-    wakes_in_time(&b, changed, scene.end(a.session(), End::Discard)).await?;
+    wakes_in_time(&scene, changed, scene.end(a.session(), End::Discard)).await?;
     Ok(())
 }
 
@@ -224,7 +232,7 @@ async fn an_eviction_wakes(scene: Scene) -> Verdict {
     for key in ["k", "/a/b"] {
         scene.plant(key).await?;
         let changed = watch(&b, exclusive(key).0, key).await?;
-        wakes_in_time(&b, changed, scene.evict(key)).await?;
+        wakes_in_time(&scene, changed, scene.evict(key)).await?;
         b.hold(&[exclusive(key)]).await?;
     }
     Ok(())
@@ -241,10 +249,11 @@ async fn every_watcher_is_woken(scene: Scene) -> Verdict {
     for actor in [&a, &b, &b, &c] {
         watches.push(watch(actor, Want::Create, "k").await?);
     }
+    let other = scene.stranger().await?;
     a.release(&held).await?;
     let since = Instant::now();
     for changed in watches {
-        woken_in_time(&b, changed, since).await?;
+        woken_in_time(other, changed, since).await?;
     }
     Ok(())
 }

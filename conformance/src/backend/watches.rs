@@ -87,7 +87,7 @@ async fn a_watch_sleeps_while_nothing_happens(scene: Scene) -> Verdict {
     );
 
     let changed = asleep(&b, &claims[1..2]).await?;
-    wakes_in_time(&b, changed, a.release(&held)).await
+    wakes_in_time(&scene, changed, a.release(&held)).await
 }
 
 /// A watch over what is held, that was looked at once.
@@ -141,7 +141,7 @@ async fn a_dropped_watch_ends(scene: Scene) -> Verdict {
         sleep(Duration::from_millis(20)).await;
     }
     let changed = asleep(&b, &claims).await?;
-    wakes_in_time(&b, changed, a.release(&held)).await?;
+    wakes_in_time(&scene, changed, a.release(&held)).await?;
     b.hold(&[(Want::Create, "k")]).await?;
     Ok(())
 }

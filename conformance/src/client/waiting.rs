@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
 use crate::client::{
-    SOON, acquired, granted, locks, locks_on, promptly, refused, release, soon, wired,
+    SOON, acquired, acquired_within, granted, locks, locks_on, promptly, refused, release, soon,
+    wired,
 };
 use crate::scene::{Scene, short};
 use crate::verdict::{Under, Verdict, Wrong, at_most, cases, ensure, ensure_eq};
@@ -220,6 +221,8 @@ async fn waiters_do_not_ask_again_and_again(scene: Scene) -> Verdict {
 }
 
 async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
+    /// It is released when so many times the distance between two of five waiters have passed.
+    const RELEASED: u32 = 6;
     let a = locks(&scene).await?;
     let guard = granted(a.global("g")).await?;
     // Several times what a refusal takes: they are served in the order in which they were refused.
@@ -230,12 +233,12 @@ async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
     let order = Mutex::new(Vec::new());
     let waiter = async |n: u32| -> Verdict {
         sleep(apart * n).await;
-        let guard = acquired(a.global("g")).await?;
+        let guard = acquired_within(apart * RELEASED + SOON, a.global("g")).await?;
         order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
         release(guard).await
     };
     let (all, first) = join(try_join_all((0..5).map(waiter)), async {
-        sleep(apart * 6).await;
+        sleep(apart * RELEASED).await;
         release(guard).await
     })
     .await;

@@ -361,13 +361,16 @@ async fn taken_over(dir: &Path, ttl: Duration, at_most: Duration) -> Verdict {
     Ok(())
 }
 
-/// Resolves when one of the laws is broken.
+/// Resolves when one of the laws is broken, and still is at the next look: what excuses it may be written down later.
 async fn found(dir: &Path, wanted: &[Law]) -> Verdict {
+    let mut before = false;
     loop {
         sleep(Duration::from_millis(500)).await;
-        if check(&log::collect(dir)?).breach_of(wanted).is_some() {
+        let broken = check(&log::collect(dir)?).breach_of(wanted).is_some();
+        if broken && before {
             return Ok(());
         }
+        before = broken;
     }
 }
 

@@ -179,7 +179,7 @@ fn pgbouncer_at(
     let config = format!(
         "[databases]\n* = host={host} port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
          listen_port = {number}\nunix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\n\
-         pool_mode = transaction\ndefault_pool_size = 5\nmax_client_conn = 1000\n",
+         pool_mode = transaction\ndefault_pool_size = 5\nserver_round_robin = 1\nmax_client_conn = 1000\n",
         at("users.txt").display(),
     );
     let written = fs::write(at("users.txt"), list).and(fs::write(at("pgbouncer.ini"), config));

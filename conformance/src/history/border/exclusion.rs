@@ -66,11 +66,13 @@ fn on_key(key: &LockKey, entries: &[Entry<'_>], findings: &mut Findings) {
             if other.asked.grant == entry.asked.grant {
                 continue;
             }
-            let beside = other.holds(entry.call);
-            shares += u32::from(beside && other.cast.share && entry.cast.share);
+            // Others may have joined it since an earlier copy of its request was granted, whose answer was lost.
+            let joined = other.cast.share && other.holds((entry.asked.begun, entry.call.1));
+            shares += u32::from(joined && entry.cast.share);
             if !entry.excludes(other) {
                 continue;
             }
+            let beside = other.holds(entry.call);
             let from = entry.certain.0.max(other.certain.0);
             let both = from < entry.certain.1.min(other.certain.1);
             if both || beside {

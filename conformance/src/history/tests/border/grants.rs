@@ -96,6 +96,21 @@ fn shares_have_their_limit() {
     };
     told("share:1 f").breaks(Law::SharedAreASet);
     told("share:2 f").is_fine();
+    // An earlier copy has no answer and may have been granted before.
+    let again = |first: bool| {
+        let mut told = two();
+        if first {
+            told.call(acquire((2, 1), &["share:1 f"]));
+        }
+        told.done(acquire((1, 1), &["share f"]), Reply::Granted(2));
+        if !first {
+            told.call(acquire((2, 1), &["share:1 f"]));
+        }
+        told.done(acquire((2, 1), &["share:1 f"]), Reply::Granted(3));
+        told
+    };
+    again(true).is_fine();
+    again(false).breaks(Law::SharedAreASet);
 }
 
 #[test]
