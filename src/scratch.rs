@@ -227,13 +227,16 @@ mod tests {
         let label = Label::parse("asked before").unwrap();
         let ttl = std::time::Duration::from_secs(30);
         for n in 0..500 {
-            let asked = backend.open(SessionId::new(n), &label, ttl);
-            assert!(asked.now_or_never().is_none(), "nobody waits for it");
+            // Asked, and dropped at once, unless the file was so fast.
+            let _ = backend.open(SessionId::new(n), &label, ttl).now_or_never();
         }
         let mut last = backend.open(SessionId::new(500), &label, ttl);
-        assert!((&mut last).now_or_never().is_none());
+        let answered = (&mut last).now_or_never();
         scratch.remove().await.unwrap();
-        last.await.unwrap();
+        match answered {
+            Some(answer) => answer.unwrap(),
+            None => last.await.unwrap(),
+        };
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 
