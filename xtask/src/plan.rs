@@ -31,6 +31,8 @@ pub(crate) struct Row {
     pub(crate) scope: Scope,
     /// Also the trials that are left out where nobody asks for them.
     pub(crate) ignored: bool,
+    /// Only the kit's quick set.
+    pub(crate) quick_set: bool,
 }
 
 /// Which groups of the kit.
@@ -141,6 +143,7 @@ const ETCD: &str = "backend-etcd";
 const POSTGRES: &str = "backend-postgres";
 const REDIS: &str = "backend-redis";
 const SQLITE: &str = "backend-sqlite";
+const MARIADB: &str = "examples/mariadb-backend";
 
 /// What runs where. The places are begun in this order, some at the same time.
 pub(crate) const PLAN: &[Place] = &[
@@ -206,6 +209,13 @@ pub(crate) const PLAN: &[Place] = &[
             row(POSTGRES, "pooled").threads(4).soak(),
             row(POSTGRES, "servers").alone(),
             row(POSTGRES, "trial").threads(3).alone(),
+        ],
+    },
+    Place {
+        name: "mariadb",
+        rows: &[
+            row(MARIADB, "conformance").threads(8).quick_set(),
+            row(MARIADB, "conformance").threads(8).soak(),
         ],
     },
     Place {
@@ -285,6 +295,7 @@ const fn row(package: &'static str, target: &'static str) -> Row {
         alone: false,
         scope: Scope::Quick,
         ignored: false,
+        quick_set: false,
     }
 }
 
@@ -324,6 +335,11 @@ impl Row {
         self
     }
 
+    const fn quick_set(mut self) -> Self {
+        self.quick_set = true;
+        self
+    }
+
     const fn soak(mut self) -> Self {
         self.groups = Groups::All;
         self.scope = Scope::Soak;
@@ -356,7 +372,8 @@ impl Row {
             package => package,
         };
         let mut name = format!("{package} {}", self.target);
-        for detail in filter.map(str::to_owned).into_iter().chain(part) {
+        let set = self.quick_set.then(|| "quick set".to_owned());
+        for detail in filter.map(str::to_owned).into_iter().chain(part).chain(set) {
             name = format!("{name}, {detail}");
         }
         name
@@ -408,7 +425,8 @@ mod tests {
 
     #[test]
     fn every_server_has_a_place_and_every_group_is_asked_of_every_store() {
-        for store in stores::STORES {
+        // Of an example the quick set is enough.
+        for store in stores::STORES.iter().filter(|store| !store.is_example()) {
             let Some(servers) = &store.servers else {
                 continue;
             };

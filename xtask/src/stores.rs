@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lockcore_conformance::servers::{
     ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, Engine, OPENSEARCH_2, OPENSEARCH_3,
-    OPENSEARCH_3_SECURED, Server, etcd, postgres, redis,
+    OPENSEARCH_3_SECURED, Server, etcd, mariadb, postgres, redis,
 };
 
 /// A store.
@@ -36,6 +36,23 @@ pub(crate) struct Servers {
 pub(crate) struct Startable {
     pub(crate) name: &'static str,
     pub(crate) start: fn() -> Result<Server, String>,
+}
+
+impl Store {
+    /// What tells cargo which package it is: an example is a workspace of its own, built into the same target folder.
+    pub(crate) fn selected(&self) -> Vec<String> {
+        if self.is_example() {
+            let manifest = format!("--manifest-path={}/Cargo.toml", self.directory);
+            vec![manifest, "--target-dir=target".to_owned()]
+        } else {
+            vec![format!("--package={}", self.package)]
+        }
+    }
+
+    /// Whether it is no part of the library, but what another author would have.
+    pub(crate) fn is_example(&self) -> bool {
+        self.directory.starts_with("examples/")
+    }
 }
 
 impl Servers {
@@ -138,6 +155,20 @@ pub(crate) const STORES: &[Store] = &[
             each: &[Startable {
                 name: "redis",
                 start: redis::start,
+            }],
+        }),
+    },
+    // A backend as another author would have it, on a server.
+    Store {
+        name: "mariadb",
+        package: "mariadb-backend",
+        directory: "examples/mariadb-backend",
+        trial: false,
+        servers: Some(Servers {
+            variable: "LOCKKEEPER_TEST_MARIADB",
+            each: &[Startable {
+                name: "mariadb",
+                start: mariadb::start,
             }],
         }),
     },

@@ -26,6 +26,9 @@ const WORKSPACE: &[&str] = &[
     "--test=*",
 ];
 
+/// Workspaces of their own.
+const EXAMPLES: [&str; 2] = ["files-backend", "mariadb-backend"];
+
 /// What is left out of a run of one store.
 const LOOP: &str = "left to the whole run";
 
@@ -88,12 +91,12 @@ fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
 /// Builds every test program of the workspace, and of the backend outside it.
 pub(crate) fn build(times: &Times) -> Result<Programs, String> {
     let mut programs = workspace(times)?;
-    // A backend as another author would have it.
-    let files = [
-        "--manifest-path=examples/files-backend/Cargo.toml",
-        "--target-dir=target",
-    ];
-    programs.join(times.time("build", "files-backend", || Programs::build(&files, &[]))?);
+    // Backends as other authors would have them.
+    for example in EXAMPLES {
+        let manifest = format!("--manifest-path=examples/{example}/Cargo.toml");
+        let args = [&*manifest, "--target-dir=target"];
+        programs.join(times.time("build", example, || Programs::build(&args, &[]))?);
+    }
     Ok(programs)
 }
 
@@ -101,14 +104,25 @@ fn workspace(times: &Times) -> Result<Programs, String> {
     times.time("build", "workspace", || Programs::build(WORKSPACE, &[]))
 }
 
+/// The test programs of a store's package, and these besides.
+fn tests_of(store: &Store, besides: &[&str]) -> Result<Programs, String> {
+    let selected = store.selected();
+    let mut args: Vec<&str> = selected.iter().map(String::as_str).collect();
+    args.push("--test=*");
+    args.extend(besides);
+    Programs::build(&args, &[])
+}
+
 /// The quick loop of one store: lockcore, and what the store's own package tests on one server.
 fn one(times: &Times, store: &'static Store) -> Result<(), String> {
     if store.name == "etcd" {
         etcd::protoc()?;
     }
-    let package = format!("--package={}", store.package);
-    let args = ["--package=lockcore", &package, "--lib", "--test=*"];
-    let programs = times.time("build", store.name, || Programs::build(&args, &[]))?;
+    let besides: &[&str] = match store.is_example() {
+        true => &["--lib"],
+        false => &["--lib", "--package=lockcore"],
+    };
+    let programs = times.time("build", store.name, || tests_of(store, besides))?;
     let first = PLAN.iter().find(|place| is_of(place.name, store));
     let quick = |row: &Row| row.package == store.directory && row.scope == Scope::Quick;
     let mut places = places(&programs, &quick)?;
@@ -136,9 +150,7 @@ pub(crate) fn run_soak((store, server): (&'static Store, &Startable)) -> Result<
         etcd::protoc()?;
     }
     reported(|times| {
-        let package = format!("--package={}", store.package);
-        let args = [&*package, "--test=*"];
-        let programs = times.time("build", store.name, || Programs::build(&args, &[]))?;
+        let programs = times.time("build", store.name, || tests_of(store, &[]))?;
         let more = |row: &Row| row.package == store.directory && row.scope == Scope::Soak;
         let mut places = places(&programs, &more)?;
         places.retain(|place| place.name == server.name);
@@ -267,7 +279,10 @@ impl Place {
 
 impl Step {
     fn program(programs: &Programs, row: &Row, groups: &[&str]) -> Result<Self, String> {
-        let step = Self::of(programs, row.package, row.target, &row.arguments(groups))?;
+        let mut step = Self::of(programs, row.package, row.target, &row.arguments(groups))?;
+        if row.quick_set {
+            step.command.env("LOCKCORE_CONFORMANCE_SET", "quick");
+        }
         Ok(Self {
             name: row.name(),
             alone: row.alone,

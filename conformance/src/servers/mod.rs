@@ -7,6 +7,7 @@ mod elasticsearch;
 pub mod etcd;
 mod java;
 mod local;
+pub mod mariadb;
 pub mod postgres;
 mod process;
 pub mod redis;

@@ -195,8 +195,13 @@ fn kits(xtask: &str) -> impl Iterator<Item = Part> {
 
 /// What builds the kit of a store, as the tests do.
 fn kit_build(store: &Store) -> Vec<String> {
-    let package = format!("--package={}", store.package);
-    command("cargo", &["test", "--no-run", &package, "--test=*"])
+    let selected = store.selected();
+    let selected = selected.iter().map(String::as_str);
+    let args: Vec<&str> = ["test", "--no-run", "--test=*"]
+        .into_iter()
+        .chain(selected)
+        .collect();
+    command("cargo", &args)
 }
 
 fn fuzzing(xtask: &str) -> Part {
