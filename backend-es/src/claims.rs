@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use lockcore::judge::{self, Ask, ByRecord, Tried, needed};
+use lockcore::backend::judge::{self, Ask, ByRecord, Tried, needed};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Sweep, Swept};
 use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore, End, FencingToken, Grant, Holder, LockKey, Mode,
-    Operation, Result, SessionId, SessionState, Sweep, Swept, Want,
+    Claim, FencingToken, Grant, Holder, LockKey, Mode, Operation, Result, SessionId, SessionState,
+    Want,
 };
 use serde_json::{Value, json};
 

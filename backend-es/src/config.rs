@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockcore::Namespace;
+use lockcore::backend::Namespace;
 use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 use url::Url;
 
@@ -46,7 +46,7 @@ const GRAMMAR: Grammar = Grammar {
 ///
 /// ```
 /// use std::time::Duration;
-/// use lockcore::Namespace;
+/// use lockcore::backend::Namespace;
 /// use lockcore_es::EsConfig;
 ///
 /// let config: EsConfig = "elasticsearchs://me:p%40ss@a:9200,b/?namespace=fs&timeout_ms=2000".parse()?;

@@ -1,20 +1,16 @@
 //! `Inspect`: what is there, for people. Listing changes nothing: a session that is due is shown as it is recorded.
 
 use async_trait::async_trait;
-use lockcore::judge::Listed;
-use lockcore::{
-    Error, ErrorKind, Filter, Inspect, LockKey, Operation, Page, Record, Result, SessionId,
-    SessionState,
-};
+use lockcore::backend::judge::Listed;
+use lockcore::backend::{Filter, Inspect, Page, Record};
+use lockcore::{Error, ErrorKind, LockKey, Operation, Result, SessionId, SessionState};
 use serde_json::{Value, json};
 
 use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, Seen, expect};
 use crate::error::{NAME, Outcome};
 use crate::read::Document;
-use crate::record::{
-    Held, Session, held, key_of, lock_id, session_id, unreadable_session, without_foreign,
-};
+use crate::record::{Held, Session, held, key_of, lock_id, session_id, without_foreign};
 use crate::sweep::sessions_of;
 use crate::wakeups::counts_by;
 
@@ -211,7 +207,7 @@ impl EsBackend {
                 continue;
             };
             let read = Session::read(session, &document.source);
-            items.push(read.map_or_else(|| unreadable_session(session), |read| read.state));
+            items.push(read.map_or_else(|| SessionState::unreadable(session), |read| read.state));
             last = Some(session.to_string());
         }
         let next = last.filter(|_| documents.len() == size);

@@ -13,7 +13,7 @@ use crate::EsBackend;
 use crate::bulk::Seen;
 use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
-use crate::record::{Session, session_id, unreadable_session};
+use crate::record::{Session, session_id};
 
 /// How long removing by a query may take, which nobody waits for to go on.
 const REMOVED_WITHIN: Duration = Duration::from_secs(300);
@@ -86,7 +86,7 @@ pub(crate) type States = BTreeMap<SessionId, SessionState>;
 pub(crate) fn states(sessions: &[SessionId], documents: Vec<Option<Document>>) -> States {
     let state = |(session, document): (&SessionId, Option<Document>)| {
         let read = Session::read(*session, &document?.source);
-        let state = read.map_or_else(|| unreadable_session(*session), |read| read.state);
+        let state = read.map_or_else(|| SessionState::unreadable(*session), |read| read.state);
         Some((*session, state))
     };
     sessions.iter().zip(documents).filter_map(state).collect()

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
-use lockcore::judge::Entry;
+use lockcore::backend::Ranges;
+use lockcore::backend::judge::Entry;
 use lockcore::{
-    FencingToken, Grant, Holder, Label, Life, LockKey, Mode, OwnerId, Ranges, SessionId,
-    SessionState,
+    FencingToken, Grant, Holder, Label, Life, LockKey, Mode, OwnerId, SessionId, SessionState,
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -324,14 +324,11 @@ impl Session {
             _ => return None,
         };
         let numbers = ["ttl", "seq"].map(|name| document[name].as_u64());
-        let state = SessionState {
-            session,
-            label: Label::parse(document["label"].as_str()?).ok()?,
-            life,
-            over: Ranges::new(over.collect::<Option<_>>()?).ok()?,
-            adoption: document["adoption"].as_u64()?,
-            adopter,
-        };
+        let mut state = SessionState::new(session, life);
+        state.label = Label::parse(document["label"].as_str()?).ok()?;
+        state.over = Ranges::new(over.collect::<Option<_>>()?).ok()?;
+        state.adoption = document["adoption"].as_u64()?;
+        state.adopter = adopter;
         // What is missing would stop the scripts; and who has died is abandoned if there is an intent.
         let whole = numbers.iter().all(Option::is_some);
         let consistent = life == Life::Living || (life == Life::Abandoned) == intent.is_some();
@@ -341,18 +338,6 @@ impl Session {
     /// Whether a grant of that number may be written.
     pub(crate) fn allows(&self, n: u64) -> bool {
         self.state.life == Life::Living && !self.state.over.contains(n)
-    }
-}
-
-/// What is said of a session whose record cannot be understood: it lives, and frees nothing.
-pub(crate) fn unreadable_session(session: SessionId) -> SessionState {
-    SessionState {
-        session,
-        label: Label::parse("unreadable session record").expect("a short text is a label"),
-        life: Life::Living,
-        over: Ranges::EMPTY,
-        adoption: 0,
-        adopter: None,
     }
 }
 

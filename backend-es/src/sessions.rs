@@ -5,16 +5,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use lockcore::{
-    Adopt, Adoption, End, FencingToken, Intent, IntentChange, Label, Life, Opened, Operation,
-    Registered, Renewal, Renewed, Result, SessionId, SessionState, SessionStore,
+use lockcore::backend::{
+    Adopt, Adoption, End, IntentChange, Opened, Registered, Renewal, Renewed, SessionStore,
 };
+use lockcore::{FencingToken, Intent, Label, Life, Operation, Result, SessionId, SessionState};
 use serde_json::{Value, json};
 
 use crate::EsBackend;
 use crate::bulk::{Bulk, Item, Reply, expect};
 use crate::error::Outcome;
-use crate::record::{Named, Session, intent_id, session_id, unreadable_session};
+use crate::record::{Named, Session, intent_id, session_id};
 use crate::scripts::{ADOPT, END, GIVE_UP, LOOK, OPEN, RENEW, SETTLE};
 
 /// So many sessions are asked about in one request.
@@ -264,7 +264,7 @@ fn state(session: SessionId, item: &Item) -> SessionState {
         .document()
         .filter(|_| item.reply() != Reply::Unreadable);
     let read = document.and_then(|document| Session::read(session, document));
-    read.map_or_else(|| unreadable_session(session), |read| read.state)
+    read.map_or_else(|| SessionState::unreadable(session), |read| read.state)
 }
 
 /// The payload, if it is the one that the session names.

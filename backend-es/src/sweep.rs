@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockcore::backend::{End, Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
-use lockcore::{End, Grant, Life, SessionId, SessionState, Sweep, Swept};
+use lockcore::{Grant, Life, SessionId, SessionState};
 use serde_json::{Value, json};
 
 use crate::EsBackend;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::judge::needed;
-use lockcore::{Changed, Claim, LockKey, Operation, Result, Wakeups};
+use lockcore::backend::judge::needed;
+use lockcore::backend::{Changed, Wakeups};
+use lockcore::{Claim, LockKey, Operation, Result};
 
 use crate::EsBackend;
 use crate::error::Outcome;

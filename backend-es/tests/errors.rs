@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore, End, Error, ErrorKind, Grant, LockKey, OwnerId,
-    SessionId, SessionStore, Sweep, Wakeups, Want,
-};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, End, SessionStore, Sweep, Wakeups};
+use lockcore::{Claim, Error, ErrorKind, Grant, LockKey, OwnerId, SessionId, Want};
 use lockcore_es::{EsBackend, EsConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -164,12 +162,11 @@ async fn read(stream: &mut TcpStream) -> Option<String> {
 fn request(keys: &[&str]) -> Acquire {
     let session = SessionId::new(7);
     let claim = |key: &&str| Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap();
-    Acquire {
-        grant: Grant { session, n: 1 },
-        owner: OwnerId { session, m: 1 },
-        claims: keys.iter().map(claim).collect(),
-        joined: false,
-    }
+    Acquire::new(
+        Grant { session, n: 1 },
+        OwnerId { session, m: 1 },
+        keys.iter().map(claim).collect(),
+    )
 }
 
 fn bulk(items: &[String]) -> Says {
@@ -388,11 +385,11 @@ async fn many_items_are_sent_in_parts_of_500() {
 async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
     let id = "~session/00000000000000000000000000000007";
     let session = SessionId::new(7);
-    let renewal = lockcore::Renewal {
-        seq: 1,
-        over: lockcore::Ranges::EMPTY,
-        intent: lockcore::IntentChange::Keep,
-    };
+    let renewal = lockcore::backend::Renewal::new(
+        1,
+        lockcore::backend::Ranges::EMPTY,
+        lockcore::backend::IntentChange::Keep,
+    );
     for (error, kind) in [
         (SHARD, ErrorKind::Indeterminate),
         (NOT_FOUND, ErrorKind::Config),
@@ -419,7 +416,7 @@ async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
     let backend = server.backend().await;
     assert_eq!(
         backend.renew(session, &renewal).await.unwrap(),
-        lockcore::Renewed::Dead
+        lockcore::backend::Renewed::Dead
     );
 }
 

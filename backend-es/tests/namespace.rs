@@ -4,10 +4,10 @@
 mod support;
 
 use elasticsearch::http::Method;
-use lockcore::{
-    Acquired, ClaimStore, Error, ErrorKind, IntentChange, LockBackend, Ranges, Renewal, Renewed,
-    SessionStore,
+use lockcore::backend::{
+    Acquired, ClaimStore, IntentChange, Ranges, Renewal, Renewed, SessionStore,
 };
+use lockcore::{Error, ErrorKind, LockBackend};
 use lockcore_es::{EsBackend, EsConfig};
 use serde_json::{Value, json};
 use support::access::User;
@@ -205,11 +205,7 @@ async fn what_is_no_index_of_ours_is_refused_and_not_changed() {
 }
 
 fn renewal(seq: u64) -> Renewal {
-    Renewal {
-        seq,
-        over: Ranges::EMPTY,
-        intent: IntentChange::Keep,
-    }
+    Renewal::new(seq, Ranges::EMPTY, IntentChange::Keep)
 }
 
 #[tokio::test]

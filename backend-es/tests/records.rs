@@ -4,11 +4,11 @@
 mod support;
 
 use elasticsearch::http::Method;
-use lockcore::{
-    Acquire, Adopt, Claim, ClaimStore, End, FencingToken, Filter, Inspect, Intent, IntentChange,
-    Life, LockKey, Mode, Ranges, Registered, Renewal, Renewed, SessionId, SessionStore, Sweep,
-    Want,
+use lockcore::backend::{
+    Acquire, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewal,
+    Renewed, SessionStore, Sweep,
 };
+use lockcore::{Claim, FencingToken, Intent, Life, LockKey, Mode, SessionId, Want};
 use lockcore_es::EsBackend;
 use serde_json::{Value, json};
 use support::{Space, claim, connect, granted, open, refused, request};
@@ -260,7 +260,7 @@ async fn many_keys_of_a_session_that_died_are_void_and_leave_nothing_that_counts
     let all = many(session, 1, 0..40);
     assert_eq!(
         backend.acquire(&all).await.unwrap(),
-        lockcore::Acquired::Void
+        lockcore::backend::Acquired::Void
     );
     assert_eq!(space.document("document 00000").await, None);
 }
@@ -306,11 +306,11 @@ async fn a_sweep_takes_everything_of_a_dead_session_and_leaves_other_writers() {
 
 fn put(seq: u64, text: &str, token: FencingToken) -> Renewal {
     let intent = Intent::new(text).unwrap();
-    Renewal {
+    Renewal::new(
         seq,
-        over: Ranges::EMPTY,
-        intent: IntentChange::Put(Registered { token, intent }),
-    }
+        Ranges::EMPTY,
+        IntentChange::Put(Registered { token, intent }),
+    )
 }
 
 #[tokio::test]
@@ -362,11 +362,7 @@ async fn payloads_are_documents_of_their_own_that_go_with_their_session() {
         backend.renew(finished, &put(1, "x", token)).await.unwrap(),
         Renewed::Living
     );
-    let drop = Renewal {
-        seq: 2,
-        over: Ranges::EMPTY,
-        intent: IntentChange::Drop,
-    };
+    let drop = Renewal::new(2, Ranges::EMPTY, IntentChange::Drop);
     assert_eq!(
         backend.renew(finished, &drop).await.unwrap(),
         Renewed::Living
@@ -442,10 +438,8 @@ async fn long_keys_have_ids_of_their_own() {
         ),
     ] {
         n += 1;
-        let asked = Acquire {
-            claims: vec![Claim::new(LockKey::parse(&key).unwrap(), Want::Create).unwrap()],
-            ..request(session, n, &["create placeholder"])
-        };
+        let mut asked = request(session, n, &["create placeholder"]);
+        asked.claims = vec![Claim::new(LockKey::parse(&key).unwrap(), Want::Create).unwrap()];
         granted(&backend, &asked).await;
         assert_eq!(space.document(&id).await.unwrap()["key"], key.as_str());
         backend.release(asked.grant, &asked.claims).await.unwrap();

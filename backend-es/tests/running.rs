@@ -7,7 +7,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use elasticsearch::http::Method;
-use lockcore::{AcquireError, Attempt, ErrorKind, Filter, Inspect, Locks, LostReason, Released};
+use lockcore::backend::{Filter, Inspect};
+use lockcore::{AcquireError, Attempt, ErrorKind, Locks, LostReason, Released};
 use serde_json::{Value, json};
 use support::{Space, connect, raw};
 use tokio::time::{Instant, sleep, timeout};

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use elasticsearch::http::Method;
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockcore::{
-    Adopt, ClaimStore, End, Error, ErrorKind, FencingToken, Filter, Inspect, Intent, IntentChange,
-    Label, Operation, Ranges, Registered, Renewal, SessionStore, Sweep, Wakeups,
+use lockcore::backend::{
+    Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewal,
+    SessionStore, Sweep, Wakeups,
 };
+use lockcore::{Error, ErrorKind, FencingToken, Intent, Label, Operation};
 use lockcore_es::{EsBackend, EsConfig};
 use serde_json::{Value, json};
 use support::access::{Access, Security, User};
@@ -134,11 +135,7 @@ fn allowed<T: Debug>(done: &Result<T, Error>) -> bool {
 async fn failures(space: &Space, backend: &EsBackend) -> Vec<Error> {
     let session = id(rand::random());
     let held = request(session, 1, &["create k", "write /a/b"]);
-    let renewal = |seq, intent| Renewal {
-        seq,
-        over: Ranges::EMPTY,
-        intent,
-    };
+    let renewal = |seq, intent| Renewal::new(seq, Ranges::EMPTY, intent);
     let intent = IntentChange::Put(Registered {
         token: FencingToken::new(1).unwrap(),
         intent: Intent::new("{}").unwrap(),

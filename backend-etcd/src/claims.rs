@@ -8,11 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use lockcore::judge::{self, Ask, Entry as _, Judged, Listed, Place, Verdict};
-use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, Grant, LockKey, Operation, Result, SessionState,
-    Sweep, Swept, Want,
-};
+use lockcore::backend::judge::{self, Ask, Entry as _, Judged, Listed, Place, Verdict};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, Sweep, Swept};
+use lockcore::{Busy, Claim, Grant, LockKey, Operation, Result, SessionState, Want};
 
 use crate::EtcdBackend;
 use crate::link::{Answer, Found, get, unix_ms};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockcore::Namespace;
+use lockcore::backend::Namespace;
 use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 
 /// How long one request may take, unless the program chooses another time.
@@ -46,7 +46,7 @@ const GRAMMAR: Grammar = Grammar {
 ///
 /// ```
 /// use std::time::Duration;
-/// use lockcore::Namespace;
+/// use lockcore::backend::Namespace;
 /// use lockcore_etcd::EtcdConfig;
 ///
 /// let config: EtcdConfig = "etcds://me:p%40ss@a:2379,b/?namespace=fs&timeout_ms=2000".parse()?;

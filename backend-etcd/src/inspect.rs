@@ -2,11 +2,9 @@
 
 use async_trait::async_trait;
 use etcd_client::{KeyValue, TxnOp};
-use lockcore::judge::{Entry as _, Listed, Place};
-use lockcore::{
-    Error, ErrorKind, Filter, Grant, Inspect, LockKey, Operation, Page, Record, Result,
-    SessionState,
-};
+use lockcore::backend::judge::{Entry as _, Listed, Place};
+use lockcore::backend::{Filter, Inspect, Page, Record};
+use lockcore::{Error, ErrorKind, Grant, LockKey, Operation, Result, SessionState};
 
 use crate::EtcdBackend;
 use crate::claims::not_since;

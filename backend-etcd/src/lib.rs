@@ -84,7 +84,8 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use lockcore::{Acquire, Acquired, Claim, ClaimStore, Grant, Label, LockKey, OwnerId, SessionId, SessionStore, Want};
+//! use lockcore::backend::{Acquire, Acquired, ClaimStore, SessionStore};
+//! use lockcore::{Claim, Grant, Label, LockKey, OwnerId, SessionId, Want};
 //! use lockcore_etcd::{EtcdBackend, EtcdConfig};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -93,12 +94,7 @@
 //! let backend = EtcdBackend::connect(config).await?;
 //! let session = SessionId::new(7);
 //! backend.open(session, &Label::parse("example")?, Duration::from_secs(30)).await?;
-//! let request = Acquire {
-//!     grant: Grant { session, n: 1 },
-//!     owner: OwnerId { session, m: 1 },
-//!     claims: vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()],
-//!     joined: false,
-//! };
+//! let request = Acquire::new(Grant { session, n: 1 }, OwnerId { session, m: 1 }, vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()]);
 //! assert!(matches!(backend.acquire(&request).await?, Acquired::Acquired(_)));
 //! backend.release(request.grant, &request.claims).await?;
 //! # Ok(())

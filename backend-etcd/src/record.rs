@@ -3,16 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use etcd_client::KeyValue;
-use lockcore::judge::Entry;
+use lockcore::backend::judge::Entry;
+use lockcore::backend::{Namespace, Ranges, Registered};
 use lockcore::{
-    Claim, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, Namespace, OwnerId,
-    Ranges, Registered, SessionId, SessionState, Want,
+    Claim, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, OwnerId, SessionId,
+    SessionState, Want,
 };
 
 /// What the namespace's own key begins with: the version of the stored shape.
 const VERSION: &str = "lockkeeper 1 ";
-/// What is said of a session whose record cannot be understood.
-const UNREADABLE_SESSION: &str = "unreadable session record";
 /// Nobody, where a session is named; before every session's name.
 pub(crate) const NOBODY: &str = "-";
 /// Behind every number.
@@ -480,14 +479,7 @@ impl Session {
         }
         Some(
             Self::try_read(names, session, found).unwrap_or_else(|| Self {
-                state: SessionState {
-                    session,
-                    label: Label::parse(UNREADABLE_SESSION).expect("it is short and plain"),
-                    life: Life::Living,
-                    over: Ranges::EMPTY,
-                    adoption: 0,
-                    adopter: None,
-                },
+                state: SessionState::unreadable(session),
                 live: None,
                 ttl: Duration::ZERO,
                 over: Vec::new(),
@@ -527,14 +519,10 @@ impl Session {
             (None, true) => Life::Abandoned,
             (None, false) => Life::Dead,
         };
-        let state = SessionState {
-            session,
-            label: label?,
-            life,
-            over: merged(&over),
-            adoption,
-            adopter,
-        };
+        let mut state = SessionState::new(session, life);
+        state.label = label?;
+        state.over = merged(&over);
+        (state.adoption, state.adopter) = (adoption, adopter);
         Some(Self {
             state,
             live,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, PutOptions, TxnOp};
-use lockcore::{
-    Adopt, Adoption, End, ErrorKind, IntentChange, Label, Life, Opened, Operation, Ranges, Renewal,
-    Renewed, Result, SessionId, SessionState, SessionStore,
+use lockcore::backend::{
+    Adopt, Adoption, End, IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore,
 };
+use lockcore::{ErrorKind, Label, Life, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
 use crate::error::found;

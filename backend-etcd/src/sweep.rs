@@ -1,8 +1,9 @@
 //! Sweeping: removing what does not count, by the steps that it was taken in.
 
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp};
+use lockcore::backend::{Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
-use lockcore::{Grant, Life, Operation, Result, SessionId, Sweep, Swept};
+use lockcore::{Grant, Life, Operation, Result, SessionId};
 
 use crate::EtcdBackend;
 use crate::pages::{Groups, after};

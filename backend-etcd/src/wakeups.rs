@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use etcd_client::WatchStream;
-use lockcore::{Changed, Claim, Result, Wakeups, backend};
+use lockcore::backend::{self, Changed, Wakeups};
+use lockcore::{Claim, Result};
 use tokio::task::AbortHandle;
 
 use crate::EtcdBackend;

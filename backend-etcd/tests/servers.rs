@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions, Txn, TxnOp};
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore as _, Inspect as _, IntentChange, Opened, Ranges, Renewal,
+    Renewed, SessionStore as _, Sweep, Wakeups as _,
+};
 use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore as _, Error, ErrorKind, FencingToken, Grant, Inspect as _,
-    IntentChange, Label, LockBackend as _, LockKey, Opened, OwnerId, Ranges, Renewal, Renewed,
-    SessionId, SessionStore as _, Sweep, Wakeups as _, Want,
+    Claim, Error, ErrorKind, FencingToken, Grant, Label, LockBackend as _, LockKey, OwnerId,
+    SessionId, Want,
 };
 use lockcore_conformance::servers::etcd::{ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
@@ -45,12 +48,7 @@ fn asks(session: SessionId, n: u64, keys: &[String]) -> Acquire {
     let claim = |key: &String| Claim::new(LockKey::parse(key).unwrap(), Want::Upsert).unwrap();
     let mut claims: Vec<Claim> = keys.iter().map(claim).collect();
     claims.sort_by(|a, b| a.key().cmp(b.key()));
-    Acquire {
-        grant: Grant { session, n },
-        owner: OwnerId { session, m: n },
-        claims,
-        joined: false,
-    }
+    Acquire::new(Grant { session, n }, OwnerId { session, m: n }, claims)
 }
 
 fn ask(session: SessionId, n: u64, key: &str) -> Acquire {
@@ -58,11 +56,7 @@ fn ask(session: SessionId, n: u64, key: &str) -> Acquire {
 }
 
 fn keep(seq: u64) -> Renewal {
-    Renewal {
-        seq,
-        over: Ranges::EMPTY,
-        intent: IntentChange::Keep,
-    }
+    Renewal::new(seq, Ranges::EMPTY, IntentChange::Keep)
 }
 
 async fn token(backend: &EtcdBackend, request: &Acquire) -> FencingToken {
@@ -325,7 +319,10 @@ async fn steps_are_as_large_as_the_server_takes() {
         fewer.acquire(&asks(other, 1, &keys(most))).await.unwrap(),
         Acquired::Busy(_)
     ));
-    fewer.end(&[session], lockcore::End::Close).await.unwrap();
+    fewer
+        .end(&[session], lockcore::backend::End::Close)
+        .await
+        .unwrap();
     let held = asks(other, 2, &keys(most));
     token(&fewer, &held).await;
     assert!(fewer.confirm(held.grant, &held.claims).await.unwrap());
@@ -340,9 +337,10 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
     let backend = space.connect().await;
     let session = opened(&backend).await;
     let first = ask(session, 1, "a");
-    let again = |n| Acquire {
-        owner: first.owner,
-        ..ask(session, n, "a")
+    let again = |n| {
+        let mut again = ask(session, n, "a");
+        again.owner = first.owner;
+        again
     };
     let (one, beside) = (space.key("lock/a\0x"), |n: u64| {
         space.key(&format!("lock/a\0x{session}/{n}"))
@@ -382,7 +380,10 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
     stand(&[]).await;
     // One that does not count is replaced.
     token(&backend, &again(4)).await;
-    backend.end(&[session], lockcore::End::Close).await.unwrap();
+    backend
+        .end(&[session], lockcore::backend::End::Close)
+        .await
+        .unwrap();
     let other = opened(&backend).await;
     token(&backend, &ask(other, 1, "a")).await;
     let late = Sweep::Session(session);
@@ -582,7 +583,7 @@ async fn another_member_is_asked_where_one_fails() {
         signal(member, Signal::CONT);
     }
     renewed(&backend, session, seq).await;
-    let key = lockcore::Filter::Key(LockKey::parse("a").unwrap());
+    let key = lockcore::backend::Filter::Key(LockKey::parse("a").unwrap());
     let records = backend.records(&key, None, 1).await.unwrap();
     assert_eq!(records.items.len(), 1, "what was held is held");
 }

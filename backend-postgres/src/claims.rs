@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use lockcore::judge::{Met, Place, needed, refusal};
-use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, End, Grant, Life, LockKey, Operation, OwnerId,
-    Result, SessionId, Sweep, Swept,
-};
+use lockcore::backend::judge::{Met, Place, needed, refusal};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Sweep, Swept};
+use lockcore::{Busy, Claim, Grant, Life, LockKey, Operation, OwnerId, Result, SessionId};
 use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 

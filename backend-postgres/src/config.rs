@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockcore::Namespace;
+use lockcore::backend::Namespace;
 use lockcore::backend::{Grammar, Options, UrlError, split};
 use sqlx::postgres::PgConnectOptions;
 

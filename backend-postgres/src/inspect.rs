@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use lockcore::judge::Listed;
-use lockcore::{
-    Error, ErrorKind, Filter, Inspect, LockKey, Operation, Page, Record, Result, SessionId,
-    SessionState,
-};
+use lockcore::backend::judge::Listed;
+use lockcore::backend::{Filter, Inspect, Page, Record};
+use lockcore::{Error, ErrorKind, LockKey, Operation, Result, SessionId, SessionState};
 use tokio::time::Instant;
 
 use crate::PostgresBackend;

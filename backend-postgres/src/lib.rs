@@ -30,7 +30,7 @@
 //! - Beside some connections for operations there is one that listens for wake-ups. Behind a pooler in transaction mode
 //!   (`pooler=transaction`) there is none, nothing is prepared, and who waits looks every 15 to 25 ms.
 //! - The schema refuses some of what could not be understood. A row whose `want` is not known is of a newer version: it
-//!   is held, never changed, and goes by [`evict`](lockcore::Inspect::evict). A row whose key is none is in nobody's way,
+//!   is held, never changed, and goes by [`evict`](lockcore::backend::Inspect::evict). A row whose key is none is in nobody's way,
 //!   and is not listed.
 //!
 //! # Rights

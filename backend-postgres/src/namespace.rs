@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use lockcore::{ErrorKind, Namespace};
+use lockcore::ErrorKind;
+use lockcore::backend::Namespace;
 
 use crate::connections::Link;
 use crate::error::{Failure, Outcome};

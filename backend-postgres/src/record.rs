@@ -2,10 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockcore::judge::Place;
-use lockcore::{
-    Grant, Holder, Label, Life, LockKey, Mode, OwnerId, Ranges, SessionId, SessionState, Want,
-};
+use lockcore::backend::Ranges;
+use lockcore::backend::judge::Place;
+use lockcore::{Grant, Holder, Label, Life, LockKey, Mode, OwnerId, SessionId, SessionState, Want};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
@@ -117,17 +116,15 @@ pub(crate) fn broken(what: &'static str) -> Failure {
 pub(crate) fn state(row: &PgRow) -> Outcome<SessionState> {
     let adopter: Option<Vec<u8>> = column(row, "r_adopter")?;
     let read = || {
-        Some(SessionState {
-            session: session_id(&row.try_get::<Vec<u8>, _>("r_id").ok()?)?,
-            label: Label::parse(row.try_get::<&str, _>("r_label").ok()?).ok()?,
-            life: life_of(row.try_get("r_life").ok()?)?,
-            over: over_of(row.try_get("r_over").ok()?)?,
-            adoption: loaded(row.try_get("r_adoption").ok()?),
-            adopter: match &adopter {
-                Some(adopter) => Some(session_id(adopter)?),
-                None => None,
-            },
-        })
+        let session = session_id(&row.try_get::<Vec<u8>, _>("r_id").ok()?)?;
+        let mut state = SessionState::new(session, life_of(row.try_get("r_life").ok()?)?);
+        state.label = Label::parse(row.try_get::<&str, _>("r_label").ok()?).ok()?;
+        state.over = over_of(row.try_get("r_over").ok()?)?;
+        state.adoption = loaded(row.try_get("r_adoption").ok()?);
+        if let Some(adopter) = &adopter {
+            state.adopter = Some(session_id(adopter)?);
+        }
+        Some(state)
     };
     read().ok_or_else(|| broken("a session cannot be understood"))
 }
@@ -203,7 +200,7 @@ impl Entry {
     }
 }
 
-impl lockcore::judge::Entry for Entry {
+impl lockcore::backend::judge::Entry for Entry {
     fn grant(&self) -> Option<Grant> {
         self.known.map(|(grant, _)| grant)
     }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{
-    Adopt, Adoption, End, FencingToken, Intent, IntentChange, Label, Opened, Operation, Registered,
-    Renewal, Renewed, Result, SessionId, SessionState, SessionStore,
+use lockcore::backend::{
+    Adopt, Adoption, End, IntentChange, Opened, Registered, Renewal, Renewed, SessionStore,
 };
+use lockcore::{FencingToken, Intent, Label, Operation, Result, SessionId, SessionState};
 use tokio::time::Instant;
 
 use crate::PostgresBackend;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lockcore::Namespace;
+use lockcore::backend::Namespace;
 
 /// The version of the stored shape.
 pub(crate) const VERSION: i64 = 1;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{Changed, Claim, ErrorKind, Operation, Result, Wakeups};
+use lockcore::backend::{Changed, Wakeups};
+use lockcore::{Claim, ErrorKind, Operation, Result};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::{Notify, mpsc};

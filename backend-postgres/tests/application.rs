@@ -10,9 +10,9 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lockcore::backend::{Acquire, Acquired, ClaimStore, End, SessionStore};
 use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore, End, ErrorKind, FencingToken, Grant, Label, LockKey,
-    Locks, OwnerId, SessionId, SessionStore, Want,
+    Claim, ErrorKind, FencingToken, Grant, Label, LockKey, Locks, OwnerId, SessionId, Want,
 };
 use lockcore_postgres::PostgresBackend;
 use sqlx::postgres::PgPoolOptions;
@@ -161,11 +161,12 @@ async fn a_session_that_is_due_lives_as_long_as_the_transaction() {
     let bank = Bank::new().await;
     let (backend, _) = bank.client().await;
     let label = Label::parse("").unwrap();
-    let request = |session| Acquire {
-        grant: Grant { session, n: 1 },
-        owner: OwnerId { session, m: 1 },
-        claims: vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
-        joined: false,
+    let request = |session| {
+        Acquire::new(
+            Grant { session, n: 1 },
+            OwnerId { session, m: 1 },
+            vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
+        )
     };
     let (slow, other) = (SessionId::new(1), SessionId::new(2));
     backend

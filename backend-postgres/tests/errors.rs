@@ -10,9 +10,9 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockcore::backend::{Acquire, Acquired, ClaimStore, Inspect, SessionStore};
 use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore, ErrorKind, Grant, Inspect, Label, LockBackend, LockKey,
-    Locks, OwnerId, Result, SessionId, SessionStore, Want,
+    Claim, ErrorKind, Grant, Label, LockBackend, LockKey, Locks, OwnerId, Result, SessionId, Want,
 };
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::postgres::PgPoolOptions;
@@ -22,12 +22,11 @@ use support::{Space, owner};
 
 fn request(session: SessionId, n: u64, keys: &[&str]) -> Acquire {
     let claim = |key: &&str| Claim::new(LockKey::parse(*key).unwrap(), Want::Upsert).unwrap();
-    Acquire {
-        grant: Grant { session, n },
-        owner: OwnerId { session, m: n },
-        claims: keys.iter().map(claim).collect(),
-        joined: false,
-    }
+    Acquire::new(
+        Grant { session, n },
+        OwnerId { session, m: n },
+        keys.iter().map(claim).collect(),
+    )
 }
 
 async fn session(backend: &PostgresBackend) -> SessionId {
@@ -105,7 +104,7 @@ async fn interrupted(what: &str) -> (ErrorKind, usize) {
     holding.close().await.unwrap();
     let key = LockKey::parse("k").unwrap();
     let held = backend
-        .records(&lockcore::Filter::Key(key), None, 10)
+        .records(&lockcore::backend::Filter::Key(key), None, 10)
         .await
         .unwrap();
     // The next request goes through, by another connection.

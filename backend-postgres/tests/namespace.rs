@@ -9,9 +9,10 @@ mod support;
 
 use std::time::Duration;
 
+use lockcore::backend::{Acquire, Acquired, ClaimStore, Namespace, SessionStore};
 use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore, ErrorKind, FencingToken, Grant, Label, LockBackend,
-    LockKey, Namespace, Operation, OwnerId, SessionId, SessionStore, Want,
+    Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Operation, OwnerId,
+    SessionId, Want,
 };
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::{Connection as _, PgConnection, Row as _};
@@ -47,12 +48,11 @@ async fn grant(backend: &PostgresBackend) -> FencingToken {
         .open(session, &label, Duration::from_secs(30))
         .await
         .unwrap();
-    let request = Acquire {
-        grant: Grant { session, n: 1 },
-        owner: OwnerId { session, m: 1 },
-        claims: vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
-        joined: false,
-    };
+    let request = Acquire::new(
+        Grant { session, n: 1 },
+        OwnerId { session, m: 1 },
+        vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
+    );
     match backend.acquire(&request).await.unwrap() {
         Acquired::Acquired(token) => {
             backend
@@ -222,12 +222,11 @@ async fn two_namespaces_do_not_meet() {
             .open(session, &label, Duration::from_secs(30))
             .await
             .unwrap();
-        let request = Acquire {
-            grant: Grant { session, n: 1 },
-            owner: OwnerId { session, m: 1 },
-            claims: vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
-            joined: false,
-        };
+        let request = Acquire::new(
+            Grant { session, n: 1 },
+            OwnerId { session, m: 1 },
+            vec![Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap()],
+        );
         let answer = backend.acquire(&request).await.unwrap();
         assert!(matches!(answer, Acquired::Acquired(_)));
     }

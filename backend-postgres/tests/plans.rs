@@ -9,10 +9,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore, End, Filter, Grant, Inspect, Label, LockKey, LockPath,
-    OwnerId, Ranges, Renewal, SessionId, SessionStore, Sweep, Wakeups, Want,
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore, End, Filter, Inspect, Ranges, Renewal, SessionStore, Sweep,
+    Wakeups,
 };
+use lockcore::{Claim, Grant, Label, LockKey, LockPath, OwnerId, SessionId, Want};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::Row as _;
 
@@ -40,12 +41,7 @@ async fn everything(backend: &PostgresBackend, round: u128) {
     ];
     let path = LockPath::parse("/a/b/c").unwrap();
     for (n, claims) in (1..).zip([claims, vec![Claim::write(path)]]) {
-        let request = Acquire {
-            grant: Grant { session, n },
-            owner: OwnerId { session, m: n },
-            claims,
-            joined: false,
-        };
+        let request = Acquire::new(Grant { session, n }, OwnerId { session, m: n }, claims);
         let answer = backend.acquire(&request).await.unwrap();
         assert!(matches!(answer, Acquired::Acquired(_)));
         let grant = Grant { session: other, n };
@@ -53,11 +49,8 @@ async fn everything(backend: &PostgresBackend, round: u128) {
             session: other,
             m: n,
         };
-        let refused = Acquire {
-            grant,
-            owner,
-            ..request.clone()
-        };
+        let mut refused = request.clone();
+        (refused.grant, refused.owner) = (grant, owner);
         assert!(matches!(
             backend.acquire(&refused).await.unwrap(),
             Acquired::Busy(_)
@@ -86,16 +79,9 @@ async fn everything(backend: &PostgresBackend, round: u128) {
         watch.await;
     }
     let over = Ranges::new(vec![(1, 2)]).unwrap();
-    let intent = lockcore::IntentChange::Keep;
+    let intent = lockcore::backend::IntentChange::Keep;
     backend
-        .renew(
-            session,
-            &Renewal {
-                seq: 1,
-                over,
-                intent,
-            },
-        )
+        .renew(session, &Renewal::new(1, over, intent))
         .await
         .unwrap();
     backend.end(&[session], End::Close).await.unwrap();

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use lockcore::backend::{Acquire, Acquired, ClaimStore, Renewal, SessionStore};
 use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore, ErrorKind, FencingToken, Grant, Label, LockBackend,
-    LockKey, Locks, OwnerId, Released, Renewal, SessionId, SessionStore, Want,
+    Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Locks, OwnerId, Released,
+    SessionId, Want,
 };
 use lockcore_conformance::servers::{Port, Server, postgres};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
@@ -43,18 +44,17 @@ fn kill(pid: i64) {
 
 fn request(n: u64) -> Acquire {
     let key = LockKey::parse(format!("k{n}")).unwrap();
-    Acquire {
-        grant: Grant {
+    Acquire::new(
+        Grant {
             session: SESSION,
             n,
         },
-        owner: OwnerId {
+        OwnerId {
             session: SESSION,
             m: n,
         },
-        claims: vec![Claim::new(key, Want::Create).unwrap()],
-        joined: false,
-    }
+        vec![Claim::new(key, Want::Create).unwrap()],
+    )
 }
 
 async fn open(backend: &PostgresBackend) {
@@ -290,14 +290,9 @@ async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
         .unwrap();
     let grant = Grant { session, n: 1 };
     let owner = OwnerId { session, m: 1 };
-    let answer = backend
-        .acquire(&Acquire {
-            grant,
-            owner,
-            ..request(1_000)
-        })
-        .await
-        .unwrap();
+    let mut asked = request(1_000);
+    (asked.grant, asked.owner) = (grant, owner);
+    let answer = backend.acquire(&asked).await.unwrap();
     let Acquired::Acquired(token) = answer else {
         panic!("{answer:?}")
     };
@@ -330,11 +325,11 @@ async fn a_promise_to_wait_for_standbys_is_told_and_that_no_disk_is_waited_for()
     let backend = PostgresBackend::connect(config).await.unwrap();
     assert!(backend.info().survives.failover);
     // The standby does not answer: nothing is acknowledged.
-    let renewal = Renewal {
-        seq: 1,
-        over: lockcore::Ranges::EMPTY,
-        intent: lockcore::IntentChange::Keep,
-    };
+    let renewal = Renewal::new(
+        1,
+        lockcore::backend::Ranges::EMPTY,
+        lockcore::backend::IntentChange::Keep,
+    );
     let error = backend.renew(SESSION, &renewal).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
 }

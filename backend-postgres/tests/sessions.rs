@@ -12,10 +12,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Changed, ClaimStore, End, IntentChange, Ranges, Registered, Renewal,
+    Renewed, SessionStore, Sweep, Wakeups,
+};
 use lockcore::{
-    Acquire, Acquired, Adopt, Changed, Claim, ClaimStore, End, FencingToken, Grant, Intent,
-    IntentChange, Label, Life, LockKey, OwnerId, Ranges, Registered, Renewal, Renewed, SessionId,
-    SessionStore, Sweep, Wakeups, Want,
+    Claim, FencingToken, Grant, Intent, Label, Life, LockKey, OwnerId, SessionId, Want,
 };
 use lockcore_postgres::PostgresBackend;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
@@ -33,11 +35,7 @@ fn literal(session: SessionId) -> String {
 }
 
 fn renewal(seq: u64) -> Renewal {
-    Renewal {
-        seq,
-        over: Ranges::EMPTY,
-        intent: IntentChange::Keep,
-    }
+    Renewal::new(seq, Ranges::EMPTY, IntentChange::Keep)
 }
 
 async fn open(backend: &PostgresBackend) -> SessionId {
@@ -53,12 +51,7 @@ async fn take(backend: &PostgresBackend, session: SessionId, keys: &[&str]) -> V
     let mut requests = Vec::new();
     for (n, key) in (1..).zip(keys) {
         let claim = Claim::new(LockKey::parse(*key).unwrap(), Want::Create).unwrap();
-        let request = Acquire {
-            grant: Grant { session, n },
-            owner: OwnerId { session, m: n },
-            claims: vec![claim],
-            joined: false,
-        };
+        let request = Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim]);
         let answer = backend.acquire(&request).await.unwrap();
         assert!(matches!(answer, Acquired::Acquired(_)), "{answer:?}");
         requests.push(request);
@@ -69,13 +62,11 @@ async fn take(backend: &PostgresBackend, session: SessionId, keys: &[&str]) -> V
 /// Leaves an intent, and is closed.
 async fn abandon(backend: &PostgresBackend) -> SessionId {
     let session = open(backend).await;
-    let registers = Renewal {
-        intent: IntentChange::Put(Registered {
-            intent: Intent::new("change").unwrap(),
-            token: FencingToken::new(1).unwrap(),
-        }),
-        ..renewal(1)
-    };
+    let mut registers = renewal(1);
+    registers.intent = IntentChange::Put(Registered {
+        intent: Intent::new("change").unwrap(),
+        token: FencingToken::new(1).unwrap(),
+    });
     backend.renew(session, &registers).await.unwrap();
     backend.end(&[session], End::Close).await.unwrap();
     session
@@ -320,9 +311,10 @@ async fn a_renewal_tells_what_it_says_to_be_over() {
     let mut changed = backend.watch(&held[0].claims).await.unwrap();
     backend.renew(session, &renewal(1)).await.unwrap();
     sleeps("nothing is over", &mut changed).await;
-    let over = |seq| Renewal {
-        over: Ranges::new(vec![(1, 1)]).unwrap(),
-        ..renewal(seq)
+    let over = |seq| {
+        let mut over = renewal(seq);
+        over.over = Ranges::new(vec![(1, 1)]).unwrap();
+        over
     };
     backend.renew(session, &over(2)).await.unwrap();
     is_told("the grant is over", changed).await;

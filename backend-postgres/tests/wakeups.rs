@@ -9,7 +9,8 @@ mod support;
 
 use std::time::Duration;
 
-use lockcore::{Changed, Claim, ClaimStore, Grant, LockKey, LockPath, SessionId, Wakeups, Want};
+use lockcore::backend::{Changed, ClaimStore, Wakeups};
+use lockcore::{Claim, Grant, LockKey, LockPath, SessionId, Want};
 use lockcore_postgres::PostgresBackend;
 use sqlx::Row as _;
 use tokio::time::timeout;

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockcore::backend::{Acquire, Acquired, ClaimStore, Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
-use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, ErrorKind, Grant, Operation, Refused, Result,
-    Sweep, Swept,
-};
+use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result};
 use redis::Value;
 
 use crate::RedisBackend;

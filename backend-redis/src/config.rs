@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockcore::Namespace;
+use lockcore::backend::Namespace;
 use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 
 /// How long one request may take, unless the program chooses another time.
@@ -43,7 +43,7 @@ const GRAMMAR: Grammar = Grammar {
 ///
 /// ```
 /// use std::time::Duration;
-/// use lockcore::Namespace;
+/// use lockcore::backend::Namespace;
 /// use lockcore_redis::RedisConfig;
 ///
 /// let config: RedisConfig = "rediss://me:p%40ss@a:6379,b/?namespace=fs&timeout_ms=2000".parse()?;

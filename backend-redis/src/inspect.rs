@@ -1,10 +1,8 @@
 //! `Inspect`: what is there, for people. Listing changes nothing: a session that is due is shown as it is recorded.
 
 use async_trait::async_trait;
-use lockcore::{
-    Error, ErrorKind, Filter, Inspect, LockKey, Operation, Page, Record, Result, SessionId,
-    SessionState,
-};
+use lockcore::backend::{Filter, Inspect, Page, Record};
+use lockcore::{Error, ErrorKind, LockKey, Operation, Result, SessionId, SessionState};
 
 use crate::RedisBackend;
 use crate::error::found;

@@ -40,7 +40,7 @@
 //!   a lease; besides, whoever waits looks once a second at the latest.
 //! - With [`replicas`](RedisConfig::replicas) every write waits for them; too few in time make its outcome unknown.
 //! - A record that cannot be understood is held and never changed. A key that is no key cannot be listed; a session
-//!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::Inspect::evict).
+//!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::backend::Inspect::evict).
 //!
 //! # Examples
 //!
@@ -49,7 +49,8 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use lockcore::{Acquire, Acquired, Claim, ClaimStore, Grant, Label, LockKey, OwnerId, SessionId, SessionStore, Want};
+//! use lockcore::backend::{Acquire, Acquired, ClaimStore, SessionStore};
+//! use lockcore::{Claim, Grant, Label, LockKey, OwnerId, SessionId, Want};
 //! use lockcore_redis::{RedisBackend, RedisConfig};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -58,12 +59,7 @@
 //! let backend = RedisBackend::connect(config).await?;
 //! let session = SessionId::new(7);
 //! backend.open(session, &Label::parse("example")?, Duration::from_secs(30)).await?;
-//! let request = Acquire {
-//!     grant: Grant { session, n: 1 },
-//!     owner: OwnerId { session, m: 1 },
-//!     claims: vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()],
-//!     joined: false,
-//! };
+//! let request = Acquire::new(Grant { session, n: 1 }, OwnerId { session, m: 1 }, vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()]);
 //! assert!(matches!(backend.acquire(&request).await?, Acquired::Acquired(_)));
 //! backend.release(request.grant, &request.claims).await?;
 //! # Ok(())

@@ -2,16 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use lockcore::backend::{Record, Registered};
 use lockcore::{
     Error, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, Operation, OwnerId,
-    Ranges, Record, Registered, SessionId, SessionState, Want,
+    SessionId, SessionState, Want,
 };
 use redis::Value;
 
 use crate::error::odd_answer;
-
-/// What is said of a session whose record cannot be understood.
-const UNREADABLE_SESSION: &str = "unreadable session record";
 
 /// An answer that is read part by part; what is not there is an answer that cannot be understood.
 #[derive(Debug)]
@@ -136,30 +134,20 @@ pub(crate) fn read_intent(stored: &[u8]) -> Option<Registered> {
 
 /// What the traits say about a session with that record. One that cannot be understood lives, and nobody can end it.
 pub(crate) fn state(session: SessionId, stored: &[u8]) -> SessionState {
-    read_state(session, stored).unwrap_or_else(|| SessionState {
-        session,
-        label: Label::parse(UNREADABLE_SESSION).expect("it is short and plain"),
-        life: Life::Living,
-        over: Ranges::EMPTY,
-        adoption: 0,
-        adopter: None,
-    })
+    read_state(session, stored).unwrap_or_else(|| SessionState::unreadable(session))
 }
 
 fn read_state(session: SessionId, stored: &[u8]) -> Option<SessionState> {
     let fields: Vec<&str> = std::str::from_utf8(stored).ok()?.split('\n').collect();
     let [life, _, over, _, _, adoption, adopter, _, _, label] = fields.try_into().ok()?;
-    Some(SessionState {
-        session,
-        label: Label::parse(label).ok()?,
-        life: read_life(life)?,
-        over: over.parse().ok()?,
-        adoption: adoption.parse().ok()?,
-        adopter: match adopter {
-            "" => None,
-            adopter => Some(adopter.parse().ok()?),
-        },
-    })
+    let mut state = SessionState::new(session, read_life(life)?);
+    state.label = Label::parse(label).ok()?;
+    state.over = over.parse().ok()?;
+    state.adoption = adoption.parse().ok()?;
+    if !adopter.is_empty() {
+        state.adopter = Some(adopter.parse().ok()?);
+    }
+    Some(state)
 }
 
 fn read_life(name: &str) -> Option<Life> {
@@ -279,7 +267,7 @@ mod tests {
             &format!("{stored}\n"),
         ] {
             let read = state(session, broken.as_bytes());
-            assert_eq!(read.label.as_str(), UNREADABLE_SESSION, "{broken:?}");
+            assert_eq!(read, SessionState::unreadable(session), "{broken:?}");
             assert_eq!(read.life, Life::Living);
         }
     }

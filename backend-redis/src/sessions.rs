@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{
-    Adopt, Adoption, End, ErrorKind, IntentChange, Label, Opened, Operation, Renewal, Renewed,
-    Result, SessionId, SessionState, SessionStore,
+use lockcore::backend::{
+    Adopt, Adoption, End, IntentChange, Opened, Renewal, Renewed, SessionStore,
 };
+use lockcore::{ErrorKind, Label, Operation, Result, SessionId, SessionState};
 use redis::Value;
 
 use crate::RedisBackend;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{Changed, Claim, LockKey, Result, Wakeups, backend};
+use lockcore::backend::{self, Changed, Wakeups};
+use lockcore::{Claim, LockKey, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::time::Instant;

@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore, Filter, Inspect, IntentChange, Opened, Ranges, Renewal, Renewed,
+    SessionStore,
+};
 use lockcore::{
-    Acquire, Acquired, Attempt, Claim, ClaimStore, ErrorKind, FencingToken, Filter, Grant, Inspect,
-    IntentChange, Label, LockBackend, LockKey, Locks, Opened, OwnerId, Ranges, Released, Renewal,
-    Renewed, SessionId, SessionStore, Want,
+    Attempt, Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Locks, OwnerId,
+    Released, SessionId, Want,
 };
 use lockcore_conformance::servers::Server;
 use lockcore_redis::{RedisBackend, RedisConfig};
@@ -44,20 +47,15 @@ async fn open(backend: &RedisBackend, number: u128) -> SessionId {
 }
 
 fn request(session: SessionId, n: u64, key: &str) -> Acquire {
-    Acquire {
-        grant: Grant { session, n },
-        owner: OwnerId { session, m: n },
-        claims: vec![Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap()],
-        joined: false,
-    }
+    Acquire::new(
+        Grant { session, n },
+        OwnerId { session, m: n },
+        vec![Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap()],
+    )
 }
 
 fn renewal(seq: u64) -> Renewal {
-    Renewal {
-        seq,
-        over: Ranges::EMPTY,
-        intent: IntentChange::Keep,
-    }
+    Renewal::new(seq, Ranges::EMPTY, IntentChange::Keep)
 }
 
 async fn granted(backend: &RedisBackend, request: &Acquire) -> FencingToken {

@@ -8,7 +8,8 @@ mod support;
 
 use std::time::Duration;
 
-use lockcore::{End, Locks, SessionStore};
+use lockcore::Locks;
+use lockcore::backend::{End, SessionStore};
 use lockcore_redis::FENCED_SET;
 use support::Space;
 

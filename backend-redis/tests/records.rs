@@ -8,11 +8,11 @@ mod support;
 
 use std::time::Duration;
 
-use lockcore::{
-    Acquired, Adopt, ClaimStore, End, ErrorKind, FencingToken, Filter, Grant, Inspect, Intent,
-    IntentChange, Life, LockKey, Locks, Registered, Released, Renewal, Renewed, SessionId,
+use lockcore::backend::{
+    Acquired, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Registered, Renewed,
     SessionStore, Sweep,
 };
+use lockcore::{ErrorKind, FencingToken, Grant, Intent, Life, LockKey, Locks, Released, SessionId};
 use lockcore_redis::{RedisBackend, RedisConfig};
 use support::servers::{node, url};
 use support::steps::{claim, granted, kind_of_acquire, open, renewal, request};
@@ -243,13 +243,11 @@ async fn a_renewal_that_fails_half_way_leaves_the_session_as_it_was() {
     space
         .raw::<()>(redis::cmd("SET").arg(&intents).arg("x"))
         .unwrap();
-    let registers = Renewal {
-        intent: IntentChange::Put(Registered {
-            intent: Intent::new("change").unwrap(),
-            token: FencingToken::new(1).unwrap(),
-        }),
-        ..renewal(1)
-    };
+    let mut registers = renewal(1);
+    registers.intent = IntentChange::Put(Registered {
+        intent: Intent::new("change").unwrap(),
+        token: FencingToken::new(1).unwrap(),
+    });
     let error = backend.renew(session, &registers).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert_eq!(state(), before);
@@ -263,13 +261,11 @@ async fn a_renewal_that_fails_half_way_leaves_the_session_as_it_was() {
 /// Leaves an intent, and is closed.
 async fn abandon(backend: &RedisBackend, number: u128) -> SessionId {
     let session = open(backend, number).await;
-    let registers = Renewal {
-        intent: IntentChange::Put(Registered {
-            intent: Intent::new("change").unwrap(),
-            token: FencingToken::new(1).unwrap(),
-        }),
-        ..renewal(1)
-    };
+    let mut registers = renewal(1);
+    registers.intent = IntentChange::Put(Registered {
+        intent: Intent::new("change").unwrap(),
+        token: FencingToken::new(1).unwrap(),
+    });
     backend.renew(session, &registers).await.unwrap();
     backend.end(&[session], End::Close).await.unwrap();
     session

@@ -10,10 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lockcore::backend::{
+    Acquired, Adopt, ClaimStore, Filter, Inspect, IntentChange, Ranges, Registered, Renewed,
+    SessionStore, Sweep, Wakeups,
+};
 use lockcore::{
-    Acquired, Adopt, ClaimStore, ErrorKind, FencingToken, Filter, Grant, Inspect, Intent,
-    IntentChange, Label, LockBackend, LockKey, Locks, Operation, Ranges, Registered, Renewal,
-    Renewed, SessionId, SessionStore, Sweep, Wakeups,
+    ErrorKind, FencingToken, Grant, Intent, Label, LockBackend, LockKey, Locks, Operation,
+    SessionId,
 };
 use lockcore_redis::{RedisBackend, RedisConfig};
 use support::servers::{node, node_at, port, replica_of, signal, url};
@@ -375,10 +378,8 @@ async fn a_namespace_is_removed_and_its_neighbour_is_not() {
         token: FencingToken::new(1).unwrap(),
         intent: Intent::new("{}").unwrap(),
     });
-    let renewal = Renewal {
-        intent,
-        ..renewal(1)
-    };
+    let mut renewal = renewal(1);
+    renewal.intent = intent;
     backend.renew(session, &renewal).await.unwrap();
     let neighbour = format!(
         "redis://127.0.0.1:{}?namespace={}1",
@@ -674,9 +675,10 @@ async fn a_renewal_tells_what_it_says_to_be_over() {
     backend.renew(session, &renewal(1)).await.unwrap();
     let sleeps = tokio::time::timeout(moment, &mut changed).await;
     assert!(sleeps.is_err(), "nothing is over");
-    let over = |seq| Renewal {
-        over: Ranges::new(vec![(1, 1)]).unwrap(),
-        ..renewal(seq)
+    let over = |seq| {
+        let mut over = renewal(seq);
+        over.over = Ranges::new(vec![(1, 1)]).unwrap();
+        over
     };
     backend.renew(session, &over(2)).await.unwrap();
     let woken = tokio::time::timeout(Duration::from_secs(10), changed).await;

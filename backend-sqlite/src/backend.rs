@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use lockcore::backend::Changed;
 use lockcore::backend::rows::{Act, Looking, RowStore};
 use lockcore::limits::{MAX_TTL, MIN_TTL};
-use lockcore::{Changed, Claim, Error, Info, Operation, Survives};
+use lockcore::{Claim, Error, Info, Operation, Survives};
 
 use crate::config::SqliteConfig;
 use crate::error::{NAME, Outcome};
@@ -161,10 +162,10 @@ impl std::fmt::Debug for SqliteBackend {
 mod tests {
     use std::time::Duration;
 
-    use lockcore::{
-        Adopt, End, FencingToken, Intent, IntentChange, Label, Ranges, Registered, Renewal,
-        SessionId, SessionStore as _,
+    use lockcore::backend::{
+        Adopt, End, IntentChange, Ranges, Registered, Renewal, SessionStore as _,
     };
+    use lockcore::{FencingToken, Intent, Label, SessionId};
 
     use super::*;
     use crate::Synchronous;
@@ -199,7 +200,7 @@ mod tests {
         let changes = [IntentChange::Keep, put.clone(), IntentChange::Drop, put];
         for (seq, intent) in (1..).zip(changes) {
             let over = Ranges::EMPTY;
-            let renewal = Renewal { seq, over, intent };
+            let renewal = Renewal::new(seq, over, intent);
             for id in [one, two] {
                 backend.renew(id, &renewal).await.unwrap();
             }

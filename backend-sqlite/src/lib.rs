@@ -31,7 +31,7 @@
 //!   they are still there is damaged by SQLite.
 //! - To write or read a path, everybody who holds something below it is looked at, one after the other.
 //! - A record that cannot be understood is held and never changed. A key that is no key cannot be listed; a session
-//!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::Inspect::evict).
+//!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::backend::Inspect::evict).
 //! - Unix only.
 //!
 //! # Examples
@@ -39,7 +39,8 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use lockcore::{Acquire, Acquired, Claim, ClaimStore, Grant, Label, LockKey, OwnerId, SessionId, SessionStore, Want};
+//! use lockcore::backend::{Acquire, Acquired, ClaimStore, SessionStore};
+//! use lockcore::{Claim, Grant, Label, LockKey, OwnerId, SessionId, Want};
 //! use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -49,12 +50,7 @@
 //! let backend = SqliteBackend::connect(SqliteConfig::parse(&url)?).await?;
 //! let session = SessionId::new(7);
 //! backend.open(session, &Label::parse("example")?, Duration::from_secs(30)).await?;
-//! let request = Acquire {
-//!     grant: Grant { session, n: 1 },
-//!     owner: OwnerId { session, m: 1 },
-//!     claims: vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()],
-//!     joined: false,
-//! };
+//! let request = Acquire::new(Grant { session, n: 1 }, OwnerId { session, m: 1 }, vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()]);
 //! assert!(matches!(backend.acquire(&request).await?, Acquired::Acquired(_)));
 //! backend.release(request.grant, &request.claims).await?;
 //! # Ok(())

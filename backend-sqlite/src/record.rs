@@ -2,10 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use lockcore::backend::Registered;
 use lockcore::backend::rows::{Held, HolderRow, SessionRow, Stored, Strange};
-use lockcore::{
-    FencingToken, Grant, Intent, Label, Life, Mode, OwnerId, Registered, SessionId, Want,
-};
+use lockcore::{FencingToken, Grant, Intent, Label, Life, Mode, OwnerId, SessionId, Want};
 use rusqlite::Result;
 use rusqlite::types::ValueRef;
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use lockcore::backend::judge::Place;
 use lockcore::backend::rows::{At, Corrupt, Freed, HolderRow, Now, Rows, SessionRow, Stored};
-use lockcore::judge::Place;
-use lockcore::{Acquire, Claim, FencingToken, Grant, LockKey, Registered, SessionId};
+use lockcore::backend::{Acquire, Registered};
+use lockcore::{Claim, FencingToken, Grant, LockKey, SessionId};
 use rusqlite::params;
 
 use crate::error::{Failure, Outcome};

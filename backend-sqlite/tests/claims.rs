@@ -3,10 +3,8 @@
 
 mod support;
 
-use lockcore::{
-    Acquire, Acquired, ClaimStore, End, ErrorKind, IntentChange, Life, Mode, OwnerId, SessionStore,
-    Sweep,
-};
+use lockcore::backend::{Acquired, ClaimStore, End, IntentChange, SessionStore, Sweep};
+use lockcore::{ErrorKind, Life, Mode, OwnerId};
 use support::*;
 
 /// What is held, what another owner then asks for, and whether it is granted.
@@ -88,10 +86,8 @@ async fn an_owner_reenters_where_the_claim_does() {
         let session = open(&backend, 1).await;
         let owner = OwnerId { session, m: 1 };
         granted(&backend, session, 1, &[held]).await;
-        let again = Acquire {
-            owner,
-            ..request(session, 2, &[asked])
-        };
+        let mut again = request(session, 2, &[asked]);
+        again.owner = owner;
         let answer = backend.acquire(&again).await.unwrap();
         assert_eq!(
             matches!(answer, Acquired::Acquired(_)),
@@ -301,7 +297,7 @@ async fn the_locks_of_an_abandoned_session_stay_until_it_is_settled() {
         Acquired::Void
     );
     let adoption = backend
-        .adopt(one, 0, two, lockcore::Adopt::Take)
+        .adopt(one, 0, two, lockcore::backend::Adopt::Take)
         .await
         .unwrap();
     refused(&backend, two, 2, &["upsert k"]).await;
@@ -325,7 +321,7 @@ async fn a_holder_without_a_session_is_dead_and_leaves_a_tombstone() {
     );
     let label = lockcore::Label::parse("").unwrap();
     let opened = backend.open(id(9), &label, std::time::Duration::from_secs(9));
-    assert_eq!(opened.await.unwrap(), lockcore::Opened::Used);
+    assert_eq!(opened.await.unwrap(), lockcore::backend::Opened::Used);
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lockcore::{
-    Acquired, ClaimStore, End, ErrorKind, Filter, Inspect, IntentChange, LockBackend, LockKey,
-    Mode, Renewed, SessionStore, Sweep,
+use lockcore::backend::{
+    Acquired, ClaimStore, End, Filter, Inspect, IntentChange, Renewed, SessionStore, Sweep,
 };
+use lockcore::{ErrorKind, LockBackend, LockKey, Mode};
 use lockcore_sqlite::{SqliteBackend, SqliteConfig, Synchronous};
 use support::*;
 

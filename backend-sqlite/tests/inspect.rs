@@ -5,9 +5,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use lockcore::{
-    Changed, End, Filter, Inspect, IntentChange, LockKey, Mode, Page, Record, SessionStore, Wakeups,
+use lockcore::backend::{
+    Changed, End, Filter, Inspect, IntentChange, Page, Record, SessionStore, Wakeups,
 };
+use lockcore::{LockKey, Mode};
 use lockcore_sqlite::SqliteBackend;
 use support::*;
 

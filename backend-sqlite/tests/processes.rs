@@ -12,9 +12,9 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockcore::{
-    ClaimStore, End, ErrorKind, Filter, Inspect, IntentChange, Renewed, SessionStore, Sweep,
-    Wakeups,
+use lockcore::ErrorKind;
+use lockcore::backend::{
+    ClaimStore, End, Filter, Inspect, IntentChange, Renewed, SessionStore, Sweep, Wakeups,
 };
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 use rustix::process::{Pid, Signal, kill_process};

@@ -5,9 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use lockcore::{
-    Adopt, End, ErrorKind, Inspect, IntentChange, Label, Life, Opened, Renewed, SessionStore,
-};
+use lockcore::backend::{Adopt, End, Inspect, IntentChange, Opened, Renewed, SessionStore};
+use lockcore::{ErrorKind, Label, Life};
 use support::*;
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lockcore_conformance::{Decorated, Decorator};
-use lockkeeper::{LockBackend, Locks, Renewal, Renewed, Result, SessionId};
+use lockkeeper::backend::{Renewal, Renewed};
+use lockkeeper::{LockBackend, Locks, Result, SessionId};
 
 use crate::relay::Relay;
 use crate::rounds::one_thread;

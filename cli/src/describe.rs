@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use lockkeeper::{Abandoned, Busy, Holder, Life, Record, SessionState};
+use lockkeeper::backend::Record;
+use lockkeeper::{Abandoned, Busy, Holder, Life, SessionState};
 use serde::Serialize;
 
 /// "KEY is held by LABEL (X since …), LABEL …".

@@ -79,19 +79,14 @@ pub(crate) fn line(
 
 #[cfg(test)]
 mod tests {
-    use lockkeeper::{Label, Life, Ranges, SessionId};
+
+    use lockkeeper::{Label, Life, SessionId};
 
     use super::*;
 
     fn written(intent: &[u8]) -> String {
-        let state = SessionState {
-            session: SessionId::new(1),
-            label: Label::parse("web \"1\"").unwrap(),
-            life: Life::Abandoned,
-            over: Ranges::default(),
-            adoption: 0,
-            adopter: None,
-        };
+        let mut state = SessionState::new(SessionId::new(1), Life::Abandoned);
+        state.label = Label::parse("web \"1\"").unwrap();
         let token = |number| FencingToken::new(number).unwrap();
         line(&state, token(9), token(7), &Intent::new(intent).unwrap())
     }

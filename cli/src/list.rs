@@ -1,6 +1,7 @@
 //! `lockkeeper ls`, `inspect` and `sessions`.
 
-use lockkeeper::{Filter, Holder, Life, LockBackend, Page, Record, SessionState};
+use lockkeeper::backend::{Filter, Page, Record};
+use lockkeeper::{Holder, Life, LockBackend, SessionState};
 
 use crate::args::{InspectArgs, LsArgs, SessionsArgs};
 use crate::describe::{HolderJson, RecordJson, SessionJson, time};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lockkeeper::{End, Filter, Life, LockBackend, LockKey, SessionId, Sweep};
+use lockkeeper::backend::{End, Filter, Sweep};
+use lockkeeper::{Life, LockBackend, LockKey, SessionId};
 
 use crate::args::{BreakArgs, DiscardArgs};
 use crate::describe;

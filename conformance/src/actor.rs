@@ -4,10 +4,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, End, Filter, IntentChange, Record, Registered, Renewal,
+    Renewed, prepare,
+};
 use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Busy, Claim, End, FencingToken, Filter, Grant, Intent,
-    IntentChange, Label, LockBackend, OwnerId, Record, Registered, Renewal, Renewed, SessionId,
-    SessionState, Want, prepare,
+    Busy, Claim, FencingToken, Grant, Intent, Label, LockBackend, OwnerId, SessionId, SessionState,
+    Want,
 };
 
 use crate::law::Law;
@@ -80,15 +83,14 @@ impl Actor {
     }
 
     pub(crate) fn ask_claims(&self, owner: OwnerId, claims: Vec<Claim>) -> Acquire {
-        Acquire {
-            grant: Grant {
+        Acquire::new(
+            Grant {
                 session: self.session,
                 n: self.next(),
             },
             owner,
-            claims: prepare(claims).expect("a case asks for one claim or more"),
-            joined: false,
-        }
+            prepare(claims).expect("a case asks for one claim or more"),
+        )
     }
 
     /// Sends the request.
@@ -164,11 +166,11 @@ impl Actor {
 
     /// The next renewal, with these numbers over.
     pub(crate) fn renewal(&self, over: &str, intent: IntentChange) -> Renewal {
-        Renewal {
-            seq: self.seq.fetch_add(1, Ordering::Relaxed),
-            over: over.parse().expect("a case names ranges in their spelling"),
+        Renewal::new(
+            self.seq.fetch_add(1, Ordering::Relaxed),
+            over.parse().expect("a case names ranges in their spelling"),
             intent,
-        }
+        )
     }
 
     pub(crate) async fn send_renewal(&self, renewal: &Renewal) -> Verdict<Renewed> {

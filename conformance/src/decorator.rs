@@ -4,11 +4,11 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Filter, Grant, Info,
-    Inspect, Label, LockBackend, Opened, Page, Record, Renewal, Renewed, Result, SessionId,
-    SessionState, SessionStore, Sweep, Swept, Wakeups,
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
+    Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
 };
+use lockcore::{Claim, Grant, Info, Label, LockBackend, Result, SessionId, SessionState};
 
 /// Alters some calls of a backend, and passes on all that it does not name. [`Decorated`] makes it a backend.
 ///

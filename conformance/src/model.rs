@@ -4,10 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockcore::{
-    Acquire, Adopt, Claim, End, Grant, IntentChange, Life, LockKey, OwnerId, Ranges, Registered,
-    Renewal, Renewed, SessionId, Want,
-};
+use lockcore::backend::{Acquire, Adopt, End, IntentChange, Ranges, Registered, Renewal, Renewed};
+use lockcore::{Claim, Grant, Life, LockKey, OwnerId, SessionId, Want};
 
 #[derive(Default)]
 pub(crate) struct Model {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Filter, Grant, Info,
-    Inspect, Label, LockBackend, Opened, Page, Record, Renewal, Renewed, Result, SessionId,
-    SessionState, SessionStore, Sweep, Swept, Wakeups,
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
+    Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
 };
+use lockcore::{Claim, Grant, Info, Label, LockBackend, Result, SessionId, SessionState};
 
 use crate::journal::Journal;
 
@@ -83,7 +83,9 @@ impl SessionStore for Recorded {
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        let Renewal { seq, over, intent } = renewal;
+        let Renewal {
+            seq, over, intent, ..
+        } = renewal;
         self.call(
             format!("renew {session} seq {seq} over {over} intent {intent:?}"),
             self.backend.renew(session, renewal),

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lockcore::backend::{End, Filter, Opened, Record, Sweep};
 use lockcore::{
-    Claim, End, FencingToken, Filter, Holder, Info, Label, LockBackend, LockKey, Opened, Record,
-    SessionId, SessionState, Sweep, Want,
+    Claim, FencingToken, Holder, Info, Label, LockBackend, LockKey, SessionId, SessionState, Want,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

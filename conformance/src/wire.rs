@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, Changed, End, Opened, Renewal, Renewed, Sweep, Swept,
+};
 use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, End, Error, ErrorKind, Grant, Label,
-    LockBackend, Opened, Operation, Renewal, Renewed, Result, SessionId, SessionState, Sweep,
-    Swept,
+    Claim, Error, ErrorKind, Grant, Label, LockBackend, Operation, Result, SessionId, SessionState,
 };
 
 use tokio::sync::watch;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockcore::backend::{Adopt, Adoption, End, SessionStore};
 use lockcore::{
-    Adopt, Adoption, Attempt, End, Error, ErrorKind, Guard, Life, LockBackend, Locks,
-    MemoryBackend, Operation, Recover, RecoverError, Recovery, SessionId, SessionStore,
+    Attempt, Error, ErrorKind, Guard, Life, LockBackend, Locks, MemoryBackend, Operation, Recover,
+    RecoverError, Recovery, SessionId,
 };
 use lockcore_conformance::faults::{Faulty, Link, Weather};
 use lockcore_conformance::{Decorated, Decorator};

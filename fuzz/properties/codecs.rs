@@ -8,7 +8,8 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use lockcore::{FencingToken, Grant, Label, Mode, OwnerId, Ranges, SessionId};
+use lockcore::backend::Ranges;
+use lockcore::{FencingToken, Grant, Label, Mode, OwnerId, SessionId};
 
 pub(crate) fn hold(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {

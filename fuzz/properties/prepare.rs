@@ -8,10 +8,8 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use lockcore::{
-    Attempt, Claim, Filter, Inspect, LockKey, Locks, MemoryBackend, PrepareError, Released, Want,
-    prepare,
-};
+use lockcore::backend::{Filter, Inspect, prepare};
+use lockcore::{Attempt, Claim, LockKey, Locks, MemoryBackend, PrepareError, Released, Want};
 
 pub(crate) fn hold(data: &[u8]) {
     let Some((steps, lines)) = data.split_first() else {

@@ -8,10 +8,11 @@
 
 use std::time::Duration;
 
-use lockcore::{
-    Acquire, Acquired, Adopt, Claim, ClaimStore, End, Error, ErrorKind, Filter, Grant, Inspect,
-    Label, LockKey, OwnerId, Ranges, SessionId, SessionStore, Sweep, Wakeups, Want,
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, ClaimStore, End, Filter, Inspect, Ranges, SessionStore, Sweep,
+    Wakeups,
 };
+use lockcore::{Claim, Error, ErrorKind, Grant, Label, LockKey, OwnerId, SessionId, Want};
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
@@ -384,15 +385,14 @@ impl Store {
 }
 
 fn request(n: u64, claim: Claim) -> Acquire {
-    Acquire {
-        grant: Grant { session: ASKER, n },
-        owner: OwnerId {
+    Acquire::new(
+        Grant { session: ASKER, n },
+        OwnerId {
             session: ASKER,
             m: n,
         },
-        claims: vec![claim],
-        joined: false,
-    }
+        vec![claim],
+    )
 }
 
 fn may_be_corrupt<T>(answer: Result<T, Error>) -> Option<T> {

@@ -1,7 +1,6 @@
 //! Words, laws, traits and the client of lockkeeper.
 
 pub mod backend;
-pub mod judge;
 pub mod limits;
 
 mod claim;
@@ -32,20 +31,23 @@ pub use client::{
     RunError, Shared, Tree,
 };
 pub use error::{Error, ErrorKind, Operation};
-pub use intent::{Intent, IntentError, Registered};
+pub use intent::{Intent, IntentError};
 pub use key::{KeyError, LockKey, LockPath};
 pub use memory::MemoryBackend;
 pub use mode::Mode;
-pub use namespace::{Namespace, NamespaceError};
-pub use prepare::{PrepareError, prepare};
-pub use ranges::{Ranges, RangesError};
+pub use prepare::PrepareError;
 pub use session::{Grant, IdError, Label, LabelError, Life, OwnerId, SessionId};
-pub use store::{
-    Acquire, Acquired, Adopt, Adoption, Busy, Changed, ClaimStore, End, Filter, Holder, Info,
-    Inspect, IntentChange, LockBackend, Opened, Page, Record, Refused, Renewal, Renewed,
-    SessionState, SessionStore, Survives, Sweep, Swept, Wakeups,
-};
+pub use store::{Busy, Holder, Info, LockBackend, Refused, SessionState, Survives};
 pub use token::{FencingToken, TokenError};
+
+// What programs do not name: `backend` has it for authors.
+use intent::Registered;
+use prepare::prepare;
+use ranges::Ranges;
+use store::{
+    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, IntentChange,
+    Opened, Page, Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
+};
 
 /// What a store answers, or why it did not.
 pub type Result<T> = std::result::Result<T, Error>;

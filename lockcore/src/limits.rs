@@ -10,7 +10,7 @@ pub const MAX_PATH_COMPONENTS: usize = 64;
 pub const MAX_KEYS: usize = 1_000_000;
 /// Most bytes of keys of one acquisition, counted before duplicates are merged.
 pub const MAX_KEYS_BYTES: usize = 64 * 1024 * 1024;
-/// Longest name of a [`Namespace`](crate::Namespace), in bytes.
+/// Longest name of a [`Namespace`](crate::backend::Namespace), in bytes.
 pub const MAX_NAMESPACE_BYTES: usize = 48;
 /// Largest payload of an [`Intent`](crate::Intent), in bytes.
 pub const MAX_INTENT_BYTES: usize = 64 * 1024;

@@ -9,12 +9,12 @@ use crate::limits::MAX_NAMESPACE_BYTES;
 /// never meet.
 ///
 /// ```
-/// use lockcore::Namespace;
+/// use lockcore::backend::Namespace;
 ///
 /// assert_eq!(Namespace::parse("fs-1")?.as_str(), "fs-1");
 /// assert_eq!(Namespace::default().as_str(), "lockkeeper");
 /// assert!(Namespace::parse("FS").is_err());
-/// # Ok::<(), lockcore::NamespaceError>(())
+/// # Ok::<(), lockcore::backend::NamespaceError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Namespace(Box<str>);

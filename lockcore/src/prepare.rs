@@ -16,7 +16,8 @@ use crate::{Claim, Want};
 /// # Examples
 ///
 /// ```
-/// use lockcore::{Claim, LockPath, Want, prepare};
+/// use lockcore::backend::prepare;
+/// use lockcore::{Claim, LockPath, Want};
 ///
 /// let read = Claim::read(LockPath::parse("/a").unwrap());
 /// let write = Claim::write(LockPath::parse("/a/b").unwrap());

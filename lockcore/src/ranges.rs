@@ -11,13 +11,13 @@ use crate::session::decimal;
 /// # Examples
 ///
 /// ```
-/// use lockcore::Ranges;
+/// use lockcore::backend::Ranges;
 ///
 /// let over: Ranges = "1-4,7-7".parse()?;
 /// assert!(over.contains(3) && !over.contains(5) && over.contains(7));
 /// assert_eq!(over.to_string(), "1-4,7-7");
 /// assert!("1-4,5-7".parse::<Ranges>().is_err(), "one set has one spelling");
-/// # Ok::<(), lockcore::RangesError>(())
+/// # Ok::<(), lockcore::backend::RangesError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Ranges(Vec<(u64, u64)>);

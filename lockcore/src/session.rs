@@ -127,6 +127,11 @@ pub struct IdError;
 pub struct Label(Arc<str>);
 
 impl Label {
+    /// One of ours, which is short and plain.
+    pub(crate) fn ours(text: &'static str) -> Self {
+        Self::parse(text).expect("it is short and plain")
+    }
+
     /// Takes a text as a label, and changes nothing in it.
     ///
     /// # Errors

@@ -165,7 +165,8 @@ fn parent(depth: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lockcore::{Filter, Inspect as _, MemoryBackend};
+    use lockcore::MemoryBackend;
+    use lockcore::backend::{Filter, Inspect as _};
 
     use super::*;
     use crate::measured::{ABORT, ACQUIRE, HAND_OVER, REFUSED, RELEASE, SWEPT, WAIT};

@@ -14,9 +14,8 @@ use std::time::{Duration, SystemTime};
 use clap::Parser;
 use futures_util::future::join_all;
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockcore::{
-    IntentChange, Label, LockBackend, Opened, Ranges, Renewal, Renewed, SessionId, SessionStore,
-};
+use lockcore::backend::{IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore};
+use lockcore::{Label, LockBackend, SessionId};
 use lockcore_conformance::faults::ServerFault;
 use lockcore_conformance::processes::cluster::{
     ClusterArgs, Hosts, TIMEOUT_MS, strike_members, work_goes_on,
@@ -266,11 +265,7 @@ async fn a_lease_begins_when_it_is_renewed(cluster: &mut Cluster) -> Result<(), 
         sleep(Duration::from_millis(600)).await;
         let sent_ms = unix_ms();
         let renewals = sessions.iter().map(async |(backend, session)| {
-            let renewal = Renewal {
-                seq,
-                over: Ranges::EMPTY,
-                intent: IntentChange::Keep,
-            };
+            let renewal = Renewal::new(seq, Ranges::EMPTY, IntentChange::Keep);
             backend.renew(*session, &renewal).await
         });
         let goes_on = async {

@@ -14,10 +14,8 @@ use std::time::Duration;
 
 use access::{Access, User};
 use elasticsearch::http::Method;
-use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, Error, FencingToken, Grant, Label, LockKey, Opened,
-    OwnerId, SessionId, SessionStore, Want,
-};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, Opened, SessionStore};
+use lockcore::{Busy, Claim, Error, FencingToken, Grant, Label, LockKey, OwnerId, SessionId, Want};
 use lockcore_es::{EsBackend, EsConfig};
 use serde_json::Value;
 
@@ -162,12 +160,11 @@ pub fn claim(text: &str) -> Claim {
 
 /// A request under number `n`, by an owner of its own.
 pub fn request(session: SessionId, n: u64, texts: &[&str]) -> Acquire {
-    Acquire {
-        grant: Grant { session, n },
-        owner: OwnerId { session, m: n },
-        claims: texts.iter().map(|text| claim(text)).collect(),
-        joined: false,
-    }
+    Acquire::new(
+        Grant { session, n },
+        OwnerId { session, m: n },
+        texts.iter().map(|text| claim(text)).collect(),
+    )
 }
 
 /// Connects as who may use the namespace, which is made before if there is none.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{
-    Acquire, Acquired, Claim, ClaimStore, ErrorKind, FencingToken, Grant, IntentChange, Label,
-    LockKey, Opened, OwnerId, Ranges, Renewal, SessionId, SessionStore, Want,
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore, IntentChange, Opened, Ranges, Renewal, SessionStore,
 };
+use lockcore::{Claim, ErrorKind, FencingToken, Grant, Label, LockKey, OwnerId, SessionId, Want};
 use lockcore_redis::RedisBackend;
 
 pub async fn open(backend: &RedisBackend, number: u128) -> SessionId {
@@ -30,12 +30,11 @@ pub fn claim(text: &str) -> Claim {
 }
 
 pub fn request(session: SessionId, n: u64, claims: &[&str]) -> Acquire {
-    Acquire {
-        grant: Grant { session, n },
-        owner: OwnerId { session, m: n },
-        claims: claims.iter().map(|text| claim(text)).collect(),
-        joined: false,
-    }
+    Acquire::new(
+        Grant { session, n },
+        OwnerId { session, m: n },
+        claims.iter().map(|text| claim(text)).collect(),
+    )
 }
 
 pub async fn granted(backend: &RedisBackend, request: &Acquire) -> FencingToken {
@@ -50,9 +49,5 @@ pub async fn kind_of_acquire(backend: &RedisBackend, request: &Acquire) -> Error
 }
 
 pub fn renewal(seq: u64) -> Renewal {
-    Renewal {
-        seq,
-        over: Ranges::EMPTY,
-        intent: IntentChange::Keep,
-    }
+    Renewal::new(seq, Ranges::EMPTY, IntentChange::Keep)
 }

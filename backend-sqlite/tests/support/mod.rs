@@ -11,9 +11,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore, IntentChange, Opened, Ranges, Registered, Renewal, Renewed,
+    SessionStore,
+};
 use lockcore::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, FencingToken, Grant, Intent, IntentChange, Label,
-    LockKey, Opened, OwnerId, Ranges, Registered, Renewal, Renewed, SessionId, SessionStore, Want,
+    Busy, Claim, FencingToken, Grant, Intent, Label, LockKey, OwnerId, SessionId, Want,
 };
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 
@@ -92,12 +95,7 @@ pub fn grant(session: SessionId, n: u64) -> Grant {
 
 /// A request under number `n`, by an owner of its own.
 pub fn request(session: SessionId, n: u64, texts: &[&str]) -> Acquire {
-    Acquire {
-        grant: grant(session, n),
-        owner: OwnerId { session, m: n },
-        claims: claims(texts),
-        joined: false,
-    }
+    Acquire::new(grant(session, n), OwnerId { session, m: n }, claims(texts))
 }
 
 pub async fn acquire(
@@ -137,7 +135,7 @@ pub async fn release(backend: &SqliteBackend, session: SessionId, n: u64, texts:
 
 pub fn renewal(seq: u64, over: &str, intent: IntentChange) -> Renewal {
     let over: Ranges = over.parse().unwrap();
-    Renewal { seq, over, intent }
+    Renewal::new(seq, over, intent)
 }
 
 pub fn intent(text: &str) -> IntentChange {

@@ -1,7 +1,8 @@
 //! Adoption: by one at a time, by number, until the change is settled.
 
 use futures_util::future::join_all;
-use lockcore::{Acquire, Adopt, End, FencingToken, Life, Want};
+use lockcore::backend::{Acquire, Adopt, End};
+use lockcore::{FencingToken, Life, Want};
 
 use crate::actor::{Actor, registered};
 use crate::backend::recovery::with_intent;
@@ -161,7 +162,7 @@ async fn a_living_session_is_not_adopted(scene: Scene) -> Verdict {
         "the session"
     );
     ensure!(a.confirms(&held).await?, "its lock is held");
-    a.renew("", lockcore::IntentChange::Keep).await
+    a.renew("", lockcore::backend::IntentChange::Keep).await
 }
 
 async fn an_unknown_session_is_not_adopted(scene: Scene) -> Verdict {

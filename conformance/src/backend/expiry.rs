@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockcore::{End, IntentChange, Life, Renewed, Want};
+use lockcore::backend::{End, IntentChange, Renewed};
+use lockcore::{Life, Want};
 use tokio::time::Instant;
 
 use crate::actor::{Actor, SHARE, registered};

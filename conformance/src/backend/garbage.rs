@@ -1,6 +1,7 @@
 //! Records that cannot be understood: held, never free, never changed.
 
-use lockcore::{Acquire, Acquired, Filter, Life, Mode, Record, Want};
+use lockcore::backend::{Acquire, Acquired, Filter, Record};
+use lockcore::{Life, Mode, Want};
 
 use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
@@ -189,8 +190,10 @@ async fn a_sweep_does_not_remove_garbage(scene: Scene) -> Verdict {
         scene.plant(key).await?;
     }
     a.hold(&[(Want::Create, "swept")]).await?;
-    a.end(lockcore::End::Close).await?;
-    scene.sweep(lockcore::Sweep::Session(a.session())).await?;
+    a.end(lockcore::backend::End::Close).await?;
+    scene
+        .sweep(lockcore::backend::Sweep::Session(a.session()))
+        .await?;
     scene.sweep_all().await?;
     for key in ["k", "/a/b", "/a/b/c"] {
         scene.held(key).await?;

@@ -1,7 +1,8 @@
 //! Hostile keys: what a store's language, index or wire could take for something else.
 
+use lockcore::backend::Filter;
 use lockcore::limits::{MAX_KEY_BYTES, MAX_PATH_COMPONENTS};
-use lockcore::{Filter, LockKey, Want};
+use lockcore::{LockKey, Want};
 
 use crate::actor::Actor;
 use crate::case::{Case, Layer};

@@ -3,9 +3,8 @@
 use std::fmt;
 
 use futures_util::future::{join, try_join_all};
-use lockcore::{
-    Acquire, Acquired, End, FencingToken, IntentChange, Life, Opened, Renewed, Sweep, Want,
-};
+use lockcore::backend::{Acquire, Acquired, End, IntentChange, Opened, Renewed, Sweep};
+use lockcore::{FencingToken, Life, Want};
 use tokio::time::{Instant, sleep};
 
 use crate::actor::{Actor, registered};

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use lockcore::{Acquire, End, Filter, Grant, Life, Mode, SessionId, SessionState, Want};
+use lockcore::backend::{Acquire, End, Filter};
+use lockcore::{Grant, Life, Mode, SessionId, SessionState, Want};
 use tokio::time::Instant;
 
 use crate::actor::{Actor, SHARE};

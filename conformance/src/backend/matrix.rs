@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use lockcore::{Acquire, Life, Mode, Want};
+use lockcore::backend::Acquire;
+use lockcore::{Life, Mode, Want};
 
 use crate::actor::{Actor, SHARE, share};
 use crate::case::{Case, Layer};

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{join, try_join_all};
-use lockcore::{Acquire, Acquired, End, FencingToken, Want};
+use lockcore::backend::{Acquire, Acquired, End};
+use lockcore::{FencingToken, Want};
 use tokio::time::sleep;
 
 use crate::actor::{Actor, SHARE, share};
@@ -319,7 +320,9 @@ async fn beside_copies_releases_and_renewals(scene: Scene) -> Verdict {
             copies?;
             release?;
             let over = format!("1-{}", request.grant.n);
-            actor.renew(&over, lockcore::IntentChange::Keep).await?;
+            actor
+                .renew(&over, lockcore::backend::IntentChange::Keep)
+                .await?;
         }
         Ok(())
     };
@@ -353,7 +356,7 @@ async fn when_all_is_over_nothing_is_held(scene: Scene) -> Verdict {
     .await?;
     let stranger = scene.stranger().await?;
     for actor in &actors {
-        let filter = lockcore::Filter::Session(actor.session());
+        let filter = lockcore::backend::Filter::Session(actor.session());
         crate::verdict::ensure_eq!(
             stranger.listed(&filter, 100).await?,
             [],

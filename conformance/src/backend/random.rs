@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-use lockcore::{
-    Acquire, Acquired, Adopt, Busy, Claim, End, FencingToken, Filter, Grant, IntentChange, Life,
-    LockKey, Ranges, Renewed, SessionId, SessionState, Sweep, Want,
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, End, Filter, IntentChange, Ranges, Renewed, Sweep,
 };
+use lockcore::{Busy, Claim, FencingToken, Grant, Life, LockKey, SessionId, SessionState, Want};
 
 use crate::actor::{Actor, SHARE, registered, share};
 use crate::case::{Case, Layer};

@@ -1,9 +1,8 @@
 //! Intents: what a holder leaves behind, and what stays held for it.
 
+use lockcore::backend::{Acquire, End, IntentChange, Opened, Registered, Renewed};
 use lockcore::limits::MAX_INTENT_BYTES;
-use lockcore::{
-    Acquire, End, FencingToken, Intent, IntentChange, Life, Opened, Registered, Renewed, Want,
-};
+use lockcore::{FencingToken, Intent, Life, Want};
 
 use crate::actor::{Actor, SHARE, registered, share};
 use crate::case::Case;
@@ -364,7 +363,7 @@ async fn an_abandoned_session_acquires_nothing_more(scene: Scene) -> Verdict {
     let step = a.ask(&[(Want::Upsert, "l"), (Want::Upsert, "m")]);
     ensure_eq!(
         a.send(&step).await?,
-        lockcore::Acquired::Void,
+        lockcore::backend::Acquired::Void,
         "a step of an abandoned session"
     );
     for key in ["l", "m"] {

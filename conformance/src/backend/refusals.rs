@@ -1,7 +1,8 @@
 //! What a refusal says, and how much of it.
 
+use lockcore::backend::{Acquire, Acquired, End};
 use lockcore::limits::MAX_LISTED;
-use lockcore::{Acquire, Acquired, End, Grant, Life, Mode, Want};
+use lockcore::{Grant, Life, Mode, Want};
 
 use crate::actor::{SHARE, share};
 use crate::case::Case;

@@ -1,6 +1,7 @@
 //! Release takes the holders of its grant and nothing else.
 
-use lockcore::{Acquire, End, Grant, Want};
+use lockcore::backend::{Acquire, End};
+use lockcore::{Grant, Want};
 
 use crate::actor::{Actor, SHARE};
 use crate::case::Case;

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use futures_util::future::try_join_all;
-use lockcore::{Acquire, Acquired, IntentChange, Renewed, Want};
+use lockcore::Want;
+use lockcore::backend::{Acquire, Acquired, IntentChange, Renewed};
 use tokio::time::{sleep, timeout};
 
 use crate::actor::{Actor, SHARE, share};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use lockcore::backend::{End, IntentChange, Opened, Renewed};
 use lockcore::limits::MAX_LABEL_BYTES;
-use lockcore::{End, IntentChange, Label, Life, Opened, Renewed, SessionId, Want};
+use lockcore::{Label, Life, SessionId, Want};
 
 use crate::actor::{Actor, SHARE, registered};
 use crate::backend::late;

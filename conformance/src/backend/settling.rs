@@ -1,6 +1,7 @@
 //! Settling an adopted change: by its number, once, and for good.
 
-use lockcore::{End, Life, Want};
+use lockcore::backend::End;
+use lockcore::{Life, Want};
 
 use crate::backend::adoption::abandoned;
 use crate::backend::recovery::with_intent;

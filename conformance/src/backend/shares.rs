@@ -1,6 +1,7 @@
 //! Shares: a set of holders, and limits that bind who asks.
 
-use lockcore::{End, Grant, Want};
+use lockcore::backend::End;
+use lockcore::{Grant, Want};
 
 use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;

@@ -1,7 +1,8 @@
 //! Steps of several claims: granted whole, or not at all.
 
 use futures_util::future::join;
-use lockcore::{Acquire, Acquired, Filter, Want};
+use lockcore::Want;
+use lockcore::backend::{Acquire, Acquired, Filter};
 
 use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
@@ -185,10 +186,8 @@ async fn nothing_is_held(scene: &Scene, asker: &Actor, step: &Acquire) -> Verdic
     ensure_eq!(records, [], "what the refused session holds");
     ensure!(!asker.confirms(step).await?, "the refused step is not held");
     for claim in &step.claims {
-        let one = Acquire {
-            claims: vec![claim.clone()],
-            ..step.clone()
-        };
+        let mut one = step.clone();
+        one.claims = vec![claim.clone()];
         ensure!(
             !asker.confirms(&one).await?,
             "{claim:?} of the refused step is not held"

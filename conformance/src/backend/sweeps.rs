@@ -1,6 +1,7 @@
 //! Sweeps take what does not count and leave what does.
 
-use lockcore::{Acquire, End, IntentChange, Life, Sweep, Want};
+use lockcore::backend::{Acquire, End, IntentChange, Sweep};
+use lockcore::{Life, Want};
 
 use crate::actor::{Actor, SHARE};
 use crate::backend::recovery::with_intent;
@@ -284,7 +285,7 @@ async fn a_swept_session_stays_dead(scene: Scene) -> Verdict {
         scene.sweep_all().await?;
     }
     let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
-    ensure_eq!(renewed, lockcore::Renewed::Dead, "a late renewal");
+    ensure_eq!(renewed, lockcore::backend::Renewed::Dead, "a late renewal");
     for request in &held {
         a.send(request).await?;
     }
@@ -295,7 +296,7 @@ async fn a_swept_session_stays_dead(scene: Scene) -> Verdict {
         .backend()
         .open(a.session(), a.label(), a.backend().info().max_ttl)
         .await?;
-    ensure_eq!(opened, lockcore::Opened::Used, "a late open");
+    ensure_eq!(opened, lockcore::backend::Opened::Used, "a late open");
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! Fencing tokens only rise.
 
 use futures_util::future::try_join_all;
-use lockcore::{End, FencingToken, Want};
+use lockcore::backend::End;
+use lockcore::{FencingToken, Want};
 
 use crate::actor::SHARE;
 use crate::case::Case;

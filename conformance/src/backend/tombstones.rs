@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use lockcore::backend::{Acquire, End, IntentChange, Opened, Renewed, Sweep};
 use lockcore::limits::TOMBSTONE_KEPT;
-use lockcore::{Acquire, End, IntentChange, Life, Opened, Renewed, SessionId, Sweep, Want};
+use lockcore::{Life, SessionId, Want};
 
 use crate::actor::Actor;
 use crate::backend::recovery::with_intent;

@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use lockcore::{Changed, End, Want};
+use lockcore::Want;
+use lockcore::backend::{Changed, End};
 use tokio::time::{Instant, sleep};
 
 use crate::actor::{Actor, SHARE, share};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lockcore::{Changed, Claim, Want};
+use lockcore::backend::Changed;
+use lockcore::{Claim, Want};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
 

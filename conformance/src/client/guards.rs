@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join;
+use lockcore::backend::End;
 use lockcore::limits::MIN_MARGIN;
-use lockcore::{End, Guard, LostReason, Released};
+use lockcore::{Guard, LostReason, Released};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireError, Acquisition, End, Guard, Intent, Life, Locks, RunError, SessionId};
+use lockcore::backend::End;
+use lockcore::{AcquireError, Acquisition, Guard, Intent, Life, Locks, RunError, SessionId};
 use tokio::time::sleep;
 
 use crate::case::Case;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockcore::{AcquireError, End, InputError, Life, Locks, Released, RunError};
+use lockcore::backend::End;
+use lockcore::{AcquireError, InputError, Life, Locks, Released, RunError};
 use tokio::time::sleep;
 
 use crate::case::Case;

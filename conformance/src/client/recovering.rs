@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
+use lockcore::backend::End;
 use lockcore::{
-    AcquireError, End, FencingToken, Intent, Life, Locks, Recover, RecoverError, Recovery,
-    SessionId,
+    AcquireError, FencingToken, Intent, Life, Locks, Recover, RecoverError, Recovery, SessionId,
 };
 use tokio::time::sleep;
 

@@ -214,7 +214,9 @@ async fn an_owner_whose_session_is_lost_is_lost(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
     let owner = a.owner();
     let guard = granted(a.documents(["d"]).owner(&owner)).await?;
-    scene.end(guard.session(), lockcore::End::Revoke).await?;
+    scene
+        .end(guard.session(), lockcore::backend::End::Revoke)
+        .await?;
     crate::client::soon("the guard is lost", guard.lost()).await?;
     let again = a.documents(["e"]).owner(&owner).acquire().await;
     ensure!(

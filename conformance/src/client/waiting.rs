@@ -109,7 +109,7 @@ async fn a_close_ends_the_wait(scene: Scene) -> Verdict {
     let b = locks(&scene).await?;
     let closed = scene.actor().await?;
     closed.hold(&[(Want::Write, "/t/m")]).await?;
-    let close = async { closed.end(lockcore::End::Close).await.map(drop) };
+    let close = async { closed.end(lockcore::backend::End::Close).await.map(drop) };
     release(waits(b.tree().write("/t"), close).await?).await
 }
 

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
+    Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
+};
 use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
-    Grant, Info, Inspect, Label, LockBackend, Opened, Operation, Page, Record, Renewal, Renewed,
-    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Operation, Result, SessionId,
+    SessionState,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};

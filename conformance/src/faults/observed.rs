@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Claim, End, Grant, IntentChange, Label, Life, LockBackend,
-    Opened, Renewal, Renewed, Result, SessionId, SessionState,
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, End, IntentChange, Opened, Renewal, Renewed,
 };
+use lockcore::{Claim, Grant, Label, Life, LockBackend, Result, SessionId, SessionState};
 
 use crate::decorator::{Decorated, Decorator};
 use crate::history::{Answer, Change, Recorder, Stored, What};

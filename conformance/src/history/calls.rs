@@ -1,6 +1,7 @@
 //! [`Call`] and [`Reply`]: what a process asks of its store, and what comes back.
 
-use lockcore::{Claim, Grant, LockKey, Mode, OwnerId, Ranges, SessionId};
+use lockcore::backend::Ranges;
+use lockcore::{Claim, Grant, LockKey, Mode, OwnerId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::event::{Answer, Change};

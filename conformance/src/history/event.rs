@@ -3,7 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, Write};
 
-use lockcore::{Claim, FencingToken, Grant, LockKey, OwnerId, Ranges, SessionId};
+use lockcore::backend::Ranges;
+use lockcore::{Claim, FencingToken, Grant, LockKey, OwnerId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::calls::{Call, Reply};

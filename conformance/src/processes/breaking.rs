@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lockcore::backend::{Acquire, Acquired, Changed, End, IntentChange, Opened, Renewal, Renewed};
 use lockcore::{
-    Acquire, Acquired, Busy, Changed, Claim, End, FencingToken, Grant, Holder, IntentChange, Label,
-    Life, LockBackend, LockKey, Opened, OwnerId, Refused, Renewal, Renewed, Result, SessionId,
-    SessionState, Want,
+    Busy, Claim, FencingToken, Grant, Holder, Label, Life, LockBackend, LockKey, OwnerId, Refused,
+    Result, SessionId, SessionState, Want,
 };
 use tokio::time::sleep;
 
@@ -329,19 +329,19 @@ async fn keep(store: &dyn LockBackend, label: &Label, joined: bool) -> Result<()
     let session = SessionId::new(rand::random());
     let hour = Duration::from_secs(3_600).min(store.info().max_ttl);
     store.open(session, label, hour).await?;
-    let request = alone(session, flat(&format!("kept-{session}")));
-    store.acquire(&Acquire { joined, ..request }).await?;
+    let mut request = alone(session, flat(&format!("kept-{session}")));
+    request.joined = joined;
+    store.acquire(&request).await?;
     Ok(())
 }
 
 /// The only request of a session.
 fn alone(session: SessionId, claim: Claim) -> Acquire {
-    Acquire {
-        grant: Grant { session, n: 1 },
-        owner: OwnerId { session, m: 1 },
-        claims: vec![claim],
-        joined: false,
-    }
+    Acquire::new(
+        Grant { session, n: 1 },
+        OwnerId { session, m: 1 },
+        vec![claim],
+    )
 }
 
 fn busy(claim: &Claim, grant: Grant, life: Life) -> Acquired {

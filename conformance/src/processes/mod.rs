@@ -382,7 +382,8 @@ async fn operators(
     place: &Site,
     store: &dyn lockcore::LockBackend,
 ) {
-    use lockcore::{End, Life};
+    use lockcore::Life;
+    use lockcore::backend::End;
     use rand::seq::IndexedRandom;
     let mut rng = chance(plan.seed, 3);
     loop {

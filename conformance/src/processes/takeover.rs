@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn renewing(call: u64, session: SessionId) -> What {
-        let over = lockcore::Ranges::EMPTY;
+        let over = lockcore::backend::Ranges::EMPTY;
         let (seq, change) = (call, crate::history::Change::Keep);
         let request = Call::Renew {
             session,

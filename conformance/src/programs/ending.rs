@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockcore::{Claim, Filter, LockBackend, LockKey, Sweep, Want};
+use lockcore::backend::{Filter, Sweep};
+use lockcore::{Claim, LockBackend, LockKey, Want};
 use rand::rngs::Xoshiro256PlusPlus;
 use tokio::time::sleep;
 

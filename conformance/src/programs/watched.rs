@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, End, Filter, Grant, Holder, IntentChange,
-    Label, Life, LockBackend, Opened, Page, Record, Renewal, Renewed, Result, SessionId,
-    SessionState, Sweep, Swept,
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, Changed, End, Filter, IntentChange, Opened, Page, Record,
+    Renewal, Renewed, Sweep, Swept,
 };
+use lockcore::{Claim, Grant, Holder, Label, Life, LockBackend, Result, SessionId, SessionState};
 
 use super::nanos;
 use crate::decorator::{Decorated, Decorator};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{End, Inspect, Life, SessionStore};
+use lockcore::Life;
+use lockcore::backend::{End, Inspect, SessionStore};
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;

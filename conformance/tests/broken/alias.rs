@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, End, Filter, Opened, Page, Record, Renewal, Renewed, Sweep,
+    Swept,
+};
 use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Busy, Claim, End, Filter, Grant, Holder, Label,
-    LockBackend, Opened, OwnerId, Page, Record, Refused, Renewal, Renewed, Result, SessionId,
-    SessionState, Sweep, Swept, async_trait,
+    Busy, Claim, Grant, Holder, Label, LockBackend, OwnerId, Refused, Result, SessionId,
+    SessionState, async_trait,
 };
 use lockcore_conformance::Decorator;
 
@@ -58,12 +61,10 @@ impl Aliases {
         Grant { session, ..grant }
     }
 
-    fn state(&self, state: SessionState) -> SessionState {
-        SessionState {
-            session: self.back(state.session),
-            adopter: state.adopter.map(|adopter| self.back(adopter)),
-            ..state
-        }
+    fn state(&self, mut state: SessionState) -> SessionState {
+        state.session = self.back(state.session);
+        state.adopter = state.adopter.map(|adopter| self.back(adopter));
+        state
     }
 
     fn holder(&self, holder: &Holder) -> Holder {

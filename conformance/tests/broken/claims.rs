@@ -1,9 +1,11 @@
 //! Mistakes in acquiring, releasing, waiting and listing.
 
+use lockcore::backend::{
+    Acquire, Acquired, Changed, Filter, Ranges, Renewal, Renewed, Sweep, Swept,
+};
 use lockcore::{
-    Acquire, Acquired, Busy, Changed, Claim, Error, ErrorKind, Filter, Grant, Holder, Life,
-    LockBackend, Operation, Ranges, Refused, Renewal, Renewed, Result, SessionId, Sweep, Swept,
-    Want, async_trait,
+    Busy, Claim, Error, ErrorKind, Grant, Holder, Life, LockBackend, Operation, Refused, Result,
+    SessionId, Want, async_trait,
 };
 use lockcore_conformance::{Decorator, Law};
 
@@ -162,10 +164,8 @@ impl Decorator for NothingIsOver {
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        let renewal = Renewal {
-            over: Ranges::EMPTY,
-            ..renewal.clone()
-        };
+        let mut renewal = renewal.clone();
+        renewal.over = Ranges::EMPTY;
         self.0.renew(session, &renewal).await
     }
 }

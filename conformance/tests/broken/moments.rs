@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, Filter, Page, Record, Renewal, Renewed, Sweep, Swept,
+};
 use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, Busy, Claim, FencingToken, Filter, Grant, Holder,
-    LockBackend, Page, Record, Renewal, Renewed, Result, SessionId, Sweep, Swept, async_trait,
+    Busy, Claim, FencingToken, Grant, Holder, LockBackend, Result, SessionId, async_trait,
 };
 use lockcore_conformance::{Decorator, Law};
 use tokio::time::{Instant, sleep};

@@ -1,8 +1,9 @@
 //! Mistakes with keys, and one decorator for all that take one key for another.
 
+use lockcore::backend::{Acquire, Acquired, Changed, Filter, Page, Record};
 use lockcore::{
-    Acquire, Acquired, Busy, Changed, Claim, Error, ErrorKind, Filter, Grant, Holder, LockBackend,
-    LockKey, Operation, Page, Record, Refused, Result, async_trait,
+    Busy, Claim, Error, ErrorKind, Grant, Holder, LockBackend, LockKey, Operation, Refused, Result,
+    async_trait,
 };
 use lockcore_conformance::{Decorator, Law};
 

@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, End, IntentChange, Life, LockBackend, Renewal, Renewed,
-    Result, SessionId, async_trait,
-};
+use lockcore::backend::{Acquire, Acquired, Adopt, Adoption, End, IntentChange, Renewal, Renewed};
+use lockcore::{Life, LockBackend, Result, SessionId, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
@@ -35,10 +33,8 @@ impl Decorator for Loses {
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        let renewal = Renewal {
-            intent: IntentChange::Keep,
-            ..renewal.clone()
-        };
+        let mut renewal = renewal.clone();
+        renewal.intent = IntentChange::Keep;
         self.0.renew(session, &renewal).await
     }
 }

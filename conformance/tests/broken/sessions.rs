@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use lockcore::backend::{Acquire, Acquired, End, Opened, Renewal, Renewed};
 use lockcore::{
-    Acquire, Acquired, Claim, End, Grant, Label, Life, LockBackend, Opened, Renewal, Renewed,
-    Result, SessionId, SessionState, async_trait,
+    Claim, Grant, Label, Life, LockBackend, Result, SessionId, SessionState, async_trait,
 };
 use lockcore_conformance::{Decorated, Decorator, Law};
 
@@ -228,10 +228,8 @@ impl Decorator for Unordered {
             *last = renewal.seq.max(*last + 1);
             *last
         };
-        let renewal = Renewal {
-            seq,
-            ..renewal.clone()
-        };
+        let mut renewal = renewal.clone();
+        renewal.seq = seq;
         self.store.renew(session, &renewal).await
     }
 }

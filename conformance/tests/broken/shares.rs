@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
+use lockcore::backend::{Acquire, Acquired};
 use lockcore::{
-    Acquire, Acquired, Busy, Claim, Grant, Holder, Life, LockBackend, LockKey, OwnerId, Refused,
-    Result, Want, async_trait,
+    Busy, Claim, Grant, Holder, Life, LockBackend, LockKey, OwnerId, Refused, Result, Want,
+    async_trait,
 };
 use lockcore_conformance::{Decorator, Law};
 

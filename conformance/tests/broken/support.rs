@@ -4,10 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockcore::{
-    Acquire, Acquired, Claim, End, Grant, Label, Life, LockBackend, OwnerId, Result, SessionId,
-    Want,
-};
+use lockcore::backend::{Acquire, Acquired, End};
+use lockcore::{Claim, Grant, Label, Life, LockBackend, OwnerId, Result, SessionId, Want};
 
 /// The correct backend.
 pub(crate) type Store = Arc<dyn LockBackend>;
@@ -71,12 +69,7 @@ impl Ghost {
             .await?;
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let session = Self::SESSION;
-        let request = Acquire {
-            grant: Grant { session, n },
-            owner: OwnerId { session, m: n },
-            claims,
-            joined: false,
-        };
+        let request = Acquire::new(Grant { session, n }, OwnerId { session, m: n }, claims);
         store.acquire(&request).await
     }
 }

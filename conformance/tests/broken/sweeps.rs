@@ -4,10 +4,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use lockcore::{
-    End, Label, Life, LockBackend, Opened, Page, Result, SessionId, SessionState, Sweep, Swept,
-    async_trait,
-};
+use lockcore::backend::{End, Opened, Page, Sweep, Swept};
+use lockcore::{Label, Life, LockBackend, Result, SessionId, SessionState, async_trait};
 use lockcore_conformance::{Decorated, Decorator, Law};
 
 use crate::Broken;

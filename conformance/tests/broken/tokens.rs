@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use lockcore::{
-    Acquire, Acquired, Claim, FencingToken, Filter, Grant, LockBackend, LockKey, Result, Sweep,
-    Swept, async_trait,
-};
+use lockcore::backend::{Acquire, Acquired, Filter, Sweep, Swept};
+use lockcore::{Claim, FencingToken, Grant, LockBackend, LockKey, Result, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;

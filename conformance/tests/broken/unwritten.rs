@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use lockcore::backend::{
+    Acquired, Adopt, Adoption, End, IntentChange, Registered, Renewal, Renewed,
+};
 use lockcore::{
-    Acquired, Adopt, Adoption, Claim, End, IntentChange, Life, LockBackend, LockKey, Registered,
-    Renewal, Renewed, Result, SessionId, SessionState, Want, async_trait,
+    Claim, Life, LockBackend, LockKey, Result, SessionId, SessionState, Want, async_trait,
 };
 use lockcore_conformance::{Decorator, Law};
 use tokio::time::sleep;
@@ -41,12 +43,11 @@ pub(crate) fn all() -> Vec<Broken> {
 }
 
 /// The answer that a death would have.
-fn dead(state: SessionState) -> SessionState {
-    let life = match state.life {
-        Life::Living => Life::Dead,
-        life => life,
-    };
-    SessionState { life, ..state }
+fn dead(mut state: SessionState) -> SessionState {
+    if state.life == Life::Living {
+        state.life = Life::Dead;
+    }
+    state
 }
 
 /// Answers a death at once, and writes it a moment later.

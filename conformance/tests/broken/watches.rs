@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockcore::{
-    Acquire, Acquired, Changed, Claim, End, Grant, LockBackend, Record, Result, SessionId,
-    SessionState, async_trait,
-};
+use lockcore::backend::{Acquire, Acquired, Changed, End, Record};
+use lockcore::{Claim, Grant, LockBackend, Result, SessionId, SessionState, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;

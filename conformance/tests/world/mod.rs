@@ -3,10 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockcore::{
-    Acquire, Acquired, Adopt, Adoption, ClaimStore, FencingToken, LockBackend, LockKey,
-    MemoryBackend, SessionId, SessionStore, async_trait,
-};
+use lockcore::backend::{Acquire, Acquired, Adopt, Adoption, ClaimStore, SessionStore};
+use lockcore::{FencingToken, LockBackend, LockKey, MemoryBackend, SessionId, async_trait};
 use lockcore_conformance::{BoxError, Decorated, Decorator, Space, World};
 
 /// What puts something in front of a backend.

@@ -68,8 +68,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockcore::backend::Changed;
 use lockcore::backend::rows::{Access, Act, Corrupt, RowStore, polled, ready};
-use lockcore::{Changed, Claim, Error, ErrorKind, Info, Operation, Result, Survives};
+use lockcore::{Claim, Error, ErrorKind, Info, Operation, Result, Survives};
 
 use directory::Directory;
 use state::State;

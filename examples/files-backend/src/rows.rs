@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use lockcore::backend::judge::{Entry as _, Place};
 use lockcore::backend::rows::{At, Corrupt, Done, Freed, HolderRow, Now, Rows, SessionRow, Stored};
-use lockcore::judge::{Entry as _, Place};
-use lockcore::{Acquire, Claim, End, FencingToken, Grant, Life, LockKey, Registered, SessionId};
+use lockcore::backend::{Acquire, End, Registered};
+use lockcore::{Claim, FencingToken, Grant, Life, LockKey, SessionId};
 
 use crate::state::{Id, Left, Session, State, Text, holder, raw};
 

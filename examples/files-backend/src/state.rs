@@ -6,9 +6,8 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::rows::{Held, HolderRow, SessionRow, Strange};
-use lockcore::{
-    FencingToken, Grant, Intent, Label, Life, LockKey, Mode, OwnerId, Ranges, Registered, SessionId,
-};
+use lockcore::backend::{Ranges, Registered};
+use lockcore::{FencingToken, Grant, Intent, Label, Life, LockKey, Mode, OwnerId, SessionId};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;

@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use files_backend::FilesBackend;
-use lockcore::{Claim, ClaimStore, Filter, Grant, Inspect, LockBackend, Result, async_trait};
+use lockcore::backend::{ClaimStore, Filter, Inspect};
+use lockcore::{Claim, Grant, LockBackend, Result, async_trait};
 use lockcore_conformance::{Case, Decorated, Decorator, Failure, Law, Layer, World, cases, check};
 use support::Files;
 

@@ -48,8 +48,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockcore::backend::Changed;
 use lockcore::backend::rows::{Access, Act, RowStore, polled};
-use lockcore::{Changed, Claim, Error, ErrorKind, Info, Operation, Result, Survives};
+use lockcore::{Claim, Error, ErrorKind, Info, Operation, Result, Survives};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::time::timeout;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use lockcore::backend::judge::Place;
 use lockcore::backend::rows::{
     At, Corrupt, Freed, HolderRow, Keyed, Now, Rows, SessionRow, Stored,
 };
-use lockcore::judge::Place;
-use lockcore::{Acquire, Claim, FencingToken, Grant, LockKey, Registered, SessionId};
+use lockcore::backend::{Acquire, Registered};
+use lockcore::{Claim, FencingToken, Grant, LockKey, SessionId};
 use sqlx::mysql::{MySql, MySqlPool, MySqlRow};
 use sqlx::{QueryBuilder, Row as _, Transaction, query};
 

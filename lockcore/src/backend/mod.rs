@@ -1,9 +1,21 @@
-//! For authors of backends: the [rules](rows) for stores of rows, and what every store needs around them.
+//! For authors of backends, and for operators' tools: the traits with their requests and answers, the [rules](rows) for
+//! stores of rows, the [judgement](judge) for all others, and what every store needs around them.
+//!
+//! Implement the traits, or [`Rows`](rows::Rows), and hand the backend to [`Locks::builder`](crate::Locks::builder).
 
+pub mod judge;
 pub mod rows;
 
 mod url;
 mod watches;
 
+pub use crate::intent::Registered;
+pub use crate::namespace::{Namespace, NamespaceError};
+pub use crate::prepare::prepare;
+pub use crate::ranges::{Ranges, RangesError};
+pub use crate::store::{
+    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, IntentChange,
+    LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
+};
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};
 pub use watches::{Watch, Watches};

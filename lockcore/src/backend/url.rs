@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::{Namespace, NamespaceError};
+use crate::namespace::{Namespace, NamespaceError};
 
 /// Longest time that an option takes.
 const MAX_MS: u64 = 600_000;

@@ -4,10 +4,10 @@ use async_trait::async_trait;
 
 use super::records::Records;
 use super::{Form, MemoryBackend, State};
+use crate::backend::judge;
 use crate::backend::rows::claims::{Sweeping, acquire, confirm, release};
 use crate::backend::rows::sessions::end;
 use crate::backend::rows::{Rows, ready};
-use crate::judge;
 use crate::limits::TOMBSTONE_KEPT;
 use crate::{
     Acquire, Acquired, Claim, ClaimStore, End, Grant, LockKey, Operation, Result, SessionId, Sweep,

@@ -46,20 +46,16 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use lockcore::{
-///     Acquire, Acquired, Claim, ClaimStore, Grant, LockPath, MemoryBackend, OwnerId, SessionId, SessionStore,
-/// };
+/// use lockcore::backend::{Acquire, Acquired, ClaimStore, SessionStore};
+/// use lockcore::{Claim, Grant, LockPath, MemoryBackend, OwnerId, SessionId};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = MemoryBackend::new();
 /// let session = SessionId::new(1);
 /// store.open(session, &lockcore::Label::parse("me")?, lockcore::limits::DEFAULT_TTL).await?;
-/// let request = |n, path| Acquire {
-///     grant: Grant { session, n },
-///     owner: OwnerId { session, m: n },
-///     claims: vec![Claim::write(path)],
-///     joined: false,
+/// let request = |n, path| {
+///     Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![Claim::write(path)])
 /// };
 /// let above = store.acquire(&request(1, LockPath::parse("/clinton")?)).await?;
 /// assert!(matches!(above, Acquired::Acquired(_)));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::judge::{Ask, Entry};
+use crate::backend::judge::{Ask, Entry};
 use crate::session::Life;
 use crate::{Acquire, Grant, Holder, LockKey, Mode, OwnerId};
 

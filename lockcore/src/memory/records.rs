@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::Held;
 use super::{MemoryBackend, State, token};
-use crate::judge::{self, Ask, ByRecord, Tried, needed};
+use crate::backend::judge::{self, Ask, ByRecord, Tried, needed};
 use crate::{
     Acquire, Claim, End, Grant, Holder, Life, LockKey, SessionId, SessionState, SessionStore,
 };

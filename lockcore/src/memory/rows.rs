@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use super::State;
 use super::record::{Held, Record};
+use crate::backend::judge::Place;
 use crate::backend::rows::{self, At, Corrupt, Done, Freed, HolderRow, Now, Rows, SessionRow};
 use crate::backend::rows::{Stored, Strange};
-use crate::judge::Place;
 use crate::{Acquire, Claim, FencingToken, Grant, LockKey, Registered, SessionId};
 
 /// A holder's row: of what cannot be understood there is one on a key.

@@ -11,6 +11,7 @@ use crate::{Claim, FencingToken, Grant, LockKey, Mode, OwnerId, Result, SessionI
 /// A request for one step. Its claims are prepared: one for each key, in [path order](LockKey), and never both a read
 /// path and a write path at or below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Acquire {
     /// The name of the request.
     pub grant: Grant,
@@ -20,6 +21,19 @@ pub struct Acquire {
     pub claims: Vec<Claim>,
     /// The guard has other steps.
     pub joined: bool,
+}
+
+impl Acquire {
+    /// A request that is all of its guard.
+    #[must_use]
+    pub fn new(grant: Grant, owner: OwnerId, claims: Vec<Claim>) -> Self {
+        Self {
+            grant,
+            owner,
+            claims,
+            joined: false,
+        }
+    }
 }
 
 /// The answer to [`ClaimStore::acquire`].

@@ -9,6 +9,7 @@ use crate::{FencingToken, Label, Ranges, Registered, Result, SessionId};
 
 /// What one renewal writes. Cumulative: whatever is not acknowledged yet is in it, so a newer one replaces an older.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Renewal {
     /// The number of this send; every send has a new one, and they rise.
     pub seq: u64,
@@ -16,6 +17,14 @@ pub struct Renewal {
     pub over: Ranges,
     /// What becomes of the session's intent.
     pub intent: IntentChange,
+}
+
+impl Renewal {
+    /// The renewal of that number.
+    #[must_use]
+    pub fn new(seq: u64, over: Ranges, intent: IntentChange) -> Self {
+        Self { seq, over, intent }
+    }
 }
 
 /// What a [`Renewal`] does to the session's one intent.
@@ -65,6 +74,7 @@ pub enum End {
 
 /// What a session is, as [`SessionStore::end`] leaves it and [`Inspect::sessions`](crate::Inspect::sessions) lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SessionState {
     /// Which session.
     pub session: SessionId,
@@ -78,6 +88,30 @@ pub struct SessionState {
     pub adoption: u64,
     /// The session that has adopted it, if any.
     pub adopter: Option<SessionId>,
+}
+
+impl SessionState {
+    /// A session of which no more is known.
+    #[must_use]
+    pub fn new(session: SessionId, life: Life) -> Self {
+        Self {
+            session,
+            label: Label::ours(""),
+            life,
+            over: Ranges::EMPTY,
+            adoption: 0,
+            adopter: None,
+        }
+    }
+
+    /// A session whose record cannot be understood: it lives, and nobody can end it.
+    #[must_use]
+    pub fn unreadable(session: SessionId) -> Self {
+        Self {
+            label: Label::ours("unreadable session record"),
+            ..Self::new(session, Life::Living)
+        }
+    }
 }
 
 impl SessionState {

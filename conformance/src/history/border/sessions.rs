@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use lockcore::SessionId;
+use lockcore::backend::Ranges;
 use lockcore::limits::MIN_MARGIN;
-use lockcore::{Ranges, SessionId};
 
 use super::{Border, NEVER, Sent};
 use crate::history::check::{Findings, Subject, Violation};

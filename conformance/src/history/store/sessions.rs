@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use lockcore::{Ranges, SessionId};
+use lockcore::SessionId;
+use lockcore::backend::Ranges;
 
 use super::Store;
 use crate::history::Law;

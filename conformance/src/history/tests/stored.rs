@@ -129,7 +129,7 @@ fn dead_stays_dead() {
     let dead = Stored::Renew {
         session: session(1),
         seq: 1,
-        over: lockcore::Ranges::EMPTY,
+        over: lockcore::backend::Ranges::EMPTY,
         change: Change::Keep,
         answer: Answer::Dead,
     };

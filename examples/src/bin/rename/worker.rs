@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkeeper::{End, LockPath, Locks, Recover, RecoverError, Recovery, SessionId};
+use lockkeeper::backend::End;
+use lockkeeper::{LockPath, Locks, Recover, RecoverError, Recovery, SessionId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -1,10 +1,9 @@
 //! The acts of listing and evicting. Listing changes nothing: a session that is due is shown as it is recorded.
 
 use super::judging::{LOOKED_AT, Pages, Standing, holder, judge};
-use super::session::unreadable;
 use super::sessions::Met;
 use super::{Access, Act, At, Done, Freed, HolderRow, Rows, Stored};
-use crate::judge::{Entry as _, Listed, Place};
+use crate::backend::judge::{Entry as _, Listed, Place};
 use crate::{Filter, LockKey, Operation, Page, Record, SessionId, SessionState};
 
 /// So many keys are looked at for one page at most; where few of them are held the page is short.
@@ -253,7 +252,7 @@ impl Act for ListingSessions {
         Ok(Page::of(
             read.into_iter().map(|(id, stored)| match stored {
                 Stored::Row(row) => row.state(id),
-                Stored::Absent | Stored::Unreadable => unreadable(id),
+                Stored::Absent | Stored::Unreadable => SessionState::unreadable(id),
             }),
             self.limit,
             |state| state.session.to_string(),

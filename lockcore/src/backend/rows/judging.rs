@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::session::UNREADABLE;
 use super::sessions::Met;
 use super::{At, Done, HolderRow, Rows, Stored, Strange};
-use crate::judge::{Ask, Entry as _, Place};
+use crate::backend::judge::{Ask, Entry as _, Place};
 use crate::{Acquire, Claim, Grant, Holder, Life, LockKey, Mode, OwnerId};
 
 /// Once somebody is in the way, so many rows are looked at for others.
@@ -38,7 +37,7 @@ pub(super) async fn judge<R: Rows>(
         Stored::Row(_) | Stored::Absent => Standing::Gone,
         Stored::Unreadable => {
             row.held = Err(Strange {
-                what: format!("{UNREADABLE} {}", held.grant.session),
+                what: format!("unreadable session record {}", held.grant.session),
                 version: format!("{}/{}/{};", held.grant, held.owner.m, held.mode),
             });
             Standing::Counts

@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 pub use session::{Now, SessionRow};
 pub use watch::{Looking, Moved, Moving, Seen, polled};
 
-use crate::judge::{Entry, Place};
+use crate::backend::judge::{Entry, Place};
 use crate::{
     Acquire, Changed, Claim, Error, ErrorKind, FencingToken, Grant, Info, LockKey, Mode, Operation,
     OwnerId, Registered, Result, SessionId,

@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use crate::{End, Grant, Label, Life, Ranges, Renewal, Renewed, SessionId, SessionState};
 
-/// What is said of a session whose record cannot be understood.
-pub(super) const UNREADABLE: &str = "unreadable session record";
-
 /// The store's time, once for a whole transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
@@ -66,7 +63,7 @@ impl SessionRow {
             due: Duration::ZERO,
             life: Life::Dead,
             ended: Some(now.date),
-            ..Self::opened(unlabelled(), Duration::ZERO, now)
+            ..Self::opened(Label::ours(""), Duration::ZERO, now)
         }
     }
 
@@ -178,20 +175,4 @@ impl SessionRow {
         self.adoption = self.adoption.saturating_add(1);
         self.adopter = None;
     }
-}
-
-/// What the traits say about a session whose record cannot be understood: it lives, and nobody can end it.
-pub(super) fn unreadable(session: SessionId) -> SessionState {
-    SessionState {
-        session,
-        label: Label::parse(UNREADABLE).expect("it is short and plain"),
-        life: Life::Living,
-        over: Ranges::EMPTY,
-        adoption: 0,
-        adopter: None,
-    }
-}
-
-fn unlabelled() -> Label {
-    Label::parse("").expect("a label may be empty")
 }

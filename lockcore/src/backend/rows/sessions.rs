@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::session::unreadable;
 use super::{Access, Act, Corrupt, Done, Freed, Rows, SessionRow, Stored};
 use crate::{
     Adopt, Adoption, End, Grant, IntentChange, Label, Life, Opened, Operation, Renewal, Renewed,
@@ -91,7 +90,7 @@ impl Act for Ending {
         for id in &self.sessions {
             states.push(match end(rows, *id, self.how).await? {
                 Stored::Row(row) => row.state(*id),
-                Stored::Absent | Stored::Unreadable => unreadable(*id),
+                Stored::Absent | Stored::Unreadable => SessionState::unreadable(*id),
             });
         }
         Ok(states)

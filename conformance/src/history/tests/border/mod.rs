@@ -3,7 +3,8 @@
 mod grants;
 mod sessions;
 
-use lockcore::{Mode, OwnerId, Ranges};
+use lockcore::backend::Ranges;
+use lockcore::{Mode, OwnerId};
 
 use super::story::{Story, claims, grant, key, session};
 use crate::history::{
