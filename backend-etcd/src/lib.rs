@@ -94,7 +94,8 @@
 //! let backend = EtcdBackend::connect(config).await?;
 //! let session = SessionId::new(7);
 //! backend.open(session, &Label::parse("example")?, Duration::from_secs(30)).await?;
-//! let request = Acquire::new(Grant { session, n: 1 }, OwnerId { session, m: 1 }, vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()]);
+//! let claims = vec![Claim::new(LockKey::parse("reindex")?, Want::Create).unwrap()];
+//! let request = Acquire::new(Grant { session, n: 1 }, OwnerId { session, m: 1 }, claims);
 //! assert!(matches!(backend.acquire(&request).await?, Acquired::Acquired(_)));
 //! backend.release(request.grant, &request.claims).await?;
 //! # Ok(())
