@@ -1,7 +1,8 @@
 //! Ports for servers and proxies, which nobody else takes: claimed by a lock on a file, and outside the kernel's ephemeral range.
 
 use std::fs::{self, File, TryLockError};
-use std::net::TcpListener;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,11 +44,19 @@ impl Port {
     ///
     /// There is none, or the folder for the locks cannot be written; the text says which.
     pub fn claim() -> Result<Self, String> {
-        Self::claim_of(&quiet_ports(), &locks()?)
+        Ok(Self::listen()?.0)
     }
 
-    /// Of these, by locks in this folder.
-    fn claim_of(ports: &[u16], locks: &Path) -> Result<Self, String> {
+    /// As [`claim`](Self::claim), and listens on it.
+    ///
+    /// To bind it again would fail now and then: a process that is started meanwhile by another thread has a copy of the
+    /// listener until it executes its program.
+    pub(crate) fn listen() -> Result<(Self, TcpListener), String> {
+        Self::listen_on(&quiet_ports(), &locks()?)
+    }
+
+    /// On one of these, by locks in this folder.
+    fn listen_on(ports: &[u16], locks: &Path) -> Result<(Self, TcpListener), String> {
         let first = rand::random_range(0..ports.len().max(1));
         for number in ports[first..].iter().chain(&ports[..first]) {
             let path = locks.join(number.to_string());
@@ -55,16 +64,20 @@ impl Port {
             let file = File::options().create(true).append(true).open(&path);
             let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
             match file.try_lock() {
-                Ok(()) if is_free(*number) && is_free(number + BESIDE) => {
-                    return Ok(Self {
-                        number: *number,
-                        _claim: Arc::new(Claim(file)),
-                    });
-                }
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(error)) => {
                     return Err(format!("{} cannot be locked: {error}", path.display()));
                 }
+            }
+            if let Ok(listener) = bind(*number)
+                && bind(number + BESIDE).is_ok()
+            {
+                let port = Self {
+                    number: *number,
+                    _claim: Arc::new(Claim(file)),
+                };
+                return Ok((port, listener));
             }
         }
         Err("no port is free".to_owned())
@@ -115,8 +128,8 @@ pub(crate) fn is_taken(said: &str) -> bool {
     said.to_ascii_lowercase().contains(TAKEN)
 }
 
-fn is_free(port: u16) -> bool {
-    TcpListener::bind(("127.0.0.1", port)).is_ok()
+fn bind(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
 }
 
 /// Those that the kernel does not give to clients; all of them where it gives all.
@@ -153,6 +166,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
@@ -170,6 +184,10 @@ mod tests {
         (ports, alone)
     }
 
+    fn claim_of(ports: &[u16], locks: &Path) -> Result<Port, String> {
+        Ok(Port::listen_on(ports, locks)?.0)
+    }
+
     fn numbers(ports: &[Port]) -> Vec<u16> {
         ports.iter().map(Port::number).collect()
     }
@@ -179,7 +197,7 @@ mod tests {
         let (kept, _alone) = some(40);
         let (all, locks) = (numbers(&kept), tempfile::tempdir().unwrap());
         let claimed: Vec<Port> = std::thread::scope(|scope| {
-            let claim = || scope.spawn(|| [(); 5].map(|()| Port::claim_of(&all, locks.path())));
+            let claim = || scope.spawn(|| [(); 5].map(|()| claim_of(&all, locks.path())));
             let threads: Vec<_> = (0..8).map(|_| claim()).collect();
             let claims = threads
                 .into_iter()
@@ -188,14 +206,14 @@ mod tests {
         });
         let different: BTreeSet<u16> = numbers(&claimed).into_iter().collect();
         assert_eq!(different.len(), 40, "{claimed:?}");
-        assert!(Port::claim_of(&all, locks.path()).is_err(), "none is left");
+        assert!(claim_of(&all, locks.path()).is_err(), "none is left");
     }
 
     #[test]
     fn a_claim_ends_with_its_last_copy() {
         let (kept, _alone) = some(1);
         let (all, locks) = (numbers(&kept), tempfile::tempdir().unwrap());
-        let claim = || Port::claim_of(&all, locks.path());
+        let claim = || claim_of(&all, locks.path());
         let port = claim().unwrap();
         let copy = port.clone();
         drop(port);
@@ -209,7 +227,7 @@ mod tests {
         if let Ok(child) = std::env::var(CHILD) {
             let (locks, ports) = child.rsplit_once(':').unwrap();
             let ports: Vec<u16> = ports.split(',').map(|port| port.parse().unwrap()).collect();
-            let port = Port::claim_of(&ports, Path::new(locks));
+            let port = claim_of(&ports, Path::new(locks));
             println!("\nclaimed {}", port.as_ref().unwrap().number());
             // Until it is killed, or nobody is there to do so.
             std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -217,7 +235,7 @@ mod tests {
         }
         let (kept, _alone) = some(2);
         let (all, locks) = (numbers(&kept), tempfile::tempdir().unwrap());
-        let ours = Port::claim_of(&all, locks.path()).unwrap();
+        let ours = claim_of(&all, locks.path()).unwrap();
         let list: Vec<String> = all.iter().map(u16::to_string).collect();
         let name = "another_process_claims_others_until_it_is_killed";
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -237,10 +255,10 @@ mod tests {
             .expect("the child claims one");
         assert_ne!(theirs, ours.number());
         assert!(all.contains(&theirs));
-        assert!(Port::claim_of(&all, locks.path()).is_err(), "both are held");
+        assert!(claim_of(&all, locks.path()).is_err(), "both are held");
         child.kill().unwrap();
         child.wait().unwrap();
-        let again = Port::claim_of(&all, locks.path()).unwrap();
+        let again = claim_of(&all, locks.path()).unwrap();
         assert_eq!(again.number(), theirs);
     }
 
@@ -251,9 +269,31 @@ mod tests {
         let _first = TcpListener::bind(("127.0.0.1", all[0])).unwrap();
         let _beside = TcpListener::bind(("127.0.0.1", kept[1].beside())).unwrap();
         for _ in 0..20 {
-            let port = Port::claim_of(&all, locks.path()).unwrap();
+            let port = claim_of(&all, locks.path()).unwrap();
             assert_eq!(port.number(), all[2]);
         }
+    }
+
+    #[test]
+    fn a_port_is_listened_on_while_processes_are_started() {
+        let (_kept, _alone) = some(0);
+        let over = AtomicBool::new(false);
+        let start = || {
+            while !over.load(Ordering::Relaxed) {
+                let mut program = Command::new(std::env::current_exe().unwrap());
+                let child = program.arg("--help").stdout(Stdio::null()).spawn();
+                child.unwrap().wait().unwrap();
+            }
+        };
+        let failed = std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(start);
+            }
+            let failed = (0..2_000).find_map(|_| Port::listen().err());
+            over.store(true, Ordering::Relaxed);
+            failed
+        });
+        assert_eq!(failed, None);
     }
 
     #[test]

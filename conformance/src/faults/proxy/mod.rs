@@ -56,8 +56,7 @@ impl Proxies {
     ///
     /// No port is free.
     pub fn start(&self, store: &str, seed: u64) -> io::Result<Proxy> {
-        let port = Port::claim().map_err(io::Error::other)?;
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port.number()))?;
+        let (port, listener) = Port::listen().map_err(io::Error::other)?;
         listener.set_nonblocking(true)?;
         let way = Arc::new(Way::new(store, seed));
         let serving = serve(Arc::clone(&way), listener, port.number());
