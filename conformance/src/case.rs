@@ -128,6 +128,7 @@ impl Case {
     pub(crate) fn failure(&self, judged: Judged, seed: u64, notes: &Notes) -> Failure {
         let (kind, law, what) = match judged {
             Judged::Broken(law, what) => (FailureKind::Broken, law, what),
+            Judged::Late(law, what) => (FailureKind::Late, law, what),
             Judged::Inconclusive(what) => (FailureKind::Inconclusive, None, what),
         };
         Failure {
@@ -195,10 +196,14 @@ impl fmt::Debug for Case {
 pub enum FailureKind {
     /// The store does not keep a law.
     Broken,
+    /// What has to come within some time has come, and later, and the machine was late by less. On a busy server, or behind
+    /// a pooler that serves others first, that may be chance: [`main`](crate::main) runs the case again, and fails if it is
+    /// so in each of three runs.
+    Late,
     /// Nothing: a request was answered by an error that is [`Unavailable`](lockcore::ErrorKind::Unavailable) or
     /// [`Indeterminate`](lockcore::ErrorKind::Indeterminate), [`Unauthorized`](lockcore::ErrorKind::Unauthorized) or
     /// [`Config`](lockcore::ErrorKind::Config), or the fixture failed, or a limit of time was missed by no more than the
-    /// machine was late. The run has failed all the same.
+    /// machine was late. [`main`](crate::main) runs the case again, and fails if nothing could be told in three runs.
     Inconclusive,
 }
 
@@ -227,6 +232,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             FailureKind::Broken => writeln!(f, "{}: broken: {}", self.case, self.law)?,
+            FailureKind::Late => writeln!(f, "{}: late: {}", self.case, self.law)?,
             FailureKind::Inconclusive => writeln!(
                 f,
                 "{}: inconclusive: no law is seen broken, nor kept ({})",

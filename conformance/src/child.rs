@@ -60,7 +60,7 @@ pub(crate) fn main<'a>(worlds: impl Iterator<Item = &'a dyn World>) -> Option<Ex
     });
     Some(match done.map_err(|unpassed| unpassed.judged(&lateness)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Judged::Broken(law, what)) => {
+        Err(Judged::Broken(law, what) | Judged::Late(law, what)) => {
             let law = law.map(|law| format!("{law}: ")).unwrap_or_default();
             eprintln!("{law}{what}");
             ExitCode::FAILURE

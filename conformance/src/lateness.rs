@@ -56,6 +56,11 @@ impl Lateness {
         Self(thread.spawn(measure).is_ok().then_some(measured))
     }
 
+    /// Whether time passes, and somebody looks how late the machine is.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// How late the machine has been since then, in all; nothing, where it is not measured.
     pub(crate) fn since(&self, since: Instant) -> Duration {
         let Some(measured) = &self.0 else {

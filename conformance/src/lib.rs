@@ -72,8 +72,8 @@
 //! repeats the whole run, but for processes and threads.
 //!
 //! Where the store does not answer, the fixture fails, or a limit of time is missed by no more than the machine itself
-//! was late, no law is seen broken. The case is then *inconclusive* ([`FailureKind`]), and the run has failed all the
-//! same.
+//! was late, no law is seen broken. The case is then *inconclusive* ([`FailureKind`]). It is run again, as is one in which
+//! something came *late*; if three runs of it end so, the run has failed.
 //!
 //! Several configurations of a store, each with chosen cases, are one [`suite`]; a single case is run by [`check`], or
 //! on a space of your own by [`Case::run`].

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
 
-use crate::case::{Case, Failure, Layer, Notes};
+use crate::case::{Case, Failure, FailureKind, Layer, Notes};
 use crate::journal::Journal;
 use crate::lateness::Lateness;
 use crate::verdict::Judged;
@@ -24,6 +24,9 @@ const SET: &str = "LOCKCORE_CONFORMANCE_SET";
 /// more than it takes where time is paused.
 const WATCHDOG: Duration = Duration::from_secs(300);
 const WATCHDOG_PAUSED: Duration = Duration::from_secs(60);
+
+/// Runs of a case that is late, or inconclusive, each time.
+const RUNS: usize = 3;
 
 /// Most cases mostly sleep or wait for the store, so more of them run at a time than there are processors.
 const TRIALS_AT_A_TIME: usize = 16;
@@ -74,11 +77,24 @@ pub fn suite(worlds: Vec<(Arc<dyn World>, Vec<Case>)>) -> ExitCode {
                 continue;
             }
             let world = world.clone();
-            let run = move || check(&case, &world, seed).map_err(|failure| Failed::from(&failure));
+            let run = move || told(|| check(&case, &world, seed)).map_err(Failed::from);
             trials.push(Trial::test(name, run));
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// What runs of a case show: another one follows only where the one before may have been chance, and each is told.
+fn told(mut run: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+    for left in (0..RUNS).rev() {
+        match run() {
+            Err(failure) if failure.kind != FailureKind::Broken && left > 0 => {
+                eprintln!("run again, at most {left} times: {failure}");
+            }
+            told => return told,
+        }
+    }
+    Ok(())
 }
 
 fn run_seed() -> u64 {
@@ -178,4 +194,44 @@ fn run_here(case: &Case, world: &dyn World, seed: u64, notes: &Notes) -> Result<
     });
     runtime.shutdown_background();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often a case runs that ends so, one run after the other, and what is told in the end.
+    fn runs(kinds: &[Option<FailureKind>]) -> (usize, Option<FailureKind>) {
+        let case = &crate::cases()[0];
+        let notes = Notes {
+            journal: Journal::default(),
+            lateness: Lateness::default(),
+            paused: true,
+            begun: Instant::now(),
+        };
+        let mut left = kinds.iter();
+        let told = told(|| {
+            let Some(kind) = left.next().expect("no run more") else {
+                return Ok(());
+            };
+            let mut failure = case.failure(Judged::Inconclusive(String::new()), 1, &notes);
+            failure.kind = *kind;
+            Err(failure)
+        });
+        (
+            kinds.len() - left.len(),
+            told.err().map(|failure| failure.kind),
+        )
+    }
+
+    #[test]
+    fn what_may_be_chance_is_run_again_and_what_is_broken_is_not() {
+        use FailureKind::{Broken, Inconclusive, Late};
+        assert_eq!(runs(&[None]), (1, None));
+        assert_eq!(runs(&[Some(Broken), None]), (1, Some(Broken)));
+        assert_eq!(runs(&[Some(Late), Some(Inconclusive), None]), (3, None));
+        assert_eq!(runs(&[Some(Late), Some(Broken), None]), (2, Some(Broken)));
+        let three = [Some(Inconclusive), Some(Inconclusive), Some(Late)];
+        assert_eq!(runs(&three), (3, Some(Late)));
+    }
 }

@@ -8,6 +8,8 @@
 //! - Whatever else fails on the way: a space that cannot be made, a file, a process.
 //! - A limit of time that was missed by no more than the machine was late.
 //!
+//! What came at all, but later than it has to, is a third thing: see [`FailureKind::Late`](crate::FailureKind::Late).
+//!
 //! A case that ends by none of that, and answers never, has seen the law broken.
 //!
 //! [`Unavailable`]: ErrorKind::Unavailable
@@ -46,6 +48,8 @@ pub(crate) enum Unpassed {
         what: String,
         since: Instant,
         spare: Duration,
+        /// What had to come has come, too late.
+        came: bool,
     },
     /// Whether a law is broken could not be told.
     Inconclusive(String),
@@ -58,10 +62,23 @@ pub(crate) use Unpassed::Wrong;
 pub(crate) enum Judged {
     /// This law, or that of the case.
     Broken(Option<Law>, String),
+    /// It is broken, unless this was chance.
+    Late(Option<Law>, String),
     Inconclusive(String),
 }
 
 impl Unpassed {
+    /// What has come since then came so much too late.
+    pub(crate) fn came_late(what: String, since: Instant, spare: Duration) -> Self {
+        Unpassed::Late {
+            law: None,
+            what,
+            since,
+            spare,
+            came: true,
+        }
+    }
+
     /// Whether it is the machine's fault.
     pub(crate) fn judged(self, lateness: &Lateness) -> Judged {
         match self {
@@ -73,10 +90,16 @@ impl Unpassed {
                 what,
                 since,
                 spare,
+                came,
             } => {
                 let late = lateness.since(since.into_std());
                 if late.is_zero() || late < spare {
-                    Judged::Broken(law, what)
+                    // Where time is paused nothing is chance.
+                    if came && lateness.is_measured() {
+                        Judged::Late(law, what)
+                    } else {
+                        Judged::Broken(law, what)
+                    }
                 } else {
                     Judged::Inconclusive(format!("{what}; the machine was {late:?} late meanwhile"))
                 }
@@ -162,11 +185,13 @@ impl<T> Under for Verdict<T> {
                 what,
                 since,
                 spare,
+                came,
             } => Unpassed::Late {
                 law: Some(law),
                 what,
                 since,
                 spare,
+                came,
             },
             other => other,
         })
@@ -189,6 +214,7 @@ impl<T> Under for Verdict<T> {
             what,
             since,
             spare,
+            came: false,
         };
         self.map_err(|unpassed| match unpassed {
             Wrong(what) => late(None, what),
@@ -201,10 +227,12 @@ impl<T> Under for Verdict<T> {
 /// What began then has taken no longer than that; inconclusive if it has only because the machine was late.
 pub(crate) fn at_most(since: Instant, limit: Duration, what: impl Display) -> Verdict {
     let took = since.elapsed();
-    let wrong = Err(Wrong(format!("{what}: took {took:?}, at most {limit:?}")));
     match took.checked_sub(limit) {
         None | Some(Duration::ZERO) => Ok(()),
-        Some(spare) => wrong.unless_late(since, spare),
+        Some(spare) => {
+            let what = format!("{what}: took {took:?}, at most {limit:?}");
+            Err(Unpassed::came_late(what, since, spare))
+        }
     }
 }
 
@@ -346,5 +374,21 @@ mod tests {
         let judged = late.under(Law::Waiting).about("this").unwrap_err();
         let broken = Judged::Broken(Some(Law::Waiting), "this: late".to_owned());
         assert_eq!(judged.judged(&Lateness::default()), broken);
+    }
+
+    #[test]
+    fn what_came_late_may_be_chance_only_where_time_passes() {
+        let late = || {
+            at_most(
+                Instant::now() - Duration::from_secs(9),
+                Duration::ZERO,
+                "it",
+            )
+        };
+        let judged = |lateness: &Lateness| late().unwrap_err().judged(lateness);
+        let paused = judged(&Lateness::default());
+        assert!(matches!(paused, Judged::Broken(None, _)), "{paused:?}");
+        let measured = judged(&Lateness::measured());
+        assert!(matches!(measured, Judged::Late(None, _)), "{measured:?}");
     }
 }

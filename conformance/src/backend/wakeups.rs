@@ -13,7 +13,7 @@ use crate::backend::recovery::with_intent;
 use crate::backend::watches::asleep;
 use crate::case::Case;
 use crate::scene::{Scene, claim, exclusive, short};
-use crate::verdict::{Under, Verdict, Wrong, cases, ensure, within};
+use crate::verdict::{Unpassed, Verdict, cases, ensure, within};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "wakeups";
@@ -72,11 +72,11 @@ async fn woken_in_time(other: &Actor, changed: Changed, since: Instant) -> Verdi
     let Some(spare) = took.checked_sub(most) else {
         return Ok(());
     };
-    Err(Wrong(format!(
+    let what = format!(
         "the watcher was woken after {took:?}, and has to be within {most:?}: {MOMENT:?}, {poll:?} from look to look, and \
          {ROUND_TRIPS} round trips of {trip:?}"
-    )))
-    .unless_late(since, spare)
+    );
+    Err(Unpassed::came_late(what, since, spare))
 }
 
 /// What the future resolves to, and the longest that the store took to answer this one's requests until then.

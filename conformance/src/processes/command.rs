@@ -32,6 +32,9 @@ const SIGNALS: usize = 3;
 const JUDGED: usize = 1_000;
 const JUDGED_IN_TESTS: usize = 100;
 
+/// Runs of a test that says too little each time.
+const RUNS: usize = 3;
+
 /// All of the tests at once: they mostly sleep.
 const TRIALS_AT_A_TIME: usize = 8;
 
@@ -222,10 +225,24 @@ fn shortest_ttl(world: &dyn World) -> Result<Duration, BoxError> {
     runtime.block_on(async { Ok(world.fresh().await?.connect().await?.info().min_ttl) })
 }
 
+/// A run that says too little, or in which the dead were replaced late, may be chance on a busy machine: there is another
+/// one. A law that is broken is none.
 fn keeps_the_laws(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
     plan.length = shortest_ttl(world)? * LENGTH;
-    let run = blocking(world, &plan)?;
-    report_on(&plan, &run, JUDGED_IN_TESTS)
+    for left in (0..RUNS).rev() {
+        let run = blocking(world, &plan)?;
+        print!(
+            "{}\n{}",
+            summary(&plan, &run),
+            run.report.table(JUDGED_IN_TESTS)
+        );
+        keeps(&run.history, &run.report)?;
+        match says_enough(&plan, &run) {
+            Err(what) if left > 0 => println!("run again, at most {left} times: {what}"),
+            told => return told,
+        }
+    }
+    Ok(())
 }
 
 fn finds(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
@@ -286,18 +303,13 @@ fn summary(plan: &Plan, run: &Run) -> String {
 ///
 /// A law is broken, too little happened to say anything, or, in a run with SIGKILL only, the dead are not replaced in time.
 pub fn report(plan: &Plan, run: &Run) -> Result<(), BoxError> {
-    report_on(plan, run, JUDGED)
-}
-
-fn report_on(plan: &Plan, run: &Run, least: usize) -> Result<(), BoxError> {
-    println!("{}", summary(plan, run));
-    print!("{}", run.report.table(least));
-    judged(plan, run)
-}
-
-/// Wrong, if a law is broken, nothing happened, or the dead are not replaced in time.
-fn judged(plan: &Plan, run: &Run) -> Result<(), BoxError> {
+    print!("{}\n{}", summary(plan, run), run.report.table(JUDGED));
     keeps(&run.history, &run.report)?;
+    says_enough(plan, run)
+}
+
+/// Wrong, if nothing happened, or the dead are not replaced in time.
+fn says_enough(plan: &Plan, run: &Run) -> Result<(), BoxError> {
     let struck = &run.struck;
     for (what, count, least) in [
         ("guards", run.report.guards, GUARDS),
@@ -385,12 +397,12 @@ mod tests {
             ),
             (Fault::Request(RequestFault::Lost), "faults of requests"),
         ] {
-            let said = judged(&plan, &run).unwrap_err().to_string();
+            let said = says_enough(&plan, &run).unwrap_err().to_string();
             assert!(said.contains(missing), "{said}");
             for _ in 0..SIGNALS {
                 run.struck.add(fault);
             }
         }
-        judged(&plan, &run).unwrap();
+        says_enough(&plan, &run).unwrap();
     }
 }
