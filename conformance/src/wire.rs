@@ -1,5 +1,6 @@
 //! [`Wire`]: the way to a store, which can be cut, lose answers and deliver requests twice.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) enum Fault {
     Hangs,
     /// They certainly do not arrive.
     Refuses,
-    /// They arrive, and every second answer is lost.
+    /// They arrive, and of each operation every second answer is lost.
     LosesAnswers,
     /// They arrive twice; the second answer counts.
     Doubles,
@@ -44,7 +45,7 @@ pub(crate) struct Wire {
     backend: Arc<dyn LockBackend>,
     fault: Mutex<Fault>,
     kept: Mutex<Vec<Acquire>>,
-    calls: AtomicUsize,
+    calls: Mutex<HashMap<Operation, usize>>,
     renewals: AtomicUsize,
     acquisitions: AtomicUsize,
     answers: watch::Sender<usize>,
@@ -56,7 +57,7 @@ impl Wire {
             backend,
             fault: Mutex::new(Fault::None),
             kept: Mutex::default(),
-            calls: AtomicUsize::new(0),
+            calls: Mutex::default(),
             renewals: AtomicUsize::new(0),
             acquisitions: AtomicUsize::new(0),
             answers: watch::Sender::new(0),
@@ -106,6 +107,14 @@ impl Wire {
         let _ = self.answers.subscribe().wait_for(|n| *n >= answers).await;
     }
 
+    /// How many calls of that operation there were, with this one.
+    fn counted(&self, operation: Operation) -> usize {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = calls.entry(operation).or_default();
+        *calls += 1;
+        *calls
+    }
+
     fn error(&self, kind: ErrorKind, operation: Operation) -> Error {
         Error::new(kind, WIRE, operation, "as the case wants it")
     }
@@ -129,7 +138,7 @@ impl Wire {
             Fault::Refuses => Err(self.error(ErrorKind::Unavailable, operation)),
             Fault::LosesAnswers => {
                 let answer = call().await;
-                if self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+                if self.counted(operation) % 2 == 1 {
                     return Err(self.error(ErrorKind::Indeterminate, operation));
                 }
                 answer

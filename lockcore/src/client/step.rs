@@ -1,17 +1,24 @@
 //! One step: a request under a grant of its own, sent until its outcome is known.
+//!
+//! Where a store takes a step of several records record by record, a request of unknown outcome is not sent again: it is
+//! given back, and the next one has another number.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
-use crate::client::clock::now;
+use crate::client::clock::{now, timer};
+use crate::client::guard::Released;
 use crate::client::keeper::{Order, Release};
 use crate::client::locks::Core;
 use crate::client::retry::{may_pass, pause};
 use crate::client::session::Handle;
 use crate::client::sim::{Rule, broken, spent};
-use crate::{Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Operation, OwnerId};
+use crate::{
+    Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Operation, OwnerId, Result,
+};
 
 /// How a step ended. What is not granted holds nothing, or is being given back.
 pub(crate) enum Step {
@@ -44,19 +51,20 @@ impl Asker<'_> {
         joined: bool,
         go_on: impl Fn() -> bool,
     ) -> Step {
-        let grant = self.handle.session.grant();
-        let request = Acquire {
-            grant,
+        let mut request = Acquire {
+            grant: self.handle.session.grant(),
             owner: self.owner,
             claims: self.claims[range.clone()].to_vec(),
             joined,
         };
+        let torn = !self.core.info.atomic && is_of_several_records(&request.claims);
         // The token must be greater than what was acknowledged before the first copy was sent.
         let floor = self.core.floor();
         let mut patience: Option<Instant> = None;
         let mut in_doubt = false;
         let mut failures = 0;
         loop {
+            let grant = request.grant;
             match self.core.backend.acquire(&request).await {
                 Ok(Acquired::Acquired(token)) if self.core.rose(token, floor) => {
                     return Step::Granted {
@@ -91,6 +99,13 @@ impl Asker<'_> {
                         }
                         return Step::Failed(error);
                     }
+                    if torn && in_doubt {
+                        if !self.is_given_back(grant.n, range.clone(), patience).await || !go_on() {
+                            return Step::Failed(error);
+                        }
+                        request.grant = self.handle.session.grant();
+                        in_doubt = false;
+                    }
                     failures += 1;
                     pause(self.core, failures).await;
                 }
@@ -108,14 +123,41 @@ impl Asker<'_> {
     }
 
     fn give_back(&self, n: u64, range: Range<usize>, in_doubt: bool) {
+        self.order_release(n, range, in_doubt, None);
+    }
+
+    /// A request of unknown outcome is over, and that is acknowledged in time.
+    async fn is_given_back(&self, n: u64, range: Range<usize>, until: Instant) -> bool {
+        let (done, given_back) = oneshot::channel();
+        self.order_release(n, range, true, Some(done));
+        let given_back = timeout_at(timer(until), given_back).await;
+        matches!(given_back, Ok(Ok(Ok(Released::Released))))
+    }
+
+    fn order_release(
+        &self,
+        n: u64,
+        range: Range<usize>,
+        in_doubt: bool,
+        done: Option<oneshot::Sender<Result<Released>>>,
+    ) {
         self.handle.order(Order::Release(Release {
             claims: Arc::clone(self.claims),
             grants: vec![(n, range)],
             with_intent: false,
             in_doubt,
             by_close: false,
-            done: None,
+            done,
         }));
+    }
+}
+
+/// Whether a store without atomic steps writes more than one record for them. One that is refused takes back what it
+/// wrote, perhaps late: after a copy with the same number was granted, it would be that grant's.
+fn is_of_several_records(claims: &[Claim]) -> bool {
+    match claims {
+        [one] => one.key().ancestors().next().is_some(),
+        _ => true,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -71,6 +72,9 @@ pub(super) enum Fate {
     AnsweredAfter(Duration),
     /// It is executed, and its outcome stays unknown.
     AnswerLost,
+    /// What acquires is executed up to there, in steps of the runtime, and one more at [`Spy::deliver`]; its outcome
+    /// stays unknown.
+    Kept(usize),
     /// It is not executed, a moment passes, and the answer is an error.
     Fails(ErrorKind),
     /// It is not executed and never answered.
@@ -90,6 +94,7 @@ pub(super) struct Spy {
     clients: AtomicU64,
     calls: Mutex<Vec<(Duration, Call)>>,
     decide: Mutex<Box<Decide>>,
+    kept: Mutex<Vec<BoxFuture<'static, Result<Acquired>>>>,
 }
 
 impl Spy {
@@ -111,6 +116,7 @@ impl Spy {
             clients: AtomicU64::new(0),
             calls: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
+            kept: Mutex::default(),
         })
     }
 
@@ -132,6 +138,37 @@ impl Spy {
     /// From now on everything is answered.
     pub(super) fn answer_all(&self) {
         self.decide(|_| Fate::Answered);
+    }
+
+    /// Whether some request is kept.
+    pub(super) fn has_kept(&self) -> bool {
+        !self
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    }
+
+    /// Executes one more step of what was kept.
+    pub(super) async fn deliver(&self) {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        for mut request in kept {
+            let _ = futures_util::poll!(&mut request);
+        }
+    }
+
+    /// Executes a request as far as that.
+    async fn keep(&self, request: &Acquire, polls: usize) {
+        let (store, request) = (Arc::clone(&self.store), request.clone());
+        let mut execute: BoxFuture<'static, _> =
+            Box::pin(async move { store.acquire(&request).await });
+        for _ in 0..polls {
+            if futures_util::poll!(&mut execute).is_ready() {
+                return;
+            }
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(execute);
     }
 
     /// The time since it was made.
@@ -201,7 +238,9 @@ impl Spy {
                 Err(error(kind))
             }
             Fate::Hangs => std::future::pending().await,
-            Fate::Void | Fate::Token(_) => panic!("{operation} has no such answer"),
+            Fate::Void | Fate::Token(_) | Fate::Kept(_) => {
+                panic!("{operation} has no such answer")
+            }
         }
     }
 
@@ -257,6 +296,11 @@ impl ClaimStore for Spy {
         let execute = self.store.acquire(request);
         match self.fate(Call::Acquire(request.clone())) {
             (_, Fate::Void) => Ok(Acquired::Void),
+            (operation, Fate::Kept(polls)) => {
+                self.keep(request, polls).await;
+                let kind = ErrorKind::Indeterminate;
+                Err(Error::new(kind, self.info.name, operation, "it is kept"))
+            }
             (_, Fate::Token(token)) => {
                 execute.await?;
                 Ok(Acquired::Acquired(token))
