@@ -84,7 +84,7 @@ async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
     let primary = node(&[]).await;
     let replica = replica_of(&primary, &[]).await;
     let space = Space::at(&Place {
-        url: format!("{}/?replicas=1&wait_ms=200", url(&primary)),
+        url: format!("{}/?replicas=1&wait_ms=1000", url(&primary)),
         admin: url(&primary),
     });
     let backend = space.connect().await;

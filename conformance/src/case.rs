@@ -39,6 +39,9 @@ pub struct Case {
     run: Arc<Run>,
 }
 
+/// A store that takes so long for one request keeps no session of the shortest TTL alive.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// Longest time a case may take by tokio's clock, beside the TTLs that it waits for.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -126,7 +129,16 @@ impl Case {
     }
 
     pub(crate) fn failure(&self, judged: Judged, seed: u64, notes: &Notes) -> Failure {
+        let slowest = notes.journal.slowest();
         let (kind, law, what) = match judged {
+            Judged::Broken(law, what)
+                if !notes.paused
+                    && slowest >= SLOW
+                    && matches!(law.unwrap_or(self.law), Law::Guard | Law::Waiting) =>
+            {
+                let what = format!("{what}; the store took {slowest:?} for a request");
+                (FailureKind::Inconclusive, None, what)
+            }
             Judged::Broken(law, what) => (FailureKind::Broken, law, what),
             Judged::Late(law, what) => (FailureKind::Late, law, what),
             Judged::Inconclusive(what) => (FailureKind::Inconclusive, None, what),
@@ -203,7 +215,7 @@ pub enum FailureKind {
     /// Nothing: a request was answered by an error that is [`Unavailable`](lockcore::ErrorKind::Unavailable) or
     /// [`Indeterminate`](lockcore::ErrorKind::Indeterminate), [`Unauthorized`](lockcore::ErrorKind::Unauthorized) or
     /// [`Config`](lockcore::ErrorKind::Config), or the fixture failed, or a limit of time was missed by no more than the
-    /// machine was late. [`main`](crate::main) runs the case again, and fails if nothing could be told in three runs.
+    /// machine was late, or a guard ended or somebody waited too long while the store took half a second for a request. [`main`](crate::main) runs the case again, and fails if nothing could be told in three runs.
     Inconclusive,
 }
 
@@ -271,3 +283,33 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_stands_still_breaks_no_law_of_time() {
+        let told = |law, slow, paused| {
+            let notes = Notes {
+                journal: Journal::default(),
+                lateness: Lateness::default(),
+                paused,
+                begun: Instant::now(),
+            };
+            let under_way = notes.journal.request("renew".to_owned());
+            if slow {
+                std::thread::sleep(SLOW);
+            }
+            let judged = Judged::Broken(Some(law), "too early".to_owned());
+            let failure = crate::cases()[0].failure(judged, 1, &notes);
+            drop(under_way);
+            failure.kind
+        };
+        assert_eq!(told(Law::Guard, true, false), FailureKind::Inconclusive);
+        assert_eq!(told(Law::Guard, false, false), FailureKind::Broken);
+        assert_eq!(told(Law::Guard, true, true), FailureKind::Broken);
+        let exclusion = told(Law::AtMostOneHolder, true, false);
+        assert_eq!(exclusion, FailureKind::Broken);
+    }
+}

@@ -1,8 +1,9 @@
 //! [`Journal`]: every request and every answer of a case, in order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use lockcore::SessionId;
 
@@ -20,13 +21,41 @@ struct Lines {
     stopped: bool,
     /// Short names of sessions, so that a person can read the lines.
     names: Vec<(String, String)>,
+    /// Since when requests are under way, by their lines.
+    under_way: BTreeMap<usize, Instant>,
+    /// The longest that one took that is over.
+    slowest: Duration,
 }
 
 /// A request that was written down; its answer goes beside it where nothing came in between.
 #[must_use]
 pub(crate) struct Entry {
+    journal: Journal,
     at: usize,
     what: String,
+}
+
+impl Entry {
+    pub(crate) fn answer(self, answer: &str) {
+        let mut lines = self.journal.lines();
+        if lines.written == self.at {
+            if let Some(line) = lines.kept.back_mut() {
+                let _ = write!(line, " = {answer}");
+            }
+        } else {
+            drop(lines);
+            self.journal.note(format!("… {} = {answer}", self.what));
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut lines = self.journal.lines();
+        if let Some(since) = lines.under_way.remove(&self.at) {
+            lines.slowest = lines.slowest.max(since.elapsed());
+        }
+    }
 }
 
 impl Journal {
@@ -55,22 +84,22 @@ impl Journal {
 
     pub(crate) fn request(&self, what: String) -> Entry {
         self.note(what.clone());
+        let mut lines = self.lines();
+        let at = lines.written;
+        lines.under_way.insert(at, Instant::now());
+        drop(lines);
         Entry {
-            at: self.lines().written,
+            journal: self.clone(),
+            at,
             what,
         }
     }
 
-    pub(crate) fn answer(&self, entry: Entry, answer: &str) {
-        let mut lines = self.lines();
-        if lines.written == entry.at {
-            if let Some(line) = lines.kept.back_mut() {
-                let _ = write!(line, " = {answer}");
-            }
-        } else {
-            drop(lines);
-            self.note(format!("… {} = {answer}", entry.what));
-        }
+    /// The longest that a request took, or has taken until now.
+    pub(crate) fn slowest(&self) -> Duration {
+        let lines = self.lines();
+        let under_way = lines.under_way.values().map(Instant::elapsed);
+        under_way.fold(lines.slowest, Duration::max)
     }
 
     /// Nobody waits for the case any more: its requests are not sent, so that it does not go on for ever.

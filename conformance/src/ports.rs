@@ -149,13 +149,13 @@ fn quiet_ports() -> Vec<u16> {
     }
 }
 
-/// The folder of the locks, the same for all processes of a user.
+/// The folder of the locks, the same for all processes of a user, whatever their temporary folder is.
 fn locks() -> Result<PathBuf, String> {
     #[cfg(unix)]
-    let user = rustix::process::getuid().as_raw();
+    let (place, user) = (PathBuf::from("/tmp"), rustix::process::getuid().as_raw());
     #[cfg(not(unix))]
-    let user = "of-tests";
-    let folder = std::env::temp_dir().join(format!("lockkeeper-ports-{user}"));
+    let (place, user) = (std::env::temp_dir(), "of-tests");
+    let folder = place.join(format!("lockkeeper-ports-{user}"));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)
 }

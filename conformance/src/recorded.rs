@@ -48,7 +48,7 @@ impl Recorded {
             Ok(answer) => format!("{answer:?}"),
             Err(error) => format!("error: {error}"),
         };
-        self.journal.answer(entry, &shorten(shown));
+        entry.answer(&shorten(shown));
         answer
     }
 }

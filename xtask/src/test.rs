@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-use lockcore_conformance::servers::{Server, etcd};
+use lockcore_conformance::servers::{self, Server, etcd};
 
 use crate::builds::{Programs, cargo, root};
 use crate::plan::{self, HERE, PLAN, Row, Scope};
@@ -316,7 +316,11 @@ impl Step {
 }
 
 /// Runs what can have company in a few places at a time, then the rest one by one. Everything runs, whatever fails.
-pub(crate) fn run_places(times: &Times, places: Vec<Place>) -> Result<(), String> {
+pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), String> {
+    let scratch = servers::scratch()?;
+    for step in places.iter_mut().flat_map(|place| &mut place.steps) {
+        step.command.env("TMPDIR", scratch.path());
+    }
     let failures = Mutex::new(Vec::new());
     let failed = |error: String| {
         println!("FAILED: {error}");

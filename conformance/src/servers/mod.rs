@@ -209,6 +209,31 @@ fn folder() -> Result<TempDir, String> {
     made.map_err(|error| format!("no temporary folder: {error}"))
 }
 
+/// A folder for what tests write, which goes with it: in memory where there is room, and where programs may be run. Where
+/// others write much, a disk lets a write wait for seconds, and so a session of the shortest TTL ends.
+///
+/// # Errors
+///
+/// It cannot be made; the text says why.
+pub fn scratch() -> Result<TempDir, String> {
+    let made = match room(MEMORY) >= ROOM && runs(MEMORY) {
+        true => tempfile::tempdir_in(MEMORY),
+        false => tempfile::tempdir(),
+    };
+    made.map_err(|error| format!("no temporary folder: {error}"))
+}
+
+/// Whether programs in a folder may be run.
+fn runs(folder: &str) -> bool {
+    #[cfg(unix)]
+    let never = rustix::fs::StatVfsMountFlags::NOEXEC;
+    #[cfg(unix)]
+    let runs = rustix::fs::statvfs(folder).is_ok_and(|about| !about.f_flag.contains(never));
+    #[cfg(not(unix))]
+    let runs = false;
+    runs
+}
+
 /// The bytes that are free in a folder; none where there is no such folder.
 fn room(folder: &str) -> u64 {
     #[cfg(unix)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::client::attempt::{LastBusy, Observer, Plan};
-use crate::client::clock::{now, sleep_until};
+use crate::client::clock::{after, sleep_until};
 use crate::client::error::{AcquireError, InputError, RunError};
 use crate::client::guard::{Guard, Held, Released};
 use crate::client::locks::{Alive, Core, Locks};
@@ -164,7 +165,8 @@ impl<S> Acquisition<S> {
         self
     }
 
-    /// Is told how far the acquisition is, on the acquisition's own task: it must not block.
+    /// Is told how far the acquisition is, on the acquisition's own task: it must not block. If it panics, what was
+    /// granted is given back, and the caller panics.
     pub fn observe(mut self, observer: impl Fn(Progress<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Some(Arc::new(observer));
         self
@@ -272,7 +274,7 @@ impl<S> Acquisition<S> {
 
     /// Checks the input, and puts the attempt on its way.
     async fn start(self, waits: bool) -> Result<Guard, AcquireError> {
-        let until = self.wait.filter(|_| waits).map(|limit| now() + limit);
+        let until = self.wait.filter(|_| waits).map(after);
         let core = Arc::clone(&self.locks.core);
         core.check_open()?;
         core.check_unsettled()?;
@@ -311,7 +313,8 @@ impl<S> Acquisition<S> {
         tokio::select! {
             biased;
             answer = answer => match answer {
-                Ok(answer) => answer.map(super::guard::Undelivered::deliver),
+                Ok(Ok(answer)) => answer.map(super::guard::Undelivered::deliver),
+                Ok(Err(panic)) => resume_unwind(panic),
                 // The task ends without an answer only when its wait is over before any refusal, or with its runtime.
                 Err(_) => Err(no_answer(&core, &last_busy)),
             },

@@ -1,16 +1,19 @@
 //! One acquisition, on a task of its own from the first byte.
 
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::client::acquisition::Progress;
 use crate::client::clock::{now, sleep_until};
 use crate::client::error::{Abandoned, AcquireError};
-use crate::client::guard::{Guard, Undelivered};
+use crate::client::guard::{Guard, Released, Undelivered};
 use crate::client::keeper::{Order, Release};
 use crate::client::locks::{Core, Locks};
 use crate::client::owner::Owner;
@@ -28,8 +31,8 @@ const STEPS_IN_SHARED_SESSION: usize = 10;
 
 pub(crate) type Observer = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
-/// The caller, who may go away.
-pub(crate) type Caller = oneshot::Sender<Result<Undelivered, AcquireError>>;
+/// The caller, who may go away. A panic of what it gave us is its own.
+pub(crate) type Caller = oneshot::Sender<thread::Result<Result<Undelivered, AcquireError>>>;
 
 /// The last refusal, for a caller whose wait ends while the acquisition is under way.
 #[derive(Debug, Clone, Default)]
@@ -84,19 +87,29 @@ impl From<crate::Error> for Stop {
 
 impl Plan {
     pub(crate) async fn run(self, mut caller: Caller) {
+        let ran = AssertUnwindSafe(self.result(&mut caller)).catch_unwind();
+        if let Some(result) = ran.await.transpose() {
+            // A guard that nobody waits for any more is dropped here, and so given back.
+            drop(caller.send(result));
+        }
+    }
+
+    /// Nothing, if nobody waits for it.
+    async fn result(&self, caller: &mut Caller) -> Option<Result<Undelivered, AcquireError>> {
         let mut first = true;
-        let result = loop {
-            match self.once(&mut caller).await {
+        loop {
+            return match self.once(caller).await {
                 // A session that an operator has revoked, say, is replaced once.
-                Err(Stop::NotBegun) if first && self.owner.is_none() => first = false,
-                Err(Stop::NotBegun) => break Err(AcquireError::Lost),
-                Err(Stop::Failed(error)) => break Err(error),
-                Err(Stop::Cancelled) => return,
-                Ok(guard) => break Ok(Undelivered::new(guard)),
-            }
-        };
-        // A guard that nobody waits for any more is dropped here, and so given back.
-        drop(caller.send(result));
+                Err(Stop::NotBegun) if first && self.owner.is_none() => {
+                    first = false;
+                    continue;
+                }
+                Err(Stop::NotBegun) => Some(Err(AcquireError::Lost)),
+                Err(Stop::Failed(error)) => Some(Err(error)),
+                Err(Stop::Cancelled) => None,
+                Ok(guard) => Some(Ok(Undelivered::new(guard))),
+            };
+        }
     }
 
     async fn once(&self, caller: &mut Caller) -> Result<Guard, Stop> {
@@ -147,7 +160,7 @@ fn many_steps(claims: &[Claim], keys_per_step: usize) -> bool {
     true
 }
 
-/// An acquisition under way in one session.
+/// An acquisition under way in one session. Whatever ends it, what it was granted is given back.
 struct Taking<'a> {
     plan: &'a Plan,
     core: &'a Arc<Core>,
@@ -421,36 +434,52 @@ impl Taking<'_> {
     }
 
     /// Gives back what was granted, and waits until that is acknowledged or is known to happen by itself.
-    async fn undo(self) {
-        if self.grants.is_empty() || broken(Rule::RefusalUndoes) {
-            return;
-        }
+    async fn undo(mut self) {
         let (done, released) = oneshot::channel();
-        let release = Release {
+        if broken(Rule::RefusalUndoes) {
+            self.grants.clear();
+        }
+        if self.give_back(Some(done)) {
+            // A release of unknown outcome is the keeper's; here only the wait for it ends.
+            drop(released.await);
+        }
+    }
+
+    /// Whether there was anything to give back.
+    fn give_back(&mut self, done: Option<oneshot::Sender<crate::Result<Released>>>) -> bool {
+        let grants = std::mem::take(&mut self.grants);
+        if grants.is_empty() {
+            return false;
+        }
+        self.handle.order(Order::Release(Release {
             claims: Arc::clone(&self.plan.claims),
-            grants: self.grants,
+            grants,
             in_doubt: self.in_doubt,
             with_intent: self.plan.intent.is_some(),
             by_close: self.by_close,
-            done: Some(done),
-        };
-        self.handle.order(Order::Release(release));
-        // A release of unknown outcome is the keeper's; here only the wait for it ends.
-        drop(released.await);
+            done,
+        }));
+        true
     }
 
-    fn into_guard(self, token: FencingToken) -> Guard {
+    fn into_guard(mut self, token: FencingToken) -> Guard {
         Guard::new(
             self.core,
-            self.handle,
+            self.handle.clone(),
             self.owner,
             token,
             Arc::clone(&self.plan.claims),
-            self.grants,
+            std::mem::take(&mut self.grants),
             self.in_doubt,
             self.by_close,
             self.plan.intent.is_some(),
         )
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.give_back(None);
     }
 }
 

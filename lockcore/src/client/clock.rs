@@ -10,6 +10,13 @@ pub(crate) fn now() -> Instant {
     Instant::now() + suspended()
 }
 
+/// In that time from now; years from now, if that is no instant any more.
+pub(crate) fn after(time: Duration) -> Instant {
+    const YEARS: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
+    let now = now();
+    now.checked_add(time).unwrap_or(now + YEARS)
+}
+
 /// Resolves at `until`; at once if that has passed.
 pub(crate) async fn sleep_until(until: Instant) {
     tokio::time::sleep_until(timer(until)).await;

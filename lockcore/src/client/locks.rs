@@ -337,7 +337,7 @@ impl Core {
 
     /// Until when a failing store is borne with.
     pub(crate) fn patience(&self) -> Instant {
-        clock::now() + self.config.patience
+        clock::after(self.config.patience)
     }
 }
 

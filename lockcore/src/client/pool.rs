@@ -50,7 +50,7 @@ impl Pool {
 
 /// Opens a session of its own.
 pub(crate) async fn open(core: &Arc<Core>) -> Result<Handle> {
-    let patience = now() + core.config.patience;
+    let patience = core.patience();
     let mut failures = 0;
     loop {
         // An open of unknown outcome is never sent again: its session, if there is one, is nobody's, and dies when it

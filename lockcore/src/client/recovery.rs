@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
 use crate::client::error::AcquireError;
@@ -29,7 +31,7 @@ pub trait Recover: Send + Sync {
     ///
     /// It may run more than once for one change (at least once, never two at a time), and must use
     /// [`Recovery::token`] for its writes, as the holder's own may still be on their way. It is stopped if this
-    /// process's session is lost.
+    /// process's session is lost. A panic is taken for an error.
     ///
     /// # Errors
     ///
@@ -67,6 +69,41 @@ impl Adopting {
 impl Drop for Adopting {
     fn drop(&mut self) {
         locked(&self.all).remove(&self.session);
+    }
+}
+
+/// An adoption that was asked for. If nobody comes to know its outcome, it is given up.
+struct Asked<'a> {
+    handle: &'a Handle,
+    seen: u64,
+    adopting: Option<Adopting>,
+}
+
+impl<'a> Asked<'a> {
+    /// `None` if another task is at it.
+    fn begin(core: &Core, handle: &'a Handle, state: &SessionState) -> Option<Self> {
+        Some(Self {
+            handle,
+            seen: state.adoption,
+            adopting: Some(Adopting::begin(core, state.session)?),
+        })
+    }
+
+    /// Its outcome is known.
+    fn settled(&mut self) -> Option<Adopting> {
+        self.adopting.take()
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(adopting) = self.adopting.take() {
+            self.handle.order(Order::GiveUp {
+                adopting,
+                seen: self.seen,
+                done: None,
+            });
+        }
     }
 }
 
@@ -222,7 +259,7 @@ pub(crate) async fn adopt(
 ) -> std::result::Result<Vec<Recovery>, AcquireError> {
     let mut adopted = Vec::new();
     for state in without_adopter(core, states).await? {
-        let Some(adopting) = Adopting::begin(core, state.session) else {
+        let Some(mut asked) = Asked::begin(core, handle, &state) else {
             continue;
         };
         let floor = core.floor();
@@ -235,15 +272,14 @@ pub(crate) async fn adopt(
             )
         };
         let adoption = match until_answered(core, || handle.session.is_valid(), take).await {
-            Ok(None) => continue, // Somebody else was first.
+            Ok(None) => {
+                asked.settled(); // Somebody else was first.
+                continue;
+            }
             Ok(Some(adoption)) => adoption,
             Err(error) => {
-                if !error.is_certainly_without_effect() {
-                    handle.order(Order::GiveUp {
-                        adopting,
-                        seen: state.adoption,
-                        done: None,
-                    });
+                if error.is_certainly_without_effect() {
+                    asked.settled();
                 }
                 return Err(error.into());
             }
@@ -254,7 +290,7 @@ pub(crate) async fn adopt(
             handle: handle.clone(),
             state,
             adoption,
-            adopting: Some(adopting),
+            adopting: asked.settled(),
         };
         if !core.rose(token, floor) {
             return Err(went_back(core, token, floor).into());
@@ -277,10 +313,11 @@ pub(crate) async fn recover(
 ) -> std::result::Result<std::result::Result<(), (Vec<SessionState>, RecoverError)>, AcquireError> {
     for state in states {
         for recovery in adopt(core, handle, vec![state]).await? {
+            let recovers = AssertUnwindSafe(handler.recover(&recovery)).catch_unwind();
             let result = tokio::select! {
                 biased;
                 _ = recovery.lost() => return Err(AcquireError::Lost),
-                result = handler.recover(&recovery) => result,
+                result = recovers => result.unwrap_or_else(|_| Err("the recovery handler panicked".into())),
             };
             match result {
                 Ok(()) => {

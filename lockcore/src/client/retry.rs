@@ -23,7 +23,7 @@ pub(crate) async fn until_answered<'a, T>(
     go_on: impl Fn() -> bool,
     mut send: impl FnMut() -> BoxFuture<'a, Result<T>>,
 ) -> Result<T> {
-    let patience = now() + core.config.patience;
+    let patience = core.patience();
     let mut failures = 0;
     let mut in_doubt: Option<Error> = None;
     loop {

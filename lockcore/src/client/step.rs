@@ -17,7 +17,8 @@ use crate::client::retry::{may_pass, pause};
 use crate::client::session::Handle;
 use crate::client::sim::{Rule, broken, spent};
 use crate::{
-    Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Operation, OwnerId, Result,
+    Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId,
+    Result,
 };
 
 /// How a step ended. What is not granted holds nothing, or is being given back.
@@ -45,14 +46,19 @@ pub(crate) struct Asker<'a> {
 
 impl Asker<'_> {
     /// Asks for a range of the claims. `go_on` says whether a request of unknown outcome is still worth sending again.
+    ///
+    /// # Cancel safety
+    ///
+    /// What it was granted, or may be, is given back.
     pub(crate) async fn ask(
         &self,
         range: Range<usize>,
         joined: bool,
         go_on: impl Fn() -> bool,
     ) -> Step {
+        let mut asked = Asked::new(self, range.clone());
         let mut request = Acquire {
-            grant: self.handle.session.grant(),
+            grant: asked.grant,
             owner: self.owner,
             claims: self.claims[range.clone()].to_vec(),
             joined,
@@ -61,50 +67,50 @@ impl Asker<'_> {
         // The token must be greater than what was acknowledged before the first copy was sent.
         let floor = self.core.floor();
         let mut patience: Option<Instant> = None;
-        let mut in_doubt = false;
         let mut failures = 0;
         loop {
-            let grant = request.grant;
-            match self.core.backend.acquire(&request).await {
+            match asked.send(&request).await {
                 Ok(Acquired::Acquired(token)) if self.core.rose(token, floor) => {
                     return Step::Granted {
-                        n: grant.n,
+                        n: request.grant.n,
                         token,
-                        in_doubt,
+                        in_doubt: asked.granted(),
                     };
                 }
                 Ok(Acquired::Acquired(token)) => {
-                    self.give_back(grant.n, range, true);
+                    asked.in_doubt = true;
                     return Step::Failed(went_back(self.core, token, floor));
                 }
                 // The number is over: a copy that is granted later holds nothing.
                 Ok(Acquired::Busy(busy)) => {
-                    if !broken(Rule::BusySettlesNothing) {
-                        self.end(grant.n, range, in_doubt);
+                    if broken(Rule::BusySettlesNothing) {
+                        asked.granted();
+                    } else {
+                        drop(asked);
                     }
-                    spent(Rule::GrantOverAfterRefusal, &self.handle.session, grant.n);
+                    spent(
+                        Rule::GrantOverAfterRefusal,
+                        &self.handle.session,
+                        request.grant.n,
+                    );
                     return Step::Busy(busy);
                 }
-                Ok(Acquired::Void) => {
-                    self.end(grant.n, range, in_doubt);
-                    return Step::Void;
-                }
+                Ok(Acquired::Void) => return Step::Void,
                 Err(error) => {
-                    in_doubt |= !error.is_certainly_without_effect();
-                    let again = may_pass(&error) && (in_doubt || self.waits);
+                    let again = may_pass(&error) && (asked.in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());
                     if !again || now() >= patience || !go_on() || !self.handle.is_usable() {
-                        if !broken(Rule::UnknownIsOver) {
-                            self.end(grant.n, range, in_doubt);
+                        if broken(Rule::UnknownIsOver) {
+                            asked.granted();
                         }
                         return Step::Failed(error);
                     }
-                    if torn && in_doubt {
-                        if !self.is_given_back(grant.n, range.clone(), patience).await || !go_on() {
+                    if torn && asked.in_doubt {
+                        if !asked.is_given_back(patience).await || !go_on() {
                             return Step::Failed(error);
                         }
-                        request.grant = self.handle.session.grant();
-                        in_doubt = false;
+                        asked = Asked::new(self, range.clone());
+                        request.grant = asked.grant;
                     }
                     failures += 1;
                     pause(self.core, failures).await;
@@ -112,43 +118,73 @@ impl Asker<'_> {
             }
         }
     }
+}
 
-    /// A request that was not granted is over.
-    fn end(&self, n: u64, range: Range<usize>, in_doubt: bool) {
-        if in_doubt {
-            self.give_back(n, range, true);
-        } else {
-            self.handle.session.numbers().end(n);
+/// A grant that was asked for. It is over when this is dropped, whatever ends the attempt, and given back if a copy of its
+/// request may take effect.
+struct Asked<'a> {
+    asker: &'a Asker<'a>,
+    grant: Grant,
+    range: Range<usize>,
+    /// A copy of the request was not answered.
+    in_doubt: bool,
+    is_open: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn new(asker: &'a Asker<'a>, range: Range<usize>) -> Self {
+        Self {
+            asker,
+            grant: asker.handle.session.grant(),
+            range,
+            in_doubt: false,
+            is_open: true,
         }
     }
 
-    fn give_back(&self, n: u64, range: Range<usize>, in_doubt: bool) {
-        self.order_release(n, range, in_doubt, None);
+    /// Sends the request once.
+    async fn send(&mut self, request: &Acquire) -> Result<Acquired> {
+        let in_doubt = std::mem::replace(&mut self.in_doubt, true);
+        let answer = self.asker.core.backend.acquire(request).await;
+        let has_none = |error: &Error| !error.is_certainly_without_effect();
+        self.in_doubt = in_doubt || answer.as_ref().is_err_and(has_none);
+        answer
     }
 
-    /// A request of unknown outcome is over, and that is acknowledged in time.
-    async fn is_given_back(&self, n: u64, range: Range<usize>, until: Instant) -> bool {
+    /// It is the attempt's from now on. Says whether a copy was not answered.
+    fn granted(mut self) -> bool {
+        self.is_open = false;
+        self.in_doubt
+    }
+
+    /// It is over, and that is acknowledged in time.
+    async fn is_given_back(&mut self, until: Instant) -> bool {
         let (done, given_back) = oneshot::channel();
-        self.order_release(n, range, true, Some(done));
+        self.give_back(Some(done));
         let given_back = timeout_at(timer(until), given_back).await;
         matches!(given_back, Ok(Ok(Ok(Released::Released))))
     }
 
-    fn order_release(
-        &self,
-        n: u64,
-        range: Range<usize>,
-        in_doubt: bool,
-        done: Option<oneshot::Sender<Result<Released>>>,
-    ) {
-        self.handle.order(Order::Release(Release {
-            claims: Arc::clone(self.claims),
-            grants: vec![(n, range)],
+    fn give_back(&mut self, done: Option<oneshot::Sender<Result<Released>>>) {
+        self.is_open = false;
+        self.asker.handle.order(Order::Release(Release {
+            claims: Arc::clone(self.asker.claims),
+            grants: vec![(self.grant.n, self.range.clone())],
             with_intent: false,
-            in_doubt,
+            in_doubt: true,
             by_close: false,
             done,
         }));
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if self.is_open && self.in_doubt {
+            self.give_back(None);
+        } else if self.is_open {
+            self.asker.handle.session.numbers().end(self.grant.n);
+        }
     }
 }
 

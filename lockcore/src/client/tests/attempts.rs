@@ -684,3 +684,25 @@ async fn what_a_request_takes_back_late_is_not_the_next_ones() {
     }
     assert!(met > 1, "late");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_and_a_patience_without_an_end_are_none_that_end() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.builder().patience(Duration::MAX).build().unwrap();
+    let taken = hold(&locks, &["d"]).await;
+    let mut lost = false;
+    spy.decide(
+        move |call| match asks(call) && !std::mem::replace(&mut lost, true) {
+            true => Fate::AnswerLost,
+            false => Fate::Answered,
+        },
+    );
+    let waits = locks.documents(["d"]).wait(Duration::MAX).acquire();
+    let frees = async {
+        sleep(secs(1_000)).await;
+        assert_eq!(taken.release().await.unwrap(), crate::Released::Released);
+    };
+    let (waited, ()) = tokio::join!(waits, frees);
+    assert!(waited.unwrap().is_valid());
+    assert!(spy.elapsed() >= secs(1_000));
+}

@@ -1,6 +1,7 @@
 //! What is seen only from inside: the order of what the keeper does. The public suite has the rest.
 
 mod attempts;
+mod ended;
 mod guards;
 mod keeping;
 mod recoveries;
