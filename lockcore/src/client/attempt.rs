@@ -15,16 +15,18 @@ use crate::client::clock::{now, sleep_until};
 use crate::client::error::{Abandoned, AcquireError};
 use crate::client::guard::{Guard, Released, Undelivered};
 use crate::client::keeper::{Order, Release};
-use crate::client::locks::{Core, Locks};
+use crate::client::locks::{Alive, Core, Locks};
 use crate::client::owner::Owner;
 use crate::client::pool;
 use crate::client::recovery;
+use crate::client::retry::{may_pass, pause};
 use crate::client::session::Handle;
 use crate::client::sim::{Rule, broken};
 use crate::client::step::{Asker, Step};
+use crate::client::task;
 use crate::client::wait::{Refusal, Waiting, lock};
 use crate::prepare::step_len;
-use crate::{Busy, Claim, FencingToken, Intent, Life, OwnerId, Registered, Want};
+use crate::{Busy, Claim, FencingToken, Intent, Life, OwnerId, Registered, SessionState, Want};
 
 /// Steps above which an acquisition has a session of its own, so that giving up or releasing it is one write.
 const STEPS_IN_SHARED_SESSION: usize = 10;
@@ -86,6 +88,32 @@ impl From<crate::Error> for Stop {
 }
 
 impl Plan {
+    /// The session that it runs in, and the owner there. One that waits bears with a store that is away.
+    async fn session(&self, caller: &Caller, many: bool) -> Result<(Handle, OwnerId), Stop> {
+        let core = &self.locks.core;
+        let patience = core.patience();
+        let mut failures = 0;
+        loop {
+            let session = match &self.owner {
+                Some(owner) => owner.bind().await,
+                None if many || self.intent.is_some() => own(pool::open(core).await),
+                None => own(self.locks.pool.shared(core).await),
+            };
+            match session {
+                Err(AcquireError::Store(error))
+                    if self.wait.is_some()
+                        && may_pass(&error)
+                        && now() < patience
+                        && !caller.is_closed() =>
+                {
+                    failures += 1;
+                    pause(core, failures).await;
+                }
+                session => return Ok(session?),
+            }
+        }
+    }
+
     pub(crate) async fn run(self, mut caller: Caller) {
         let ran = AssertUnwindSafe(self.result(&mut caller)).catch_unwind();
         if let Some(result) = ran.await.transpose() {
@@ -115,19 +143,7 @@ impl Plan {
     async fn once(&self, caller: &mut Caller) -> Result<Guard, Stop> {
         let core = &self.locks.core;
         let many = many_steps(&self.claims, core.info.keys_per_step);
-        let (handle, owner) = match &self.owner {
-            Some(owner) => owner.bind().await?,
-            None => {
-                let own = self.intent.is_some() || many;
-                let handle = if own {
-                    pool::open(core).await?
-                } else {
-                    self.locks.pool.shared(core).await?
-                };
-                let owner = handle.session.owner();
-                (handle, owner)
-            }
-        };
+        let (handle, owner) = self.session(caller, many).await?;
         let mut taking = Taking {
             plan: self,
             core,
@@ -146,6 +162,13 @@ impl Plan {
             }
         }
     }
+}
+
+/// A session with a new owner.
+fn own(handle: crate::Result<Handle>) -> Result<(Handle, OwnerId), AcquireError> {
+    let handle = handle?;
+    let owner = handle.session.owner();
+    Ok((handle, owner))
 }
 
 /// Whether the claims take more than ten steps.
@@ -231,8 +254,13 @@ impl Taking<'_> {
                 Step::Failed(error) => return Err(error.into()),
                 Step::Busy(busy) => {
                     let first = position(&claims[at..at + len], &busy);
-                    if self.recovered(&busy).await? {
-                        next_len = Some(len);
+                    let left = self.left(&busy).await?;
+                    if !left.is_empty() {
+                        // Whoever recovers may take its time: nobody else's keys are held meanwhile.
+                        if self.is_given_back().await {
+                            (at, waiting) = (0, None);
+                        }
+                        self.recovered(caller, &busy, left).await?;
                         continue;
                     }
                     self.met(&busy);
@@ -376,27 +404,32 @@ impl Taking<'_> {
         }
     }
 
-    /// Whether what dead sessions left in the way was finished or undone by the handler.
-    async fn recovered(&self, busy: &Busy) -> Result<bool, Stop> {
-        let mut left: Vec<_> = busy
-            .refused()
-            .iter()
-            .flat_map(|refused| &refused.holders)
-            .collect();
+    /// The dead sessions in the way whose changes somebody has to finish or undo, and nobody is at.
+    async fn left(&self, busy: &Busy) -> Result<Vec<SessionState>, Stop> {
+        let refused = busy.refused().iter();
+        let mut left: Vec<_> = refused.flat_map(|refused| &refused.holders).collect();
         left.retain(|holder| holder.life == Life::Abandoned);
-        let mut sessions: Vec<_> = left
-            .iter()
-            .filter_map(|holder| Some(holder.grant?.session))
-            .collect();
+        let grants = left.iter().filter_map(|holder| holder.grant);
+        let mut sessions: Vec<_> = grants.map(|grant| grant.session).collect();
         sessions.sort_unstable();
         sessions.dedup();
         if sessions.is_empty() {
-            return Ok(false);
+            return Ok(Vec::new());
         }
-        let sessions = recovery::adoptable(self.core, &sessions).await?;
-        if sessions.is_empty() {
-            return Ok(false); // Somebody is at it.
+        match recovery::adoptable(self.core, &sessions).await {
+            // It is asked again when the wait goes on.
+            Err(error) if self.plan.wait.is_some() && may_pass(&error) => Ok(Vec::new()),
+            adoptable => Ok(adoptable?),
         }
+    }
+
+    /// The handler has finished or undone what dead sessions left. It goes on to its end, whatever becomes of the attempt.
+    async fn recovered(
+        &self,
+        caller: &mut Caller,
+        busy: &Busy,
+        left: Vec<SessionState>,
+    ) -> Result<(), Stop> {
         let refuse = |sessions, recovery| {
             Stop::Failed(AcquireError::Abandoned(Abandoned {
                 sessions,
@@ -405,13 +438,32 @@ impl Taking<'_> {
             }))
         };
         let Some(handler) = &self.core.config.recovery else {
-            return Err(refuse(sessions, None));
+            return Err(refuse(left, None));
         };
-        let shared = self.plan.locks.pool.shared(self.core).await?;
-        match recovery::recover(self.core, &shared, &**handler, sessions).await? {
-            Ok(()) => Ok(true),
-            Err((sessions, error)) => Err(refuse(sessions, Some(error))),
-        }
+        let (handler, locks) = (Arc::clone(handler), self.plan.locks.clone());
+        let (alive, (done, result)) = (Alive::new(self.core), oneshot::channel());
+        task::spawn(async move {
+            let _counted = alive;
+            let core = &locks.core;
+            let recovered = async {
+                let session = locks.pool.shared(core).await?;
+                recovery::recover(core, &session, &*handler, left).await
+            };
+            // Whoever waited may have gone.
+            drop(done.send(recovered.await));
+        });
+        self.plan
+            .last_busy
+            .is(Arc::new(Mutex::new(Some(busy.clone()))));
+        let mut recovered = Err(AcquireError::Lost);
+        let ends = async {
+            if let Ok(result) = result.await {
+                recovered = result;
+            }
+        };
+        self.stoppable(caller, ends).await?;
+        let failed = |(left, error)| refuse(left, Some(error));
+        recovered?.map_err(failed)
     }
 
     /// Notes that another process is on the key, where that makes a difference.
@@ -443,6 +495,20 @@ impl Taking<'_> {
             // A release of unknown outcome is the keeper's; here only the wait for it ends.
             drop(released.await);
         }
+    }
+
+    /// Whether something was granted; it is given back, and the attempt begins again.
+    async fn is_given_back(&mut self) -> bool {
+        // Its session goes on.
+        let by_close = std::mem::take(&mut self.by_close);
+        let (done, released) = oneshot::channel();
+        let any = self.give_back(Some(done));
+        self.by_close = by_close;
+        if any {
+            drop(released.await);
+            (self.token, self.in_doubt) = (None, false);
+        }
+        any
     }
 
     /// Whether there was anything to give back.

@@ -29,10 +29,13 @@ impl Pool {
             return Ok(handle);
         }
         let handle = open(core).await?;
-        // An acquisition that is still under way while the client shuts down keeps its session to itself.
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        // An acquisition that is still under way while the client shuts down keeps its session to itself. A client that
+        // shuts down after this look takes it away, for which it waits for the lock.
         if core.check_open().is_ok() {
-            *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.clone());
+            *shared = Some(handle.clone());
         }
+        drop(shared);
         Ok(handle)
     }
 

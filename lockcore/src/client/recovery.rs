@@ -29,6 +29,9 @@ pub trait Recover: Send + Sync {
     /// locks are free; after an error the adoption is given up, and the acquisition that met it fails as
     /// [`Abandoned`](crate::AcquireError::Abandoned).
     ///
+    /// It runs on a task of its own to its end, also when the acquisition that met the change has gone, which holds none of
+    /// its own keys meanwhile.
+    ///
     /// It may run more than once for one change (at least once, never two at a time), and must use
     /// [`Recovery::token`] for its writes, as the holder's own may still be on their way. It is stopped if this
     /// process's session is lost. A panic is taken for an error.

@@ -540,7 +540,7 @@ async fn an_open_of_unknown_outcome_is_followed_by_one_of_another_id() {
         true => Fate::Fails(ErrorKind::Unavailable),
         false => Fate::Answered,
     });
-    assert!(locks.documents(["d"]).acquire().await.is_err());
+    assert!(locks.documents(["d"]).try_acquire().await.is_err());
     assert_eq!(spy.count(opens), sent.len() + 1);
 }
 
@@ -705,4 +705,37 @@ async fn a_wait_and_a_patience_without_an_end_are_none_that_end() {
     let (waited, ()) = tokio::join!(waits, frees);
     assert!(waited.unwrap().is_valid());
     assert!(spy.elapsed() >= secs(1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_as_patient_with_its_first_request_as_with_others() {
+    for intent in [false, true] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.builder().patience(secs(60)).build().unwrap();
+        let away = |call: &Call| match opens(call) {
+            true => Fate::Fails(ErrorKind::Unavailable),
+            false => Fate::Answered,
+        };
+        spy.decide(away);
+        let acquisition = |wait| {
+            let acquisition = locks.documents(["d"]).wait(wait);
+            match intent {
+                true => acquisition.intent(&"change").unwrap(),
+                false => acquisition,
+            }
+        };
+        let told = acquisition(secs(3)).acquire().await;
+        assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+        assert!((secs(3)..secs(4)).contains(&spy.elapsed()));
+        let told = acquisition(secs(3)).try_acquire().await;
+        assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+        assert!(spy.elapsed() < secs(4), "a try is told at once");
+        let mended = async {
+            sleep(secs(30)).await;
+            spy.answer_all();
+        };
+        let (guard, ()) = tokio::join!(acquisition(secs(60)).acquire(), mended);
+        assert!(guard.unwrap().is_valid());
+        assert!(spy.count(opens) < 100, "{}", spy.count(opens));
+    }
 }

@@ -1,11 +1,17 @@
 //! Adoptions whose requests fail.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::time::{sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
-use crate::{AcquireError, Adopt, ErrorKind, Locks, MemoryBackend, Recovery, SessionId};
+use crate::{
+    AcquireError, Adopt, Attempt, End, ErrorKind, Locks, MemoryBackend, Recover, RecoverError,
+    Recovery, SessionId,
+};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -142,4 +148,79 @@ async fn an_adoption_whose_token_went_back_is_given_up() {
     }
     sleep(secs(1)).await;
     assert_eq!(spy.count(gives_up), 1);
+}
+
+/// Takes an hour, and counts the changes that it has finished.
+struct Slow(Arc<AtomicUsize>);
+
+#[async_trait]
+impl Recover for Slow {
+    async fn recover(&self, _: &Recovery) -> Result<(), RecoverError> {
+        sleep(secs(3_600)).await;
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_handler_holds_nobodys_keys_and_ends_without_its_caller() {
+    for store in [MemoryBackend::new, MemoryBackend::records] {
+        for waits in [true, false] {
+            let spy = Spy::new(store().with_keys_per_step(1));
+            let other = spy.locks();
+            let _ = left(&other).await;
+            let finished = Arc::default();
+            let handler = Slow(Arc::clone(&finished));
+            let locks = spy.builder().recovery(handler).build().unwrap();
+            let keys = locks.documents(["a", "d"]);
+            let attempt = async {
+                match waits {
+                    true => keys.wait(secs(10)).acquire().await.map(drop),
+                    false => match timeout(secs(10), keys.acquire()).await {
+                        Ok(ended) => ended.map(drop),
+                        Err(_) => Ok(()),
+                    },
+                }
+            };
+            let others = async {
+                sleep(secs(1)).await;
+                let free = other.documents(["a"]).try_acquire().await.unwrap();
+                assert!(matches!(free, Attempt::Acquired(_)), "{free:?}");
+            };
+            let (ended, ()) = tokio::join!(attempt, others);
+            let busy = matches!(ended, Err(AcquireError::Busy(_)));
+            assert_eq!(busy, waits, "{ended:?}");
+            sleep(secs(3_600)).await;
+            assert_eq!(finished.load(Ordering::Relaxed), 1);
+            let free = other.documents(["d"]).try_acquire().await.unwrap();
+            assert!(matches!(free, Attempt::Acquired(_)), "{free:?}");
+        }
+    }
+}
+
+/// The look whether somebody is at what was left is a request like any other.
+#[tokio::test(start_paused = true)]
+async fn a_wait_behind_a_change_that_was_left_bears_with_a_store_that_is_away() {
+    let spy = Spy::new(MemoryBackend::new());
+    let _ = left(&spy.locks()).await;
+    let handler = Slow(Arc::default());
+    let locks = spy.builder().recovery(handler).build().unwrap();
+    spy.decide(|call| match call {
+        Call::End(_, End::IfDue) => Fate::Fails(ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    let mended = async {
+        sleep(secs(30)).await;
+        spy.answer_all();
+    };
+    let (guard, ()) = tokio::join!(locks.documents(["d"]).acquire(), mended);
+    assert!(guard.unwrap().is_valid());
+    spy.decide(|call| match call {
+        Call::End(_, End::IfDue) => Fate::Fails(ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    sleep(secs(1)).await;
+    let _ = left(&spy.locks()).await;
+    let told = locks.documents(["d"]).try_acquire().await;
+    assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
 }
