@@ -10,18 +10,26 @@ use tokio::time::Instant;
 use crate::Claim;
 use crate::client::locks::Core;
 
-/// For how long a release is sent again beside each renewal.
+/// For how long it is tried at most: until then whatever was under way has arrived.
 const IN_DOUBT: Duration = Duration::from_secs(60);
 
 /// A request in doubt.
-pub(crate) struct Doubt {
-    pub(crate) claims: Arc<[Claim]>,
-    pub(crate) n: u64,
-    pub(crate) range: Range<usize>,
-    until: Instant,
+struct Doubt {
+    claims: Arc<[Claim]>,
+    n: u64,
+    range: Range<usize>,
+    since: Instant,
+    /// A release is under way.
+    is_sent: bool,
 }
 
+/// A release to be sent: of which claims, and of which number.
+pub(crate) type Again = (Arc<[Claim]>, u64, Range<usize>);
+
 /// The requests of a session that are in doubt, the oldest first. They count as unsettled of the whole client.
+///
+/// One is settled when a renewal has carried its number as over and after that its release is acknowledged: a copy that
+/// comes later holds nothing.
 pub(crate) struct Doubts {
     core: Arc<Core>,
     all: VecDeque<Doubt>,
@@ -46,20 +54,38 @@ impl Doubts {
             claims: Arc::clone(claims),
             n: *n,
             range: range.clone(),
-            until: now + IN_DOUBT,
+            since: now,
+            is_sent: false,
         }));
     }
 
-    /// Those that are still in doubt.
-    pub(crate) fn at(&mut self, now: Instant) -> impl Iterator<Item = &Doubt> {
-        let over = self
-            .all
-            .iter()
-            .take_while(|doubt| doubt.until <= now)
-            .count();
-        self.all.drain(..over);
-        self.core.unsettled(0, over);
-        self.all.iter()
+    /// A renewal that was sent then is acknowledged. Says what has to be released now, so many at most.
+    pub(crate) fn are_over(&mut self, sent: Instant, most: usize) -> Vec<Again> {
+        let late = |doubt: &&Doubt| doubt.since + IN_DOUBT <= sent;
+        let late = self.all.iter().take_while(late).count();
+        self.all.drain(..late);
+        self.core.unsettled(0, late);
+        let over = self.all.iter_mut();
+        let over = over.take_while(|doubt| doubt.since <= sent);
+        let some = over.filter(|doubt| !doubt.is_sent).take(most);
+        some.map(|doubt| {
+            doubt.is_sent = true;
+            (Arc::clone(&doubt.claims), doubt.n, doubt.range.clone())
+        })
+        .collect()
+    }
+
+    /// What came of the release of that number.
+    pub(crate) fn was_sent(&mut self, n: u64, acknowledged: bool) {
+        let Some(at) = self.all.iter().position(|doubt| doubt.n == n) else {
+            return;
+        };
+        if acknowledged {
+            self.all.remove(at);
+            self.core.unsettled(0, 1);
+        } else {
+            self.all[at].is_sent = false;
+        }
     }
 
     /// What is in doubt ends with the session.

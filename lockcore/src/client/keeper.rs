@@ -31,6 +31,8 @@ use crate::{
 const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
 /// How often a session sweeps some of the namespace.
 const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
+/// Time between two renewals that are sent for what is in doubt.
+const BETWEEN_RENEWALS: Duration = Duration::from_millis(200);
 /// Releases under way at once; more wait their turn.
 const RELEASES_AT_ONCE: usize = 256;
 
@@ -84,6 +86,8 @@ enum Done {
     /// The session was closed, and was valid until then.
     Closed(Release, bool, Result<()>),
     Abandoned,
+    /// What was in doubt was released once more, and acknowledged.
+    Doubted(u64, bool),
     /// Something whose outcome changes nothing here.
     Other,
 }
@@ -102,7 +106,8 @@ pub(crate) struct Keeper {
     orders: mpsc::UnboundedReceiver<Order>,
     seq: u64,
     renewal: Option<InFlight>,
-    /// When the next renewal is sent.
+    /// When the last renewal was sent, and when the next one is.
+    renewed: Instant,
     next: Instant,
     /// How many renewals in a row were not acknowledged.
     failures: u32,
@@ -138,6 +143,7 @@ pub(crate) fn keep(core: &Arc<Core>, id: SessionId, sent: Instant) -> Handle {
         orders: receiver,
         seq: 0,
         renewal: None,
+        renewed: sent,
         next: sent + core.config.ttl / 3,
         failures: 0,
         intent: IntentChange::Keep,
@@ -288,8 +294,8 @@ impl Keeper {
             intent: self.intent_version,
             confirms: std::mem::take(&mut self.confirms),
         });
+        self.renewed = sent;
         self.next = sent + self.core.config.ttl / 3;
-        self.resend_doubts(sent);
         self.sweep_if_it_is_time(sent);
     }
 
@@ -306,6 +312,7 @@ impl Keeper {
                     .extend(now(), renewal.sent + self.core.config.validity()) =>
             {
                 self.failures = 0;
+                self.release_doubts(renewal.sent);
                 for confirm in renewal.confirms {
                     let _ = confirm.send(true);
                 }
@@ -433,6 +440,7 @@ impl Keeper {
                 });
             }
             Done::Abandoned => self.session.die(),
+            Done::Doubted(n, acknowledged) => self.doubts.was_sent(n, acknowledged),
             Done::Other => {}
         }
         if let Some(release) = self.backlog.pop_front() {
@@ -440,30 +448,28 @@ impl Keeper {
         }
     }
 
-    /// A copy of a request may come late: its number is over at the next renewal, which is asked for, and its release
-    /// is sent again beside each for a while.
+    /// A copy of a request may come late: its number is over at the next renewal, which is asked for, and then it is
+    /// released once more.
     fn doubt(&mut self, release: &Release) {
         let now = now();
         self.unswept = true;
-        self.next = now;
+        if self.failures == 0 {
+            // Not for each of many.
+            let soon = self.renewed + BETWEEN_RENEWALS;
+            self.next = self.next.min(soon.max(now));
+        }
         self.doubts.add(&release.claims, &release.grants, now);
     }
 
-    fn resend_doubts(&mut self, now: Instant) {
-        for doubt in self.doubts.at(now) {
-            let (backend, claims, range) = (
-                Arc::clone(&self.core.backend),
-                Arc::clone(&doubt.claims),
-                doubt.range.clone(),
-            );
-            let grant = Grant {
-                session: self.session.id,
-                n: doubt.n,
-            };
+    fn release_doubts(&mut self, over: Instant) {
+        let most = RELEASES_AT_ONCE.saturating_sub(self.work.len());
+        for (claims, n, range) in self.doubts.are_over(over, most) {
+            let backend = Arc::clone(&self.core.backend);
+            let session = self.session.id;
             self.work.push(Box::pin(async move {
-                // The next one goes out beside the next renewal, whatever came of this.
-                let _ = backend.release(grant, &claims[range]).await;
-                Done::Other
+                // The next one goes out after the next renewal.
+                let released = backend.release(Grant { session, n }, &claims[range]).await;
+                Done::Doubted(n, released.is_ok())
             }));
         }
     }
