@@ -38,6 +38,7 @@ impl Drop for Claim {
 }
 
 impl Port {
+    #[cfg(feature = "servers")]
     /// Claims a port that nobody listens on.
     ///
     /// # Errors
@@ -47,7 +48,7 @@ impl Port {
         Ok(Self::listen()?.0)
     }
 
-    /// As [`claim`](Self::claim), and listens on it.
+    /// Claims a port that nobody listens on, and listens on it.
     ///
     /// To bind it again would fail now and then: a process that is started meanwhile by another thread has a copy of the
     /// listener until it executes its program.

@@ -119,7 +119,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Most requests of unknown outcome that are remembered, each for a minute. With more, nothing is acquired.
+    /// Most requests of unknown outcome that are remembered, each until it is settled or a minute old. With more, nothing is
+    /// acquired.
     pub fn max_unsettled(mut self, limit: usize) -> Self {
         self.config.max_unsettled = limit;
         self
