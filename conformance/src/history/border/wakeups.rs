@@ -17,6 +17,7 @@ const REQUESTS: u64 = 500_000_000;
 #[derive(Debug)]
 pub(super) struct Watch {
     process: u32,
+    call: u64,
     casts: Vec<Cast>,
     begun: Pos,
     /// When it stood.
@@ -43,6 +44,7 @@ pub(super) fn watches(history: &History, keys: &mut Keys) -> Vec<Watch> {
                 open.insert((event.process, *call), watches.len());
                 watches.push(Watch {
                     process: event.process,
+                    call: *call,
                     casts: keys.casts(claims),
                     begun: at,
                     stands: NEVER,
@@ -82,6 +84,8 @@ struct Freed {
     begun: Pos,
     answered: Pos,
     grant: Grant,
+    /// Whose call it was.
+    process: u32,
 }
 
 pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, findings: &mut Findings) {
@@ -90,6 +94,7 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
     }
     let trouble = Trouble::of(history).with_requests(&border.sent);
     let freed = freed(border);
+    let wakes = wakes(&border.watches);
     let none = Vec::new();
     let told = |watch: &&Watch| !trouble.was_cut_off(watch.process);
     for watch in border.watches.iter().filter(told) {
@@ -100,6 +105,8 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
                 .iter()
                 .take_while(|freed| freed.begun < watch.ended)
                 .filter(|freed| freed.held < watch.begun);
+            // A process tells itself of its own releases.
+            let freed = freed.filter(|freed| freed.process != watch.process);
             // The first one that it has to see. Over something free it need not resolve.
             let Some(freed) = freed.min_by_key(|freed| freed.answered) else {
                 continue;
@@ -110,7 +117,12 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
             let bound = border.setting.poll.unwrap_or(0) + REQUESTS + slow;
             let mut until = freed.answered.at.saturating_add(bound);
             until = until.saturating_add(trouble.late(process, from, until));
-            let in_time = watch.woken.is_some_and(|woken| woken.at <= until);
+            // Of those who wait in one process for one key only some look: a watch may wait for its turn to be looked at.
+            let told = wakes.get(&(process, cast.key)).is_some_and(|wakes| {
+                let next = wakes.partition_point(|at| *at < from);
+                wakes.get(next).is_some_and(|at| *at <= until)
+            });
+            let in_time = watch.woken.is_some_and(|woken| woken.at <= until) || told;
             if in_time {
                 findings.judged(Law::Waiting, 1);
             } else if watch.ended.at > until
@@ -119,9 +131,16 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
             {
                 findings.judged(Law::Waiting, 1);
                 let key = keys.key(cast.key);
+                let since = |at: Pos| (at.at as f64 - until as f64) / 1e9;
                 let what = format!(
-                    "{key}: {} was released, and a watch of process {process} slept for {bound} ns more",
-                    freed.grant
+                    "{key}: {} was released, and watch {} of process {process} slept for {bound} ns more: it stands since \
+                     {:.6} s, event {}, and ended at {:.6} s, event {}",
+                    freed.grant,
+                    watch.call,
+                    since(watch.stands),
+                    watch.stands.number,
+                    since(watch.ended.min(Pos::instant(trouble.end))),
+                    watch.ended.number,
                 );
                 let about = [Subject::Key(key.clone()), Subject::Process(process)];
                 let at = Pos::instant(until);
@@ -131,6 +150,24 @@ pub(super) fn check(border: &Border<'_>, history: &History, keys: &Keys, finding
             }
         }
     }
+}
+
+/// When a watch over a key was woken in a process.
+fn wakes(watches: &[Watch]) -> BTreeMap<(u32, usize), Vec<u64>> {
+    let mut wakes: BTreeMap<(u32, usize), Vec<u64>> = BTreeMap::new();
+    for watch in watches {
+        let Some(woken) = watch.woken else {
+            continue;
+        };
+        for cast in &watch.casts {
+            let key = (watch.process, cast.key);
+            wakes.entry(key).or_default().push(woken.at);
+        }
+    }
+    for wakes in wakes.values_mut() {
+        wakes.sort_unstable();
+    }
+    wakes
 }
 
 /// The exclusive holders that certainly held until a release or the end of their session, by key, by their calls.
@@ -186,6 +223,7 @@ fn freed(border: &Border<'_>) -> BTreeMap<usize, Vec<Freed>> {
                         begun: call.begun,
                         answered,
                         grant,
+                        process: call.process,
                     });
                 }
             }

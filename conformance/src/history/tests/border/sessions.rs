@@ -293,3 +293,32 @@ fn watches_wake_when_it_was_granted_at_the_second_try() {
     told.after(1).tell(What::Calm);
     told.breaks(Law::Waiting);
 }
+
+/// Of those who wait in one process for one key only some look.
+#[test]
+fn a_process_is_told_by_any_of_its_watches_and_by_itself() {
+    let told = |releases: u32, other: Option<u32>| {
+        let mut told = held();
+        told.by(2);
+        let watch = |told: &mut Story, process| {
+            let claims = claims(&["create f"]);
+            let watch = told.by(process).call(Call::Watch { claims });
+            told.after(1).reply(watch, Reply::Stands);
+            watch
+        };
+        let sleeps = watch(&mut told, 2);
+        let woken = other.map(|process| (process, watch(&mut told, process)));
+        told.after(1).by(releases);
+        told.done(release((1, 1), &["create f"]), Reply::Released);
+        if let Some((process, call)) = woken {
+            told.after(100).by(process).tell(What::Woken { call });
+        }
+        told.after(1_000).by(2).tell(What::Woken { call: sleeps });
+        told.after(1).tell(What::Calm);
+        told
+    };
+    told(1, None).breaks(Law::Waiting);
+    told(1, Some(2)).is_fine();
+    told(1, Some(3)).breaks(Law::Waiting);
+    told(2, None).is_fine();
+}
