@@ -19,6 +19,8 @@ struct Doubt {
     n: u64,
     range: Range<usize>,
     since: Instant,
+    /// The last renewal that was sent before.
+    seq: u64,
     /// A release is under way.
     is_sent: bool,
 }
@@ -48,6 +50,7 @@ impl Doubts {
         claims: &Arc<[Claim]>,
         grants: &[(u64, Range<usize>)],
         now: Instant,
+        seq: u64,
     ) {
         self.core.unsettled(grants.len(), 0);
         self.all.extend(grants.iter().map(|(n, range)| Doubt {
@@ -55,18 +58,20 @@ impl Doubts {
             n: *n,
             range: range.clone(),
             since: now,
+            seq,
             is_sent: false,
         }));
     }
 
-    /// A renewal that was sent then is acknowledged. Says what has to be released now, so many at most.
-    pub(crate) fn are_over(&mut self, sent: Instant, most: usize) -> Vec<Again> {
-        let late = |doubt: &&Doubt| doubt.since + IN_DOUBT <= sent;
+    /// This renewal is acknowledged, and with it that what was in doubt before is over. Says what has to be released now, so
+    /// many at most.
+    pub(crate) fn are_over(&mut self, seq: u64, now: Instant, most: usize) -> Vec<Again> {
+        let late = |doubt: &&Doubt| doubt.since + IN_DOUBT <= now;
         let late = self.all.iter().take_while(late).count();
         self.all.drain(..late);
         self.core.unsettled(0, late);
         let over = self.all.iter_mut();
-        let over = over.take_while(|doubt| doubt.since <= sent);
+        let over = over.take_while(|doubt| doubt.seq < seq);
         let some = over.filter(|doubt| !doubt.is_sent).take(most);
         some.map(|doubt| {
             doubt.is_sent = true;

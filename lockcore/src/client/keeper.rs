@@ -312,7 +312,7 @@ impl Keeper {
                     .extend(now(), renewal.sent + self.core.config.validity()) =>
             {
                 self.failures = 0;
-                self.release_doubts(renewal.sent);
+                self.release_doubts();
                 for confirm in renewal.confirms {
                     let _ = confirm.send(true);
                 }
@@ -458,12 +458,14 @@ impl Keeper {
             let soon = self.renewed + BETWEEN_RENEWALS;
             self.next = self.next.min(soon.max(now));
         }
-        self.doubts.add(&release.claims, &release.grants, now);
+        self.doubts
+            .add(&release.claims, &release.grants, now, self.seq);
     }
 
-    fn release_doubts(&mut self, over: Instant) {
+    /// The last renewal is acknowledged.
+    fn release_doubts(&mut self) {
         let most = RELEASES_AT_ONCE.saturating_sub(self.work.len());
-        for (claims, n, range) in self.doubts.are_over(over, most) {
+        for (claims, n, range) in self.doubts.are_over(self.seq, now(), most) {
             let backend = Arc::clone(&self.core.backend);
             let session = self.session.id;
             self.work.push(Box::pin(async move {

@@ -118,6 +118,27 @@ async fn a_request_in_doubt_is_released_once_more_when_its_number_is_over() {
     assert!(kept.is_valid());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_was_under_way_settles_nothing_that_came_in_doubt_later() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let kept = hold(&locks, "kept").await;
+    let mut first = true;
+    spy.decide(move |call| match call {
+        Call::Renew(..) => Fate::AnsweredAfter(secs(3)),
+        Call::Acquire(_) if std::mem::take(&mut first) => Fate::AnswerLost,
+        _ => Fate::Answered,
+    });
+    sleep(secs(11)).await;
+    drop(hold(&locks, "g").await);
+    sleep(secs(20)).await;
+    let renewed = spy.times(|call| matches!(call, Call::Renew(..)));
+    assert_eq!(renewed[..2], [secs(10), secs(13)]);
+    let released = spy.times(releases);
+    assert_eq!(released[1..], [secs(16)], "{released:?}");
+    assert!(kept.is_valid());
+}
+
 /// Each of many that fail costs as much as one.
 #[tokio::test(start_paused = true)]
 async fn what_fails_again_and_again_is_no_storm_and_is_over_when_the_store_is_back() {
