@@ -215,7 +215,8 @@ pub enum FailureKind {
     /// Nothing: a request was answered by an error that is [`Unavailable`](lockcore::ErrorKind::Unavailable) or
     /// [`Indeterminate`](lockcore::ErrorKind::Indeterminate), [`Unauthorized`](lockcore::ErrorKind::Unauthorized) or
     /// [`Config`](lockcore::ErrorKind::Config), or the fixture failed, or a limit of time was missed by no more than the
-    /// machine was late, or a guard ended or somebody waited too long while the store took half a second for a request. [`main`](crate::main) runs the case again, and fails if nothing could be told in three runs.
+    /// machine was late, or a guard ended or somebody waited too long while the store took half a second for a request.
+    /// [`main`](crate::main) runs the case again, and fails if nothing could be told in three runs.
     Inconclusive,
 }
 

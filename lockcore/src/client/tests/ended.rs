@@ -111,11 +111,12 @@ fn a_runtime_that_ends_leaves_nothing() {
         let (locks, other) = (spy.locks(), spy.locks());
         let kept = stays.block_on(hold(&locks, &["kept"]));
         for (last, executed) in (1..=KEYS.len()).flat_map(|last| [(last, false), (last, true)]) {
-            let mut asked = 0;
+            let asked = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&asked);
             spy.decide(move |call| {
                 let asks = matches!(call, Call::Acquire(_));
-                asked += usize::from(asks);
-                match asks && asked == last {
+                let before = counted.fetch_add(usize::from(asks), Ordering::Relaxed);
+                match asks && before + 1 == last {
                     true if executed => Fate::AnsweredAfter(Duration::from_secs(3_600)),
                     true => Fate::Hangs,
                     false => Fate::Answered,
@@ -126,7 +127,11 @@ fn a_runtime_that_ends_leaves_nothing() {
             ends.block_on(async move {
                 let acquires = acquires.documents(KEYS).acquire();
                 task::spawn(async move { drop(acquires.await) });
-                sleep(Duration::from_millis(20)).await;
+                while asked.load(Ordering::Relaxed) < last {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                // Before this turn comes again it is executed, if it is to be.
+                sleep(Duration::from_millis(5)).await;
             });
             spy.answer_all();
             drop(ends);

@@ -1,5 +1,6 @@
 //! What the keeper sends, and when.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -192,17 +193,23 @@ async fn what_is_released_is_not_released_again() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_release_that_fails_is_sent_again_beside_the_renewals() {
-    let spy = Spy::new(MemoryBackend::new());
+/// A guard that is kept, of a session of which another one was dropped; no release succeeds.
+async fn with_a_release_that_fails(spy: &Arc<Spy>) -> Guard {
     let locks = spy.locks();
     let kept = hold(&locks, "kept").await;
-    let guard = hold(&locks, "g").await;
+    let dropped = hold(&locks, "g").await;
     spy.decide(|call| match releases(call) {
         true => Fate::Fails(ErrorKind::Corrupt),
         false => Fate::Answered,
     });
-    drop(guard);
+    drop(dropped);
+    kept
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_is_sent_again_after_each_renewal() {
+    let spy = Spy::new(MemoryBackend::new());
+    let kept = with_a_release_that_fails(&spy).await;
     sleep(secs(5)).await;
     let renewed = || spy.times(|call| matches!(call, Call::Renew(..)));
     assert_eq!(spy.times(releases), [Duration::ZERO, renewed()[0]]);
@@ -217,14 +224,7 @@ async fn a_release_that_fails_is_sent_again_beside_the_renewals() {
 #[tokio::test(start_paused = true)]
 async fn a_release_that_never_succeeds_is_tried_for_a_minute() {
     let spy = Spy::new(MemoryBackend::new());
-    let locks = spy.locks();
-    let kept = hold(&locks, "kept").await;
-    let guard = hold(&locks, "g").await;
-    spy.decide(|call| match releases(call) {
-        true => Fate::Fails(ErrorKind::Corrupt),
-        false => Fate::Answered,
-    });
-    drop(guard);
+    let kept = with_a_release_that_fails(&spy).await;
     sleep(secs(300)).await;
     assert_eq!(spy.count(releases), 1 + 6, "after each renewal");
     assert!(kept.is_valid());
