@@ -321,7 +321,7 @@ async fn run() {
         };
         dropped(locks.global("g").run(work), polls)
             .await
-            .is_some_and(|done| done.is_ok())
+            .is_some_and(|done| done.is_ok_and(|(_, released)| released.is_ok()))
     })
     .await;
     // Dropped before the work began it leaves no intent; afterwards one, unless its release was on the way.
@@ -337,7 +337,8 @@ async fn run() {
             .intent(&"change")
             .unwrap()
             .run(work);
-        dropped(run, polls).await.is_some_and(|done| done.is_ok())
+        let done = dropped(run, polls).await;
+        done.is_some_and(|done| done.is_ok_and(|(_, released)| released.is_ok()))
     })
     .await;
 }

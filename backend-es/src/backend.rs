@@ -134,6 +134,8 @@ impl EsBackend {
         info.keys_per_step = KEYS_PER_STEP;
         info.sweep_limit = BY_QUERY;
         info.atomic = false;
+        // The node that is asked sends it again where the primary shard moves meanwhile.
+        info.repeats = true;
         info.poll = Some(LOOK_EVERY);
         info.min_ttl = MIN_TTL;
         info.survives = Survives {

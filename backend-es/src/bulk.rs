@@ -14,8 +14,8 @@ use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
 
 /// So many items are sent in one request at most, where each is answered: that a script runs for every one of them takes
-/// a busy server long.
-const PART: usize = 500;
+/// a busy server long. Five hundred records, and a session.
+const PART: usize = 501;
 /// Conflicts with others that the server settles by itself, for one item.
 const RETRY_ON_CONFLICT: u32 = 8;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use lockcore::backend::judge::{self, Ask, ByRecord, Tried, needed};
-use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Stood, Sweep, Swept};
 use lockcore::{
     Claim, FencingToken, Grant, Holder, LockKey, Mode, Operation, Result, SessionId, SessionState,
     Want,
@@ -23,6 +23,14 @@ use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, LOOK, RELEASE};
 
 /// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
 const CREATE_FIRST: usize = 32;
+
+/// What may come of a removal.
+const REMOVED: [Reply; 4] = [
+    Reply::Written,
+    Reply::Refused,
+    Reply::Absent,
+    Reply::Unreadable,
+];
 
 /// The records that claims need, in path order.
 type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
@@ -50,9 +58,8 @@ impl ClaimStore for EsBackend {
             .map_err(|failure| failure.into_error(Operation::Acquire))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
-        let needed = needed(claims, None);
-        self.give_back(grant, needed.keys())
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        self.release_step(grant, claims)
             .await
             .map_err(|failure| failure.into_error(Operation::Release))
     }
@@ -234,28 +241,40 @@ impl EsBackend {
         Ok(())
     }
 
-    /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too.
     async fn give_back<'a>(
         &self,
         grant: Grant,
         keys: impl DoubleEndedIterator<Item = &'a LockKey>,
     ) -> Outcome<()> {
         let mut bulk = Bulk::default();
-        let params = json!({"grants": [grant.to_string()]});
-        for key in keys.rev() {
-            bulk.run(&lock_id(key), &RELEASE, &params);
-        }
+        remove(&mut bulk, grant, keys);
         if bulk.is_empty() {
             return Ok(());
         }
-        let known = [
-            Reply::Written,
-            Reply::Refused,
-            Reply::Absent,
-            Reply::Unreadable,
-        ];
-        expect(self.bulk(bulk).await?, &known)?;
+        expect(self.bulk(bulk).await?, &REMOVED)?;
         Ok(())
+    }
+
+    async fn release_step(&self, grant: Grant, claims: &[Claim]) -> Outcome<Stood> {
+        let needed = needed(claims, None);
+        let mut bulk = Bulk::default();
+        // The shard answers in order: who dies after this has held until then.
+        let session = grant.session;
+        bulk.run_and_read(&session_id(session), &LOOK, json!({}));
+        remove(&mut bulk, grant, needed.keys());
+        let items = expect(self.bulk(bulk).await?, &REMOVED)?;
+        let Some((looked, removed)) = items.split_first() else {
+            return Err(Failure::Answer("nothing was answered".into()));
+        };
+        let there = removed.iter().all(|item| item.reply() == Reply::Written);
+        let found = looked
+            .document()
+            .and_then(|document| Session::read(session, document));
+        Ok(match found.is_some_and(|found| found.allows(grant.n)) {
+            _ if !there => Stood::Absent,
+            true => Stood::Held,
+            false => Stood::Fallen,
+        })
     }
 
     async fn confirm_step(&self, grant: Grant, claims: &[Claim]) -> Outcome<bool> {
@@ -286,6 +305,14 @@ impl Written<'_> {
             self.token = Some(session.token()?);
         }
         Ok(())
+    }
+}
+
+/// Removes the grant from records, the lowest first: whatever is held, its ancestors are too.
+fn remove<'a>(bulk: &mut Bulk, grant: Grant, keys: impl DoubleEndedIterator<Item = &'a LockKey>) {
+    let params = json!({"grants": [grant.to_string()]});
+    for key in keys.rev() {
+        bulk.run(&lock_id(key), &RELEASE, &params);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, ClaimStore, End, SessionStore, Sweep, Wakeups};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
 use lockcore::{Claim, Error, ErrorKind, Grant, LockKey, OwnerId, SessionId, Want};
 use lockcore_es::{EsBackend, EsConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -349,15 +349,17 @@ async fn what_fails_after_something_may_have_been_written_is_of_unknown_outcome(
 }
 
 #[tokio::test]
-async fn many_items_are_sent_in_parts_of_500() {
-    let keys: Vec<String> = (0..1_001).map(|n| format!("k{n}")).collect();
+async fn many_items_are_sent_in_parts_of_500_and_a_session() {
+    let keys: Vec<String> = (0..1_002).map(|n| format!("k{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let Acquire { grant, claims, .. } = request(&keys);
     // The lowest first.
     let mut sorted = keys.clone();
     sorted.sort_unstable();
-    let released: Vec<String> = sorted.iter().rev().map(|key| written(key, 1)).collect();
-    let parts: Vec<Says> = released.chunks(500).map(bulk).collect();
+    let looked = written(&format!("~session/{}", grant.session), 1);
+    let removed = sorted.iter().rev().map(|key| written(key, 1));
+    let released: Vec<String> = [looked].into_iter().chain(removed).collect();
+    let parts: Vec<Says> = released.chunks(501).map(bulk).collect();
     let [first, second, third] = parts.try_into().unwrap();
     let second_and = |third| Says::Then(Box::new([second.clone(), third]));
 
@@ -450,20 +452,19 @@ async fn what_changed_since_it_was_found_is_swept_again() {
 
 #[tokio::test]
 async fn a_release_is_not_believed_without_its_answer() {
-    let server = Server::new(bulk(&[failed("a", 404, SHARD)])).await;
-    let backend = server.backend().await;
     let request = request(&["a"]);
+    let looked = || written(&format!("~session/{}", request.grant.session), 1);
+    let server = Server::new(bulk(&[looked(), failed("a", 404, SHARD)])).await;
+    let backend = server.backend().await;
     let error = backend
         .release(request.grant, &request.claims)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     let missing = r#"{"type":"document_missing_exception","reason":"document missing"}"#;
-    server.says(bulk(&[failed("a", 404, missing)]));
-    backend
-        .release(request.grant, &request.claims)
-        .await
-        .unwrap();
+    server.says(bulk(&[looked(), failed("a", 404, missing)]));
+    let stood = backend.release(request.grant, &request.claims).await;
+    assert_eq!(stood.unwrap(), Stood::Absent);
 }
 
 #[tokio::test]

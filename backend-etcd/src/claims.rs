@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use lockcore::backend::judge::{self, Ask, Entry as _, Judged, Listed, Place, Verdict};
-use lockcore::backend::{Acquire, Acquired, ClaimStore, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
 use lockcore::{Busy, Claim, Grant, LockKey, Operation, Result, SessionState, Want};
 
 use crate::EtcdBackend;
@@ -91,21 +91,34 @@ impl ClaimStore for EtcdBackend {
         Err(self.never_still(Operation::Acquire))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let names = &self.link.names;
-        let mut removals: Vec<TxnOp> = claims
+        // Of several transactions the first one asks: who dies after it has held until then.
+        let lives = TxnOp::txn(Txn::new().when(self.not_over(grant)));
+        let each = claims
             .iter()
-            .map(|claim| self.removal(grant, class(claim.want()), claim.key().as_str()))
-            .collect();
+            .map(|claim| self.removal(grant, class(claim.want()), claim.key().as_str()));
         // The step is forgotten with the last of them.
-        removals.push(TxnOp::delete(names.step(grant), None));
+        let forgotten = TxnOp::delete(names.step(grant), None);
+        let mut removals: Vec<TxnOp> = [lives].into_iter().chain(each).chain([forgotten]).collect();
+        let (mut lives, mut removed) = (None, Vec::with_capacity(claims.len()));
         while !removals.is_empty() {
             let some = self.some_of(&mut removals);
-            self.link
+            let mut answer = self
+                .link
                 .txn(Operation::Release, Vec::new(), some, Vec::new())
                 .await?;
+            if lives.is_none() {
+                lives = Some(answer.succeeded_or_found()?);
+            }
+            removed.extend(answer.each_removed());
         }
-        Ok(())
+        let there = removed.len() > claims.len() && removed[..claims.len()].iter().all(|n| *n > 0);
+        Ok(match (there, lives) {
+            (true, Some(true)) => Stood::Held,
+            (true, _) => Stood::Fallen,
+            (false, _) => Stood::Absent,
+        })
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {

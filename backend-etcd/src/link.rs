@@ -95,7 +95,12 @@ impl Answer {
 
     /// How many keys all that follow have removed.
     pub(crate) fn all_removed(&mut self) -> usize {
-        self.parts.by_ref().map(removed).sum()
+        self.each_removed().sum()
+    }
+
+    /// How many keys each that follows has removed.
+    pub(crate) fn each_removed(&mut self) -> impl Iterator<Item = usize> {
+        self.parts.by_ref().map(removed)
     }
 
     /// Whether the next operation, a transaction, has succeeded, or has found something otherwise.

@@ -178,30 +178,46 @@ BEGIN
 END $$;
 
 -- A release that is lost in a crash brings back a holder whose number is over with the next renewal.
-CREATE OR REPLACE FUNCTION {ns}.release(p_session bytea, p_n bigint, p_keys text[]) RETURNS void
+-- Says what the grant's holders were until then: 'held', 'fallen' where they did not count any more, 'absent' where not
+-- all of them were there. Whoever else frees them has ended the session before.
+CREATE OR REPLACE FUNCTION {ns}.release(p_session bytea, p_n bigint, p_keys text[]) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    removed bigint;
 BEGIN
     PERFORM ready_without_waiting();
     -- Said in this way, only the primary key fits; by the other index, each key would read the whole grant.
     DELETE FROM holders h USING unnest(p_keys) k
     WHERE (h.key, h.session, h.n) >= (k, p_session, p_n) AND (h.key, h.session, h.n) <= (k, p_session, p_n)
       AND known(h.want);
+    GET DIAGNOSTICS removed = ROW_COUNT;
     PERFORM wake(p_keys);
+    IF removed < cardinality(p_keys) THEN
+        RETURN 'absent';
+    END IF;
+    RETURN CASE WHEN EXISTS (
+        SELECT FROM sessions s WHERE s.id = p_session AND s.life = 'living' AND NOT s.over @> p_n
+    ) THEN 'held' ELSE 'fallen' END;
 END $$;
 
 -- The same for one flat key.
-CREATE OR REPLACE FUNCTION {ns}.release_one(p_session bytea, p_n bigint, p_key text) RETURNS void
+CREATE OR REPLACE FUNCTION {ns}.release_one(p_session bytea, p_n bigint, p_key text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER {fewer_settings} AS $$
 DECLARE
     done text;
+    lives boolean;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM ready();
     END IF;
     done := set_config('synchronous_commit', 'off', true);
-    DELETE FROM holders h WHERE h.key = p_key AND h.session = p_session AND h.n = p_n AND known(h.want);
+    DELETE FROM holders h WHERE h.key = p_key AND h.session = p_session AND h.n = p_n AND known(h.want)
+    RETURNING EXISTS (
+        SELECT FROM sessions s WHERE s.id = p_session AND s.life = 'living' AND NOT s.over @> p_n
+    ) INTO lives;
     done := pg_advisory_xact_lock_shared(latch(''))::text;
     PERFORM pg_notify(w.channel, w.id || ' ' || w.key) FROM waiters w WHERE w.key = p_key;
+    RETURN CASE WHEN lives THEN 'held' WHEN NOT lives THEN 'fallen' ELSE 'absent' END;
 END $$;
 
 -- Whether the grant holds all of these and its session lives. Until the transaction ends, nobody ends the session and

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use lockcore::backend::judge::{Met, Place, needed, refusal};
-use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Stood, Sweep, Swept};
 use lockcore::{Busy, Claim, Grant, Life, LockKey, Operation, OwnerId, Result, SessionId};
 use sqlx::postgres::PgRow;
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ impl ClaimStore for PostgresBackend {
         outcome.map_err(Failure::of(Operation::Acquire))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let (session, n) = (id_bytes(grant.session), stored(grant.n));
         let (function, keys) = match claims {
             [claim] if !claim.key().is_path() => ("release_one", text(claim.key().as_str())),
@@ -38,7 +38,15 @@ impl ClaimStore for PostgresBackend {
         };
         let call = Call::new(function, [Value::Bytes(session), Value::Int(n), keys]);
         let (link, deadline) = self.begin();
-        let outcome = async { link.call(deadline, &call).await.map(drop) }.await;
+        let outcome = async {
+            match only(&link.call(deadline, &call).await?, function)? {
+                "held" => Ok(Stood::Held),
+                "fallen" => Ok(Stood::Fallen),
+                "absent" => Ok(Stood::Absent),
+                _ => Err(broken("a release has an answer that is none")),
+            }
+        }
+        .await;
         outcome.map_err(Failure::of(Operation::Release))
     }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use lockcore::backend::{Acquire, Acquired, ClaimStore, End, SessionStore};
 use lockcore::{
-    Claim, ErrorKind, FencingToken, Grant, Label, LockKey, Locks, OwnerId, SessionId, Want,
+    Claim, ErrorKind, FencingToken, Grant, Label, LockKey, Locks, OwnerId, Released, SessionId,
+    Want,
 };
 use lockcore_postgres::PostgresBackend;
 use sqlx::postgres::PgPoolOptions;
@@ -133,6 +134,23 @@ async fn a_transaction_is_committed_only_while_the_lock_is_held() {
     );
     transaction.rollback().await.unwrap();
     assert_eq!(bank.balance().await, 110, "the stale one's");
+}
+
+#[tokio::test]
+async fn a_grant_is_not_released_before_the_transaction_that_confirmed_it_ends() {
+    let bank = Bank::new().await;
+    let (backend, locks) = bank.client().await;
+    for keys in [&["one"][..], &["one", "two"]] {
+        let guard = locks.documents(keys).acquire().await.unwrap();
+        let mut transaction = bank.pool.begin().await.unwrap();
+        let confirmed = backend.confirm_in(&mut transaction, guard.grants()).await;
+        assert!(confirmed.unwrap());
+        let mut released = Box::pin(guard.release());
+        let early = tokio::time::timeout(Duration::from_millis(300), &mut released).await;
+        assert!(early.is_err(), "{early:?}");
+        transaction.commit().await.unwrap();
+        assert_eq!(released.await.unwrap(), Released::Released);
+    }
 }
 
 #[tokio::test]

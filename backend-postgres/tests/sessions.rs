@@ -261,6 +261,77 @@ async fn a_death_is_of_one_time_and_leaves_no_intent() {
 }
 
 #[tokio::test]
+async fn a_session_that_was_never_opened_is_ended_by_two_at_once() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let never = SessionId::new(rand::random());
+    let first = format!("end_sessions(ARRAY[{}], 'due')", literal(never));
+    let second = Arc::clone(&backend);
+    let second = async move { second.end(&[never], End::IfDue).await.unwrap() };
+    let state = &behind(&space, &first, second).await[0];
+    assert_eq!((state.session, state.life), (never, Life::Dead));
+}
+
+#[tokio::test]
+async fn a_session_that_is_due_is_not_confirmed() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    let held = take(&backend, session, &["k"]).await.remove(0);
+    let_expire(&space, session).await;
+    assert!(!backend.confirm(held.grant, &held.claims).await.unwrap());
+    let renewed = backend.renew(session, &renewal(1)).await.unwrap();
+    assert_eq!(
+        renewed,
+        Renewed::Dead,
+        "whoever is told so is told for good"
+    );
+}
+
+#[tokio::test]
+async fn a_settlement_sent_again_changes_nothing() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let (left, adopter) = (abandon(&backend).await, open(&backend).await);
+    backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
+    assert!(backend.settle(left, 1).await.unwrap());
+    let stored = async || -> Vec<String> {
+        let rows = space.sql("SELECT s::text FROM {ns}.sessions s ORDER BY id");
+        rows.await.iter().map(|row| row.get(0)).collect()
+    };
+    let before = stored().await;
+    assert!(backend.settle(left, 1).await.unwrap());
+    assert_eq!(stored().await, before);
+}
+
+#[tokio::test]
+async fn a_session_that_lives_is_not_settled_whatever_its_row_says() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let (session, adopter) = (open(&backend).await, open(&backend).await);
+    let [id, by] = [session, adopter].map(literal);
+    let text =
+        format!("UPDATE {{ns}}.sessions SET adoption = {ONE}, adopter = {by} WHERE id = {id}");
+    space.sql(&text).await;
+    assert!(!backend.settle(session, 1).await.unwrap());
+    let state = &backend.end(&[session], End::IfDue).await.unwrap()[0];
+    assert_eq!(state.life, Life::Living);
+}
+
+#[tokio::test]
+async fn behind_the_last_adoption_number_there_is_none() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let (left, adopter) = (abandon(&backend).await, open(&backend).await);
+    let [id, by] = [left, adopter].map(literal);
+    let last = "9223372036854775807";
+    let text = format!("UPDATE {{ns}}.sessions SET adoption = {last} WHERE id = {id}");
+    space.sql(&text).await;
+    let adopted = format!("SELECT FROM {{ns}}.adopt({id}, {last}, {by})");
+    assert!(space.sql(&adopted).await.is_empty());
+}
+
+#[tokio::test]
 async fn an_intent_that_is_gone_is_told() {
     let space = Space::new().await;
     let backend = space.connect().await;
@@ -300,6 +371,25 @@ async fn a_death_on_the_way_is_told() {
         backend.sweep(which, 100).await.unwrap();
         is_told(what, changed).await;
     }
+}
+
+#[tokio::test]
+async fn a_look_at_a_session_tells_nobody_unless_it_has_none() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    let held = take(&backend, session, &["k"]).await;
+    let mut changed = backend.watch(&held[0].claims).await.unwrap();
+    backend.end(&[session], End::IfDue).await.unwrap();
+    sleeps("it lives", &mut changed).await;
+    // Somebody has removed the row; it is dead from now on.
+    let text = format!(
+        "DELETE FROM {{ns}}.sessions WHERE id = {}",
+        literal(session)
+    );
+    space.sql(&text).await;
+    backend.end(&[session], End::IfDue).await.unwrap();
+    is_told("it has no row", changed).await;
 }
 
 #[tokio::test]

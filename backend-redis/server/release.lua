@@ -1,4 +1,4 @@
--- session, n, then keys -> 1
+-- session, n, then keys -> 2 if all of it was held until then, 1 if it was there and did not count, 0 if not all was there
 local me, n = ARGV[1], ARGV[2]
 local step = { me .. '/' .. n }
 local keys = {}
@@ -9,14 +9,14 @@ end
 local function is_mine(entry)
     return entry.session == me and entry.n == n
 end
-local removed = false
+local removed = 0
 for at, value in ipairs(values_of(RECORDS, keys)) do
     if value then
         local before = parse(keys[at], value)
         local after = without(before, is_mine)
         if #after < #before then
             save(keys[at], before, after)
-            removed = true
+            removed = removed + 1
         end
     end
 end
@@ -40,8 +40,16 @@ if call('ZREM', STEPS, table.concat(step, '\n')) == 0 then
     end
 end
 flush()
-if removed then
+if removed > 0 then
     local names = table.concat(keys, '\n')
     call('SPUBLISH', WAKE, #names <= 16384 and names or '*')
 end
-return 1
+if removed < #keys then
+    return 0
+end
+local session = load(me)
+if not session then
+    return 1
+end
+-- What cannot be understood frees nothing.
+return (session == UNREADABLE or (session.life == 'living' and not is_over(session.over, n))) and 2 or 1

@@ -3,7 +3,13 @@
 do
     local call = redis.call
     local name = ARGV[1] .. '/' .. ARGV[2]
-    if #ARGV == 3 and string.byte(ARGV[3]) ~= 47 then
+    -- Whether the session lives and no number like this one is over; else what follows finds out. Great numbers are
+    -- rounded, which keeps their order.
+    local session = call('HGET', KEYS[4], ARGV[1])
+    local over = session and string.match(session, '^living\n%d+\n([%d,-]*)\n')
+    local last = over and (over == '' and '0' or string.match(over, '%d+$'))
+    local lives = last and tonumber(last) < tonumber(ARGV[2])
+    if lives and #ARGV == 3 and string.byte(ARGV[3]) ~= 47 then
         -- One flat key: what follows does the same.
         local key = ARGV[3]
         local value = call('HGET', KEYS[1], key)
@@ -11,11 +17,11 @@ do
             and call('ZREM', KEYS[6], name .. '\n' .. key) == 1 then
             call('HDEL', KEYS[1], key)
             call('SPUBLISH', KEYS[8], key)
-            return 1
+            return 2
         end
     end
     local keys = { unpack(ARGV, 3, math.min(#ARGV, 4000)) }
-    local alone = #ARGV > 2 and #ARGV <= 4000
+    local alone = lives and #ARGV > 2 and #ARGV <= 4000
     if alone then
         local held = '^[cusrw]' .. name .. '/%d+/%d+$'
         local values = call('HMGET', KEYS[1], unpack(keys))
@@ -47,7 +53,7 @@ do
                 call('ZREM', KEYS[3], unpack(reads))
             end
             call('SPUBLISH', KEYS[8], #names <= 16384 and names or '*')
-            return 1
+            return 2
         end
     end
 end

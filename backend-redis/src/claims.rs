@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{Acquire, Acquired, ClaimStore, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result};
 use redis::Value;
@@ -58,7 +58,7 @@ impl ClaimStore for RedisBackend {
         ))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let (session, n) = (grant.session.to_string(), grant.n.to_string());
         let mut arguments = vec![session.as_bytes(), n.as_bytes()];
         arguments.extend(claims.iter().map(|claim| claim.key().as_str().as_bytes()));
@@ -66,10 +66,11 @@ impl ClaimStore for RedisBackend {
             .link
             .call(Operation::Release, &scripts::RELEASE, &arguments)
             .await?;
-        if Answer::new(Operation::Release, answer).yes()? {
-            Ok(())
-        } else {
-            Err(odd_answer(Operation::Release))
+        match Answer::new(Operation::Release, answer).number()? {
+            2 => Ok(Stood::Held),
+            1 => Ok(Stood::Fallen),
+            0 => Ok(Stood::Absent),
+            _ => Err(odd_answer(Operation::Release)),
         }
     }
 

@@ -8,9 +8,10 @@ mod support;
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lockcore::backend::{
-    Acquired, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Registered, Renewed,
-    SessionStore, Sweep,
+    Acquired, Adopt, Changed, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered,
+    Renewed, SessionStore, Stood, Sweep, Wakeups,
 };
 use lockcore::{ErrorKind, FencingToken, Grant, Intent, Life, LockKey, Locks, Released, SessionId};
 use lockcore_redis::{RedisBackend, RedisConfig};
@@ -226,6 +227,187 @@ async fn a_release_that_fails_half_way_is_repeated_when_that_is_mended() {
         .raw(redis::cmd("HLEN").arg(space.key("records")))
         .unwrap();
     assert_eq!(left, 1, "only the last token");
+}
+
+#[tokio::test]
+async fn a_release_of_a_part_of_a_step_leaves_the_rest_of_it() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let steps = || -> Vec<String> {
+        let mut all = redis::cmd("ZRANGE");
+        space
+            .raw(all.arg(space.key("steps")).arg(0).arg(-1))
+            .unwrap()
+    };
+    let held = request(session, 1, &["c k1", "c k2", "w /p", "s k3"]);
+    granted(&backend, &held).await;
+    let release = async |part: &[&str]| {
+        let part: Vec<_> = part.iter().map(|text| claim(text)).collect();
+        backend.release(held.grant, &part).await.unwrap();
+        steps()
+    };
+    let name = format!("{session}/1");
+    assert_eq!(steps(), [format!("{name}\nk1\nk2\n/p\nk3")]);
+    assert_eq!(release(&["c k2"]).await, [format!("{name}\nk1\n/p\nk3")]);
+    assert_eq!(release(&["w /p", "s k3"]).await, [format!("{name}\nk1")]);
+    // One that is not held any more changes nothing.
+    assert_eq!(release(&["c k2"]).await, [format!("{name}\nk1")]);
+    assert_eq!(release(&["c k1"]).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_release_says_what_it_found() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    granted(&backend, &request(other, 1, &["s k2"])).await;
+    let sessions = space.key("sessions");
+    let kept: String = space
+        .raw(redis::cmd("HGET").arg(&sessions).arg(one.to_string()))
+        .unwrap();
+    let mut n = 0;
+    // Alone, and beside another holder.
+    for keys in [&["s k1"][..], &["s k1", "w /p"], &["s k1", "s k2"]] {
+        for (record, stood) in [
+            (Some(kept.clone()), Stood::Held),
+            (Some("v2 living".to_owned()), Stood::Held),
+            (Some(kept.replace("living", "abandoned")), Stood::Fallen),
+            (Some(kept.replace("living", "dead")), Stood::Fallen),
+            (None, Stood::Fallen),
+        ] {
+            n += 1;
+            let held = request(one, n, keys);
+            granted(&backend, &held).await;
+            let mut put = redis::cmd("HSET");
+            match record {
+                Some(record) => put.arg(&sessions).arg(one.to_string()).arg(record),
+                None => {
+                    put = redis::cmd("HDEL");
+                    put.arg(&sessions).arg(one.to_string())
+                }
+            };
+            space.raw::<()>(&mut put).unwrap();
+            let told = async || backend.release(held.grant, &held.claims).await.unwrap();
+            assert_eq!(told().await, stood, "{keys:?}");
+            assert_eq!(told().await, Stood::Absent, "{keys:?}");
+            let mut back = redis::cmd("HSET");
+            back.arg(&sessions).arg(one.to_string()).arg(&kept);
+            space.raw::<()>(&mut back).unwrap();
+        }
+        // Its number is over.
+        n += 1;
+        let held = request(one, n, keys);
+        granted(&backend, &held).await;
+        let over = |from, to| Ranges::new(vec![(from, to)]).unwrap();
+        let mut renewal = renewal(n);
+        renewal.over = over(1, n);
+        backend.renew(one, &renewal).await.unwrap();
+        let told = backend.release(held.grant, &held.claims).await.unwrap();
+        assert_eq!(told, Stood::Fallen, "{keys:?}");
+        let mut back = redis::cmd("HSET");
+        back.arg(&sessions).arg(one.to_string()).arg(&kept);
+        space.raw::<()>(&mut back).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_release_leaves_a_record_of_its_step_that_is_somebody_elses_by_now() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    for (held, key, letter) in [(["c a", "c b"], "a", "w"), (["w /a", "w /b"], "/b", "c")] {
+        let held = request(session, 1, &held);
+        granted(&backend, &held).await;
+        let theirs = format!("{letter}{session}/1/1/5");
+        let mut put = redis::cmd("HSET");
+        space
+            .raw::<()>(put.arg(space.key("records")).arg(key).arg(&theirs))
+            .unwrap();
+        backend.release(held.grant, &held.claims).await.unwrap();
+        let mut all = redis::cmd("HGETALL");
+        let mut left: Vec<(String, String)> = space.raw(all.arg(space.key("records"))).unwrap();
+        left.retain(|(key, _)| !key.is_empty());
+        assert_eq!(left, [(key.to_owned(), theirs)]);
+        let mut drop = redis::cmd("HDEL");
+        space
+            .raw::<()>(drop.arg(space.key("records")).arg(key))
+            .unwrap();
+    }
+}
+
+/// Whether each of these, which were watched before, is woken by what was told until now.
+async fn woken(backend: &RedisBackend, session: SessionId, watched: Vec<Changed>) -> Vec<bool> {
+    // What is told is heard in order: behind all of it comes this.
+    let last = request(session, 1_000, &["c last"]);
+    granted(backend, &last).await;
+    let changed = backend.watch(&last.claims).await.unwrap();
+    backend.release(last.grant, &last.claims).await.unwrap();
+    let in_time = tokio::time::timeout(Duration::from_secs(10), changed).await;
+    assert!(in_time.is_ok(), "nothing was told");
+    let mut woken = Vec::new();
+    for changed in watched {
+        woken.push(changed.now_or_never().is_some());
+    }
+    woken
+}
+
+#[tokio::test]
+async fn a_release_wakes_who_watches_its_keys_and_nobody_else() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    granted(&backend, &request(other, 1, &["s k1", "c stays"])).await;
+    let watch = async |text: &str| backend.watch(&[claim(text)]).await.unwrap();
+    // Beside another holder, and of keys that nobody else holds.
+    for (n, keys) in [(1, ["s k1", "s k2"]), (2, ["s k2", "s k3"])] {
+        let held = request(one, n, &keys);
+        granted(&backend, &held).await;
+        let watched = vec![watch("c k2").await, watch("c stays").await];
+        backend.release(held.grant, &held.claims).await.unwrap();
+        assert_eq!(
+            woken(&backend, one, watched).await,
+            [true, false],
+            "{keys:?}"
+        );
+        // Sent again it frees nothing, and whatever stands there stays.
+        let watched = vec![watch("c k1").await, watch("c k2").await];
+        backend.release(held.grant, &held.claims).await.unwrap();
+        assert_eq!(
+            woken(&backend, one, watched).await,
+            [false, false],
+            "{keys:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_release_of_very_long_names_wakes_everybody() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    let keys: Vec<String> = (0..146).map(|at| format!("s {at:0>112}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    granted(&backend, &request(other, 1, &["c stays"])).await;
+    let mut n = 0;
+    for shared in [false, true] {
+        if shared {
+            granted(&backend, &request(other, 2, &keys[..1])).await;
+        }
+        // A message names 16 KiB of keys, and the ends between them; one key more is told without a name.
+        for (many, everybody) in [(145, false), (146, true)] {
+            n += 1;
+            let held = request(one, n, &keys[..many]);
+            granted(&backend, &held).await;
+            let watched = vec![
+                backend.watch(&held.claims[many - 1..]).await.unwrap(),
+                backend.watch(&[claim("c stays")]).await.unwrap(),
+            ];
+            backend.release(held.grant, &held.claims).await.unwrap();
+            let woken = woken(&backend, one, watched).await;
+            assert_eq!(woken, [true, everybody], "{many} keys, shared: {shared}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -151,17 +151,18 @@ impl Rows for Transaction<'_> {
         Ok(())
     }
 
-    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Outcome<()> {
+    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Outcome<usize> {
         let (session, n) = (grant.session.get().to_be_bytes(), grant.n.cast_signed());
+        let mut removed = 0;
         for claim in claims {
             let values = params![claim.key().as_str(), session, n];
             let row = self.first(sql::HOLDER_ROW, values, record::holder)?;
             // A row that cannot be understood is not ours to drop, whatever session it names.
             if row.is_some_and(|row| row.held.is_ok()) {
-                self.execute(sql::HOLDER_DROP, values)?;
+                removed += self.execute(sql::HOLDER_DROP, values)?;
             }
         }
-        Ok(())
+        Ok(removed)
     }
 
     async fn remove(&mut self, ids: &[Row]) -> Outcome<()> {

@@ -134,6 +134,13 @@ impl Asked {
                 status::LOST,
                 "the lock was lost before the command ended: check what it did",
             )),
+            Ok(Released::Unknown) => {
+                say(
+                    "the lock is released; whether it was held until the command ended is not known: an answer of the store \
+                     was lost",
+                );
+                Ok(())
+            }
             Err(error) if self.intent.is_some() => Err(error.into()),
             Err(error) => {
                 // The work is done and was protected; the lock goes free with its session.

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 #[cfg(not(lockcore_sim))]
 fn main() -> ExitCode {
     eprintln!(
-        "the simulation needs clients that can be paused and killed: build with RUSTFLAGS=\"--cfg lockcore_sim\" \
-         and a target directory of its own"
+        "the simulation needs clients that can be paused and killed: `cargo xtask simulate` builds it"
     );
     ExitCode::FAILURE
 }
@@ -25,8 +24,7 @@ mod simulate {
     use std::time::Instant;
 
     use clap::{ArgGroup, Parser};
-    use lockcore::sim::{Rule, break_rule, keep_all_rules};
-    use lockcore_conformance::simulation::{Run, find, run, seeds_for};
+    use lockcore_conformance::simulation::{Rule, Run, find, rules, run, run_broken};
 
     /// The seeded simulation: seeds, or broken clients.
     #[derive(Parser)]
@@ -65,7 +63,7 @@ mod simulate {
         } else {
             match args.broken.flatten() {
                 Some(rule) => broken(&[rule], args.first),
-                None => broken(&Rule::ALL, args.first),
+                None => broken(&rules().collect::<Vec<_>>(), args.first),
             }
         }
     }
@@ -79,11 +77,9 @@ mod simulate {
     }
 
     fn parse_rule(name: &str) -> Result<Rule, String> {
-        let named = |rule: &Rule| format!("{rule:?}") == name;
-        Rule::ALL
-            .into_iter()
-            .find(named)
-            .ok_or_else(|| format!("one of {:?}", Rule::ALL))
+        let found = rules().find(|rule| rule.name == name);
+        let names = || rules().map(|rule| rule.name).collect::<Vec<_>>();
+        found.ok_or_else(|| format!("one of {}", names().join(", ")))
     }
 
     #[derive(Default)]
@@ -173,11 +169,7 @@ mod simulate {
     }
 
     fn one(seed: u64, rule: Option<Rule>, lines: bool) -> ExitCode {
-        keep_all_rules();
-        if let Some(rule) = rule {
-            break_rule(rule);
-        }
-        let run = run(seed);
+        let run = rule.map_or_else(|| run(seed), |rule| run_broken(rule, seed));
         if lines {
             let out = BufWriter::new(std::io::stdout().lock());
             if let Err(error) = run.history.write_lines(out) {
@@ -222,17 +214,15 @@ mod simulate {
                     }
                     let first = &found.run.report.violations[0];
                     println!(
-                        "| {rule:?} | {} | {} | {} |",
-                        found.seeds,
-                        seeds_for(*rule),
-                        first.law
+                        "| {} | {} | {} | {} |",
+                        rule.name, found.seeds, rule.seeds, first.law
                     );
                     if rules.len() == 1 {
                         show(&found.run);
                     }
                 }
                 None => {
-                    println!("| {rule:?} | not found | {} | |", seeds_for(*rule));
+                    println!("| {} | not found | {} | |", rule.name, rule.seeds);
                     missed += 1;
                 }
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, End, Filter, IntentChange, Record, Registered, Renewal,
-    Renewed, prepare,
+    Renewed, Stood, prepare,
 };
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Intent, Label, LockBackend, OwnerId, SessionId, SessionState,
@@ -156,6 +156,11 @@ impl Actor {
     }
 
     pub(crate) async fn release(&self, request: &Acquire) -> Verdict {
+        self.gives_back(request).await.map(drop)
+    }
+
+    /// The same, and what the store says of it.
+    pub(crate) async fn gives_back(&self, request: &Acquire) -> Verdict<Stood> {
         Ok(self.backend.release(request.grant, &request.claims).await?)
     }
 

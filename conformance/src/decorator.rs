@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
-    Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
+    Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::{Claim, Grant, Info, Label, LockBackend, Result, SessionId, SessionState};
 
@@ -15,6 +15,7 @@ use lockcore::{Claim, Grant, Info, Label, LockBackend, Result, SessionId, Sessio
 /// ```
 /// use std::sync::Arc;
 ///
+/// use lockcore::backend::Stood;
 /// use lockcore::{Claim, Grant, LockBackend, MemoryBackend, async_trait};
 /// use lockcore_conformance::{Decorated, Decorator};
 ///
@@ -24,7 +25,7 @@ use lockcore::{Claim, Grant, Info, Label, LockBackend, Result, SessionId, Sessio
 /// #[async_trait]
 /// impl Decorator for Forgetful {
 ///     fn inner(&self) -> &dyn LockBackend { &*self.0 }
-///     async fn release(&self, _: Grant, _: &[Claim]) -> lockcore::Result<()> { Ok(()) }
+///     async fn release(&self, _: Grant, _: &[Claim]) -> lockcore::Result<Stood> { Ok(Stood::Held) }
 /// }
 ///
 /// let backend: Arc<dyn LockBackend> = Arc::new(Decorated(Forgetful(MemoryBackend::new())));
@@ -70,7 +71,7 @@ pub trait Decorator: Send + Sync {
         self.inner().acquire(request).await
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.inner().release(grant, claims).await
     }
 
@@ -151,7 +152,7 @@ impl<D: Decorator> ClaimStore for Decorated<D> {
         self.0.acquire(request).await
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.0.release(grant, claims).await
     }
 

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockcore::backend::{Acquire, Adopt, End, IntentChange, Ranges, Registered, Renewal, Renewed};
+use lockcore::backend::{
+    Acquire, Adopt, End, IntentChange, Ranges, Registered, Renewal, Renewed, Stood,
+};
 use lockcore::{Claim, Grant, Life, LockKey, OwnerId, SessionId, Want};
 
 #[derive(Default)]
@@ -143,8 +145,17 @@ impl Model {
         }
     }
 
-    pub(crate) fn release(&mut self, grant: Grant) {
+    /// What a release says; what does not count may be gone already.
+    pub(crate) fn release(&mut self, grant: Grant) -> Stood {
+        let before = self.holders.len();
         self.holders.retain(|held| held.grant != grant);
+        if self.holders.len() == before {
+            Stood::Absent
+        } else if self.may_acquire(grant) {
+            Stood::Held
+        } else {
+            Stood::Fallen
+        }
     }
 
     /// Grants that count on exactly this key.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
-    Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
+    Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::{Claim, Grant, Info, Label, LockBackend, Result, SessionId, SessionState};
 
@@ -140,7 +140,7 @@ impl ClaimStore for Recorded {
         .await
     }
 
-    async fn release(&self, grant: Grant, released: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, released: &[Claim]) -> Result<Stood> {
         self.call(
             format!("release {grant} {}", claims(released)),
             self.backend.release(grant, released),

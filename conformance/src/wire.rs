@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Changed, End, Opened, Renewal, Renewed, Sweep, Swept,
+    Acquire, Acquired, Adopt, Adoption, Changed, End, Opened, Renewal, Renewed, Stood, Sweep, Swept,
 };
 use lockcore::{
-    Claim, Error, ErrorKind, Grant, Label, LockBackend, Operation, Result, SessionId, SessionState,
+    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Operation, Result, SessionId,
+    SessionState,
 };
 
 use tokio::sync::watch;
@@ -157,6 +158,13 @@ impl Decorator for Wire {
         &*self.backend
     }
 
+    fn info(&self) -> Info {
+        let mut info = self.backend.info();
+        // It may double them.
+        info.repeats = true;
+        info
+    }
+
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
         if self.fault() == Fault::Doubles {
             // The second answer would always be that the id is used.
@@ -213,7 +221,7 @@ impl Decorator for Wire {
             .await
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.call(Operation::Release, || self.backend.release(grant, claims))
             .await
     }

@@ -17,7 +17,7 @@ mod session;
 mod store;
 mod token;
 
-/// For simulations: clients that pause, die, and break their rules.
+/// For simulations: clients that pause and die.
 #[cfg(lockcore_sim)]
 #[doc(hidden)]
 pub use client::sim;
@@ -46,7 +46,7 @@ use prepare::prepare;
 use ranges::Ranges;
 use store::{
     Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, IntentChange,
-    Opened, Page, Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
+    Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 
 /// What a store answers, or why it did not.

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use crate::client::sim::{Rule, broken};
 use crate::limits::{MAX_KEYS, MAX_KEYS_BYTES};
 use crate::{Claim, Want};
 
@@ -49,12 +48,6 @@ pub fn prepare(mut claims: Vec<Claim>) -> Result<Vec<Claim>, PrepareError> {
             .then_with(|| strength(right.want()).cmp(&strength(left.want())))
     });
     claims.dedup_by(|later, first| later.key() == first.key());
-    if broken(Rule::PathOrder) {
-        claims.sort_unstable_by(|left, right| left.key().as_str().cmp(right.key().as_str()));
-    }
-    if broken(Rule::ReadAboveWriteIsWrite) {
-        return Ok(claims);
-    }
     // Everything below a path stands directly behind it: from the back, a path has a write at or below it exactly if
     // the nearest write behind it is below it.
     let mut write_behind: Option<crate::LockKey> = None;

@@ -59,6 +59,8 @@ impl Lock for Ours {
 pub(crate) async fn release(guard: Guard) -> Result<(), Failure> {
     match guard.release().await? {
         lockcore::Released::Released => Ok(()),
-        lockcore::Released::NotHeld => Err("a lock was lost in the middle of a turn".into()),
+        lockcore::Released::NotHeld | lockcore::Released::Unknown => {
+            Err("a lock was lost in the middle of a turn".into())
+        }
     }
 }

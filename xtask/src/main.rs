@@ -1,10 +1,13 @@
 //! The developer's commands: `cargo xtask …`.
 
 mod against;
+mod breaches;
 mod builds;
 mod compare;
 mod deny;
 mod fuzz;
+#[cfg(test)]
+mod layers;
 mod lines;
 mod mutants;
 mod plan;

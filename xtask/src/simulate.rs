@@ -1,16 +1,21 @@
 //! `cargo xtask simulate`.
 
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
+use crate::breaches;
 use crate::builds::{Programs, cargo_command, root};
 
-/// Its clients can be paused, killed and broken, so it is a build of its own.
+/// Its clients can be paused and killed, so it is a build of its own.
 const BUILD: [&str; 3] = [
     "--profile=simulation",
     "--package=lockcore-conformance",
     "--target-dir=target/simulation",
 ];
+
+/// Where the one is built whose clients can break their rules.
+const BROKEN: &str = "target/broken";
 
 /// The seeds of every test run: these, and as many that follow from the commit.
 const SEEDS: u64 = 500;
@@ -22,17 +27,44 @@ fn flags() -> [(&'static str, String); 1] {
 
 /// Runs the simulation with these arguments.
 pub(crate) fn run(args: &[&str]) -> Result<(), String> {
-    let run = [&["run"], &BUILD[..], &["--example=simulate", "--"], args].concat();
-    cargo_command(&run, &flags())
+    let broken = |arg: &&str| ["--broken", "--rule"].iter().any(|it| arg.starts_with(it));
+    let program = if args.iter().any(broken) {
+        build_broken()?
+    } else {
+        build_program()?
+    };
+    let status = Command::new(program).args(args).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("simulate {}: {status}", args.join(" "))),
+        Err(error) => Err(format!("the simulation cannot be run: {error}")),
+    }
 }
 
 /// Builds the simulation and its own tests; those are found under their names.
 pub(crate) fn build() -> Result<Programs, String> {
-    cargo_command(
-        &[&["build"], &BUILD[..], &["--example=simulate"]].concat(),
-        &flags(),
-    )?;
+    build_program()?;
     Programs::build(&[&BUILD[..], &["--test=simulation"]].concat(), &flags())
+}
+
+fn build_program() -> Result<PathBuf, String> {
+    let build = [&["build"], &BUILD[..], &["--example=simulate"]].concat();
+    cargo_command(&build, &flags())?;
+    Ok(program("target/simulation"))
+}
+
+/// Builds the simulation of a client that can break its rules.
+pub(crate) fn build_broken() -> Result<PathBuf, String> {
+    let manifest = breaches::copy()?.join("Cargo.toml");
+    let manifest = format!("--manifest-path={}", manifest.display());
+    let target = format!("--target-dir={}", root().join(BROKEN).display());
+    let build = ["build", &manifest, BUILD[0], BUILD[1], &target];
+    cargo_command(&[&build[..], &["--example=simulate"]].concat(), &flags())?;
+    Ok(program(BROKEN))
+}
+
+fn program(target: &str) -> PathBuf {
+    root().join(target).join("simulation/examples/simulate")
 }
 
 /// What every test run does: the unbroken client keeps all laws, and each broken one is found.
@@ -46,10 +78,10 @@ pub(crate) fn checks() -> Vec<(String, Command)> {
             "--threads=2".to_owned(),
         ]
     });
-    let runs = seeds.into_iter().chain([vec!["--broken".to_owned()]]);
-    let program = root().join("target/simulation/simulation/examples/simulate");
-    let commands = runs.map(|args| {
-        let mut command = Command::new(&program);
+    let seeds = seeds.map(|args| (program("target/simulation"), args));
+    let broken = (program(BROKEN), vec!["--broken".to_owned()]);
+    let commands = seeds.into_iter().chain([broken]).map(|(program, args)| {
+        let mut command = Command::new(program);
         command.args(&args).current_dir(root());
         (format!("simulate {}", args.join(" ")), command)
     });

@@ -75,6 +75,7 @@ fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     first.extend(rest(&programs)?);
     here.steps.splice(..0, first);
     let simulation = times.time("build", "simulation", simulate::build)?;
+    times.time("build", "simulation, broken", simulate::build_broken)?;
     here.steps
         .push(Step::program(&simulation, &plan::SIMULATION, &[])?);
     let checks = simulate::checks().into_iter();

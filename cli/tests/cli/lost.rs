@@ -129,9 +129,25 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
     // The TTL is so long that nothing notices before the command ends.
     let mut holder = place.holds(&["--global", "a", "--ttl", "1h"]);
     assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
-    // What the store says of the release of a single lock is not asked: the session's end tells, if it is known.
+    // Somebody else was there meanwhile.
+    assert_eq!(
+        place.runs(&["--global", "a", "--no-wait"], "true").status,
+        0
+    );
     let ended = holder.ends();
-    assert!(matches!(ended.status, 0 | 76), "{ended:?}");
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(
+        ended.stderr.contains("lost before the command ended"),
+        "{ended:?}"
+    );
+    // Of a command that has failed, too.
+    let mut holder = place.starts(
+        &["--global", "a", "--ttl", "1h"],
+        "echo held; read line; exit 3",
+    );
+    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
+    let ended = holder.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
     let mut holder = place.holds(&["--global", "a", "--ttl", "1h", "--intent", "{}"]);
     assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 77);
     let ended = holder.ends();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, End, Filter, IntentChange, Ranges, Renewed, Sweep,
+    Acquire, Acquired, Adopt, End, Filter, IntentChange, Ranges, Renewed, Stood, Sweep,
 };
 use lockcore::{Busy, Claim, FencingToken, Grant, Life, LockKey, SessionId, SessionState, Want};
 
@@ -227,9 +227,20 @@ impl Run {
             *self.scene.pick(&held)
         };
         let (who, request) = &self.sent[at];
-        self.actors[*who].release(request).await?;
-        self.model.release(request.grant);
-        Ok(())
+        let told = self.actors[*who].gives_back(request).await?;
+        let expected = self.model.release(request.grant);
+        // Whoever meets what does not count may have removed it.
+        let is_so = told == expected || (expected, told) == (Stood::Fallen, Stood::Absent);
+        if is_so {
+            return Ok(());
+        }
+        Err(Unpassed::Breaks(
+            Law::OwnClaimsOnly,
+            format!(
+                "{} is released, and was {expected:?}: {told:?}",
+                request.grant
+            ),
+        ))
     }
 
     async fn renew(&mut self) -> Verdict {

@@ -1,11 +1,12 @@
 //! Release takes the holders of its grant and nothing else.
 
-use lockcore::backend::{Acquire, End};
+use lockcore::backend::{Acquire, End, IntentChange, Stood};
 use lockcore::{Grant, Want};
 
 use crate::actor::{Actor, SHARE};
+use crate::backend::recovery::with_intent;
 use crate::case::Case;
-use crate::scene::Scene;
+use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -23,6 +24,11 @@ pub(super) fn cases() -> Vec<Case> {
             one_of_two_grants_of_an_owner_is_released,
             a_share_and_an_upsert_of_one_owner_are_released_apart,
             a_release_for_a_refused_request_frees_nobody,
+            a_release_says_that_it_was_held,
+            a_release_of_a_session_that_ended_says_that_it_was_not_held,
+            a_release_of_a_number_that_is_over_says_that_it_was_not_held,
+            a_release_of_a_session_that_is_due_says_that_it_was_held,
+            a_release_of_what_is_not_there_says_so,
             a_confirm_of_what_another_holds_is_no;
     }
 }
@@ -232,6 +238,133 @@ async fn a_release_for_a_refused_request_frees_nobody(scene: Scene) -> Verdict {
     Ok(())
 }
 
+/// What is held in the ways that there are: one key and several, beside others and alone, more than one transaction takes.
+async fn held_in_all_ways(a: &Actor, b: &Actor) -> Verdict<Vec<Acquire>> {
+    let mut held = Vec::new();
+    b.hold(&[(SHARE, "shared"), (Want::Read, "/r/s")]).await?;
+    for wants in [
+        &[(Want::Create, "c")][..],
+        &[(SHARE, "alone")],
+        &[(SHARE, "shared")],
+        &[
+            (Want::Upsert, "u1"),
+            (Want::Upsert, "u2"),
+            (SHARE, "shared"),
+        ],
+        &[(Want::Write, "/w/x/y")],
+        &[
+            (Want::Read, "/r/s"),
+            (Want::Read, "/r/t"),
+            (Want::Write, "/v"),
+        ],
+    ] {
+        held.push(a.hold(wants).await?);
+    }
+    let keys: Vec<String> = (0..a.backend().info().keys_per_step)
+        .map(|n| format!("many{n:05}"))
+        .collect();
+    let many: Vec<(Want, &str)> = keys
+        .iter()
+        .map(|key| (Want::Upsert, key.as_str()))
+        .collect();
+    held.push(a.hold(&many).await?);
+    Ok(held)
+}
+
+async fn a_release_says_that_it_was_held(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for held in held_in_all_ways(&a, &b).await? {
+        let stood = a.gives_back(&held).await?;
+        ensure_eq!(stood, Stood::Held, "{:?}", held.claims[0]);
+        let again = a.gives_back(&held).await?;
+        ensure_eq!(again, Stood::Absent, "{:?}, sent again", held.claims[0]);
+    }
+    Ok(())
+}
+
+async fn a_release_of_a_session_that_ended_says_that_it_was_not_held(scene: Scene) -> Verdict {
+    for how in [End::Close, End::Revoke] {
+        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let held = held_in_all_ways(&a, &b).await?;
+        scene.end(a.session(), how).await?;
+        for held in held {
+            let stood = a.gives_back(&held).await?;
+            ensure!(stood != Stood::Held, "{how:?}, {:?}", held.claims[0]);
+        }
+        b.end(End::Close).await?;
+    }
+    // An abandoned one keeps its locks, and is not held any more by who had it.
+    let (a, held, _) = with_intent(&scene, &[(Want::Write, "/a/b")], "half done").await?;
+    scene.end(a.session(), End::Revoke).await?;
+    let stood = a.gives_back(&held).await?;
+    ensure!(stood != Stood::Held, "abandoned");
+    Ok(())
+}
+
+async fn a_release_of_a_number_that_is_over_says_that_it_was_not_held(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let held = held_in_all_ways(&a, &b).await?;
+    let (stays, over) = held.split_last().expect("some are held");
+    let numbers: Vec<String> = over
+        .iter()
+        .map(|held| format!("{0}-{0}", held.grant.n))
+        .collect();
+    a.renew(&numbers.join(","), IntentChange::Keep).await?;
+    for held in over {
+        let stood = a.gives_back(held).await?;
+        ensure!(stood != Stood::Held, "{:?}", held.claims[0]);
+    }
+    ensure_eq!(
+        a.gives_back(stays).await?,
+        Stood::Held,
+        "the one that is not over"
+    );
+    Ok(())
+}
+
+/// Nobody has ended it, so nobody else has come.
+async fn a_release_of_a_session_that_is_due_says_that_it_was_held(scene: Scene) -> Verdict {
+    let b = scene.actor().await?;
+    let info = b.backend().info();
+    let ttl = short(&info);
+    let a = scene.actor_for(ttl).await?;
+    let held = a.hold(&[(Want::Create, "c")]).await?;
+    let ended = a.hold(&[(Want::Create, "d")]).await?;
+    scene.expire(ttl).await;
+    // A store that ends sessions by itself has done so.
+    let first = a.gives_back(&held).await?;
+    b.hold(&[(Want::Create, "d")]).await?;
+    let second = a.gives_back(&ended).await?;
+    ensure!(second != Stood::Held, "somebody else has it");
+    ensure!(first != Stood::Absent, "it was there: {first:?}");
+    Ok(())
+}
+
+async fn a_release_of_what_is_not_there_says_so(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let never = a.ask(&[(Want::Create, "c"), (Want::Write, "/w/x")]);
+    ensure_eq!(a.gives_back(&never).await?, Stood::Absent, "never granted");
+    let held = a
+        .hold(&[
+            (Want::Upsert, "u1"),
+            (Want::Upsert, "u2"),
+            (Want::Write, "/w/x"),
+        ])
+        .await?;
+    let mut part = held.clone();
+    part.claims.truncate(1);
+    ensure_eq!(a.gives_back(&part).await?, Stood::Held, "a part of it");
+    ensure_eq!(
+        a.gives_back(&held).await?,
+        Stood::Absent,
+        "all of it, of which a part is gone"
+    );
+    for key in ["u1", "u2", "/w/x"] {
+        scene.free(key).await?;
+    }
+    Ok(())
+}
+
 async fn a_confirm_of_what_another_holds_is_no(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let held = a
@@ -246,5 +379,13 @@ async fn a_confirm_of_what_another_holds_is_no(scene: Scene) -> Verdict {
     more.claims.extend(b.ask(&[(Want::Upsert, "d3")]).claims);
     ensure!(!a.confirms(&more).await?, "one of three is not held");
     ensure!(a.confirms(&held).await?, "both are held");
+    // The same keys in another way.
+    let share = a.hold(&[(SHARE, "s"), (Want::Read, "/r")]).await?;
+    for (want, key) in [(Want::Upsert, "s"), (Want::Write, "/r")] {
+        let mut other = share.clone();
+        other.claims = a.ask(&[(want, key)]).claims;
+        ensure!(!a.confirms(&other).await?, "{key} is not held so");
+    }
+    ensure!(a.confirms(&share).await?, "both are shared");
     Ok(())
 }

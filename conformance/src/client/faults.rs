@@ -6,7 +6,7 @@ use lockcore::{AcquireError, Attempt, ErrorKind, Locks, Released};
 use tokio::time::Instant;
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, refused, release, soon, wired};
+use crate::client::{SOON, acquired, given_back, granted, locks, refused, soon, wired};
 use crate::decorator::Decorated;
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, at_most, cases, ensure, ensure_eq};
@@ -55,10 +55,10 @@ async fn nothing_left(scene: &Scene, locks: Locks, wire: &Wire, keys: &[&str]) -
 const KEYS: [&str; 6] = ["g", "s", "d1", "d2", "/t", "/u"];
 
 async fn each_scheme(a: &Locks) -> Verdict {
-    release(acquired(a.global("g")).await?).await?;
-    release(acquired(a.share("s").limit(1)).await?).await?;
-    release(acquired(a.documents(["d1", "d2"])).await?).await?;
-    release(acquired(a.tree().write("/t/m").read("/u")).await?).await
+    given_back(acquired(a.global("g")).await?).await?;
+    given_back(acquired(a.share("s").limit(1)).await?).await?;
+    given_back(acquired(a.documents(["d1", "d2"])).await?).await?;
+    given_back(acquired(a.tree().write("/t/m").read("/u")).await?).await
 }
 
 async fn lost_answers_lose_no_lock(scene: Scene) -> Verdict {
@@ -70,8 +70,8 @@ async fn lost_answers_lose_no_lock(scene: Scene) -> Verdict {
         refused(b.tree().write("/t")).await?;
         refused(b.tree().write("/u/v")).await?;
         ensure!(guard.is_valid(), "it is held");
-        release(guard).await?;
-        release(granted(b.tree().write("/t").write("/u")).await?).await?;
+        given_back(guard).await?;
+        given_back(granted(b.tree().write("/t").write("/u")).await?).await?;
     }
     nothing_left(&scene, a, &wire, &KEYS).await
 }
@@ -98,7 +98,7 @@ async fn lost_answers_never_make_two_holders(scene: Scene) -> Verdict {
         ensure_eq!(holders.len(), 1, "holders after {n} rounds, {holders:?}");
         refused(b.global("g")).await?;
         drop(guard);
-        release(acquired(b.global("g")).await?).await?;
+        given_back(acquired(b.global("g")).await?).await?;
     }
     nothing_left(&scene, a, &wire, &KEYS).await
 }
@@ -110,9 +110,9 @@ async fn lost_answers_of_a_refused_attempt_leave_nothing(scene: Scene) -> Verdic
     wire.set(Fault::LosesAnswers);
     for _ in 0..4 {
         refused(a.documents(["d1", "d2", "d3"])).await?;
-        release(acquired(b.documents(["d1", "d3"])).await?).await?;
+        given_back(acquired(b.documents(["d1", "d3"])).await?).await?;
     }
-    release(taken).await?;
+    given_back(taken).await?;
     nothing_left(&scene, a, &wire, &["d1", "d2", "d3"]).await
 }
 
@@ -129,7 +129,7 @@ async fn lost_answers_of_a_cancelled_acquisition_leave_nothing(scene: Scene) -> 
             tokio::task::yield_now().await;
         }
         drop(acquisition);
-        release(acquired(b.documents(["d1", "d2"])).await?).await?;
+        given_back(acquired(b.documents(["d1", "d2"])).await?).await?;
     }
     nothing_left(&scene, a, &wire, &["d1", "d2"]).await
 }
@@ -145,8 +145,8 @@ async fn doubled_requests_are_one_grant(scene: Scene) -> Verdict {
     let one = acquired(a.share("s").limit(2)).await?;
     let two = acquired(b.share("s").limit(2)).await?;
     refused(b.share("s").limit(2)).await?;
-    release(one).await?;
-    release(two).await?;
+    given_back(one).await?;
+    given_back(two).await?;
     nothing_left(&scene, a, &wire, &KEYS).await
 }
 
@@ -172,10 +172,10 @@ async fn a_request_that_arrives_after_its_release_holds_nothing(scene: Scene) ->
         wire.set(Fault::None);
         let delivered = wire.deliver().await?;
         ensure!(delivered > 0, "something was under way (the case's own)");
-        release(acquired(b.documents(["d1", "d2"])).await?).await?;
+        given_back(acquired(b.documents(["d1", "d2"])).await?).await?;
     }
     ensure!(held.confirm().await?, "the other lock is held");
-    release(held).await?;
+    given_back(held).await?;
     nothing_left(&scene, a, &wire, &["d1", "d2"]).await
 }
 
@@ -186,19 +186,19 @@ async fn a_copy_that_the_store_makes_later_is_healed(scene: Scene) -> Verdict {
     let held = acquired(a.global("held meanwhile")).await?;
     for _ in 0..2 {
         wire.set(Fault::Repeats);
-        release(acquired(a.tree().write("/t/m")).await?).await?;
-        release(acquired(a.documents(["d1", "d2"])).await?).await?;
+        given_back(acquired(a.tree().write("/t/m")).await?).await?;
+        given_back(acquired(a.documents(["d1", "d2"])).await?).await?;
         wire.set(Fault::None);
         ensure!(
             wire.deliver().await? >= 2,
             "both came again (the case's own)"
         );
         // The next renewal says that they are over.
-        release(b.tree().write("/t").wait(ttl + SOON).acquire().await?).await?;
-        release(b.documents(["d2"]).wait(ttl + SOON).acquire().await?).await?;
+        given_back(b.tree().write("/t").wait(ttl + SOON).acquire().await?).await?;
+        given_back(b.documents(["d2"]).wait(ttl + SOON).acquire().await?).await?;
     }
     ensure!(held.confirm().await?, "the other lock is held");
-    release(held).await?;
+    given_back(held).await?;
     nothing_left(&scene, a, &wire, &["d1", "d2", "/t"]).await
 }
 
@@ -207,7 +207,7 @@ async fn a_store_that_cannot_be_reached_is_not_busy(scene: Scene) -> Verdict {
     // With a session that is open, and before there is one.
     for opened in [false, true] {
         if opened {
-            release(acquired(a.global("g")).await?).await?;
+            given_back(acquired(a.global("g")).await?).await?;
         }
         wire.set(Fault::Refuses);
         for answer in [
@@ -226,13 +226,13 @@ async fn a_store_that_cannot_be_reached_is_not_busy(scene: Scene) -> Verdict {
         }
         wire.set(Fault::None);
     }
-    release(acquired(a.global("g")).await?).await?;
+    given_back(acquired(a.global("g")).await?).await?;
     nothing_left(&scene, a, &wire, &["g"]).await
 }
 
 async fn a_wait_ends_though_the_store_hangs(scene: Scene) -> Verdict {
     let (a, wire) = disturbed(&scene).await?;
-    release(acquired(a.global("g")).await?).await?;
+    given_back(acquired(a.global("g")).await?).await?;
     wire.set(Fault::Hangs);
     let (since, limit) = (Instant::now(), Duration::from_millis(500));
     let late = a.global("g").wait(limit).acquire().await;
@@ -257,9 +257,9 @@ async fn what_was_asked_before_the_store_hung_is_given_back(scene: Scene) -> Ver
     };
     let (late, ()) = futures_util::future::join(waiter.acquire(), cut).await;
     ensure!(late.is_err(), "the store was cut off: {late:?}");
-    release(taken).await?;
+    given_back(taken).await?;
     wire.set(Fault::None);
-    release(acquired(b.documents(["d1", "d2"])).await?).await?;
+    given_back(acquired(b.documents(["d1", "d2"])).await?).await?;
     ensure_eq!(
         soon("the release", guard.release()).await??,
         Released::Released,
@@ -274,8 +274,8 @@ async fn intents_survive_lost_answers(scene: Scene) -> Verdict {
     wire.set(Fault::LosesAnswers);
     for _ in 0..3 {
         let guard = acquired(a.global("g").intent(&"finished")?).await?;
-        release(guard).await?;
-        release(granted(b.global("g")).await?).await?;
+        given_back(guard).await?;
+        given_back(granted(b.global("g")).await?).await?;
         let guard = acquired(a.global("g").intent(&"left behind")?).await?;
         let session = guard.session();
         drop(guard);
@@ -294,7 +294,7 @@ async fn intents_survive_lost_answers(scene: Scene) -> Verdict {
             "the intent"
         );
         ensure!(recovery.settle().await?, "it is settled");
-        release(granted(b.global("g")).await?).await?;
+        given_back(granted(b.global("g")).await?).await?;
     }
     nothing_left(&scene, a, &wire, &["g"]).await
 }
@@ -313,7 +313,7 @@ async fn tokens_rise_over_lost_answers(scene: Scene) -> Verdict {
                 guard.token()
             );
             last = Some(guard.token());
-            release(guard).await?;
+            given_back(guard).await?;
         }
     }
     nothing_left(&scene, a, &wire, &["d1", "d2"]).await

@@ -30,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_short_failure_loses_nothing,
             a_revoked_guard_is_lost,
             a_revoked_guard_is_not_confirmed,
+            a_revoked_guard_is_told_at_its_release,
             a_held_guard_is_confirmed,
             a_released_guard_is_no_longer_valid,
             the_token_is_fixed,
@@ -257,6 +258,26 @@ async fn a_revoked_guard_is_not_confirmed(scene: Scene) -> Verdict {
             guard.release().await?,
             Released::NotHeld,
             "the release of what was lost"
+        );
+    }
+    Ok(())
+}
+
+async fn a_revoked_guard_is_told_at_its_release(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    // More than a shared session takes, too: that is closed instead.
+    let many = a.info().keys_per_step * 11;
+    let many = (0..many).map(|n| format!("m{n:06}"));
+    for acquisition in [a.documents(vec!["d".to_owned()]), a.documents(many)] {
+        let guard = granted(acquisition).await?;
+        scene.end(guard.session(), End::Revoke).await?;
+        // Somebody else may have come and gone; nobody has told the holder.
+        let key = guard.claims()[0].key().to_string();
+        release(granted(b.documents([key])).await?).await?;
+        ensure_eq!(
+            guard.release().await?,
+            Released::NotHeld,
+            "the release of what was revoked"
         );
     }
     Ok(())

@@ -138,7 +138,10 @@ async fn work_that_succeeds_leaves_none(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let work = with_intent(a.global("g"))?.run(|_| async { Verdict::Ok(7) });
     let done = work.await;
-    ensure!(matches!(done, Ok(7)), "the work's own result: {done:?}");
+    ensure!(
+        matches!(done, Ok((7, Ok(_)))),
+        "the work's own result: {done:?}"
+    );
     release(granted(b.global("g")).await?).await
 }
 

@@ -41,7 +41,10 @@ async fn work_runs_under_the_lock(scene: Scene) -> Verdict {
         Verdict::Ok(held.token())
     });
     match work.await {
-        Ok(token) => ensure!(scene.free("g").await? > token, "the next token is greater"),
+        Ok((token, released)) => {
+            ensure_eq!(released?, Released::Released, "what its release said");
+            ensure!(scene.free("g").await? > token, "the next token is greater");
+        }
         Err(RunError::Work(wrong)) => return Err(wrong),
         Err(_) => return Err(Wrong("the work did not run to its end".to_owned())),
     }

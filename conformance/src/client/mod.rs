@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use crate::case::Case;
 use crate::decorator::Decorated;
 use crate::scene::{Scene, short};
-use crate::verdict::{Under, Unpassed, Verdict, Wrong, ensure_eq, within};
+use crate::verdict::{Under, Unpassed, Verdict, Wrong, ensure, ensure_eq, within};
 use crate::wire::Wire;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -132,6 +132,13 @@ async fn release(guard: Guard) -> Verdict {
         Released::Released,
         "the release of what is held"
     );
+    Ok(())
+}
+
+/// Releases what has to be held, on a way that may lose or double the request: then it may be that nobody knows.
+async fn given_back(guard: Guard) -> Verdict {
+    let released = guard.release().await?;
+    ensure!(released != Released::NotHeld, "what is released was held");
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
-    Record, Renewal, Renewed, SessionStore, Sweep, Swept, Wakeups,
+    Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::{
     Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Operation, Result, SessionId,
@@ -335,7 +335,7 @@ impl ClaimStore for Faulty {
         call!(self, Acquire, (request = request.clone()), store => store.acquire(&request))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         call!(self, Release, (claims = claims.to_vec()), store => store.release(grant, &claims))
     }
 
@@ -388,7 +388,9 @@ impl Inspect for Faulty {
 
 impl LockBackend for Faulty {
     fn info(&self) -> Info {
-        self.store.info()
+        let mut info = self.store.info();
+        info.repeats = true;
+        info
     }
 }
 

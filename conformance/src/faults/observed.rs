@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, End, IntentChange, Opened, Renewal, Renewed,
+    Acquire, Acquired, Adopt, Adoption, End, IntentChange, Opened, Renewal, Renewed, Stood,
 };
 use lockcore::{Claim, Grant, Label, Life, LockBackend, Result, SessionId, SessionState};
 
@@ -152,14 +152,14 @@ impl<B: LockBackend> Decorator for Observed<B> {
         Ok(acquired)
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.stored(Stored::Release {
             grant,
             claims: claims.to_vec(),
         });
-        self.store.release(grant, claims).await?;
+        let stood = self.store.release(grant, claims).await?;
         self.stored(Stored::Released { grant });
-        Ok(())
+        Ok(stood)
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {

@@ -153,8 +153,8 @@ pub enum Reply {
     Busy(Vec<Refused>),
     /// The session is not living, or the number is over.
     Void,
-    /// The grant was released.
-    Released,
+    /// The grant was released, and was held until then or not.
+    Released(bool),
     /// Whether the grant holds.
     Confirmed(bool),
     /// So many holders were removed.

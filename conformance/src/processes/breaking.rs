@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{Acquire, Acquired, Changed, End, IntentChange, Opened, Renewal, Renewed};
+use lockcore::backend::{
+    Acquire, Acquired, Changed, End, IntentChange, Opened, Renewal, Renewed, Stood,
+};
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Holder, Label, Life, LockBackend, LockKey, OwnerId, Refused,
     Result, SessionId, SessionState, Want,
@@ -193,16 +195,16 @@ impl Decorator for BrokenStore {
         Ok(FencingToken::new(changed).map_or(acquired, Acquired::Acquired))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         if self.breach == Breach::ReleaseUnsent {
-            return Ok(());
+            return Ok(Stood::Held);
         }
         locked(&self.known.held).remove(&grant);
         locked(&self.known.owned).retain(|_, owned| owned.grant != grant);
-        self.store.release(grant, claims).await?;
+        let stood = self.store.release(grant, claims).await?;
         let mut released = locked(&self.known.released);
         released.extend(claims.iter().map(|claim| (claim.key().clone(), grant)));
-        Ok(())
+        Ok(stood)
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {

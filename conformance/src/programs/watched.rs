@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, Changed, End, Filter, IntentChange, Opened, Page, Record,
-    Renewal, Renewed, Sweep, Swept,
+    Renewal, Renewed, Stood, Sweep, Swept,
 };
 use lockcore::{Claim, Grant, Holder, Label, Life, LockBackend, Result, SessionId, SessionState};
 
@@ -161,13 +161,15 @@ impl<S: Scribe> Decorator for Watched<S> {
         answer
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let call = self.called(Call::Release {
             grant,
             claims: claims.to_vec(),
         });
         let answer = self.store.release(grant, claims).await;
-        self.answered(call, &answer, |()| Reply::Released);
+        self.answered(call, &answer, |stood| {
+            Reply::Released(*stood == Stood::Held)
+        });
         answer
     }
 

@@ -1,8 +1,20 @@
 //! Clients that break one of their rules, and how many seeds it takes to find out.
 
-use lockcore::sim::{Rule, break_rule, keep_all_rules};
+use lockcore::sim::break_rule;
 
 use super::{Run, run};
+
+/// A rule of the client that the simulation needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// Within how many seeds a breach of it has to be found.
+    pub seeds: u64,
+    /// What it says.
+    pub text: &'static str,
+}
 
 /// How a broken rule showed.
 #[derive(Debug)]
@@ -14,34 +26,38 @@ pub struct Found {
     pub run: Run,
 }
 
-/// Within how many seeds the breach of a rule has to be found.
+/// Every rule of `breaches.txt`.
+///
+/// # Panics
+///
+/// Panics if a line of it is not as its head says.
+pub fn rules() -> impl Iterator<Item = Rule> {
+    let lines = include_str!("../../breaches.txt").lines();
+    lines
+        .filter_map(|line| line.strip_prefix("= "))
+        .map(|line| {
+            let (name, rest) = line.split_once(", ").expect("a rule has a name");
+            let (seeds, text) = rest.split_once(" seeds: ").expect("a rule has seeds");
+            let seeds = seeds.parse().expect("seeds are a number");
+            Rule { name, seeds, text }
+        })
+}
+
+/// Runs a seed with clients that break the rule. Only where its change was made do they.
 #[must_use]
-pub const fn seeds_for(rule: Rule) -> u64 {
-    match rule {
-        // It takes a session that dies at one of a few moments.
-        Rule::Latch
-        | Rule::LookBeforeHandingOut
-        | Rule::LostReleasesNothing
-        | Rule::StepsDieWithSession => 1_000,
-        // It takes a refusal by somebody who holds nothing a moment later.
-        Rule::HoldersLookThemselves => 20_000,
-        _ => 300,
-    }
+pub fn run_broken(rule: Rule, seed: u64) -> Run {
+    break_rule(Some(rule.name));
+    let run = run(seed);
+    break_rule(None);
+    run
 }
 
 /// Runs seeds from the first with clients that break the rule, until one shows it. `None` if none does within the
 /// stated number.
 #[must_use]
 pub fn find(rule: Rule, first: u64) -> Option<Found> {
-    let mut found = None;
-    for seeds in 1..=seeds_for(rule) {
-        break_rule(rule);
-        let run = run(first + seeds - 1);
-        keep_all_rules();
-        if !run.report.violations.is_empty() {
-            found = Some(Found { seeds, run });
-            break;
-        }
-    }
-    found
+    (1..=rule.seeds).find_map(|seeds| {
+        let run = run_broken(rule, first + seeds - 1);
+        (!run.report.violations.is_empty()).then_some(Found { seeds, run })
+    })
 }

@@ -4,15 +4,13 @@
 //! what the network does to each request, and who is paused, killed or revoked when. The same seed is the same run,
 //! event for event. Everything that happens goes into a [`History`], which is then [checked](crate::history::check).
 //!
-//! In a build with `--cfg lockcore_sim` only: clients are paused and killed through [`lockcore::sim`], which also lets
-//! them break one of their rules, so that it can be seen that the breach is found.
+//! In a build with `--cfg lockcore_sim` only: clients are paused and killed through [`lockcore::sim`]. `cargo xtask simulate`
+//! makes it, and another one of a copy in which clients can break their [`rules`], to see that each breach is found.
 //!
 //! ```text
-//! export RUSTFLAGS="--cfg lockcore_sim" CARGO_TARGET_DIR=target/sim
-//! cargo test -p lockcore-conformance --test simulation
-//! cargo run --release -p lockcore-conformance --example simulate -- --seeds 0..1000
-//! cargo run --release -p lockcore-conformance --example simulate -- --broken
-//! cargo run --release -p lockcore-conformance --example simulate -- --seed 7
+//! cargo xtask simulate --seeds 0..1000
+//! cargo xtask simulate --seed 7
+//! cargo xtask simulate --broken
 //! ```
 
 mod broken;
@@ -26,7 +24,7 @@ mod world;
 
 use std::sync::Arc;
 
-pub use broken::{Found, find, seeds_for};
+pub use broken::{Found, Rule, find, rules, run_broken};
 pub use plan::Plan;
 
 use crate::history::{History, Report, check};

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, End, Filter, Opened, Page, Record, Renewal, Renewed, Sweep,
-    Swept,
+    Acquire, Acquired, Adopt, Adoption, End, Filter, Opened, Page, Record, Renewal, Renewed, Stood,
+    Sweep, Swept,
 };
 use lockcore::{
     Busy, Claim, Grant, Holder, Label, LockBackend, OwnerId, Refused, Result, SessionId,
@@ -134,7 +134,7 @@ impl Decorator for Aliases {
         Ok(Acquired::Busy(Busy::new(listed, busy.more)))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.store.release(self.grant(grant), claims).await
     }
 

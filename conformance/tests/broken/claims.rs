@@ -1,7 +1,7 @@
 //! Mistakes in acquiring, releasing, waiting and listing.
 
 use lockcore::backend::{
-    Acquire, Acquired, Changed, Filter, Ranges, Renewal, Renewed, Sweep, Swept,
+    Acquire, Acquired, Changed, Filter, Ranges, Renewal, Renewed, Stood, Sweep, Swept,
 };
 use lockcore::{
     Busy, Claim, Error, ErrorKind, Grant, Holder, Life, LockBackend, Operation, Refused, Result,
@@ -15,6 +15,36 @@ use crate::support::{Granted, Store, life, wanted};
 pub(crate) fn all() -> Vec<Broken> {
     vec![
         Broken::new("release without owner check", Law::OwnClaimsOnly, Careless),
+        Broken::new(
+            "release that always says held",
+            Law::OwnClaimsOnly,
+            |store| Says(store, |_| Stood::Held),
+        ),
+        Broken::new(
+            "release that does not look at the session",
+            Law::OwnClaimsOnly,
+            |store| {
+                Says(store, |stood| match stood {
+                    Stood::Fallen => Stood::Held,
+                    stood => stood,
+                })
+            },
+        ),
+        Broken::new(
+            "release that does not look at what is there",
+            Law::OwnClaimsOnly,
+            |store| {
+                Says(store, |stood| match stood {
+                    Stood::Absent => Stood::Held,
+                    stood => stood,
+                })
+            },
+        ),
+        Broken::new(
+            "release that never says held",
+            Law::OwnClaimsOnly,
+            |store| Says(store, |_| Stood::Absent),
+        ),
         Broken::new("refusal that leaves a key held", Law::NothingKept, Leaves),
         Broken::new("refusal as an error", Law::RefusalIsAValue, Fails),
         Broken::new(
@@ -48,8 +78,8 @@ impl Decorator for Careless {
         &*self.0
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
-        self.0.release(grant, claims).await?;
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        let stood = self.0.release(grant, claims).await?;
         for claim in claims {
             let filter = Filter::Key(claim.key().clone());
             for record in self.0.records(&filter, None, 1).await?.items {
@@ -58,7 +88,21 @@ impl Decorator for Careless {
                 }
             }
         }
-        Ok(())
+        Ok(stood)
+    }
+}
+
+/// A release says that all went well, whatever was there; or what is there counts for held, or for not held.
+struct Says(Store, fn(Stood) -> Stood);
+
+#[async_trait]
+impl Decorator for Says {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        self.0.release(grant, claims).await.map(self.1)
     }
 }
 
@@ -282,7 +326,7 @@ impl Decorator for Believes {
         Ok(answer)
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.granted.forget(grant);
         self.store.release(grant, claims).await
     }

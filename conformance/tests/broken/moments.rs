@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Filter, Page, Record, Renewal, Renewed, Sweep, Swept,
+    Acquire, Acquired, Adopt, Adoption, Filter, Page, Record, Renewal, Renewed, Stood, Sweep, Swept,
 };
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Holder, LockBackend, Result, SessionId, async_trait,
@@ -155,7 +155,7 @@ impl Decorator for Sweeps {
         Ok(answer)
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.granted.forget(grant);
         self.store.release(grant, claims).await
     }
@@ -354,7 +354,7 @@ impl Decorator for Remembers {
         &*self.store
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         lock(&self.confirmed).remove(&grant);
         self.store.release(grant, claims).await
     }

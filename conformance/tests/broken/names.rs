@@ -1,6 +1,6 @@
 //! Mistakes with keys, and one decorator for all that take one key for another.
 
-use lockcore::backend::{Acquire, Acquired, Changed, Filter, Page, Record};
+use lockcore::backend::{Acquire, Acquired, Changed, Filter, Page, Record, Stood};
 use lockcore::{
     Busy, Claim, Error, ErrorKind, Grant, Holder, LockBackend, LockKey, Operation, Refused, Result,
     async_trait,
@@ -84,7 +84,7 @@ impl Decorator for Renamed {
         Ok(Acquired::Busy(Busy::new(listed, busy.more)))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.store.release(grant, &self.claims(claims)).await
     }
 

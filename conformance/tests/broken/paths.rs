@@ -1,5 +1,6 @@
 //! Mistakes with what is above and below a path.
 
+use lockcore::backend::Stood;
 use lockcore::{Claim, Grant, LockBackend, LockPath, Result, Want, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
@@ -75,9 +76,9 @@ impl Decorator for Leaks {
         &*self.store
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let held = self.store.confirm(grant, claims).await?;
-        self.store.release(grant, claims).await?;
+        let stood = self.store.release(grant, claims).await?;
         for claim in claims
             .iter()
             .filter(|claim| held && claim.want() == Want::Write)
@@ -89,6 +90,6 @@ impl Decorator for Leaks {
             let beside = vec![Claim::write(beside)];
             let _ = self.ghost.acquires(&self.store, beside).await?;
         }
-        Ok(())
+        Ok(stood)
     }
 }

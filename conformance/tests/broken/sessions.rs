@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, End, Opened, Renewal, Renewed};
+use lockcore::backend::{Acquire, Acquired, End, Opened, Renewal, Renewed, Stood};
 use lockcore::{
     Claim, Grant, Label, Life, LockBackend, Result, SessionId, SessionState, async_trait,
 };
@@ -183,7 +183,7 @@ impl Decorator for Revives {
         Ok(answer)
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.granted.forget(grant);
         self.inner().release(grant, claims).await
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
-use lockcore::backend::{Acquire, Acquired};
+use lockcore::backend::{Acquire, Acquired, Stood};
 use lockcore::{
     Busy, Claim, Grant, Holder, Life, LockBackend, LockKey, OwnerId, Refused, Result, Want,
     async_trait,
@@ -128,7 +128,7 @@ impl Decorator for Counts {
         Ok(answer)
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         for grants in lock(&self.counted).values_mut() {
             grants.remove(&grant);
         }

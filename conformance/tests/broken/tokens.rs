@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use lockcore::backend::{Acquire, Acquired, Filter, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, Filter, Stood, Sweep, Swept};
 use lockcore::{Claim, FencingToken, Grant, LockBackend, LockKey, Result, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
@@ -72,14 +72,14 @@ impl Decorator for Resets {
         Ok(Acquired::Acquired(token))
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
-        self.store.release(grant, claims).await?;
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        let stood = self.store.release(grant, claims).await?;
         if self.when == When::Released {
             for claim in claims {
                 lock(&self.counters).remove(claim.key());
             }
         }
-        Ok(())
+        Ok(stood)
     }
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {

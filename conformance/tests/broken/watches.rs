@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, Changed, End, Record};
+use lockcore::backend::{Acquire, Acquired, Changed, End, Record, Stood};
 use lockcore::{Claim, Grant, LockBackend, Result, SessionId, SessionState, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
@@ -187,7 +187,7 @@ impl Decorator for Hears {
         &*self.store
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         self.note(Event::Release);
         self.store.release(grant, claims).await
     }

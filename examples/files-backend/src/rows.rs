@@ -20,15 +20,19 @@ impl State {
         rows
     }
 
-    /// Removes holders of one key, and the record with the last of them.
-    fn drop(&mut self, (key, grant): &Id) {
+    /// Removes holders of one key, and the record with the last of them. Says how many there were.
+    fn drop(&mut self, (key, grant): &Id) -> usize {
         let key = Text(key.clone());
-        if let Some(stored) = self.records.get_mut(&key) {
-            stored.retain(|raw| holder(&key.0, raw).grant() != *grant);
-            if stored.is_empty() {
-                self.records.remove(&key);
-            }
+        let Some(stored) = self.records.get_mut(&key) else {
+            return 0;
+        };
+        let before = stored.len();
+        stored.retain(|raw| holder(&key.0, raw).grant() != *grant);
+        let removed = before - stored.len();
+        if stored.is_empty() {
+            self.records.remove(&key);
         }
+        removed
     }
 }
 
@@ -152,15 +156,15 @@ impl Rows for State {
         Ok(())
     }
 
-    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Done<(), Self> {
-        for claim in claims {
-            self.drop(&Self::id(claim.key(), grant));
-        }
-        Ok(())
+    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Done<usize, Self> {
+        let ids = claims.iter().map(|claim| Self::id(claim.key(), grant));
+        Ok(ids.map(|id| self.drop(&id)).sum())
     }
 
     async fn remove(&mut self, ids: &[Id]) -> Done<(), Self> {
-        ids.iter().for_each(|id| self.drop(id));
+        for id in ids {
+            self.drop(id);
+        }
         Ok(())
     }
 

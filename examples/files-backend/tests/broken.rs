@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use files_backend::FilesBackend;
-use lockcore::backend::{ClaimStore, Filter, Inspect};
+use lockcore::backend::{ClaimStore, Filter, Inspect, Stood};
 use lockcore::{Claim, Grant, LockBackend, Result, async_trait};
 use lockcore_conformance::{Case, Decorated, Decorator, Failure, Law, Layer, World, cases, check};
 use support::Files;
@@ -19,8 +19,8 @@ impl Decorator for Careless {
         &*self.0
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
-        self.0.release(grant, claims).await?;
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        let stood = self.0.release(grant, claims).await?;
         for claim in claims {
             let filter = Filter::Key(claim.key().clone());
             for record in self.0.records(&filter, None, 1).await?.items {
@@ -29,7 +29,7 @@ impl Decorator for Careless {
                 }
             }
         }
-        Ok(())
+        Ok(stood)
     }
 }
 

@@ -281,7 +281,7 @@ impl Rows for Begun {
         Ok(())
     }
 
-    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Outcome<()> {
+    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Outcome<usize> {
         // A row that cannot be understood is not ours to drop, whatever session it names.
         let mut statement = QueryBuilder::new(
             "DELETE FROM lockkeeper_holders
@@ -297,12 +297,12 @@ impl Rows for Begun {
         for claim in claims {
             names.push_bind(claim.key().as_str().as_bytes().to_vec());
         }
-        statement
+        let removed = statement
             .push(")")
             .build()
             .execute(&mut *self.transaction)
             .await?;
-        Ok(())
+        Ok(usize::try_from(removed.rows_affected()).unwrap_or(usize::MAX))
     }
 
     async fn remove(&mut self, ids: &[Id]) -> Outcome<()> {

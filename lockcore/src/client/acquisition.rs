@@ -9,15 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_core::Stream;
+use futures_util::StreamExt;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::client::attempt::{LastBusy, Observer, Plan};
+use crate::client::attempt::{LastBusy, Observer, Plan, Progress};
 use crate::client::clock::{after, sleep_until};
+use crate::client::core::{Alive, Core};
 use crate::client::error::{AcquireError, InputError, RunError};
-use crate::client::guard::{Guard, Held, Released};
-use crate::client::locks::{Alive, Core, Locks};
+use crate::client::guard::{Guard, Held};
+use crate::client::locks::Locks;
+use crate::client::order::Released;
 use crate::client::owner::Owner;
 use crate::client::task;
 use crate::limits::{MAX_KEYS, MAX_KEYS_BYTES};
@@ -52,21 +56,6 @@ pub enum Attempt {
     Busy(Busy),
 }
 
-/// What [`observe`](Acquisition::observe) tells.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum Progress<'a> {
-    /// So many of the claims are granted, after duplicates were merged.
-    Granted {
-        /// Claims granted.
-        claims: usize,
-        /// Claims in all.
-        of: usize,
-    },
-    /// The acquisition waits because of this refusal; told after each look at the store.
-    Waiting(&'a Busy),
-}
-
 /// Something to acquire. Made by [`Locks`]; nothing happens until [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire) or [`run`](Self::run). Bad input is kept and comes out of those, before
 /// anything is sent.
@@ -99,6 +88,53 @@ pub struct Acquisition<S> {
     intent: Option<Intent>,
     observer: Option<Observer>,
     scheme: PhantomData<fn() -> S>,
+}
+
+impl Locks {
+    /// One exclusive lock: the book's global lock.
+    pub fn global(&self, name: impl AsRef<str>) -> Acquisition<Global> {
+        Acquisition::new(self, Keys::flat(Want::Create, [name]))
+    }
+
+    /// An exclusive lock on each of up to 1,000,000 ids, all or none: the book's document locks. The ids are collected
+    /// now; order and duplicates do not matter.
+    pub fn documents<I>(&self, ids: I) -> Acquisition<Documents>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        Acquisition::new(self, Keys::flat(Want::Upsert, ids))
+    }
+
+    /// As [`documents`](Self::documents), with ids from a stream, which is collected before anything is acquired.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing was acquired yet; what was read from the stream is gone.
+    pub async fn documents_stream<S>(&self, ids: S) -> Acquisition<Documents>
+    where
+        S: Stream,
+        S::Item: AsRef<str>,
+    {
+        let mut ids = std::pin::pin!(ids);
+        let mut keys = Keys::default();
+        while let Some(id) = ids.next().await {
+            if !keys.add_flat(Want::Upsert, id) {
+                break;
+            }
+        }
+        Acquisition::new(self, keys)
+    }
+
+    /// One of any number of shares of a lock, or of as many as the [limit](Acquisition::limit) says.
+    pub fn share(&self, name: impl AsRef<str>) -> Acquisition<Shared> {
+        Acquisition::new(self, Keys::flat(Want::Share { limit: None }, [name]))
+    }
+
+    /// Paths to write and to read, all or none: the book's tree lock.
+    pub fn tree(&self) -> Acquisition<Tree> {
+        Acquisition::new(self, Keys::default())
+    }
 }
 
 impl Acquisition<Shared> {
@@ -217,12 +253,12 @@ impl<S> Acquisition<S> {
         self.start(waits).await
     }
 
-    /// Acquires, runs the work, stops it when the lock is lost, and releases.
+    /// Acquires, runs the work, stops it when the lock is lost, and releases. Returns what the work returned, and what
+    /// [`Guard::release`] said.
     ///
     /// # Errors
     ///
-    /// Nothing was acquired; the lock was lost; the work failed (an intent is left behind then); the release is not
-    /// known to have happened.
+    /// Nothing was acquired; the lock was lost while the work ran; the work failed (an intent is left behind then).
     ///
     /// # Cancel safety
     ///
@@ -237,14 +273,20 @@ impl<S> Acquisition<S> {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use lockcore::{Locks, MemoryBackend};
+    /// # use std::sync::Arc;
+    /// # use lockcore::{Held, Locks, MemoryBackend, Released};
     /// # let locks = Locks::builder(MemoryBackend::new()).build()?;
-    /// let token = locks.global("reindex").run(|held| async move { Ok::<_, std::io::Error>(held.token()) }).await?;
+    /// let work = |held: Arc<Held>| async move { Ok::<_, std::io::Error>(held.token()) };
+    /// let (token, released) = locks.global("reindex").run(work).await?;
     /// assert!(token.get() > 0);
+    /// assert_eq!(released?, Released::Released, "nobody took the lock away meanwhile");
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run<F, Fut, T, E>(self, work: F) -> Result<T, RunError<E>>
+    pub async fn run<F, Fut, T, E>(
+        self,
+        work: F,
+    ) -> Result<(T, Result<Released, Error>), RunError<E>>
     where
         F: FnOnce(Arc<Held>) -> Fut,
         Fut: Future<Output = Result<T, E>>,
@@ -260,11 +302,7 @@ impl<S> Acquisition<S> {
             }
         };
         match result {
-            Ok(value) => match guard.release().await {
-                Ok(Released::Released) => Ok(value),
-                Ok(Released::NotHeld) => Err(RunError::Lost),
-                Err(error) => Err(RunError::Release(error)),
-            },
+            Ok(value) => Ok((value, guard.release().await)),
             Err(error) => {
                 guard.after_failure().await;
                 Err(RunError::Work(error))

@@ -10,26 +10,41 @@ use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::client::acquisition::Progress;
 use crate::client::clock::{now, sleep_until};
+use crate::client::core::{Alive, Core};
 use crate::client::error::{Abandoned, AcquireError};
-use crate::client::guard::{Guard, Released, Undelivered};
-use crate::client::keeper::{Order, Release};
-use crate::client::locks::{Alive, Core, Locks};
+use crate::client::guard::{Guard, Undelivered};
+use crate::client::locks::Locks;
+use crate::client::order::{Order, Release, Released};
 use crate::client::owner::Owner;
 use crate::client::pool;
+use crate::client::queue::{Refusal, lock};
 use crate::client::recovery;
 use crate::client::retry::{may_pass, pause};
 use crate::client::session::Handle;
-use crate::client::sim::{Rule, broken};
 use crate::client::step::{Asker, Step};
 use crate::client::task;
-use crate::client::wait::{Refusal, Waiting, lock};
+use crate::client::wait::Waiting;
 use crate::prepare::step_len;
 use crate::{Busy, Claim, FencingToken, Intent, Life, OwnerId, Registered, SessionState, Want};
 
 /// Steps above which an acquisition has a session of its own, so that giving up or releasing it is one write.
 const STEPS_IN_SHARED_SESSION: usize = 10;
+
+/// What [`observe`](crate::Acquisition::observe) tells.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Progress<'a> {
+    /// So many of the claims are granted, after duplicates were merged.
+    Granted {
+        /// Claims granted.
+        claims: usize,
+        /// Claims in all.
+        of: usize,
+    },
+    /// The acquisition waits because of this refusal; told after each look at the store.
+    Waiting(&'a Busy),
+}
 
 pub(crate) type Observer = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
@@ -205,10 +220,6 @@ impl Taking<'_> {
         let mut next_len = None;
         let mut asked_again = false;
         let mut waiting = self.queue_first(&claims[0]);
-        if broken(Rule::IntentLastIn) {
-            let none = FencingToken::new(0).expect("0 is below 2^63");
-            self.register(none).await?;
-        }
         let token = loop {
             if let Some(waiting) = waiting.as_mut().filter(|waiting| waiting.has_begun()) {
                 self.stoppable(caller, waiting.until_worth_asking()).await?;
@@ -234,12 +245,6 @@ impl Taking<'_> {
                     if at == claims.len() {
                         break self.token.unwrap_or(token);
                     }
-                }
-                Step::Void if broken(Rule::StepsDieWithSession) => {
-                    self.handle = pool::open(self.core).await?;
-                    self.owner = self.handle.session.owner();
-                    next_len = Some(len);
-                    continue;
                 }
                 Step::Void => {
                     self.handle.session.die();
@@ -287,8 +292,7 @@ impl Taking<'_> {
                                 waiting
                             }
                             None => {
-                                let holds = !self.grants.is_empty() || self.plan.owner.is_some();
-                                let in_line = !holds || broken(Rule::HoldersLookThemselves);
+                                let in_line = self.grants.is_empty() && self.plan.owner.is_none();
                                 Waiting::refused(self.core, &claims[at], in_line, busy)
                             }
                         };
@@ -300,11 +304,9 @@ impl Taking<'_> {
             }
             self.check(caller)?;
         };
-        if !broken(Rule::IntentLastIn) {
-            self.register(token).await?;
-        }
+        self.register(token).await?;
         // Handed out only if the deadline is still ahead after the last answer.
-        if !self.handle.session.is_valid() && !broken(Rule::LookBeforeHandingOut) {
+        if !self.handle.session.is_valid() {
             return Err(AcquireError::Lost.into());
         }
         Ok(token)
@@ -437,7 +439,7 @@ impl Taking<'_> {
                 recovery,
             }))
         };
-        let Some(handler) = &self.core.config.recovery else {
+        let Some(handler) = &self.plan.locks.recovery else {
             return Err(refuse(left, None));
         };
         let (handler, locks) = (Arc::clone(handler), self.plan.locks.clone());
@@ -488,9 +490,6 @@ impl Taking<'_> {
     /// Gives back what was granted, and waits until that is acknowledged or is known to happen by itself.
     async fn undo(mut self) {
         let (done, released) = oneshot::channel();
-        if broken(Rule::RefusalUndoes) {
-            self.grants.clear();
-        }
         if self.give_back(Some(done)) {
             // A release of unknown outcome is the keeper's; here only the wait for it ends.
             drop(released.await);

@@ -4,30 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Locks;
+use crate::client::core::{Config, Core};
 use crate::client::error::InputError;
+use crate::client::locks::Locks;
 use crate::client::recovery::Recover;
-use crate::limits::{DEFAULT_TTL, MAX_LABEL_BYTES, MAX_TTL, MIN_MARGIN, MIN_TTL};
+use crate::limits::{DEFAULT_TTL, MAX_LABEL_BYTES, MAX_TTL, MIN_TTL};
 use crate::{Label, LockBackend};
-
-/// What every part of a client may ask.
-pub(crate) struct Config {
-    pub(crate) ttl: Duration,
-    pub(crate) label: Label,
-    pub(crate) recovery: Option<Arc<dyn Recover>>,
-    pub(crate) max_attempts: usize,
-    pub(crate) max_waiters: usize,
-    pub(crate) max_unsettled: usize,
-    pub(crate) patience: Duration,
-}
-
-impl Config {
-    /// From before a renewal is sent to the deadline that its answer gives: the TTL less the margin, which covers a
-    /// client's clock that runs up to 1 % slow.
-    pub(crate) fn validity(&self) -> Duration {
-        self.ttl - (self.ttl / 100).max(MIN_MARGIN)
-    }
-}
 
 /// Builds [`Locks`].
 ///
@@ -59,7 +41,15 @@ pub struct LocksBuilder {
     backend: Arc<dyn LockBackend>,
     label: Option<Label>,
     config: Config,
+    recovery: Option<Arc<dyn Recover>>,
     seed: Option<u64>,
+}
+
+impl Locks {
+    /// Locks on a backend; see [`LocksBuilder`] for the options.
+    pub fn builder(backend: Arc<dyn LockBackend>) -> LocksBuilder {
+        LocksBuilder::new(backend)
+    }
 }
 
 impl LocksBuilder {
@@ -67,7 +57,6 @@ impl LocksBuilder {
         let config = Config {
             ttl: DEFAULT_TTL,
             label: Label::parse("").expect("an empty label is a label"),
-            recovery: None,
             max_attempts: 10_000,
             max_waiters: 100_000,
             max_unsettled: 1_000,
@@ -77,6 +66,7 @@ impl LocksBuilder {
             backend,
             label: None,
             config,
+            recovery: None,
             seed: None,
         }
     }
@@ -96,7 +86,7 @@ impl LocksBuilder {
 
     /// What finishes or undoes the change of a holder that died, before a guard is handed out.
     pub fn recovery(mut self, handler: impl Recover + 'static) -> Self {
-        self.config.recovery = Some(Arc::new(handler));
+        self.recovery = Some(Arc::new(handler));
         self
     }
 
@@ -147,7 +137,8 @@ impl LocksBuilder {
             return Err(InputError::Ttl { ttl, min, max });
         }
         self.config.label = self.label.unwrap_or_else(default_label);
-        Ok(Locks::new(self.backend, info, self.config, self.seed))
+        let core = Core::new(self.backend, self.config, self.seed);
+        Ok(Locks::new(core, self.recovery))
     }
 }
 

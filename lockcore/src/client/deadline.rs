@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use crate::client::sim::{Rule, broken};
-
 /// A deadline that can be moved on while it lies ahead. Once anybody has seen it passed, it has passed for good.
 #[derive(Debug)]
 pub(crate) struct Deadline {
@@ -40,10 +38,6 @@ impl Deadline {
     /// Moves the deadline on, if it still lies ahead of `now`, which was read when the answer was there. Never moves
     /// it back.
     pub(crate) fn extend(&self, now: Instant, to: Instant) -> bool {
-        if broken(Rule::Latch) {
-            self.at.fetch_max(self.nanos(to), Ordering::AcqRel);
-            return now < to;
-        }
         self.update(now, Some(self.nanos(to)))
     }
 

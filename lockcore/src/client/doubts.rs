@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::Claim;
-use crate::client::locks::Core;
+use crate::client::core::Core;
 
 /// For how long it is tried at most: until then whatever was under way has arrived.
 const IN_DOUBT: Duration = Duration::from_secs(60);

@@ -92,6 +92,9 @@ pub enum AcquireError {
     Store(#[from] Error),
 }
 
+/// Why a [recovery handler](crate::Recover) did not finish a change.
+pub type RecoverError = Box<dyn std::error::Error + Send + Sync>;
+
 /// A refusal by what dead sessions have left behind.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -101,7 +104,7 @@ pub struct Abandoned {
     /// The refusal.
     pub busy: Busy,
     /// Why the [recovery handler](crate::Recover) did not finish the change, if there is one.
-    pub recovery: Option<crate::RecoverError>,
+    pub recovery: Option<RecoverError>,
 }
 
 /// Why [`run`](crate::Acquisition::run) has no result.
@@ -117,7 +120,4 @@ pub enum RunError<E> {
     /// The work failed. An intent is left behind.
     #[error("the work failed")]
     Work(#[source] E),
-    /// The work succeeded; whether the lock is released is not known. It ends with its session.
-    #[error("the work is done, but whether its lock is released is not known")]
-    Release(#[source] Error),
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::client::keeper::{Order, Release, release_each};
-use crate::client::locks::Core;
+use crate::client::core::Core;
+use crate::client::keeper::release_each;
+use crate::client::order::{Order, Release, Released};
 use crate::client::owner::Owner;
-use crate::client::session::{Handle, WeakHandle};
-use crate::client::sim::{Rule, broken, spent};
+use crate::client::session::{Handle, LostReason, WeakHandle};
 use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
 
 /// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it
@@ -27,27 +27,6 @@ pub struct Held {
     by_close: bool,
     /// Given back, or a confirmation said that it is not held any more.
     gone: AtomicBool,
-}
-
-/// Why something is not held any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LostReason {
-    /// The store said that the session is dead, or the session was closed.
-    Dead,
-    /// The deadline passed without an acknowledged renewal: the store could not be reached, or this process was
-    /// paused. Others may hold the locks from now on.
-    Deadline,
-}
-
-/// What a release found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "it may not have been held any more"]
-pub enum Released {
-    /// It was held until now.
-    Released,
-    /// It was no longer held: the session was lost, or a confirmation had said so. An intent is left behind.
-    NotHeld,
 }
 
 impl Held {
@@ -275,10 +254,13 @@ impl Guard {
         let (done, released) = oneshot::channel();
         let core = Arc::clone(&self.held.core);
         self.give_back(Some(done));
-        match released.await {
-            Ok(Ok(Released::Released)) if !was_held => Ok(Released::NotHeld),
-            Ok(answer) => answer,
-            Err(_) => Err(keeper_gone(&core, Operation::Release)),
+        let gone = |_| keeper_gone(&core, Operation::Release);
+        let released = released.await.map_err(gone)?;
+        // What was told to be lost stays so, even if nobody has taken it.
+        if was_held {
+            released
+        } else {
+            Ok(Released::NotHeld)
         }
     }
 
@@ -292,20 +274,14 @@ impl Guard {
             ..
         } = &*self.held;
         let session = &self.handle.session;
-        release_each(core, session, claims, grants).await?;
+        let released = release_each(core, session, claims, grants).await?;
         for (n, _) in grants {
             session.numbers().end(*n);
-            spent(Rule::GrantOverAfterRelease, session, *n);
         }
         core.given_back(claims);
-        let valid = self.held.is_valid();
         self.held.gone.store(true, Ordering::Release);
         self.at_drop = AtDrop::Nothing;
-        Ok(if valid {
-            Released::Released
-        } else {
-            Released::NotHeld
-        })
+        Ok(released)
     }
 
     /// The work failed: an intent is left behind, anything else is given back, which is waited for.
@@ -347,12 +323,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         match self.at_drop {
             AtDrop::Release => self.order_release(None),
-            AtDrop::LeaveIntent if broken(Rule::DropLeavesIntent) => self.order_release(None),
             AtDrop::LeaveIntent => {
-                if !broken(Rule::CloseAfterLastBelief) {
-                    // Others of the session, too, believe nothing any more before its close is sent.
-                    self.handle.session.die();
-                }
+                // Others of the session, too, believe nothing any more before its close is sent.
+                self.handle.session.die();
                 self.held.gone.store(true, Ordering::Release);
                 self.handle.order(Order::Abandon);
             }

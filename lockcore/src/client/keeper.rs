@@ -13,18 +13,17 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::client::adopting::Adopting;
 use crate::client::clock::{self, now};
+use crate::client::core::{Alive, Core};
 use crate::client::doubts::Doubts;
-use crate::client::guard::Released;
-use crate::client::locks::{Alive, Core};
-use crate::client::recovery::Adopting;
+use crate::client::order::{Order, Release, Released};
 use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
-use crate::client::sim::{Rule, broken, spent};
 use crate::client::{deadline::Deadline, task};
 use crate::{
-    Adopt, Claim, End, Grant, IntentChange, Ranges, Registered, Renewal, Renewed, Result,
-    SessionId, Sweep,
+    Adopt, Claim, End, Grant, IntentChange, Life, Renewal, Renewed, Result, SessionId,
+    SessionState, Stood, Sweep,
 };
 
 /// How often a session that had requests in doubt sweeps its own records.
@@ -36,55 +35,11 @@ const BETWEEN_RENEWALS: Duration = Duration::from_millis(200);
 /// Releases under way at once; more wait their turn.
 const RELEASES_AT_ONCE: usize = 256;
 
-/// What the keeper is asked for.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// These grants are over. If they are what the intent is about, it goes first; the claims follow when that is
-    /// acknowledged.
-    Release(Release),
-    /// Register the intent. `true` when a living session has it.
-    Put(Registered, oneshot::Sender<bool>),
-    /// Close the session at once, and leave its intent.
-    Abandon,
-    /// Renew at once. `true` when the session lived then.
-    Renew(oneshot::Sender<bool>),
-    /// The adoption `seen + 1` of the session must not be ours.
-    GiveUp {
-        adopting: Adopting,
-        seen: u64,
-        done: Option<oneshot::Sender<Result<()>>>,
-    },
-}
-
-/// Grants to give back.
-#[derive(Debug)]
-pub(crate) struct Release {
-    pub(crate) claims: Arc<[Claim]>,
-    pub(crate) grants: Vec<(u64, Range<usize>)>,
-    /// The grants are what the session's intent is about, and the change is finished or never began. Others of the
-    /// session leave the intent alone.
-    pub(crate) with_intent: bool,
-    /// A copy of one of the acquiring requests may still be under way.
-    pub(crate) in_doubt: bool,
-    /// The grants are all that the session has, and many: it is closed instead, with one write.
-    pub(crate) by_close: bool,
-    pub(crate) done: Option<oneshot::Sender<Result<Released>>>,
-}
-
-impl Release {
-    fn answer(self, answer: Result<Released>) {
-        if let Some(done) = self.done {
-            // Who asked may not be interested any more.
-            let _ = done.send(answer);
-        }
-    }
-}
-
 /// What came of something that the keeper had under way.
 enum Done {
-    Released(Release, Result<()>),
-    /// The session was closed, and was valid until then.
-    Closed(Release, bool, Result<()>),
+    Released(Release, Result<Released>),
+    /// The same, and the session is closed.
+    Closed(Release, Result<Released>),
     Abandoned,
     /// What was in doubt was released once more, and acknowledged.
     Doubted(u64, bool),
@@ -123,6 +78,8 @@ pub(crate) struct Keeper {
     doubts: Doubts,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     backlog: VecDeque<Release>,
+    /// How many numbers are being released.
+    going: usize,
     /// Records may be left that do not count.
     unswept: bool,
     next_own_sweep: Instant,
@@ -155,6 +112,7 @@ pub(crate) fn keep(core: &Arc<Core>, id: SessionId, sent: Instant) -> Handle {
         doubts: Doubts::new(core),
         work: FuturesUnordered::new(),
         backlog: VecDeque::new(),
+        going: 0,
         unswept: false,
         next_own_sweep: sent + OWN_SWEEP,
         next_namespace_sweep: sent + NAMESPACE_SWEEP / 2 + core.chance(NAMESPACE_SWEEP),
@@ -218,16 +176,9 @@ impl Keeper {
 
     fn order(&mut self, order: Order) {
         match order {
-            Order::Release(release)
-                if self.may_have_intent
-                    && (release.with_intent || broken(Rule::OthersLeaveIntent)) =>
-            {
+            Order::Release(release) if self.may_have_intent && release.with_intent => {
                 self.set_intent(IntentChange::Drop);
-                if broken(Rule::IntentFirstOut) {
-                    self.release(release);
-                } else {
-                    self.after_intent.push(release);
-                }
+                self.after_intent.push(release);
             }
             Order::Release(release) => self.release(release),
             Order::Put(registered, done) => {
@@ -252,9 +203,6 @@ impl Keeper {
                 seen,
                 done,
             } => {
-                if broken(Rule::GiveUpAdoption) {
-                    return; // Whoever waits is told that the keeper is gone.
-                }
                 self.work.push(Box::pin(give_up(
                     Arc::clone(&self.core),
                     Arc::clone(&self.session),
@@ -280,10 +228,7 @@ impl Keeper {
         self.seq += 1;
         let renewal = Renewal {
             seq: self.seq,
-            over: match broken(Rule::RenewalsCarryOver) {
-                true => Ranges::EMPTY,
-                false => self.session.numbers().over(),
-            },
+            over: self.session.numbers().over(),
             intent: self.intent.clone(),
         };
         let (backend, id) = (Arc::clone(&self.core.backend), self.session.id);
@@ -299,10 +244,7 @@ impl Keeper {
         self.sweep_if_it_is_time(sent);
     }
 
-    fn renewed(&mut self, (mut renewal, answer): (InFlight, Result<Renewed>)) {
-        if broken(Rule::DeadlineFromSend) {
-            renewal.sent = now();
-        }
+    fn renewed(&mut self, (renewal, answer): (InFlight, Result<Renewed>)) {
         match answer {
             // An answer after the deadline extends nothing, and the loop goes on as lost.
             Ok(Renewed::Living)
@@ -316,7 +258,7 @@ impl Keeper {
                 for confirm in renewal.confirms {
                     let _ = confirm.send(true);
                 }
-                if renewal.intent == self.intent_version || broken(Rule::AnswerOfWhatWasSent) {
+                if renewal.intent == self.intent_version {
                     self.intent_acknowledged();
                 }
                 return;
@@ -365,27 +307,12 @@ impl Keeper {
         self.doubts.clear();
         // Nothing is released: the intent may be registered, and it always has its locks.
         for release in std::mem::take(&mut self.after_intent) {
-            if broken(Rule::LostReleasesNothing) {
-                self.release(release);
-            } else {
-                release.answer(Ok(Released::NotHeld));
-            }
+            release.answer(Ok(Released::NotHeld));
         }
     }
 
     fn release(&mut self, release: Release) {
-        {
-            let mut numbers = self.session.numbers();
-            for (n, _) in &release.grants {
-                numbers.end(*n);
-            }
-        }
-        for (n, _) in &release.grants {
-            spent(Rule::GrantOverAfterRelease, &self.session, *n);
-        }
-        if release.in_doubt {
-            self.doubt(&release);
-        }
+        self.going += release.grants.len();
         if self.work.len() >= RELEASES_AT_ONCE {
             self.backlog.push_back(release);
         } else {
@@ -395,16 +322,23 @@ impl Keeper {
 
     fn start(&mut self, release: Release) {
         let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
-        if release.by_close && session.numbers().none_live() {
+        if release.by_close && session.numbers().live() == self.going {
             self.unswept = true;
-            let deadline = session.deadline.get();
-            if !broken(Rule::CloseAfterLastBelief) {
-                session.die();
-            }
             self.work.push(Box::pin(async move {
+                // A close does not say whether the session lived: one of its grants does.
+                let (n, range) = &release.grants[0];
+                let grant = Grant {
+                    session: session.id,
+                    n: *n,
+                };
+                let stood = core.backend.release(grant, &release.claims[range.clone()]);
+                let released = match stood.await {
+                    Ok(stood) => released(&core, &session, stood, true).await,
+                    Err(_) => Released::Unknown,
+                };
+                session.die();
                 let closed = close(&core, &session).await;
-                let valid = deadline.is_some_and(|deadline| now() < deadline);
-                Done::Closed(release, valid, closed)
+                Done::Closed(release, closed.map(|()| released))
             }));
         } else {
             self.work.push(Box::pin(async move {
@@ -418,26 +352,17 @@ impl Keeper {
     fn done(&mut self, done: Done) {
         match done {
             Done::Released(release, answer) => {
-                if answer.is_err() && !release.in_doubt {
+                self.retire(&release);
+                if answer.is_err() || release.in_doubt {
                     self.doubt(&release);
                 }
                 self.core.given_back(&release.claims);
-                let valid = self.session.is_valid();
-                let answer = if valid {
-                    answer.map(|()| Released::Released)
-                } else {
-                    Ok(Released::NotHeld)
-                };
                 release.answer(answer);
             }
-            Done::Closed(release, valid, answer) => {
-                self.session.die();
+            Done::Closed(release, answer) => {
+                self.retire(&release);
                 self.core.given_back(&release.claims);
-                release.answer(if valid {
-                    answer.map(|()| Released::Released)
-                } else {
-                    Ok(Released::NotHeld)
-                });
+                release.answer(answer);
             }
             Done::Abandoned => self.session.die(),
             Done::Doubted(n, acknowledged) => self.doubts.was_sent(n, acknowledged),
@@ -445,6 +370,15 @@ impl Keeper {
         }
         if let Some(release) = self.backlog.pop_front() {
             self.start(release);
+        }
+    }
+
+    /// The numbers are over, and were not before: a renewal that says so would have the release find nothing that counts.
+    fn retire(&mut self, release: &Release) {
+        self.going -= release.grants.len();
+        let mut numbers = self.session.numbers();
+        for (n, _) in &release.grants {
+            numbers.end(*n);
         }
     }
 
@@ -552,22 +486,47 @@ async fn answered(renewal: &mut Option<InFlight>) -> (InFlight, Result<Renewed>)
     }
 }
 
-/// Sends the release of every grant, the last first, until each is acknowledged.
+/// Sends the release of every grant, the last first, until each is acknowledged. Says whether all of them were held.
 pub(crate) async fn release_each(
     core: &Core,
     session: &Session,
     claims: &[Claim],
     grants: &[(u64, Range<usize>)],
-) -> Result<()> {
+) -> Result<Released> {
+    let mut all = Released::Released;
     for (n, range) in grants.iter().rev() {
         let grant = Grant {
             session: session.id,
             n: *n,
         };
-        let send = || core.backend.release(grant, &claims[range.clone()]);
-        until_answered(core, || !session.is_dead(), send).await?;
+        let mut copies = 0;
+        let send = || {
+            copies += 1;
+            core.backend.release(grant, &claims[range.clone()])
+        };
+        let stood = until_answered(core, || !session.is_dead(), send).await?;
+        all = all.and(released(core, session, stood, copies == 1).await);
     }
-    Ok(())
+    Ok(all)
+}
+
+/// What a release of one grant says, by the answer to the last copy of its request. What is gone of a session that is dead
+/// was lost with it: else another copy may have released it.
+async fn released(core: &Core, session: &Session, stood: Stood, once: bool) -> Released {
+    match Released::of(stood, once && !core.info.repeats) {
+        Released::Unknown => {
+            let states = core.backend.end(&[session.id], End::IfDue).await;
+            let is_dead = |states: Vec<SessionState>| {
+                let lives = |state: &SessionState| state.life == Life::Living;
+                !states.iter().any(lives)
+            };
+            match states.is_ok_and(is_dead) {
+                true => Released::NotHeld,
+                false => Released::Unknown,
+            }
+        }
+        known => known,
+    }
 }
 
 /// Ends the session by its owner; an intent that is registered stays.

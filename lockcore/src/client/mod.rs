@@ -4,12 +4,16 @@
 //! The way of a call: [`Acquisition`] → an attempt on a task of its own → one step after the other → the backend; and
 //! back as a [`Guard`]. What a guard needs afterwards (renewals, its release) is done by the keeper, the one task of
 //! its session.
+//!
+//! Its files import each other in one direction, from `acquisition` down to `core`, which all of a client shares.
 
 mod acquisition;
+mod adopting;
 mod attempt;
 mod clock;
 mod config;
 mod contention;
+mod core;
 mod deadline;
 mod doubts;
 mod error;
@@ -17,13 +21,13 @@ mod guard;
 mod keeper;
 mod locks;
 mod numbers;
+mod order;
 mod owner;
 mod pool;
+mod queue;
 mod recovery;
 mod retry;
 mod session;
-#[cfg(not(lockcore_sim))]
-pub(crate) mod sim;
 #[cfg(lockcore_sim)]
 pub mod sim;
 mod step;
@@ -32,10 +36,13 @@ mod task;
 mod tests;
 mod wait;
 
-pub use acquisition::{Acquisition, Attempt, Documents, Global, Progress, Shared, Tree};
+pub use acquisition::{Acquisition, Attempt, Documents, Global, Shared, Tree};
+pub use attempt::Progress;
 pub use config::LocksBuilder;
-pub use error::{Abandoned, AcquireError, InputError, RunError};
-pub use guard::{Guard, Held, LostReason, Released};
+pub use error::{Abandoned, AcquireError, InputError, RecoverError, RunError};
+pub use guard::{Guard, Held};
 pub use locks::Locks;
+pub use order::Released;
 pub use owner::Owner;
-pub use recovery::{Recover, RecoverError, Recovery};
+pub use recovery::{Recover, Recovery};
+pub use session::LostReason;

@@ -42,21 +42,14 @@ impl Numbers {
         true
     }
 
-    /// A broken client's number lives again.
-    #[cfg(lockcore_sim)]
-    pub(crate) fn revive(&mut self, number: u64) {
-        self.live.insert(number);
-        self.ranges = self.over().as_slice().len();
-    }
-
     /// How many ranges are over: at most one more than numbers live.
     pub(crate) fn ranges(&self) -> usize {
         self.ranges
     }
 
-    /// Whether no number lives.
-    pub(crate) fn none_live(&self) -> bool {
-        self.live.is_empty()
+    /// How many numbers live.
+    pub(crate) fn live(&self) -> usize {
+        self.live.len()
     }
 
     /// All numbers that are over.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use crate::OwnerId;
-use crate::client::Locks;
+use crate::client::core::Core;
 use crate::client::error::AcquireError;
-use crate::client::locks::Core;
+use crate::client::locks::Locks;
 use crate::client::session::{Handle, WeakHandle};
 
 /// Given to several acquisitions, it lets their document and tree locks be taken beside each other: holders of one
@@ -47,6 +47,14 @@ enum Binding {
     Program(Locks, OnceCell<(Handle, OwnerId)>),
     /// That of a guard; the guard keeps the session.
     Guard(WeakHandle, OwnerId),
+}
+
+impl Locks {
+    /// An owner that can be given to several acquisitions, which then re-enter each other's document and tree locks.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::unbound(self)
+    }
 }
 
 impl Owner {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::client::clock::now;
+use crate::client::core::Core;
 use crate::client::keeper::keep;
-use crate::client::locks::Core;
 use crate::client::session::Handle;
 use crate::limits::MAX_OVER_RANGES;
 use crate::{ErrorKind, Opened, Result, SessionId};

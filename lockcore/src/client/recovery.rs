@@ -1,26 +1,20 @@
 //! Finishing or undoing the change of a holder that died: [`Recover`] and [`Recovery`].
 
-use std::collections::HashSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
-use crate::client::error::AcquireError;
-use crate::client::guard::LostReason;
-use crate::client::keeper::Order;
-use crate::client::locks::Core;
+use crate::client::adopting::Adopting;
+use crate::client::core::Core;
+use crate::client::error::{AcquireError, RecoverError};
+use crate::client::order::Order;
 use crate::client::retry::until_answered;
-use crate::client::session::Handle;
-use crate::client::sim::{Rule, broken};
-use crate::client::step::went_back;
+use crate::client::session::{Handle, LostReason};
 use crate::{Adopt, Adoption, End, FencingToken, Intent, Life, Result, SessionId, SessionState};
-
-/// Why a [recovery handler](Recover) did not finish a change.
-pub type RecoverError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A recovery handler: finishes or undoes the change of a holder that died, before its locks are handed on.
 #[async_trait]
@@ -51,28 +45,6 @@ pub struct Recovery {
     adoption: Adoption,
     /// Until the adoption is settled or given up, acknowledged.
     adopting: Option<Adopting>,
-}
-
-/// One task of this process is at the session; the store takes all of them for one adopter.
-#[derive(Debug)]
-pub(crate) struct Adopting {
-    all: Arc<Mutex<HashSet<SessionId>>>,
-    pub(crate) session: SessionId,
-}
-
-impl Adopting {
-    /// `None` if another task is at it.
-    fn begin(core: &Core, session: SessionId) -> Option<Self> {
-        let all = Arc::clone(&core.adopting);
-        let first = broken(Rule::OneTaskAdopts) || locked(&all).insert(session);
-        first.then(|| Self { all, session })
-    }
-}
-
-impl Drop for Adopting {
-    fn drop(&mut self) {
-        locked(&self.all).remove(&self.session);
-    }
 }
 
 /// An adoption that was asked for. If nobody comes to know its outcome, it is given up.
@@ -108,10 +80,6 @@ impl Drop for Asked<'_> {
             });
         }
     }
-}
-
-fn locked(all: &Mutex<HashSet<SessionId>>) -> MutexGuard<'_, HashSet<SessionId>> {
-    all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recovery {
@@ -230,16 +198,12 @@ impl fmt::Debug for Recovery {
 /// Those of the sessions that are abandoned and have no living adopter, in this process or another.
 pub(crate) async fn adoptable(core: &Core, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
     let mut states = without_adopter(core, core.backend.end(sessions, End::IfDue).await?).await?;
-    let adopting = locked(&core.adopting);
-    states.retain(|state| !adopting.contains(&state.session));
+    states.retain(|state| !Adopting::is_begun(core, state.session));
     Ok(states)
 }
 
 async fn without_adopter(core: &Core, mut states: Vec<SessionState>) -> Result<Vec<SessionState>> {
     states.retain(|state| state.life == Life::Abandoned);
-    if broken(Rule::FormerAdopterDead) {
-        return Ok(states);
-    }
     let adopters: Vec<SessionId> = states.iter().filter_map(|state| state.adopter).collect();
     if adopters.is_empty() {
         return Ok(states);
@@ -296,7 +260,7 @@ pub(crate) async fn adopt(
             adopting: asked.settled(),
         };
         if !core.rose(token, floor) {
-            return Err(went_back(core, token, floor).into());
+            return Err(core.went_back(token, floor).into());
         }
         if !recovery.is_valid() {
             return Err(AcquireError::Lost);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::client::clock::now;
-use crate::client::locks::Core;
+use crate::client::core::Core;
 use crate::{Error, ErrorKind, Result};
 
 /// Whether the same request may succeed later.

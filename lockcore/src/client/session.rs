@@ -8,11 +8,20 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::client::clock::{now, sleep_until};
 use crate::client::deadline::Deadline;
-use crate::client::guard::LostReason;
-use crate::client::keeper::Order;
 use crate::client::numbers::Numbers;
-use crate::client::sim;
+use crate::client::order::Order;
 use crate::{Grant, OwnerId, SessionId};
+
+/// Why something is not held any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The store said that the session is dead, or the session was closed.
+    Dead,
+    /// The deadline passed without an acknowledged renewal: the store could not be reached, or this process was
+    /// paused. Others may hold the locks from now on.
+    Deadline,
+}
 
 /// What guards, attempts and the keeper share.
 #[derive(Debug)]
@@ -46,7 +55,7 @@ impl Session {
     pub(crate) fn grant(&self) -> Grant {
         Grant {
             session: self.id,
-            n: sim::reused(self).unwrap_or_else(|| self.numbers().begin()),
+            n: self.numbers().begin(),
         }
     }
 

@@ -10,16 +10,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::clock::{now, timer};
-use crate::client::guard::Released;
-use crate::client::keeper::{Order, Release};
-use crate::client::locks::Core;
+use crate::client::core::Core;
+use crate::client::order::{Order, Release, Released};
 use crate::client::retry::{may_pass, pause};
 use crate::client::session::Handle;
-use crate::client::sim::{Rule, broken, spent};
-use crate::{
-    Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId,
-    Result,
-};
+use crate::{Acquire, Acquired, Busy, Claim, Error, FencingToken, Grant, OwnerId, Result};
 
 /// How a step ended. What is not granted holds nothing, or is being given back.
 pub(crate) enum Step {
@@ -79,30 +74,15 @@ impl Asker<'_> {
                 }
                 Ok(Acquired::Acquired(token)) => {
                     asked.in_doubt = true;
-                    return Step::Failed(went_back(self.core, token, floor));
+                    return Step::Failed(self.core.went_back(token, floor));
                 }
                 // The number is over: a copy that is granted later holds nothing.
-                Ok(Acquired::Busy(busy)) => {
-                    if broken(Rule::BusySettlesNothing) {
-                        asked.granted();
-                    } else {
-                        drop(asked);
-                    }
-                    spent(
-                        Rule::GrantOverAfterRefusal,
-                        &self.handle.session,
-                        request.grant.n,
-                    );
-                    return Step::Busy(busy);
-                }
+                Ok(Acquired::Busy(busy)) => return Step::Busy(busy),
                 Ok(Acquired::Void) => return Step::Void,
                 Err(error) => {
                     let again = may_pass(&error) && (asked.in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());
                     if !again || now() >= patience || !go_on() || !self.handle.is_usable() {
-                        if broken(Rule::UnknownIsOver) {
-                            asked.granted();
-                        }
                         return Step::Failed(error);
                     }
                     if torn && asked.in_doubt {
@@ -162,7 +142,7 @@ impl<'a> Asked<'a> {
         let (done, given_back) = oneshot::channel();
         self.give_back(Some(done));
         let given_back = timeout_at(timer(until), given_back).await;
-        matches!(given_back, Ok(Ok(Ok(Released::Released))))
+        matches!(given_back, Ok(Ok(Ok(_))))
     }
 
     fn give_back(&mut self, done: Option<oneshot::Sender<Result<Released>>>) {
@@ -195,17 +175,4 @@ fn is_of_several_records(claims: &[Claim]) -> bool {
         [one] => one.key().ancestors().next().is_some(),
         _ => true,
     }
-}
-
-/// A token that did not rise.
-pub(crate) fn went_back(core: &Core, token: FencingToken, floor: u64) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        core.info.name,
-        Operation::Acquire,
-        format!(
-            "token {token} is not greater than {floor}, which was granted before: the store was set back (restored from \
-             a backup?); initialise the namespace again before you go on"
-        ),
-    )
 }

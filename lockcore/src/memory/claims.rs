@@ -10,8 +10,8 @@ use crate::backend::rows::sessions::end;
 use crate::backend::rows::{Rows, ready};
 use crate::limits::TOMBSTONE_KEPT;
 use crate::{
-    Acquire, Acquired, Claim, ClaimStore, End, Grant, LockKey, Operation, Result, SessionId, Sweep,
-    Swept,
+    Acquire, Acquired, Claim, ClaimStore, End, Grant, LockKey, Operation, Result, SessionId, Stood,
+    Sweep, Swept,
 };
 
 const NEVER_FAILS: &str = "no rule fails here";
@@ -25,15 +25,12 @@ impl ClaimStore for MemoryBackend {
         }
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         match self.form {
             Form::Atomic => self.rules(Operation::Release, |state| {
                 ready(release(state, grant, claims))
             }),
-            Form::Records => {
-                self.release_by_record(grant, claims).await;
-                Ok(())
-            }
+            Form::Records => Ok(self.release_by_record(grant, claims).await),
         }
     }
 

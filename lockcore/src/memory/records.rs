@@ -9,7 +9,7 @@ use super::record::Held;
 use super::{MemoryBackend, State, token};
 use crate::backend::judge::{self, Ask, ByRecord, Tried, needed};
 use crate::{
-    Acquire, Claim, End, Grant, Holder, Life, LockKey, SessionId, SessionState, SessionStore,
+    Acquire, Claim, End, Grant, Holder, Life, LockKey, SessionId, SessionState, SessionStore, Stood,
 };
 
 /// The records that claims need, in path order.
@@ -106,17 +106,33 @@ impl MemoryBackend {
 
     /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too. Nobody is woken by
     /// what was written for a moment beside a refusal: two who wait would wake each other without end.
-    async fn give_back(&self, grant: Grant, keys: impl DoubleEndedIterator<Item = &LockKey>) {
+    ///
+    /// Says how many there were.
+    async fn give_back(
+        &self,
+        grant: Grant,
+        keys: impl DoubleEndedIterator<Item = &LockKey>,
+    ) -> usize {
+        let mut removed = 0;
         for key in keys.rev() {
             self.pause().await;
-            self.update(|state| state.remove(key, |held| held == Some(grant)));
+            removed += self.update(|state| state.remove(key, |held| held == Some(grant)));
         }
+        removed
     }
 
-    pub(super) async fn release_by_record(&self, grant: Grant, claims: &[Claim]) {
+    pub(super) async fn release_by_record(&self, grant: Grant, claims: &[Claim]) -> Stood {
+        self.pause().await;
+        // Asked before the first holder goes: who dies meanwhile held them until then.
+        let lives = self.update(|state| state.lives(grant));
         let needed = needed(claims, None);
-        self.give_back(grant, needed.keys()).await;
+        let removed = self.give_back(grant, needed.keys()).await;
         needed.keys().for_each(|key| self.watches.wake(key));
+        match removed == needed.len() {
+            true if lives => Stood::Held,
+            true => Stood::Fallen,
+            false => Stood::Absent,
+        }
     }
 
     pub(super) async fn confirm_by_record(&self, grant: Grant, claims: &[Claim]) -> bool {

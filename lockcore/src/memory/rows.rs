@@ -163,11 +163,10 @@ impl Rows for State {
         Ok(())
     }
 
-    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Done<(), Self> {
-        for claim in claims {
-            self.remove(claim.key(), |held| held == Some(grant));
-        }
-        Ok(())
+    async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Done<usize, Self> {
+        let keys = claims.iter().map(Claim::key);
+        let removed = keys.map(|key| self.remove(key, |held| held == Some(grant)));
+        Ok(removed.sum())
     }
 
     async fn remove(&mut self, ids: &[Id]) -> Done<(), Self> {

@@ -36,6 +36,9 @@ pub struct Info {
     pub sweep_limit: usize,
     /// A step is taken in one atomic action.
     pub atomic: bool,
+    /// The store, or the way to it, may execute a request again by itself: of what is not there when it is released nobody
+    /// knows then whether the same request has just removed it.
+    pub repeats: bool,
     /// How often somebody who waits looks at the store, where the store does not push wake-ups. A
     /// [watch](crate::Wakeups::watch) resolves within that time, and what one look takes, after what it watches was freed;
     /// where the store pushes, `None`, within what a few requests take.
@@ -59,6 +62,7 @@ impl Info {
             keys_per_step: 1_000,
             sweep_limit: 1_000,
             atomic: true,
+            repeats: false,
             poll: None,
             min_ttl: crate::limits::MIN_TTL,
             max_ttl: crate::limits::MAX_TTL,

@@ -135,6 +135,17 @@ pub enum Sweep {
     All,
 }
 
+/// The answer to [`ClaimStore::release`]: what the grant's holders were until then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stood {
+    /// All of them were there, the session lived, as its record says, and the number was not over: it was held.
+    Held,
+    /// All of them were there and did not count any more: the session was dead or abandoned, or the number over.
+    Fallen,
+    /// Not all of them were there: they were released before, or evicted, or swept.
+    Absent,
+}
+
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swept {
@@ -159,7 +170,8 @@ pub struct Swept {
 /// holds only for copies one after the other: one that is refused takes back what another one under way has written.
 ///
 /// *Own claims only.* Release removes the holders of its grant and nothing else; a late release frees nobody else's
-/// lock.
+/// lock. It answers [`Held`](Stood::Held) only if the grant held all of the claims until then, and never for a holder
+/// that had stopped counting.
 ///
 /// *Tokens only rise.* For one key, of two grants the later has the greater token: across release, expiry, takeover,
 /// deletion of the record, restart and failover of the store, and re-creation of the namespace.
@@ -184,13 +196,15 @@ pub trait ClaimStore: Send + Sync {
     /// The store failed; any of the claims may be held. Send the same request again, or release it.
     async fn acquire(&self, request: &Acquire) -> Result<Acquired>;
 
-    /// Removes the holders of `grant` on the keys of these claims, and on their ancestors. Finding none is no error
-    /// and no news: it may be the store's own repetition of an earlier release.
+    /// Removes the holders of `grant` on the keys of these claims, and on their ancestors, and says what they were. Finding
+    /// none is no error.
+    ///
+    /// Where a step is not [atomic](crate::Info::atomic) the session is looked at before the first holder is removed.
     ///
     /// # Errors
     ///
     /// The store failed; some may be removed. Send it again.
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()>;
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood>;
 
     /// Whether the grant still holds all of these claims and its session lives: a guarded write, not a read.
     ///

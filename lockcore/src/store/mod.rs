@@ -12,7 +12,7 @@ mod session_store;
 mod wakeups;
 
 pub use backend::{Info, LockBackend, Survives};
-pub use claim_store::{Acquire, Acquired, Busy, ClaimStore, Holder, Refused, Sweep, Swept};
+pub use claim_store::{Acquire, Acquired, Busy, ClaimStore, Holder, Refused, Stood, Sweep, Swept};
 pub use inspect::{Filter, Inspect, Page, Record};
 pub use session_store::{
     Adopt, Adoption, End, IntentChange, Opened, Renewal, Renewed, SessionState, SessionStore,

@@ -55,7 +55,7 @@ pub(super) fn plan(subject: &Subject, folder: &Path) -> Result<(Vec<Source>, Vec
     for (name, text) in files(subject, folder)? {
         let parts = parts(subject.language, &name, &text);
         let code = code_lines(subject.language, &text);
-        let unfit = of_file(subject, sources.len(), &name, &text, &mut mutants);
+        let unfit = of_file(subject, sources.len(), &name, &text, &parts, &mut mutants);
         sources.push(Source {
             name,
             text,
@@ -79,6 +79,7 @@ fn of_file(
     file: usize,
     name: &str,
     text: &str,
+    parts: &[String],
     mutants: &mut Vec<Mutant>,
 ) -> usize {
     let lines: Vec<&str> = text.lines().collect();
@@ -98,13 +99,21 @@ fn of_file(
         };
         mutants.push(Mutant {
             file,
-            id: hash(&[name.as_bytes(), mutant.as_bytes()]),
+            id: of_part(&parts[mutation.line], parts, &mutant),
             mutation,
             text: mutant,
             change,
         });
     }
     unfit
+}
+
+/// The name of a mutant: what is known of it stays true while other functions of its file change.
+fn of_part(part: &str, parts: &[String], mutant: &str) -> u64 {
+    let lines = mutant.lines().zip(parts);
+    let lines = lines.filter_map(|(line, of)| (of == part).then_some(line.as_bytes()));
+    let all: Vec<&[u8]> = [part.as_bytes()].into_iter().chain(lines).collect();
+    hash(&all)
 }
 
 fn files(subject: &Subject, folder: &Path) -> Result<Vec<(String, String)>, String> {
@@ -157,5 +166,13 @@ mod tests {
             ["x", "f", "f", "f", "f", "x"]
         );
         assert_eq!(parts(Language::Lua, "x.lua", "a\nb\n"), ["x", "x"]);
+    }
+
+    #[test]
+    fn a_mutant_keeps_its_name_while_other_functions_change() {
+        let id = |text: &str| of_part("f", &parts(Language::Sql, "x.sql", text), text);
+        let f = "CREATE OR REPLACE FUNCTION {ns}.f(a b)\nAS $$\nb;\n$$;\n";
+        assert_eq!(id(f), id(&format!("a;\n{f}c;\n")));
+        assert_ne!(id(f), id(&f.replace("b;", "c;")));
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum Outcome {
 /// A mutant that was tried.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Tried {
-    /// Of the file's text as it is changed.
+    /// Of its part's text as it is changed.
     pub(super) id: u64,
     /// The function or the file, without its ending.
     #[serde(alias = "file")]

@@ -96,7 +96,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
             ("plans", "", 1),
         ],
         variable: "LOCKKEEPER_TEST_POSTGRES",
-        start: Some(|| postgres::node(&[])),
+        // A loop that does not end, ends with the client that began it.
+        start: Some(|| postgres::node(&[("client_connection_check_interval", "1s")])),
         on_one_server: 25,
         check: |url, _, source| checks::postgres(url, source),
         needs: Some(("psql", "PostgreSQL's client")),

@@ -1,7 +1,9 @@
-//! Confirmations: a grant is confirmed only if it may hold, and always if it certainly does.
+//! Confirmations: a grant is confirmed only if it may hold, and always if it certainly does. A release says the same of the
+//! grant that it ends.
 
 use lockcore::{Claim, Grant};
 
+use super::grants::Gone;
 use super::{Border, Sent};
 use crate::history::check::{Findings, Subject, Violation};
 use crate::history::index::{Keys, Pos};
@@ -9,11 +11,15 @@ use crate::history::{Call, Law, Reply};
 
 pub(super) fn check(border: &Border<'_>, keys: &Keys, findings: &mut Findings) {
     for call in &border.sent {
-        if let Call::Confirm { grant, claims } = call.request
-            && let Some((at, Reply::Confirmed(held))) = call.answer
-        {
+        let (Call::Confirm { grant, claims } | Call::Release { grant, claims }) = call.request
+        else {
+            continue;
+        };
+        if let Some((at, Reply::Confirmed(held) | Reply::Released(held))) = call.answer {
             let wrong = match held {
                 true => cannot_hold(border, keys, call, at, *grant, claims),
+                // Perhaps an earlier copy of the release was told otherwise.
+                false if border.setting.repeats => None,
                 false => holds(border, call, at, *grant).then(|| {
                     "does not hold any more, and nobody has ended or released it".to_owned()
                 }),
@@ -38,7 +44,7 @@ fn holds(border: &Border<'_>, call: &Sent<'_>, at: Pos, grant: Grant) -> bool {
     ) else {
         return false;
     };
-    let (from, until) = asked.certain(border);
+    let (from, until) = asked.certain_but_for(border, call.begun);
     let (_, lives) = life.lives(border.setting.timed);
     from < call.begun && at < until.min(lives)
 }
@@ -62,9 +68,14 @@ fn cannot_hold(
     if life.over(grant.n).1 < call.begun {
         return Some("holds, and its number is over".to_owned());
     }
-    // Somebody else who is incompatible held all that time.
     for claim in claims {
         let key = keys.find(claim.key())?;
+        // A session that is due may hold for as long as nobody has ended it.
+        let (until, gone) = asked.possible(border, key);
+        if gone == Gone::Released && until < call.begun {
+            return Some("holds, and was released".to_owned());
+        }
+        // Somebody else who is incompatible held all that time.
         let cast = asked.cast(key)?;
         let others = &border.by_key[key];
         // Those that asked before, the last ones first: of these few hold at a time.

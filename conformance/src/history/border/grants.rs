@@ -56,12 +56,18 @@ impl Asked {
 
     /// It certainly holds all of its keys from the first to the second; nothing, if they are the wrong way round.
     pub(super) fn certain(&self, border: &Border<'_>) -> (Pos, Pos) {
+        self.certain_but_for(border, NEVER)
+    }
+
+    /// The same, if the release that was called there had not been.
+    pub(super) fn certain_but_for(&self, border: &Border<'_>, release: Pos) -> (Pos, Pos) {
         let (Some((_, from)), Some(life)) =
             (self.granted(), border.sessions.get(&self.grant.session))
         else {
             return (NEVER, Pos::instant(0));
         };
-        let released = self.releases.iter().map(|(begun, ..)| *begun).min();
+        let others = self.releases.iter().map(|(begun, ..)| *begun);
+        let released = others.filter(|begun| *begun != release).min();
         let until = life
             .counts(border.setting.timed)
             .min(released.unwrap_or(NEVER))
@@ -131,7 +137,7 @@ pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked
             Call::Release { grant, claims } if !call.failed() => {
                 let keys = keys.casts(claims).iter().map(|cast| cast.key).collect();
                 let answer = match call.answer {
-                    Some((at, Reply::Released)) => at,
+                    Some((at, Reply::Released(_))) => at,
                     _ => NEVER,
                 };
                 if let Some(asked) = all.get_mut(grant) {

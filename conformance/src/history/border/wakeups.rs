@@ -188,7 +188,7 @@ fn freed(border: &Border<'_>) -> BTreeMap<usize, Vec<Freed>> {
             continue;
         };
         let grants: Vec<Grant> = match (call.request, reply) {
-            (Call::Release { grant, .. }, Reply::Released) => vec![*grant],
+            (Call::Release { grant, .. }, Reply::Released(_)) => vec![*grant],
             (
                 Call::End {
                     sessions,

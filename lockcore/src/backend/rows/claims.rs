@@ -4,7 +4,9 @@ use super::judging::{Look, Standing, holder, judge, stands};
 use super::sessions::Met;
 use super::{Access, Act, Done, Freed, Rows, Stored};
 use crate::limits::{MAX_LISTED, TOMBSTONE_KEPT};
-use crate::{Acquire, Acquired, Busy, Claim, Grant, Operation, Refused, SessionId, Sweep, Swept};
+use crate::{
+    Acquire, Acquired, Busy, Claim, Grant, Life, Operation, Refused, SessionId, Stood, Sweep, Swept,
+};
 
 /// So many rows are removed in one transaction at most, so that others do not wait for long.
 const SWEPT_AT_ONCE: usize = 2_000;
@@ -67,22 +69,34 @@ pub(crate) struct Releasing {
 }
 
 impl Act for Releasing {
-    type Answer = ();
+    type Answer = Stood;
     const OPERATION: Operation = Operation::Release;
 
     fn access(&self) -> Access {
         Access::Write
     }
 
-    async fn run<R: Rows>(&self, rows: &mut R) -> Done<(), R> {
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Stood, R> {
         release(rows, self.grant, &self.claims).await
     }
 }
 
-pub(crate) async fn release<R: Rows>(rows: &mut R, grant: Grant, claims: &[Claim]) -> Done<(), R> {
-    rows.release(grant, claims).await?;
+pub(crate) async fn release<R: Rows>(
+    rows: &mut R,
+    grant: Grant,
+    claims: &[Claim],
+) -> Done<Stood, R> {
+    let removed = rows.release(grant, claims).await?;
     rows.frees(Freed::Claims(claims));
-    Ok(())
+    if removed < claims.len() {
+        return Ok(Stood::Absent);
+    }
+    Ok(match rows.session(grant.session).await? {
+        Stored::Row(row) if row.life == Life::Living && row.counts(grant.n) => Stood::Held,
+        Stored::Row(_) | Stored::Absent => Stood::Fallen,
+        // It frees nothing, so nobody else held the claims.
+        Stored::Unreadable => Stood::Held,
+    })
 }
 
 pub(crate) struct Confirming {

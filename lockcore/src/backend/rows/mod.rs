@@ -227,12 +227,12 @@ pub trait Rows: Send {
     /// Writes a row for each claim of the request; one that is there is written again.
     fn hold(&mut self, request: &Acquire) -> impl Future<Output = Done<(), Self>> + Send;
 
-    /// Removes the grant's rows on the claims' keys, if they can be understood.
+    /// Removes the grant's rows on the claims' keys, if they can be understood. Says how many there were.
     fn release(
         &mut self,
         grant: Grant,
         claims: &[Claim],
-    ) -> impl Future<Output = Done<(), Self>> + Send;
+    ) -> impl Future<Output = Done<usize, Self>> + Send;
 
     /// Removes holders.
     fn remove(&mut self, ids: &[Self::Id]) -> impl Future<Output = Done<(), Self>> + Send;

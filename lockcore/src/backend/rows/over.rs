@@ -11,7 +11,7 @@ use super::sessions::{Adopting, Ending, Open, Renew, Settle};
 use crate::{
     Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
     Grant, Info, Inspect, Label, LockBackend, Opened, Operation, Page, Record, Renewal, Renewed,
-    Result, SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+    Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 
 impl<S: RowStore> LockBackend for S {
@@ -72,7 +72,7 @@ impl<S: RowStore> ClaimStore for S {
         self.transact(Acquiring(request.clone())).await
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let claims = claims.to_vec();
         self.transact(Releasing { grant, claims }).await
     }

@@ -5,6 +5,7 @@ mod ended;
 mod guards;
 mod keeping;
 mod recoveries;
+mod releases;
 mod spy;
 
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use crate::{
     Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind,
     FencingToken, Filter, Grant, Info, Inspect, IntentChange, Label, LockBackend, Locks,
     LocksBuilder, MemoryBackend, Opened, Operation, Page, Record, Renewal, Renewed, Result,
-    SessionId, SessionState, SessionStore, Sweep, Swept, Wakeups,
+    SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 
 /// A request.
@@ -309,7 +309,7 @@ impl ClaimStore for Spy {
         }
     }
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<()> {
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let execute = self.store.release(grant, claims);
         self.call(Call::Release(grant), execute).await
     }

@@ -8,7 +8,7 @@ fn one_holder_at_a_time() {
         .done(acquire((2, 1), &["create f"]), Reply::Granted(2))
         .breaks(Law::AtMostOneHolder);
     held()
-        .done(release((1, 1), &["create f"]), Reply::Released)
+        .done(release((1, 1), &["create f"]), Reply::Released(true))
         .done(acquire((2, 1), &["create f"]), Reply::Granted(2))
         .is_fine();
     // A release that is under way may be executed already.
@@ -23,7 +23,7 @@ fn one_holder_at_a_time() {
         told.call(release((1, 1), &["create f"])),
     );
     told.after(1).reply(second, Reply::Granted(2));
-    told.after(1).reply(freed, Reply::Released).is_fine();
+    told.after(1).reply(freed, Reply::Released(true)).is_fine();
     // Its guards do not believe in it any more.
     held()
         .after(760)
@@ -119,7 +119,7 @@ fn refusals_name_whoever_may_hold_it() {
         .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
         .is_fine();
     held()
-        .done(release((1, 1), &["create f"]), Reply::Released)
+        .done(release((1, 1), &["create f"]), Reply::Released(true))
         .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
         .breaks(Law::AllowedIsGranted);
     held()
@@ -130,19 +130,19 @@ fn refusals_name_whoever_may_hold_it() {
     let mut told = two();
     told.call(acquire((1, 1), &["create f"]));
     told.done(acquire((1, 1), &["create f"]), Reply::Granted(1))
-        .done(release((1, 1), &["create f"]), Reply::Released)
+        .done(release((1, 1), &["create f"]), Reply::Released(true))
         .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
         .is_fine();
     // So may a copy that the way makes.
     let mut told = held();
     told.tell(What::Repeats);
-    told.done(release((1, 1), &["create f"]), Reply::Released)
+    told.done(release((1, 1), &["create f"]), Reply::Released(true))
         .done(acquire((2, 1), &["create f"]), by((1, 1), "f"))
         .is_fine();
     // Whoever was refused holds nothing.
     let mut told = held();
     told.done(acquire((2, 1), &["create f"]), by((1, 1), "f"));
-    told.done(release((1, 1), &["create f"]), Reply::Released);
+    told.done(release((1, 1), &["create f"]), Reply::Released(true));
     told.done(open(3), Reply::Opened(true));
     told.done(acquire((3, 1), &["create f"]), by((2, 1), "f"))
         .breaks(Law::AllowedIsGranted);
@@ -150,7 +150,7 @@ fn refusals_name_whoever_may_hold_it() {
     let mut told = held();
     told.tell(What::Repeats);
     told.done(acquire((2, 1), &["create f"]), by((1, 1), "f"));
-    told.done(release((1, 1), &["create f"]), Reply::Released);
+    told.done(release((1, 1), &["create f"]), Reply::Released(true));
     told.done(open(3), Reply::Opened(true));
     told.done(acquire((3, 1), &["create f"]), by((2, 1), "f"))
         .is_fine();
@@ -209,7 +209,7 @@ fn tokens_rise_on_every_key_and_above() {
     let after = |first: &str, second: &str, token| {
         let mut told = two();
         told.done(acquire((1, 1), &[first]), Reply::Granted(5));
-        told.done(release((1, 1), &[first]), Reply::Released);
+        told.done(release((1, 1), &[first]), Reply::Released(true));
         told.done(acquire((2, 1), &[second]), Reply::Granted(token));
         told
     };
@@ -228,8 +228,37 @@ fn tokens_rise_on_every_key_and_above() {
 
 #[test]
 fn confirmations_say_what_is_so() {
-    let yes = || (confirm((1, 1), &["create f"]), Reply::Confirmed(true));
-    let no = || (confirm((1, 1), &["create f"]), Reply::Confirmed(false));
+    says_what_is_so(
+        || (confirm((1, 1), &["create f"]), Reply::Confirmed(true)),
+        || (confirm((1, 1), &["create f"]), Reply::Confirmed(false)),
+    );
+}
+
+#[test]
+fn releases_say_what_is_so() {
+    let yes = || (release((1, 1), &["create f"]), Reply::Released(true));
+    let no = || (release((1, 1), &["create f"]), Reply::Released(false));
+    says_what_is_so(yes, no);
+    // It is due, and nobody has ended it.
+    let mut due = held();
+    due.after(2_000).done(yes().0, yes().1).is_fine();
+    // Of two releases one at most has found it.
+    let again = |first: (Call, Reply), second: (Call, Reply)| {
+        let mut told = held();
+        told.done(first.0, first.1).done(second.0, second.1);
+        check(&told.end())
+            .breach_of(&[Law::ConfirmationsAreTrue])
+            .is_some()
+    };
+    assert!(again(yes(), yes()));
+    assert!(!again(yes(), no()));
+    assert!(again(no(), no()), "the first one");
+    let mut told = held();
+    told.tell(What::Repeats);
+    told.done(no().0, no().1).is_fine();
+}
+
+fn says_what_is_so(yes: impl Fn() -> (Call, Reply), no: impl Fn() -> (Call, Reply)) {
     let told = |mut told: Story, (request, reply): (Call, Reply)| {
         told.done(request, reply);
         check(&told.end())
@@ -285,7 +314,7 @@ fn a_violation_shows_whom_it_is_about() {
 fn each_law_counts_what_it_judges() {
     let mut told = held();
     told.done(acquire((2, 1), &["create f"]), by((1, 1), "f"));
-    told.done(release((1, 1), &["create f"]), Reply::Released);
+    told.done(release((1, 1), &["create f"]), Reply::Released(true));
     told.done(acquire((2, 2), &["create f"]), Reply::Granted(2));
     let report = check(&told.end());
     assert_eq!(report.judged.get(&Law::AtMostOneHolder), Some(&1));

@@ -214,7 +214,7 @@ fn watches_wake_in_time() {
         told.after(1).reply(watch, Reply::Stands).after(1).by(1);
         match closes {
             true => told.done(end(1, Ending::Close), states(1, Answer::Dead)),
-            false => told.done(release((1, 1), &["create f"]), Reply::Released),
+            false => told.done(release((1, 1), &["create f"]), Reply::Released(true)),
         };
         told.after(after).by(2).tell(match wakes {
             true => What::Woken { call: watch },
@@ -259,7 +259,7 @@ fn watches_wake_in_time_where_the_way_is_well() {
             claims: claims(&["create f"]),
         });
         told.after(1).reply(watch, Reply::Stands).after(1).by(1);
-        told.done(release((1, 1), &["create f"]), Reply::Released);
+        told.done(release((1, 1), &["create f"]), Reply::Released(true));
         told.after(530).by(2).tell(What::Woken { call: watch });
         told.after(1).tell(What::Calm);
         told
@@ -273,7 +273,7 @@ fn watches_wake_when_it_was_granted_at_the_second_try() {
     let mut told = two();
     told.done(acquire((2, 9), &["create f"]), Reply::Granted(1));
     told.done(acquire((1, 1), &["create f"]), by((2, 9), "f"));
-    told.done(release((2, 9), &["create f"]), Reply::Released);
+    told.done(release((2, 9), &["create f"]), Reply::Released(true));
     let again = Call::Acquire {
         grant: grant((1, 2)),
         owner: OwnerId {
@@ -288,7 +288,7 @@ fn watches_wake_when_it_was_granted_at_the_second_try() {
         claims: claims(&["create f"]),
     });
     told.after(1).reply(watch, Reply::Stands).after(1).by(1);
-    told.done(release((1, 2), &["create f"]), Reply::Released);
+    told.done(release((1, 2), &["create f"]), Reply::Released(true));
     told.after(530).by(2).tell(What::Woken { call: watch });
     told.after(1).tell(What::Calm);
     told.breaks(Law::Waiting);
@@ -309,7 +309,7 @@ fn a_process_is_told_by_any_of_its_watches_and_by_itself() {
         let sleeps = watch(&mut told, 2);
         let woken = other.map(|process| (process, watch(&mut told, process)));
         told.after(1).by(releases);
-        told.done(release((1, 1), &["create f"]), Reply::Released);
+        told.done(release((1, 1), &["create f"]), Reply::Released(true));
         if let Some((process, call)) = woken {
             told.after(100).by(process).tell(What::Woken { call });
         }

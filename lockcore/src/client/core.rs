@@ -1,0 +1,206 @@
+//! What all of a client shares: the store, the options, chance, and what is counted.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::client::clock;
+use crate::client::contention::Contention;
+use crate::client::error::InputError;
+use crate::client::queue::Queues;
+use crate::limits::MIN_MARGIN;
+use crate::{
+    Claim, Error, ErrorKind, FencingToken, Info, Label, LockBackend, Operation, SessionId,
+};
+
+/// What every part of a client may ask.
+pub(crate) struct Config {
+    pub(crate) ttl: Duration,
+    pub(crate) label: Label,
+    pub(crate) max_attempts: usize,
+    pub(crate) max_waiters: usize,
+    pub(crate) max_unsettled: usize,
+    pub(crate) patience: Duration,
+}
+
+impl Config {
+    /// From before a renewal is sent to the deadline that its answer gives: the TTL less the margin, which covers a
+    /// client's clock that runs up to 1 % slow.
+    pub(crate) fn validity(&self) -> Duration {
+        self.ttl - (self.ttl / 100).max(MIN_MARGIN)
+    }
+}
+
+/// What attempts and keepers share; it has no handle to a session, so that keepers can hold it.
+pub(crate) struct Core {
+    pub(crate) backend: Arc<dyn LockBackend>,
+    pub(crate) info: Info,
+    pub(crate) config: Config,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) contention: Contention,
+    /// Sessions of this client.
+    pub(crate) sessions: Mutex<HashSet<SessionId>>,
+    /// Abandoned sessions that this client adopts, has adopted, or gives up.
+    pub(crate) adopting: Arc<Mutex<HashSet<SessionId>>>,
+    rng: Mutex<StdRng>,
+    /// The greatest token acknowledged.
+    greatest: AtomicU64,
+    pub(crate) attempts: AtomicUsize,
+    pub(crate) waiters: AtomicUsize,
+    unsettled: AtomicUsize,
+    alive: AtomicUsize,
+    none_alive: Notify,
+    shut_down: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn new(backend: Arc<dyn LockBackend>, config: Config, seed: Option<u64>) -> Self {
+        let info = backend.info();
+        Self {
+            backend,
+            contention: Contention::new(info.poll),
+            info,
+            config,
+            queues: Arc::default(),
+            sessions: Mutex::default(),
+            adopting: Arc::default(),
+            rng: Mutex::new(seed.map_or_else(rand::make_rng, StdRng::seed_from_u64)),
+            greatest: AtomicU64::new(0),
+            attempts: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
+            unsettled: AtomicUsize::new(0),
+            alive: AtomicUsize::new(0),
+            none_alive: Notify::new(),
+            shut_down: AtomicBool::new(false),
+        }
+    }
+
+    /// Nothing new is taken on from now on.
+    pub(crate) fn shut_down(&self) {
+        self.shut_down.store(true, Ordering::Release);
+    }
+
+    /// Resolves when nothing is [`Alive`].
+    pub(crate) async fn none_alive(&self) {
+        loop {
+            let none_alive = self.none_alive.notified();
+            if self.alive.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none_alive.await;
+        }
+    }
+
+    pub(crate) fn check_open(&self) -> std::result::Result<(), InputError> {
+        if self.shut_down.load(Ordering::Acquire) {
+            Err(InputError::ShutDown)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Counts requests of unknown outcome that are remembered.
+    pub(crate) fn unsettled(&self, more: usize, fewer: usize) {
+        self.unsettled.fetch_add(more, Ordering::Relaxed);
+        self.unsettled.fetch_sub(fewer, Ordering::Relaxed);
+    }
+
+    pub(crate) fn check_unsettled(&self) -> std::result::Result<(), InputError> {
+        let limit = self.config.max_unsettled;
+        if self.unsettled.load(Ordering::Relaxed) >= limit {
+            return Err(InputError::TooMany {
+                what: "requests of unknown outcome",
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    fn rng(&self) -> std::sync::MutexGuard<'_, StdRng> {
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A random 128-bit number.
+    pub(crate) fn random(&self) -> u128 {
+        self.rng().random()
+    }
+
+    /// A random part of a duration.
+    pub(crate) fn chance(&self, of: Duration) -> Duration {
+        of.mul_f64(self.rng().random())
+    }
+
+    /// The pause after so many failures: exponential, with full jitter.
+    pub(crate) fn backoff(&self, failures: u32, first: Duration, longest: Duration) -> Duration {
+        let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        self.chance(doubled.min(longest))
+    }
+
+    /// The greatest token acknowledged so far.
+    pub(crate) fn floor(&self) -> u64 {
+        self.greatest.load(Ordering::Acquire)
+    }
+
+    /// Whether a token of a request, sent first when the floor was this, rose; a store that was set back gives out
+    /// smaller ones again.
+    pub(crate) fn rose(&self, token: FencingToken, floor: u64) -> bool {
+        self.greatest.fetch_max(token.get(), Ordering::AcqRel);
+        token.get() > floor
+    }
+
+    /// The error of a token that did not rise.
+    pub(crate) fn went_back(&self, token: FencingToken, floor: u64) -> Error {
+        Error::new(
+            ErrorKind::Corrupt,
+            self.info.name,
+            Operation::Acquire,
+            format!(
+                "token {token} is not greater than {floor}, which was granted before: the store was set back (restored from \
+                 a backup?); initialise the namespace again before you go on"
+            ),
+        )
+    }
+
+    /// Whether the session is one of this client's.
+    pub(crate) fn is_ours(&self, session: SessionId) -> bool {
+        self.sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&session)
+    }
+
+    /// Claims of this client were released: its own waiters look again at once, and its next attempt lets others look.
+    pub(crate) fn given_back(&self, claims: &[Claim]) {
+        self.contention.released(claims);
+        self.queues.hint(claims);
+    }
+
+    /// Until when a failing store is borne with.
+    pub(crate) fn patience(&self) -> Instant {
+        clock::after(self.config.patience)
+    }
+}
+
+/// Something that `shutdown` waits for.
+pub(crate) struct Alive(Arc<Core>);
+
+impl Alive {
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        core.alive.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(core))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if self.0.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.none_alive.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A copy of the workspace in which the client can break its rules, as `conformance/breaches.txt` says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::builds::root;
+
+/// Lines of a file, and those that come instead.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    file: String,
+    old: String,
+    new: String,
+}
+
+/// Makes the copy, or brings it up to date, and says where it is.
+pub(crate) fn copy() -> Result<PathBuf, String> {
+    let to = root().join("target/broken/workspace");
+    copy_folder(root(), &to, &changed()?)?;
+    Ok(to)
+}
+
+/// The files that are changed, as they are then.
+fn changed() -> Result<BTreeMap<PathBuf, String>, String> {
+    let mut changed = BTreeMap::new();
+    for change in parse(&read(&root().join("conformance/breaches.txt"))?)? {
+        let path = root().join(&change.file);
+        let text = match changed.remove(&path) {
+            Some(text) => text,
+            None => read(&path)?,
+        };
+        changed.insert(path, change.apply(&text)?);
+    }
+    Ok(changed)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// All but what is built or begins with a dot. A file that is the same already is left alone, so that little is built.
+fn copy_folder(from: &Path, to: &Path, changed: &BTreeMap<PathBuf, String>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", from.display());
+    fs::create_dir_all(to).map_err(failed)?;
+    for entry in fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let (path, name) = (entry.path(), entry.file_name());
+        if name == "target" || name.to_string_lossy().starts_with('.') {
+            continue;
+        }
+        let to = to.join(name);
+        if entry.file_type().map_err(failed)?.is_dir() {
+            copy_folder(&path, &to, changed)?;
+            continue;
+        }
+        let text = match changed.get(&path) {
+            Some(text) => text.clone().into_bytes(),
+            None => fs::read(&path).map_err(failed)?,
+        };
+        if fs::read(&to).ok().as_ref() != Some(&text) {
+            fs::write(&to, text).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// The changes of all rules.
+fn parse(text: &str) -> Result<Vec<Change>, String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut changes = Vec::new();
+    for block in lines.split(|line| line.is_empty()) {
+        if block.iter().all(|line| line.starts_with(['#', '='])) {
+            continue;
+        }
+        let [file, lines @ ..] = block else { continue };
+        let marked = |mark| {
+            let lines = lines.iter().filter_map(|line| line.strip_prefix(mark));
+            lines.map(|line| format!("{line}\n")).collect::<String>()
+        };
+        let (old, new) = (marked('-'), marked('+'));
+        if old.is_empty() || !lines.iter().all(|line| line.starts_with(['-', '+'])) {
+            return Err(format!(
+                "breaches.txt: {file}: this is no change: {lines:?}"
+            ));
+        }
+        let file = (*file).to_owned();
+        changes.push(Change { file, old, new });
+    }
+    Ok(changes)
+}
+
+impl Change {
+    fn apply(&self, text: &str) -> Result<String, String> {
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let old: Vec<&str> = self.old.split_inclusive('\n').collect();
+        let places = lines.windows(old.len()).enumerate();
+        let places: Vec<usize> = places
+            .filter_map(|(at, found)| (found == old).then_some(at))
+            .collect();
+        let [at] = places[..] else {
+            return Err(format!(
+                "breaches.txt: these lines stand in {} {} times and not once:\n{}",
+                self.file,
+                places.len(),
+                self.old
+            ));
+        };
+        let (before, behind) = (lines[..at].concat(), lines[at + old.len()..].concat());
+        Ok([&before, &*self.new, &behind].concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_replaces_lines_that_stand_there_once() {
+        let text = "# head\n\n= Rule, 3 seeds: what it says.\n\na.rs\n-    one\n-    two\n+    three\n\nb.rs\n-one\n";
+        let changes = parse(text).expect("two changes");
+        assert_eq!(changes.len(), 2);
+        assert_eq!(changes[0].file, "a.rs");
+        let changed = changes[0].apply("zero\n    one\n    two\nfour\n");
+        assert_eq!(changed.as_deref(), Ok("zero\n    three\nfour\n"));
+        for missing in ["", "    two\n    one\n", "        one\n    two\n"] {
+            assert!(changes[0].apply(missing).is_err(), "{missing:?}");
+        }
+        assert!(changes[1].apply("one\none\n").is_err(), "twice");
+    }
+
+    #[test]
+    fn what_is_no_change_is_told() {
+        for wrong in ["a.rs\n", "a.rs\n+one\n", "a.rs\n-one\ntwo\n"] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn every_change_fits() {
+        let changed = changed().expect("changes that fit");
+        assert!(changed.len() > 5, "{:?}", changed.keys());
+    }
+}
