@@ -1,4 +1,4 @@
-//! [`Journal`]: every request and every answer of a case, in order.
+//! [`Journal`]: every request and every answer of a case, in order, and when they were.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockcore::SessionId;
+use tokio::time::Instant as Moment;
 
 /// Lines that are kept.
 const KEPT: usize = 400;
@@ -15,8 +16,10 @@ pub(crate) struct Journal(Arc<Mutex<Lines>>);
 
 #[derive(Default)]
 struct Lines {
-    kept: VecDeque<String>,
+    kept: VecDeque<(Duration, String)>,
     written: usize,
+    /// When the first line was written, as the case sees time.
+    begun: Option<Moment>,
     /// Nobody waits for the case any more.
     stopped: bool,
     /// Short names of sessions, so that a person can read the lines.
@@ -32,19 +35,22 @@ struct Lines {
 pub(crate) struct Entry {
     journal: Journal,
     at: usize,
+    sent: Moment,
     what: String,
 }
 
 impl Entry {
     pub(crate) fn answer(self, answer: &str) {
         let mut lines = self.journal.lines();
+        let took = self.sent.elapsed().as_millis();
         if lines.written == self.at {
-            if let Some(line) = lines.kept.back_mut() {
-                let _ = write!(line, " = {answer}");
+            if let Some((_, line)) = lines.kept.back_mut() {
+                let _ = write!(line, " = {answer} ({took} ms)");
             }
         } else {
             drop(lines);
-            self.journal.note(format!("… {} = {answer}", self.what));
+            self.journal
+                .note(format!("… {} = {answer} ({took} ms)", self.what));
         }
     }
 }
@@ -75,8 +81,10 @@ impl Journal {
 
     pub(crate) fn note(&self, line: impl Into<String>) {
         let mut lines = self.lines();
+        let now = Moment::now();
+        let since = now.saturating_duration_since(*lines.begun.get_or_insert(now));
         lines.written += 1;
-        lines.kept.push_back(line.into());
+        lines.kept.push_back((since, line.into()));
         if lines.kept.len() > KEPT {
             lines.kept.pop_front();
         }
@@ -91,6 +99,7 @@ impl Journal {
         Entry {
             journal: self.clone(),
             at,
+            sent: Moment::now(),
             what,
         }
     }
@@ -125,8 +134,8 @@ impl Journal {
                 lines.written - lines.kept.len()
             ));
         }
-        for line in &lines.kept {
-            let mut line = line.clone();
+        for (since, line) in &lines.kept {
+            let mut line = format!("{:7.3} s  {line}", since.as_secs_f64());
             for (id, name) in &lines.names {
                 if line.contains(id.as_str()) {
                     line = line.replace(id.as_str(), name);

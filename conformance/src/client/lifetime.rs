@@ -157,7 +157,7 @@ async fn waiters_under_way_are_bounded(scene: Scene) -> Verdict {
     let bounded = Locks::builder(backend).max_waiters(2).build()?;
     release(acquired(bounded.global("first")).await?).await?;
     let guard = granted(a.documents(["k0", "k1", "k2", "k3"])).await?;
-    let limit = Duration::from_secs(1);
+    let limit = Duration::from_secs(3);
     let waits = (0..4).map(|n| bounded.global(format!("k{n}")).wait(limit).acquire());
     let mut seen = [0, 0];
     for wait in futures_util::future::join_all(waits).await {
