@@ -113,7 +113,8 @@ impl EsBackend {
             bulk.put(&intent_id(session, renewal.seq), &payload);
         }
         let params = json!({
-            "seq": renewal.seq, "over": renewal.over.as_slice(), "intent": intent, "token": token,
+            "seq": renewal.seq, "acknowledged": renewal.acknowledged, "over": renewal.over.as_slice(),
+            "intent": intent, "token": token,
         });
         bulk.run_and_read(&session_id(session), &RENEW, params);
         let known = [Reply::Written, Reply::Refused, Reply::Absent];
@@ -123,7 +124,10 @@ impl EsBackend {
             (Reply::Written, _) => Renewed::Living,
             // Others can make it dead, but only its owner, who asks, can make it anything else.
             (Reply::Refused, Some(document)) if document["state"] == Life::Living.as_str() => {
-                Renewed::Overtaken
+                match document["seq"].as_u64() {
+                    Some(seq) if seq < renewal.acknowledged => Renewed::Forgotten,
+                    _ => Renewed::Overtaken,
+                }
             }
             _ => Renewed::Dead,
         })

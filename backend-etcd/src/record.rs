@@ -276,7 +276,7 @@ pub(crate) fn digits(number: u64) -> String {
 }
 
 /// A number that was written so.
-fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let number: u64 = text.parse().ok()?;
     (digits(number) == text).then_some(number)

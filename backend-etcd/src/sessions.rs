@@ -13,7 +13,7 @@ use lockcore::{ErrorKind, Label, Life, Operation, Result, SessionId, SessionStat
 use crate::EtcdBackend;
 use crate::error::found;
 use crate::link::get;
-use crate::record::{NOBODY, Range, Session, digits, intent, last, read_intent};
+use crate::record::{NOBODY, Range, Session, digits, intent, last, number, read_intent};
 
 /// So many sessions are asked about in one request.
 const SESSIONS_PER_REQUEST: usize = 50;
@@ -54,6 +54,7 @@ impl SessionStore for EtcdBackend {
         };
         match read.live {
             None => return Ok(Renewed::Dead),
+            Some(seq) if seq < renewal.acknowledged => return Ok(Renewed::Forgotten),
             Some(seq) if seq >= renewal.seq => return Ok(Renewed::Overtaken),
             Some(_) => {}
         }
@@ -64,7 +65,7 @@ impl SessionStore for EtcdBackend {
         // A part of them does no harm: what is over stays so.
         while changes.len() > self.keys_per_step() {
             let some = changes.drain(..self.keys_per_step()).collect();
-            if let Some(renewed) = self.write(session, renewal.seq, some).await? {
+            if let Some(renewed) = self.write(session, renewal, some).await? {
                 return Ok(renewed);
             }
         }
@@ -84,7 +85,7 @@ impl SessionStore for EtcdBackend {
                 changes.push(TxnOp::delete(names.payload(session), None));
             }
         }
-        let refused = self.write(session, renewal.seq, changes).await?;
+        let refused = self.write(session, renewal, changes).await?;
         Ok(refused.unwrap_or(Renewed::Living))
     }
 
@@ -181,23 +182,34 @@ impl EtcdBackend {
     async fn write(
         &self,
         session: SessionId,
-        seq: u64,
+        renewal: &Renewal,
         changes: Vec<TxnOp>,
     ) -> Result<Option<Renewed>> {
         let live = self.link.names.live(session);
-        let older = vec![Compare::value(live.clone(), CompareOp::Less, digits(seq))];
+        let mut next = vec![Compare::value(
+            live.clone(),
+            CompareOp::Less,
+            digits(renewal.seq),
+        )];
+        if let Some(before) = renewal.acknowledged.checked_sub(1) {
+            let at_least = Compare::value(live.clone(), CompareOp::Greater, digits(before));
+            next.push(at_least);
+        }
         let or_else = vec![TxnOp::get(live, None)];
         let mut answer = self
             .link
-            .txn(Operation::Renew, older, changes, or_else)
+            .txn(Operation::Renew, next, changes, or_else)
             .await?;
         if answer.succeeded {
             return Ok(None);
         }
-        Ok(Some(if answer.found()?.pairs.is_empty() {
-            Renewed::Dead
-        } else {
-            Renewed::Overtaken
+        let found = answer.found()?.pairs;
+        Ok(Some(match found.first() {
+            None => Renewed::Dead,
+            Some(pair) if number(pair.value()).is_some_and(|seq| seq < renewal.acknowledged) => {
+                Renewed::Forgotten
+            }
+            Some(_) => Renewed::Overtaken,
         }))
     }
 

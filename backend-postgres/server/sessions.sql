@@ -18,7 +18,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION {ns}.renew(
-    p_id bytea, p_seq bigint, p_over text, p_intent text, p_token bigint, p_payload bytea
+    p_id bytea, p_seq bigint, p_acknowledged bigint, p_over text, p_intent text, p_token bigint, p_payload bytea
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     before int8multirange;
@@ -28,9 +28,10 @@ BEGIN
     SELECT over INTO before FROM sessions WHERE id = p_id;
     UPDATE sessions
     SET seq = p_seq, over = p_over::int8multirange, expires = clock_timestamp() + ttl_ms * interval '1 millisecond'
-    WHERE id = p_id AND life = 'living' AND seq < p_seq;
+    WHERE id = p_id AND life = 'living' AND seq < p_seq AND seq >= p_acknowledged;
     IF NOT FOUND THEN
-        SELECT CASE life WHEN 'living' THEN 'overtaken' ELSE 'dead' END INTO answer FROM sessions WHERE id = p_id;
+        SELECT CASE WHEN life <> 'living' THEN 'dead' WHEN seq < p_acknowledged THEN 'forgotten' ELSE 'overtaken' END
+        INTO answer FROM sessions WHERE id = p_id;
         RETURN coalesce(answer, 'dead');
     END IF;
     IF p_intent = 'put' THEN

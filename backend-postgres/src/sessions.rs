@@ -43,6 +43,7 @@ impl SessionStore for PostgresBackend {
         let values = [
             Value::Bytes(id_bytes(session)),
             Value::Int(stored(renewal.seq)),
+            Value::Int(stored(renewal.acknowledged)),
             Value::Text(Some(over_text(&renewal.over))),
             Value::Text(Some(change.to_owned())),
             Value::Int(put.map_or(0, |put| put.token.get().cast_signed())),
@@ -55,6 +56,7 @@ impl SessionStore for PostgresBackend {
             match only::<&str>(&rows, "renew")? {
                 "living" => Ok(Renewed::Living),
                 "overtaken" => Ok(Renewed::Overtaken),
+                "forgotten" => Ok(Renewed::Forgotten),
                 "dead" => Ok(Renewed::Dead),
                 _ => Err(broken("a renewal has an answer that is none")),
             }

@@ -1,5 +1,6 @@
--- id, seq, over, then 'keep', 'drop', or 'put' with the intent -> 'living', 'overtaken' or 'dead'
-local id, seq, over, change, intent = unpack(ARGV)
+-- id, seq, the acknowledged seq, over, then 'keep', 'drop', or 'put' with the intent
+-- -> 'living', 'overtaken', 'forgotten' or 'dead'
+local id, seq, acknowledged, over, change, intent = unpack(ARGV)
 local session = load(id)
 if not session then
     return 'dead'
@@ -9,6 +10,9 @@ if session == UNREADABLE then
 end
 if session.life ~= 'living' then
     return 'dead'
+end
+if less(session.seq, acknowledged) then
+    return 'forgotten'
 end
 if not less(session.seq, seq) then
     return 'overtaken'

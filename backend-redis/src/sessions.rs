@@ -38,6 +38,7 @@ impl SessionStore for RedisBackend {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let (session, seq) = (session.to_string(), renewal.seq.to_string());
+        let acknowledged = renewal.acknowledged.to_string();
         let over = renewal.over.to_string();
         let (change, payload) = match &renewal.intent {
             IntentChange::Keep => ("keep", Vec::new()),
@@ -47,6 +48,7 @@ impl SessionStore for RedisBackend {
         let arguments = [
             session.as_bytes(),
             seq.as_bytes(),
+            acknowledged.as_bytes(),
             over.as_bytes(),
             change.as_bytes(),
             &payload,
@@ -60,6 +62,7 @@ impl SessionStore for RedisBackend {
         match Answer::new(operation, answer).text()?.as_str() {
             "living" => Ok(Renewed::Living),
             "overtaken" => Ok(Renewed::Overtaken),
+            "forgotten" => Ok(Renewed::Forgotten),
             "dead" => Ok(Renewed::Dead),
             _ => Err(odd_answer(operation)),
         }

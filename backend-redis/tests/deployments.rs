@@ -16,8 +16,8 @@ use lockcore::backend::{
     SessionStore,
 };
 use lockcore::{
-    Attempt, Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Locks, OwnerId,
-    Released, SessionId, Want,
+    Attempt, Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Locks, LostReason,
+    OwnerId, Released, SessionId, Want,
 };
 use lockcore_conformance::servers::Server;
 use lockcore_redis::{RedisBackend, RedisConfig};
@@ -225,6 +225,55 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
         panic!("{again:?}");
     };
     assert!(token > last, "tokens never go back");
+    drop(space.moved_to(&Place::of(url(&replica))));
+}
+
+#[tokio::test]
+async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
+    let primary = node(&[]).await;
+    let replica = replica_of(&primary, &[]).await;
+    let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
+    let space = Space::at(&Place {
+        url: format!("{hosts}/?timeout_ms=1000"),
+        admin: url(&primary),
+    });
+    let locks = async || {
+        let locks = Locks::builder(space.connect().await as Arc<dyn LockBackend>);
+        // A renewal every 5 s.
+        locks.ttl(Duration::from_secs(15)).build().unwrap()
+    };
+    let (ours, theirs) = (locks().await, locks().await);
+    let kept = ours.global("kept").acquire().await.unwrap();
+    let record = async |server: &Server| {
+        let mut record = redis::cmd("HGET");
+        record.arg(space.key("sessions"));
+        record.arg(kept.session().to_string());
+        ask::<Option<String>>(server, &record).await
+    };
+    until("the replica has the session", async || {
+        record(&replica).await.is_some().then_some(())
+    })
+    .await;
+    // From here on it is behind.
+    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+    let forgotten = ours.global("forgotten").acquire().await.unwrap();
+    assert_eq!(kept.session(), forgotten.session());
+    let before = record(&primary).await;
+    until("a renewal is acknowledged", async || {
+        (record(&primary).await != before).then_some(())
+    })
+    .await;
+    signal(&primary, Signal::KILL);
+    let again = theirs.global("forgotten").wait(ANSWERED).acquire();
+    let again = again.await.expect("nothing is known of its holder");
+    let told = tokio::time::timeout(ANSWERED, async {
+        tokio::join!(kept.lost(), forgotten.lost())
+    })
+    .await
+    .expect("a renewal comes every 5 s");
+    assert_eq!(told, (LostReason::Forgotten, LostReason::Forgotten));
+    assert!(again.confirm().await.unwrap());
+    assert_eq!(forgotten.release().await.unwrap(), Released::NotHeld);
     drop(space.moved_to(&Place::of(url(&replica))));
 }
 

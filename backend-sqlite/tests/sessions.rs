@@ -6,8 +6,9 @@ mod support;
 use std::time::Duration;
 
 use lockcore::backend::{Adopt, End, Inspect, IntentChange, Opened, Renewed, SessionStore};
-use lockcore::{ErrorKind, Label, Life};
+use lockcore::{ErrorKind, Label, Life, Locks, LostReason, Released};
 use support::*;
+use tokio::time::{Instant, sleep};
 
 #[tokio::test]
 async fn an_id_is_opened_once() {
@@ -208,6 +209,32 @@ async fn discarding_throws_the_intent_of_an_abandoned_session_away() {
     assert_eq!((states[0].adoption, states[0].adopter), (2, None));
     assert!(!backend.settle(session, 1).await.unwrap());
     assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
+}
+
+/// An older state of the rows comes back under a program that goes on, as when a file is restored in place.
+#[tokio::test]
+async fn a_holder_learns_at_its_next_renewal_that_an_older_state_came_back() {
+    let space = Space::new();
+    let locks = Locks::builder(space.connect().await);
+    // A renewal every second.
+    let locks = locks.ttl(Duration::from_secs(3)).build().unwrap();
+    let guard = locks.global("g").acquire().await.unwrap();
+    let seq = || space.count("SELECT max(seq) FROM sessions");
+    space.sql("CREATE TABLE older AS SELECT * FROM sessions");
+    let (before, since) = (seq(), Instant::now());
+    while seq() == before {
+        assert!(since.elapsed() < Duration::from_secs(30), "it is renewed");
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(guard.is_valid());
+    space.sql(
+        "BEGIN IMMEDIATE;
+         DELETE FROM sessions;
+         INSERT INTO sessions SELECT * FROM older;
+         COMMIT",
+    );
+    assert_eq!(guard.lost().await, LostReason::Forgotten);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
 }
 
 #[tokio::test]

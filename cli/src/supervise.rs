@@ -124,6 +124,9 @@ fn reason_to_end(reason: LostReason) -> &'static str {
         LostReason::Dead => {
             "the lock is lost, its session was revoked or died: the command is killed"
         }
+        LostReason::Forgotten => {
+            "the lock is lost, the store has forgotten what it had written: the command is killed"
+        }
         _ => "the lock is lost, no renewal got through in time: the command is killed",
     }
 }

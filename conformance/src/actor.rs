@@ -1,8 +1,9 @@
 //! [`Actor`]: one session of one process, talking to the traits directly.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, End, Filter, IntentChange, Record, Registered, Renewal,
@@ -12,10 +13,11 @@ use lockcore::{
     Busy, Claim, FencingToken, Grant, Intent, Label, LockBackend, OwnerId, SessionId, SessionState,
     Want,
 };
+use tokio::time::Instant;
 
 use crate::law::Law;
 use crate::scene::claim;
-use crate::verdict::{Unpassed, Verdict, Wrong, ensure, ensure_eq};
+use crate::verdict::{Unpassed, Verdict, Wrong, ensure, ensure_eq, in_time};
 
 pub(crate) const SHARE: Want = Want::Share { limit: None };
 
@@ -32,16 +34,31 @@ pub(crate) struct Actor {
     label: Label,
     number: AtomicU64,
     seq: AtomicU64,
+    /// The greatest number of a renewal that was acknowledged.
+    acknowledged: AtomicU64,
+    ttl: Duration,
+    /// When the last request that its life counts from was sent.
+    since: Mutex<Instant>,
 }
 
 impl Actor {
-    pub(crate) fn new(backend: Arc<dyn LockBackend>, session: SessionId, label: Label) -> Self {
+    /// A session that was asked for at that time.
+    pub(crate) fn new(
+        backend: Arc<dyn LockBackend>,
+        session: SessionId,
+        label: Label,
+        ttl: Duration,
+        since: Instant,
+    ) -> Self {
         Self {
             backend,
             session,
             label,
+            ttl,
+            since: Mutex::new(since),
             number: AtomicU64::new(1),
             seq: AtomicU64::new(1),
+            acknowledged: AtomicU64::new(0),
         }
     }
 
@@ -102,10 +119,13 @@ impl Actor {
     pub(crate) async fn take(&self, request: &Acquire) -> Verdict<FencingToken> {
         match self.send(request).await? {
             Acquired::Acquired(token) => Ok(token),
-            other => Err(Wrong(format!(
-                "{} {:?} has to be granted: {other:?}",
-                request.grant, request.claims
-            ))),
+            other => {
+                self.lives()?;
+                Err(Wrong(format!(
+                    "{} {:?} has to be granted: {other:?}",
+                    request.grant, request.claims
+                )))
+            }
         }
     }
 
@@ -176,10 +196,23 @@ impl Actor {
             over.parse().expect("a case names ranges in their spelling"),
             intent,
         )
+        .after(self.acknowledged.load(Ordering::Relaxed))
     }
 
     pub(crate) async fn send_renewal(&self, renewal: &Renewal) -> Verdict<Renewed> {
-        Ok(self.backend.renew(self.session, renewal).await?)
+        let sent = Instant::now();
+        let renewed = self.backend.renew(self.session, renewal).await?;
+        if renewed == Renewed::Living {
+            self.acknowledged.fetch_max(renewal.seq, Ordering::Relaxed);
+            *self.since.lock().unwrap_or_else(PoisonError::into_inner) = sent;
+        }
+        Ok(renewed)
+    }
+
+    /// Its TTL has not passed: what is asked of it until now is asked of a living session.
+    pub(crate) fn lives(&self) -> Verdict {
+        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        in_time(since, self.ttl)
     }
 
     /// Renews; the session has to live.

@@ -182,6 +182,9 @@ impl Model {
         if session.life != Life::Living {
             return Renewed::Dead;
         }
+        if session.seq < renewal.acknowledged {
+            return Renewed::Forgotten;
+        }
         if renewal.seq <= session.seq {
             return Renewed::Overtaken;
         }

@@ -84,10 +84,14 @@ impl SessionStore for Recorded {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let Renewal {
-            seq, over, intent, ..
+            seq,
+            acknowledged,
+            over,
+            intent,
+            ..
         } = renewal;
         self.call(
-            format!("renew {session} seq {seq} over {over} intent {intent:?}"),
+            format!("renew {session} seq {seq} after {acknowledged} over {over} intent {intent:?}"),
             self.backend.renew(session, renewal),
         )
         .await

@@ -141,9 +141,10 @@ impl Scene {
         ttl: Duration,
     ) -> Verdict<Actor> {
         let label = Label::parse(label)?;
+        let sent = Instant::now();
         let opened = backend.open(session, &label, ttl).await?;
         ensure_eq!(opened, Opened::Opened, "open of a new id");
-        Ok(Actor::new(backend, session, label))
+        Ok(Actor::new(backend, session, label, ttl, sent))
     }
 
     /// A process that has nothing to do with the others; always the same one.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockcore::backend::{End, IntentChange, Opened, Renewed};
 use lockcore::limits::MAX_LABEL_BYTES;
 use lockcore::{Label, Life, SessionId, Want};
+use tokio::time::Instant;
 
 use crate::actor::{Actor, SHARE, registered};
 use crate::backend::late;
@@ -30,6 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_smaller_number_changes_nothing,
             numbers_may_leave_gaps,
             an_overtaken_renewal_neither_puts_nor_drops_an_intent,
+            a_renewal_that_knows_more_than_the_store_changes_nothing,
             a_renewal_is_seen_by_other_processes;
         Limits:
             the_shortest_and_the_longest_ttl,
@@ -89,7 +91,14 @@ async fn an_id_that_was_never_opened_is_dead_and_stays_so(scene: Scene) -> Verdi
 
 async fn a_renewal_of_a_session_that_was_never_opened_makes_none(scene: Scene) -> Verdict {
     let backend = scene.connect().await?;
-    let a = Actor::new(backend, scene.session_id(), Label::parse("nobody")?);
+    let label = Label::parse("nobody")?;
+    let a = Actor::new(
+        backend,
+        scene.session_id(),
+        label,
+        Duration::MAX,
+        Instant::now(),
+    );
     let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
     ensure_eq!(renewed, Renewed::Dead, "renewal of nothing");
     ensure_eq!(
@@ -294,6 +303,69 @@ async fn numbers_may_leave_gaps(scene: Scene) -> Verdict {
             "renewal number {seq}"
         );
     }
+    Ok(())
+}
+
+/// A store that has lost what it acknowledged, as this session's process sees it.
+async fn a_renewal_that_knows_more_than_the_store_changes_nothing(scene: Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let held = a.ask(&[(Want::Create, "k")]);
+    let token = a.take(&held).await?;
+    let n = held.grant.n;
+    for seq in [3, 5] {
+        let mut renewal = a.renewal("", IntentChange::Keep);
+        renewal.seq = seq;
+        ensure_eq!(
+            a.send_renewal(&renewal).await?,
+            Renewed::Living,
+            "renewal number {seq}, after number {}",
+            renewal.acknowledged
+        );
+    }
+    for (seq, acknowledged) in [
+        (7, 6),
+        (1_000_000_000_001, 1_000_000_000_000),
+        (5, 6),
+        (4, 6),
+    ] {
+        for intent in [
+            IntentChange::Keep,
+            IntentChange::Put(registered(token, "of what is forgotten")?),
+        ] {
+            let mut renewal = a.renewal(&format!("{n}-{n}"), intent).after(acknowledged);
+            renewal.seq = seq;
+            ensure_eq!(
+                a.send_renewal(&renewal).await?,
+                Renewed::Forgotten,
+                "renewal number {seq}, after number {acknowledged}; the store has number 5"
+            );
+        }
+    }
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.life, state.over.to_string().as_str()),
+        (Life::Living, ""),
+        "the session"
+    );
+    ensure!(a.confirms(&held).await?, "the lock is held");
+    let mut renewal = a.renewal("", IntentChange::Keep).after(5);
+    renewal.seq = 6;
+    ensure_eq!(
+        a.send_renewal(&renewal).await?,
+        Renewed::Living,
+        "renewal number 6, after number 5"
+    );
+    ensure_eq!(
+        a.end(End::Close).await?.life,
+        Life::Dead,
+        "a session that has registered nothing"
+    );
+    renewal.seq = 8;
+    ensure_eq!(
+        a.send_renewal(&renewal.after(7)).await?,
+        Renewed::Dead,
+        "renewal of a dead session"
+    );
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::backend::recovery::with_intent;
 use crate::backend::watches::asleep;
 use crate::case::Case;
 use crate::scene::{Scene, claim, exclusive, short};
-use crate::verdict::{Unpassed, Verdict, cases, ensure, in_time, within};
+use crate::verdict::{Unpassed, Verdict, cases, ensure, within};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "wakeups";
@@ -200,12 +200,11 @@ async fn a_revocation_wakes(scene: Scene) -> Verdict {
 async fn an_expiry_that_was_established_wakes(scene: Scene) -> Verdict {
     let b = scene.actor().await?;
     let ttl = short(&b.backend().info()) * 3;
-    let sent = Instant::now();
     let a = scene.actor_for(ttl).await?;
     a.hold(&[(SHARE, "s")]).await?;
     let changed = watch(&b, Want::Create, "s").await;
     // A watch over what is due wakes at once.
-    in_time(sent, ttl)?;
+    a.lives()?;
     let changed = changed?;
     scene.expire(ttl).await;
     wakes_in_time(&scene, changed, scene.state(a.session())).await?;

@@ -65,6 +65,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
             answer: match answer {
                 Renewed::Living => Answer::Living,
                 Renewed::Overtaken => Answer::Overtaken,
+                Renewed::Forgotten => Answer::Forgotten,
                 Renewed::Dead => Answer::Dead,
             },
         });

@@ -426,6 +426,8 @@ pub enum Answer {
     Dead,
     /// A later renewal was there before.
     Overtaken,
+    /// The store has lost what it acknowledged.
+    Forgotten,
     /// Everything is held.
     Acquired,
     /// Somebody is in the way.

@@ -90,6 +90,7 @@ impl<S: Scribe> Decorator for Watched<S> {
             Reply::Renewed(match renewed {
                 Renewed::Living => Answer::Living,
                 Renewed::Overtaken => Answer::Overtaken,
+                Renewed::Forgotten => Answer::Forgotten,
                 Renewed::Dead => Answer::Dead,
             })
         });

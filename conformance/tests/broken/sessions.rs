@@ -53,6 +53,16 @@ pub(crate) fn all() -> Vec<Broken> {
             Law::OneWriter,
             Unordered::new,
         ),
+        Broken::new(
+            "renewal that does not look at what was acknowledged",
+            Law::OneWriter,
+            |store| Remembers(store, |_| 0),
+        ),
+        Broken::new(
+            "renewal that takes what is the last for forgotten",
+            Law::OneWriter,
+            |store| Remembers(store, |acknowledged| acknowledged + 1),
+        ),
     ]
 }
 
@@ -231,5 +241,22 @@ impl Decorator for Unordered {
         let mut renewal = renewal.clone();
         renewal.seq = seq;
         self.store.renew(session, &renewal).await
+    }
+}
+
+/// Takes another number for the acknowledged one.
+struct Remembers(Store, fn(u64) -> u64);
+
+#[async_trait]
+impl Decorator for Remembers {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let acknowledged = self.1(renewal.acknowledged);
+        self.0
+            .renew(session, &renewal.clone().after(acknowledged))
+            .await
     }
 }

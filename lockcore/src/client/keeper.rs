@@ -60,6 +60,8 @@ pub(crate) struct Keeper {
     session: Arc<Session>,
     orders: mpsc::UnboundedReceiver<Order>,
     seq: u64,
+    /// The number of the last renewal that was acknowledged.
+    acknowledged: u64,
     renewal: Option<InFlight>,
     /// When the last renewal was sent, and when the next one is.
     renewed: Instant,
@@ -99,6 +101,7 @@ pub(crate) fn keep(core: &Arc<Core>, id: SessionId, sent: Instant) -> Handle {
         session: Arc::clone(&session),
         orders: receiver,
         seq: 0,
+        acknowledged: 0,
         renewal: None,
         renewed: sent,
         next: sent + core.config.ttl / 3,
@@ -228,6 +231,7 @@ impl Keeper {
         self.seq += 1;
         let renewal = Renewal {
             seq: self.seq,
+            acknowledged: self.acknowledged,
             over: self.session.numbers().over(),
             intent: self.intent.clone(),
         };
@@ -245,6 +249,9 @@ impl Keeper {
     }
 
     fn renewed(&mut self, (renewal, answer): (InFlight, Result<Renewed>)) {
+        if matches!(answer, Ok(Renewed::Living)) {
+            self.acknowledged = self.seq;
+        }
         match answer {
             // An answer after the deadline extends nothing, and the loop goes on as lost.
             Ok(Renewed::Living)
@@ -265,6 +272,7 @@ impl Keeper {
             }
             Ok(Renewed::Living) => {}
             Ok(Renewed::Dead) => self.session.die(),
+            Ok(Renewed::Forgotten) => self.session.forget(),
             // An answer to a renewal that a later one overtook acknowledges nothing; nor does an error.
             Ok(Renewed::Overtaken) | Err(_) => {
                 self.failures += 1;
@@ -439,11 +447,8 @@ impl Keeper {
             // is finished, or that never began, is not handed on if that can be helped.
             let (core, id) = (&self.core, self.session.id);
             let over = self.session.numbers().over();
-            let renewal = Renewal {
-                seq: self.seq + 1,
-                over,
-                intent: IntentChange::Drop,
-            };
+            // Whatever the store remembers of the session.
+            let renewal = Renewal::new(self.seq + 1, over, IntentChange::Drop);
             let _ = until_answered(core, || true, || core.backend.renew(id, &renewal)).await;
         }
         if !self.session.is_dead() {

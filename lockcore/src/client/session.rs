@@ -21,6 +21,9 @@ pub enum LostReason {
     /// The deadline passed without an acknowledged renewal: the store could not be reached, or this process was
     /// paused. Others may hold the locks from now on.
     Deadline,
+    /// The store has lost writes that it acknowledged to the session, as one does that fails over to a copy that was
+    /// behind, or is restored. Others may hold the locks.
+    Forgotten,
 }
 
 /// What guards, attempts and the keeper share.
@@ -30,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) deadline: Deadline,
     /// The store said that it is dead.
     dead: AtomicBool,
+    /// The store said that it knows less of it than it acknowledged.
+    forgotten: AtomicBool,
     died: Notify,
     numbers: Mutex<Numbers>,
     owners: AtomicU64,
@@ -41,6 +46,7 @@ impl Session {
             id,
             deadline,
             dead: AtomicBool::new(false),
+            forgotten: AtomicBool::new(false),
             died: Notify::new(),
             numbers: Mutex::new(Numbers::new()),
             owners: AtomicU64::new(1),
@@ -88,6 +94,13 @@ impl Session {
         self.died.notify_waiters();
     }
 
+    /// The store has lost some of what it acknowledged. The session may live there.
+    pub(crate) fn forget(&self) {
+        self.forgotten.store(true, Ordering::Release);
+        self.deadline.pass();
+        self.died.notify_waiters();
+    }
+
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
@@ -103,6 +116,7 @@ impl Session {
                     () = died => {}
                     () = sleep_until(deadline) => {}
                 },
+                _ if self.forgotten.load(Ordering::Acquire) => return LostReason::Forgotten,
                 _ if self.is_dead() => return LostReason::Dead,
                 _ => return LostReason::Deadline,
             }

@@ -13,6 +13,8 @@ use crate::{FencingToken, Label, Ranges, Registered, Result, SessionId};
 pub struct Renewal {
     /// The number of this send; every send has a new one, and they rise.
     pub seq: u64,
+    /// The greatest number that was answered [`Renewed::Living`]; 0 if none was.
+    pub acknowledged: u64,
     /// All numbers of the session that are over.
     pub over: Ranges,
     /// What becomes of the session's intent.
@@ -20,10 +22,24 @@ pub struct Renewal {
 }
 
 impl Renewal {
-    /// The renewal of that number.
+    /// The renewal of that number, of a session of which none was acknowledged.
     #[must_use]
     pub fn new(seq: u64, over: Ranges, intent: IntentChange) -> Self {
-        Self { seq, over, intent }
+        Self {
+            seq,
+            acknowledged: 0,
+            over,
+            intent,
+        }
+    }
+
+    /// The same, of a session whose last acknowledged renewal has that number.
+    #[must_use]
+    pub fn after(self, acknowledged: u64) -> Self {
+        Self {
+            acknowledged,
+            ..self
+        }
     }
 }
 
@@ -54,6 +70,9 @@ pub enum Renewed {
     Living,
     /// The record has a greater sequence number: nothing was changed, nothing is acknowledged.
     Overtaken,
+    /// The record's number is smaller than the acknowledged one: the store has lost writes that it acknowledged, perhaps
+    /// grants among them. Nothing was changed.
+    Forgotten,
     /// The session is dead or abandoned, or has no record: nothing was changed.
     Dead,
 }
@@ -164,8 +183,9 @@ pub trait SessionStore: Send + Sync {
     /// The store failed. After an unknown outcome the caller takes another id.
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened>;
 
-    /// Renews the lease and writes what changed, all or nothing, if the session lives and `seq` is greater than the
-    /// record's. Never creates a record. A session that is due but not yet dead is renewed.
+    /// Renews the lease and writes what changed, all or nothing, if the session lives, and the record's number is
+    /// smaller than `seq` and not smaller than `acknowledged`. Never creates a record. A session that is due but not yet
+    /// dead is renewed.
     ///
     /// # Errors
     ///

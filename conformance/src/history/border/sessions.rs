@@ -326,7 +326,7 @@ fn said(
     let lived = life.lived(call.begun, border.setting.timed);
     if lived.is_some_and(|until| at < until) {
         findings.judged(Law::DiesOfItsEnd, 1);
-        if matches!(answer, Answer::Dead | Answer::Abandoned) {
+        if matches!(answer, Answer::Dead | Answer::Abandoned | Answer::Forgotten) {
             let what = format!("{session} is {answer:?}: it was not due, and nobody ended it")
                 .to_lowercase();
             let violation = Violation::new(Law::DiesOfItsEnd, at, what);

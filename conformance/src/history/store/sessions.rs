@@ -121,6 +121,11 @@ impl Store<'_> {
                 }
                 self.covered(at, id);
             }
+            Answer::Forgotten => {
+                let what =
+                    format!("{id}: the store has lost nothing, and renewal {seq} was told so");
+                self.found(Law::OneWriter, at, what);
+            }
             _ => {}
         }
     }

@@ -72,6 +72,9 @@ impl SessionRow {
         if self.life != Life::Living {
             return Renewed::Dead;
         }
+        if self.seq < renewal.acknowledged {
+            return Renewed::Forgotten;
+        }
         if renewal.seq <= self.seq {
             return Renewed::Overtaken;
         }

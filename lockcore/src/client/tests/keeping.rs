@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, End, ErrorKind, Guard, Inspect, IntentChange, Life, Locks, MemoryBackend,
-    Released, SessionStore, Sweep,
+    AcquireError, End, ErrorKind, Guard, Inspect, IntentChange, Life, Locks, LostReason,
+    MemoryBackend, Released, SessionStore, Sweep,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -51,6 +51,42 @@ async fn a_renewal_goes_out_every_third_of_the_ttl() {
         secs(25) - Duration::from_millis(300),
         "counted from the last renewal"
     );
+}
+
+/// As one that failed over to a copy which was behind.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_lost_what_it_acknowledged_is_believed_until_the_next_renewal() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let guard = hold(&locks, "g").await;
+    let intent = locks.global("i").intent(&"half done").unwrap();
+    let left = intent.acquire().await.unwrap();
+    sleep(secs(15)).await;
+    spy.decide(|call| match renews(call) {
+        true => Fate::Forgotten,
+        false => Fate::Answered,
+    });
+    sleep(secs(10)).await;
+    spy.answer_all();
+    let renewed = spy.times(renews);
+    assert!(guard.is_valid() && guard.confirm().await.unwrap());
+    let reasons = tokio::join!(guard.lost(), left.lost());
+    assert_eq!(reasons, (LostReason::Forgotten, LostReason::Forgotten));
+    let next = *spy.times(renews).last().unwrap();
+    assert_eq!(next, *renewed.last().unwrap() + secs(10));
+    assert!(spy.elapsed() - next < Duration::from_millis(10), "{next:?}");
+    assert!(!guard.is_valid() && !guard.confirm().await.unwrap());
+    // Who asks from now on has another session.
+    let again = hold(&locks, "h").await;
+    let lost = [guard.session(), left.session()];
+    assert!(!lost.contains(&again.session()));
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    drop(left);
+    sleep(secs(1)).await;
+    let states = spy.end(&lost, End::IfDue).await.unwrap();
+    let lives: Vec<Life> = states.iter().map(|state| state.life).collect();
+    assert_eq!(lives, [Life::Dead, Life::Abandoned], "both are closed");
+    assert!(again.confirm().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,6 +83,8 @@ pub(super) enum Fate {
     Void,
     /// What acquires or adopts is executed, and said to have this token.
     Token(FencingToken),
+    /// What renews is acknowledged, and the store loses it.
+    Forgotten,
 }
 
 type Decide = dyn FnMut(&Call) -> Fate + Send;
@@ -238,7 +240,7 @@ impl Spy {
                 Err(error(kind))
             }
             Fate::Hangs => std::future::pending().await,
-            Fate::Void | Fate::Token(_) | Fate::Kept(_) => {
+            Fate::Void | Fate::Token(_) | Fate::Kept(_) | Fate::Forgotten => {
                 panic!("{operation} has no such answer")
             }
         }
@@ -258,8 +260,10 @@ impl SessionStore for Spy {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let execute = self.store.renew(session, renewal);
-        self.call(Call::Renew(session, renewal.clone()), execute)
-            .await
+        match self.fate(Call::Renew(session, renewal.clone())) {
+            (_, Fate::Forgotten) => Ok(Renewed::Living),
+            fate => self.answer(fate, execute).await,
+        }
     }
 
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {

@@ -208,15 +208,14 @@ impl Pair {
         live.sort_unstable();
         self.seq += 1;
         let token = FencingToken::new(self.seq).unwrap();
-        let renewal = Renewal {
-            seq: self.seq,
-            over: Ranges::except(live, next),
-            intent: match self.rng.random_range(0..4) {
-                0 => intent(token),
-                1 => IntentChange::Drop,
-                _ => IntentChange::Keep,
-            },
+        let intent = match self.rng.random_range(0..4) {
+            0 => intent(token),
+            1 => IntentChange::Drop,
+            _ => IntentChange::Keep,
         };
+        let acknowledged = self.rng.random_range(0..=self.seq);
+        let renewal =
+            Renewal::new(self.seq, Ranges::except(live, next), intent).after(acknowledged);
         alike!(self, store => store.renew(id(session), &renewal));
     }
 

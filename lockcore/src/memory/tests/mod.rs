@@ -113,7 +113,7 @@ async fn end(store: &MemoryBackend, session: u128, how: End) -> Life {
 
 fn renewal(seq: u64, over: &str, intent: IntentChange) -> Renewal {
     let over: Ranges = over.parse().unwrap();
-    Renewal { seq, over, intent }
+    Renewal::new(seq, over, intent)
 }
 
 async fn renew(store: &MemoryBackend, session: u128, renewal: Renewal) -> Renewed {

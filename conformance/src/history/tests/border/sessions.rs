@@ -35,6 +35,10 @@ fn dead_sessions_stay_dead() {
 fn sessions_die_of_their_end() {
     for (request, reply) in [
         (renew(1, "", Change::Keep), Reply::Renewed(Answer::Dead)),
+        (
+            renew(1, "", Change::Keep),
+            Reply::Renewed(Answer::Forgotten),
+        ),
         (end(1, Ending::IfDue), states(1, Answer::Dead)),
         (Call::Sessions, states(1, Answer::Abandoned)),
         (acquire((1, 1), &["create f"]), Reply::Void),
