@@ -3,7 +3,7 @@
 GRANT USAGE ON SCHEMA {ns} TO {role};
 GRANT EXECUTE ON FUNCTION
     {ns}.open(bytea, text, bigint),
-    {ns}.renew(bytea, bigint, text, text, bigint, bytea),
+    {ns}.renew(bytea, bigint, bigint, text, text, bigint, bytea),
     {ns}.end_sessions(bytea[], text),
     {ns}.adopt(bytea, bigint, bytea),
     {ns}.give_up(bytea, bigint, bytea),

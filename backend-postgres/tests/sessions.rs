@@ -157,7 +157,10 @@ async fn what_is_being_renewed_is_not_due() {
     let backend = space.connect().await;
     let session = open(&backend).await;
     let_expire(&space, session).await;
-    let first = format!("renew({}, {ONE}, '{{}}', 'keep', 0, '')", literal(session));
+    let first = format!(
+        "renew({}, {ONE}, {ZERO}, '{{}}', 'keep', 0, '')",
+        literal(session)
+    );
     let second = Arc::clone(&backend);
     let second = async move { second.end(&[session], End::IfDue).await.unwrap() };
     let state = &behind(&space, &first, second).await[0];

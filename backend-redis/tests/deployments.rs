@@ -153,7 +153,7 @@ async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
     let replica = replica_of(&primary, &[]).await;
     let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
     let space = Space::at(&Place {
-        url: format!("{hosts}/?replicas=1&timeout_ms=1000"),
+        url: format!("{hosts}/?replicas=1&timeout_ms=5000"),
         admin: url(&primary),
     });
     let (one, session, mut before) = {
@@ -169,7 +169,7 @@ async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
     ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
     // From now on there is no replica to wait for.
     let space = space.moved_to(&Place {
-        url: format!("{hosts}/?timeout_ms=1000"),
+        url: format!("{hosts}/?timeout_ms=5000"),
         admin: url(&replica),
     });
     let backend = space.connect().await;
@@ -197,7 +197,7 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
     let replica = replica_of(&primary, &[]).await;
     let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
     let space = Space::at(&Place {
-        url: format!("{hosts}/?timeout_ms=1000"),
+        url: format!("{hosts}/?timeout_ms=5000"),
         admin: url(&primary),
     });
     let backend = space.connect().await;
@@ -234,7 +234,7 @@ async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
     let replica = replica_of(&primary, &[]).await;
     let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
     let space = Space::at(&Place {
-        url: format!("{hosts}/?timeout_ms=1000"),
+        url: format!("{hosts}/?timeout_ms=5000"),
         admin: url(&primary),
     });
     let locks = async || {
