@@ -333,7 +333,7 @@ async fn a_cluster_moves_and_fails_over_under_a_client() {
     let [from, primary, replica] = [from, to, follower].map(|node| at_port(&servers, node.port));
     let other = url(at_port(&servers, other.port));
     space = space.moved_to(&Place {
-        url: format!("{other}/?timeout_ms=1000"),
+        url: format!("{other}/?timeout_ms=5000"),
         admin: other,
     });
     let backend = space.connect().await;
