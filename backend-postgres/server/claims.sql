@@ -282,7 +282,6 @@ BEGIN
     -- Nobody else removes what a process has left whose connection is gone. It comes first: it need not wait for the disk,
     -- and what follows does.
     PERFORM unwatch(ARRAY(SELECT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
-    PERFORM ready();
     PERFORM end_sessions(ARRAY(
         SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() LIMIT 1000), 'due');
     WHILE removed < p_limit LOOP

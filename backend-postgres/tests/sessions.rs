@@ -170,6 +170,23 @@ async fn what_is_being_renewed_is_not_due() {
 }
 
 #[tokio::test]
+async fn what_is_being_renewed_is_not_due_for_a_sweep_of_all() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    let_expire(&space, session).await;
+    let first = format!(
+        "renew({}, {ONE}, {ZERO}, '{{}}', 'keep', 0, '')",
+        literal(session)
+    );
+    let second = Arc::clone(&backend);
+    let second = async move { second.sweep(Sweep::All, 100).await.unwrap() };
+    behind(&space, &first, second).await;
+    let renewed = backend.renew(session, &renewal(2)).await.unwrap();
+    assert_eq!(renewed, Renewed::Living);
+}
+
+#[tokio::test]
 async fn a_sweep_passes_by_what_somebody_has_locked() {
     let space = Space::new().await;
     let backend = space.connect().await;
