@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lockcore::backend::{
-    Adopt, Adoption, End, IntentChange, Opened, Registered, Renewal, Renewed, SessionStore,
+    Adopt, Adoption, End, Incarnation, IntentChange, Opened, Registered, Renewal, Renewed,
+    SessionStore,
 };
 use lockcore::{FencingToken, Intent, Label, Life, Operation, Result, SessionId, SessionState};
 use serde_json::{Value, json};
@@ -91,7 +92,7 @@ impl EsBackend {
         let known = [Reply::Written, Reply::Refused, Reply::Unreadable];
         let item = one(expect(self.bulk(bulk).await?, &known)?);
         Ok(match item.reply() {
-            Reply::Written => Opened::Opened,
+            Reply::Written => Opened::Opened(Incarnation::UNKNOWN),
             _ => Opened::Used,
         })
     }

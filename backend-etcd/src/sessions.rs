@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, PutOptions, TxnOp};
 use lockcore::backend::{
-    Adopt, Adoption, End, IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore,
+    Adopt, Adoption, End, Incarnation, IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore,
 };
 use lockcore::{ErrorKind, Label, Life, Operation, Result, SessionId, SessionState};
 
@@ -38,7 +38,7 @@ impl SessionStore for EtcdBackend {
             .txn(Operation::Open, unused, then, Vec::new())
             .await?;
         if opened.succeeded {
-            return Ok(Opened::Opened);
+            return Ok(Opened::Opened(Incarnation::UNKNOWN));
         }
         self.link.revoke(Operation::Open, lease).await;
         Ok(Opened::Used)

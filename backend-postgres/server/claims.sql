@@ -69,7 +69,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION {ns}.acquire(
-    p_session bytea, p_n bigint, p_m bigint, p_keys text[], p_asks text[], p_limits bigint[], p_though_due boolean
+    p_session bytea, p_n bigint, p_m bigint, p_keys text[], p_asks text[], p_limits bigint[], p_though_due boolean,
+    p_incarnation bigint
 ) RETURNS TABLE (
     r_what text, r_token bigint,
     r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
@@ -98,6 +99,10 @@ BEGIN
         RETURN;
     ELSIF s.life <> 'living' OR s.over @> p_n THEN
         r_what := 'void';
+        RETURN NEXT;
+        RETURN;
+    ELSIF p_incarnation <> 0 AND p_incarnation <> incarnation() THEN
+        r_what := 'moved';
         RETURN NEXT;
         RETURN;
     END IF;
@@ -139,7 +144,8 @@ END $$;
 -- work that it does: the words of ready stand here (of a standby the server says the like), latches are taken and tokens
 -- drawn by expressions, and there is one query, which finds nothing to do where anything is in the way.
 CREATE OR REPLACE FUNCTION {ns}.acquire_one(
-    p_session bytea, p_n bigint, p_m bigint, p_key text, p_ask text, p_limit bigint, p_though_due boolean
+    p_session bytea, p_n bigint, p_m bigint, p_key text, p_ask text, p_limit bigint, p_though_due boolean,
+    p_incarnation bigint
 ) RETURNS TABLE (
     r_what text, r_token bigint,
     r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
@@ -159,12 +165,14 @@ BEGIN
         INSERT INTO holders (key, session, n, m, want, since)
         SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
         WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
+          AND (p_incarnation = 0 OR p_incarnation = incarnation())
           AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key)
         ON CONFLICT DO NOTHING;
     ELSE
         INSERT INTO holders (key, session, n, m, want, since)
         SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
         WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
+          AND (p_incarnation = 0 OR p_incarnation = incarnation())
           AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key);
     END IF;
     IF FOUND THEN
@@ -173,7 +181,8 @@ BEGIN
         RETURN NEXT;
     ELSE
         RETURN QUERY
-            SELECT * FROM acquire(p_session, p_n, p_m, ARRAY[p_key], ARRAY[p_ask], ARRAY[p_limit], p_though_due);
+            SELECT * FROM acquire(
+                p_session, p_n, p_m, ARRAY[p_key], ARRAY[p_ask], ARRAY[p_limit], p_though_due, p_incarnation);
     END IF;
 END $$;
 

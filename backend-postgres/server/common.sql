@@ -25,11 +25,15 @@ CREATE OR REPLACE FUNCTION {ns}.latch(p_key text) RETURNS bigint LANGUAGE sql IM
     SELECT hashtextextended(p_key, hashtextextended('{name}', 0))
 $$;
 
+-- The timeline: it rises when another server takes over.
+CREATE OR REPLACE FUNCTION {ns}.incarnation() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
+$$;
+
 -- A greater token than every one before. Called when the latches are held.
 CREATE OR REPLACE FUNCTION {ns}.next_token() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    -- The timeline rises when another server takes over, where the sequence may go back.
-    SELECT (('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint << 40)
-        + nextval('{ns}.token'::regclass)
+    -- Where another server takes over, the sequence may go back.
+    SELECT ({ns}.incarnation() << 40) + nextval('{ns}.token'::regclass)
 $$;
 
 CREATE OR REPLACE FUNCTION {ns}.known(p_want text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$

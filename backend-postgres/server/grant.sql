@@ -3,13 +3,13 @@
 GRANT USAGE ON SCHEMA {ns} TO {role};
 GRANT EXECUTE ON FUNCTION
     {ns}.open(bytea, text, bigint),
-    {ns}.renew(bytea, bigint, bigint, text, text, bigint, bytea),
+    {ns}.renew(bytea, bigint, bigint, text, text, bigint, bytea, bigint, text),
     {ns}.end_sessions(bytea[], text),
     {ns}.adopt(bytea, bigint, bytea),
     {ns}.give_up(bytea, bigint, bytea),
     {ns}.settle(bytea, bigint),
-    {ns}.acquire(bytea, bigint, bigint, text[], text[], bigint[], boolean),
-    {ns}.acquire_one(bytea, bigint, bigint, text, text, bigint, boolean),
+    {ns}.acquire(bytea, bigint, bigint, text[], text[], bigint[], boolean, bigint),
+    {ns}.acquire_one(bytea, bigint, bigint, text, text, bigint, boolean, bigint),
     {ns}.watched(text[], text[], bigint[]),
     {ns}.release(bytea, bigint, text[]),
     {ns}.release_one(bytea, bigint, text),

@@ -1,30 +1,46 @@
 -- Sessions. A death takes the row for update, so that it waits for whoever has confirmed a lock in a transaction that is
 -- still open; a renewal does not.
 
-CREATE OR REPLACE FUNCTION {ns}.open(p_id bytea, p_label text, p_ttl_ms bigint) RETURNS boolean
+-- The incarnation in which it was opened, 0 if nothing is lost with the server, or null if the id was used.
+CREATE OR REPLACE FUNCTION {ns}.open(p_id bytea, p_label text, p_ttl_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     PERFORM ready();
     -- The order is that of the index by session: without it, a plan for an empty table reads the whole primary key.
     IF EXISTS (SELECT FROM intents WHERE session = p_id)
        OR (SELECT n FROM holders WHERE session = p_id ORDER BY n LIMIT 1) IS NOT NULL THEN
-        RETURN false;
+        RETURN NULL;
     END IF;
     INSERT INTO sessions (id, label, ttl_ms, expires, life, seq, over, adoption)
     VALUES (p_id, p_label, p_ttl_ms, clock_timestamp() + p_ttl_ms * interval '1 millisecond', 'living',
             -9223372036854775808, '{}', -9223372036854775808)
     ON CONFLICT (id) DO NOTHING;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    ELSIF current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') <> 'local' THEN
+        RETURN 0;
+    END IF;
+    RETURN incarnation();
 END $$;
 
 CREATE OR REPLACE FUNCTION {ns}.renew(
-    p_id bytea, p_seq bigint, p_acknowledged bigint, p_over text, p_intent text, p_token bigint, p_payload bytea
+    p_id bytea, p_seq bigint, p_acknowledged bigint, p_over text, p_intent text, p_token bigint, p_payload bytea,
+    p_incarnation bigint, p_granted text
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     before int8multirange;
     answer text;
 BEGIN
     PERFORM ready();
+    IF p_incarnation <> 0 AND p_incarnation <> incarnation() THEN
+        RETURN 'moved ' || incarnation();
+    ELSIF EXISTS (
+        SELECT FROM unnest(p_granted::int8multirange) grants
+        CROSS JOIN LATERAL generate_series(lower(grants), coalesce(upper(grants) - 1, 9223372036854775807)) granted (n)
+        WHERE (SELECT h.n FROM holders h WHERE h.session = p_id AND h.n = granted.n LIMIT 1) IS NULL
+    ) THEN
+        RETURN CASE WHEN EXISTS (SELECT FROM sessions WHERE id = p_id AND life = 'living') THEN 'forgotten' ELSE 'dead' END;
+    END IF;
     SELECT over INTO before FROM sessions WHERE id = p_id;
     UPDATE sessions
     SET seq = p_seq, over = p_over::int8multirange, expires = clock_timestamp() + ttl_ms * interval '1 millisecond'

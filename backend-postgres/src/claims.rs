@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use crate::PostgresBackend;
 use crate::connections::Link;
 use crate::error::{Failure, Outcome};
-use crate::record::{Entry, broken, column, id_bytes, only, session_id, stored, want_name};
+use crate::record::{
+    Entry, broken, column, id_bytes, only, session_id, stored, timeline, want_name,
+};
 use crate::sessions::{end, token};
 use crate::sql::{Call, Value};
 
@@ -181,11 +183,13 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
         };
         values.extend(one.unwrap_or_else(|| asks.values()));
         values.push(Value::Flag(though_due));
+        values.push(Value::Int(timeline(request.incarnation)));
         let rows = link.call(deadline, &Call::new(function, values)).await?;
         let what: &str = only(&rows, "r_what")?;
         match what {
             "acquired" => return Ok(Acquired::Acquired(token(only(&rows, "r_token")?)?)),
             "void" => return Ok(Acquired::Void),
+            "moved" => return Ok(Acquired::Moved),
             "due" => {
                 let states = end(link, deadline, &[own], End::IfDue).await?;
                 though_due = states[0].life == Life::Living;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockcore::backend::Ranges;
 use lockcore::backend::judge::Place;
+use lockcore::backend::{Incarnation, Ranges};
 use lockcore::{Grant, Holder, Label, Life, LockKey, Mode, OwnerId, SessionId, SessionState, Want};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -29,7 +29,18 @@ pub(crate) fn session_id(bytes: &[u8]) -> Option<SessionId> {
     Some(SessionId::new(u128::from_be_bytes(bytes)))
 }
 
-/// Numbers that are over as a multirange, whose ends are excluded where they are a number at all.
+/// A timeline, as the incarnation's name.
+pub(crate) fn named(timeline: i64) -> Incarnation {
+    Incarnation::new(u128::from(timeline.cast_unsigned()))
+}
+
+/// The timeline that a name is; 0 is none.
+pub(crate) fn timeline(incarnation: Incarnation) -> i64 {
+    // A name that is no timeline is none of this store's, and equals none.
+    i64::try_from(incarnation.get()).unwrap_or(i64::MAX)
+}
+
+/// Numbers of grants as a multirange, whose ends are excluded where they are a number at all.
 pub(crate) fn over_text(over: &Ranges) -> String {
     let ranges = over
         .as_slice()

@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use crate::PostgresBackend;
 use crate::connections::Link;
 use crate::error::{Failure, Outcome};
-use crate::record::{broken, column, id_bytes, loaded, only, over_text, state, stored};
+use crate::record::{
+    broken, column, id_bytes, loaded, named, only, over_text, state, stored, timeline,
+};
 use crate::sql::{Call, Value};
 
 #[async_trait]
@@ -27,8 +29,8 @@ impl SessionStore for PostgresBackend {
         let call = Call::new("open", values);
         let (link, deadline) = self.begin();
         let outcome = async {
-            let opened: bool = only(&link.call(deadline, &call).await?, "open")?;
-            Ok(if opened { Opened::Opened } else { Opened::Used })
+            let opened: Option<i64> = only(&link.call(deadline, &call).await?, "open")?;
+            Ok(opened.map_or(Opened::Used, |timeline| Opened::Opened(named(timeline))))
         }
         .await;
         outcome.map_err(Failure::of(Operation::Open))
@@ -48,6 +50,8 @@ impl SessionStore for PostgresBackend {
             Value::Text(Some(change.to_owned())),
             Value::Int(put.map_or(0, |put| put.token.get().cast_signed())),
             Value::Bytes(put.map_or_else(Vec::new, |put| put.intent.as_bytes().to_vec())),
+            Value::Int(timeline(renewal.incarnation)),
+            Value::Text(Some(over_text(&renewal.granted))),
         ];
         let call = Call::new("renew", values);
         let (link, deadline) = self.begin();
@@ -58,7 +62,13 @@ impl SessionStore for PostgresBackend {
                 "overtaken" => Ok(Renewed::Overtaken),
                 "forgotten" => Ok(Renewed::Forgotten),
                 "dead" => Ok(Renewed::Dead),
-                _ => Err(broken("a renewal has an answer that is none")),
+                moved => {
+                    let timeline = moved
+                        .strip_prefix("moved ")
+                        .and_then(|name| name.parse().ok());
+                    let none = || broken("a renewal has an answer that is none");
+                    Ok(Renewed::Moved(named(timeline.ok_or_else(none)?)))
+                }
             }
         }
         .await;

@@ -258,9 +258,9 @@ async fn another_isolation_is_told() {
     let id = "decode('00000000000000000000000000000007', 'hex')";
     for call in [
         format!("open({id}, '', 30000)"),
-        format!("acquire({id}, 1, 1, '{{k}}', '{{create}}', NULL, false)"),
-        format!("acquire_one({id}, 2, 2, 'k', 'create', NULL, false)"),
-        format!("renew({id}, 1, -9223372036854775807 - 1, '{{}}', 'keep', 0, '')"),
+        format!("acquire({id}, 1, 1, '{{k}}', '{{create}}', NULL, false, 0)"),
+        format!("acquire_one({id}, 2, 2, 'k', 'create', NULL, false, 0)"),
+        format!("renew({id}, 1, -9223372036854775807 - 1, '{{}}', 'keep', 0, '', 0, '{{}}')"),
         format!("confirm({id}, 1, '{{k}}', '{{create}}')"),
         format!("end_sessions(ARRAY[{id}], 'close')"),
         format!("adopt({id}, 1, NULL)"),
@@ -302,15 +302,15 @@ async fn commits_that_do_not_wait_are_made_to() {
     for (call, setting) in [
         (format!("open({id}, '', 30000)"), "on"),
         (
-            format!("acquire({id}, 1, 1, '{{k2}}', '{{create}}', NULL, false)"),
+            format!("acquire({id}, 1, 1, '{{k2}}', '{{create}}', NULL, false, 0)"),
             "on",
         ),
         (
-            format!("acquire_one({id}, 2, 2, 'k3', 'create', NULL, false)"),
+            format!("acquire_one({id}, 2, 2, 'k3', 'create', NULL, false, 0)"),
             "on",
         ),
         (
-            format!("renew({id}, 1, -9223372036854775807 - 1, '{{}}', 'keep', 0, '')"),
+            format!("renew({id}, 1, -9223372036854775807 - 1, '{{}}', 'keep', 0, '', 0, '{{}}')"),
             "on",
         ),
         (format!("end_sessions(ARRAY[{id}], 'close')"), "on"),

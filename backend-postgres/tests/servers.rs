@@ -19,8 +19,8 @@ use lockcore::backend::{
     Acquire, Acquired, ClaimStore, IntentChange, Ranges, Renewal, SessionStore,
 };
 use lockcore::{
-    Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Locks, OwnerId, Released,
-    SessionId, Want,
+    Attempt, Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Locks, LostReason,
+    OwnerId, Released, SessionId, Want,
 };
 use lockcore_conformance::servers::{Port, Server, postgres};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
@@ -299,6 +299,83 @@ async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
         panic!("{answer:?}")
     };
     assert!(token > last, "{token} after {last}");
+}
+
+/// A copy of what a server has now takes over at its address, while clients go on. `between` comes after the copy.
+async fn taken_over<T>(
+    port: &Port,
+    primary: Server,
+    between: impl Future<Output = T>,
+) -> (TempDir, Server, T) {
+    let url = primary.url().to_owned();
+    let copy = waited(move || postgres::copy_of(&url).unwrap()).await;
+    let done = between.await;
+    drop(primary);
+    let server = again(copy.path(), port).await;
+    let promoted = async || {
+        // It takes connections when it has recovered.
+        let url = server.url().replacen("http", "postgres", 1);
+        let mut connection = PgConnection::connect(&url).await.ok()?;
+        let promoted = sqlx::raw_sql("SELECT pg_promote()").execute(&mut connection);
+        promoted.await.ok()
+    };
+    support::until("the copy is promoted", promoted).await;
+    (copy, server, done)
+}
+
+/// A server, a client that renews every 40 s, and another client.
+async fn with_clients() -> (TempDir, Port, Server, Locks, Locks) {
+    let (data, server) = begun().await;
+    let port = server.port().unwrap();
+    let locks = async || {
+        let backend = PostgresBackend::connect(config(&server)).await.unwrap();
+        let locks = Locks::builder(backend as Arc<dyn LockBackend>);
+        locks.ttl(Duration::from_secs(120)).build().unwrap()
+    };
+    let (ours, theirs) = (locks().await, locks().await);
+    (data, port, server, ours, theirs)
+}
+
+#[tokio::test]
+async fn what_a_server_that_takes_over_has_not_is_told_though_no_renewal_is_missing() {
+    let (_data, port, primary, ours, theirs) = with_clients().await;
+    let kept = ours.global("kept").acquire().await.unwrap();
+    let between = async { ours.global("lost").acquire().await.unwrap() };
+    let (_copy, server, lost) = taken_over(&port, primary, between).await;
+    let again = theirs.global("lost").wait(support::PATIENCE).acquire();
+    let again = again.await.expect("nothing is known of its holder");
+    assert!(again.token() > lost.token());
+    // Who asks meets it before the next renewal.
+    let new = ours.global("new").wait(support::PATIENCE).acquire();
+    let new = new.await.expect("another session is opened");
+    assert_ne!(new.session(), kept.session());
+    let told = async { tokio::join!(kept.lost(), lost.lost()) };
+    let told = tokio::time::timeout(support::PATIENCE, told).await;
+    let told = told.expect("they are told with the session");
+    assert_eq!(told, (LostReason::Forgotten, LostReason::Forgotten));
+    assert!(again.confirm().await.unwrap());
+    assert_eq!(lost.release().await.unwrap(), Released::NotHeld);
+    drop(server);
+}
+
+#[tokio::test]
+async fn guards_outlive_a_server_if_the_one_that_takes_over_has_them() {
+    let (_data, port, primary, ours, theirs) = with_clients().await;
+    let kept = ours.global("kept").acquire().await.unwrap();
+    let many = ours.documents((0..1_500).map(|n| format!("d{n}")));
+    let many = many.acquire().await.unwrap();
+    let (_copy, server, ()) = taken_over(&port, primary, async {}).await;
+    let new = ours.global("new").wait(support::PATIENCE).acquire();
+    let new = new.await.unwrap();
+    assert_eq!(new.session(), kept.session());
+    assert!(new.token() > many.token());
+    for guard in [kept, many, new] {
+        assert!(guard.is_valid() && guard.confirm().await.unwrap());
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+    }
+    let again = theirs.global("kept").try_acquire().await.unwrap();
+    assert!(matches!(again, Attempt::Acquired(_)), "{again:?}");
+    drop(server);
 }
 
 #[tokio::test]

@@ -158,7 +158,7 @@ async fn what_is_being_renewed_is_not_due() {
     let session = open(&backend).await;
     let_expire(&space, session).await;
     let first = format!(
-        "renew({}, {ONE}, {ZERO}, '{{}}', 'keep', 0, '')",
+        "renew({}, {ONE}, {ZERO}, '{{}}', 'keep', 0, '', 0, '{{}}')",
         literal(session)
     );
     let second = Arc::clone(&backend);
@@ -176,7 +176,7 @@ async fn what_is_being_renewed_is_not_due_for_a_sweep_of_all() {
     let session = open(&backend).await;
     let_expire(&space, session).await;
     let first = format!(
-        "renew({}, {ONE}, {ZERO}, '{{}}', 'keep', 0, '')",
+        "renew({}, {ONE}, {ZERO}, '{{}}', 'keep', 0, '', 0, '{{}}')",
         literal(session)
     );
     let second = Arc::clone(&backend);

@@ -1,7 +1,8 @@
--- session, n, m, then for each claim its want (with the limit behind it, of a share) and its key
--- -> the token; 'void'; 'again' when so much had to be removed that it was done first;
+-- session, n, m, the incarnation or nothing, then for each claim its want (with the limit behind it, of a share) and its
+-- key
+-- -> the token; 'void'; 'moved'; 'again' when so much had to be removed that it was done first;
 --    'busy', more, and for each refused claim: which one, more, in how many ms somebody in the way is due (or -1), holders
-local me, n, m = ARGV[1], ARGV[2], ARGV[3]
+local me, n, m, meant = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local GONE_AT_ONCE = 2000
 
 local mine = meet(me)
@@ -11,6 +12,10 @@ end
 if mine.life ~= 'living' or is_over(mine.over, n) then
     tell_if_freed()
     return { 'void' }
+end
+if meant ~= '' and meant ~= incarnation() then
+    tell_if_freed()
+    return { 'moved' }
 end
 local drawn, wrong = next_token()
 if not drawn then
@@ -24,7 +29,7 @@ local function look_at(key)
         place[key] = #fields
     end
 end
-for at = 5, #ARGV, 2 do
+for at = 6, #ARGV, 2 do
     local key = ARGV[at]
     look_at(key)
     if is_path(key) then
@@ -147,7 +152,7 @@ local function due_in(listed)
 end
 
 local busy = { 'busy', 0 }
-for at = 4, #ARGV, 2 do
+for at = 5, #ARGV, 2 do
     local key = ARGV[at + 1]
     local want, limit = sub(ARGV[at], 1, 1), tonumber(sub(ARGV[at], 2))
     if values[place[key]] or TREE[want] then
@@ -165,7 +170,7 @@ for at = 4, #ARGV, 2 do
                 busy[2] = 1
                 break
             end
-            busy[#busy + 1] = { at / 2 - 2, listed.more, due_in(listed), listed.holders }
+            busy[#busy + 1] = { (at - 5) / 2, listed.more, due_in(listed), listed.holders }
         end
     end
 end
@@ -176,7 +181,7 @@ end
 
 local since = '/' .. n .. '/' .. m .. '/' .. text(now_ms)
 local step = { me .. '/' .. n }
-for at = 4, #ARGV, 2 do
+for at = 5, #ARGV, 2 do
     local key, want = ARGV[at + 1], sub(ARGV[at], 1, 1)
     local line = want .. me .. since
     step[#step + 1] = key

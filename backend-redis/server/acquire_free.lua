@@ -11,10 +11,11 @@ do
     -- So long a number is exact.
     local free = last_over and #last_over <= 15 and #n <= 15 and tonumber(last_over) < tonumber(n)
         and tonumber(expires) > tonumber(seconds .. sub(fraction, 1, 3))
+        and (ARGV[4] == '' or sub(string.match(call('INFO', 'replication'), 'master_replid:(%x+)'), 1, 32) == ARGV[4])
 
-    if free and #ARGV == 5 and string.byte(ARGV[5]) ~= 47 then
+    if free and #ARGV == 6 and string.byte(ARGV[6]) ~= 47 then
         -- One flat key: what follows does the same.
-        local key = ARGV[5]
+        local key = ARGV[6]
         local values = call('HMGET', KEYS[1], '', key)
         local token, last = seconds .. fraction, values[1]
         if last and #last == 16 and #token == 16 and not string.find(last, '%D') and last < token
@@ -22,7 +23,7 @@ do
             local name = me .. '/' .. n
             call('ZADD', KEYS[6], '0', name .. '\n' .. key)
             call('HSET', KEYS[1], '', token, key,
-                sub(ARGV[4], 1, 1) .. name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3))
+                sub(ARGV[5], 1, 1) .. name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3))
             return token
         end
         free = false
@@ -64,7 +65,7 @@ do
 
     if free then
         local fields = { '' }
-        for at = 5, #ARGV, 2 do
+        for at = 6, #ARGV, 2 do
             local key = ARGV[at]
             fields[#fields + 1] = key
             if string.byte(key) == 47 then
@@ -88,7 +89,7 @@ do
                 local name = me .. '/' .. n
                 local tail = name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3)
                 local records, step, writes, reads = { '', token }, { name }, { '0' }, { '0' }
-                for at = 4, #ARGV, 2 do
+                for at = 5, #ARGV, 2 do
                     local want, key = ARGV[at], ARGV[at + 1]
                     local letter = sub(want, 1, 1)
                     step[#step + 1] = key

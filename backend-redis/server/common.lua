@@ -150,6 +150,13 @@ local function is_over(over, n)
     return false
 end
 
+-- The first 128 bits of the name of what the server has: another one after each start, and of each that takes over. None
+-- where we may not ask.
+local function incarnation()
+    local info = redis.pcall('INFO', 'replication')
+    return type(info) == 'string' and sub(match(info, 'master_replid:(%x+)') or '', 1, 32) or ''
+end
+
 local function tell_if_freed()
     if freed then
         call('SPUBLISH', WAKE, '*')

@@ -6,6 +6,7 @@ if call('HGET', META, 'version') then
         return redis.error_reply('LKVERSION ' .. version)
     end
 end
+redis.pcall('INFO', 'replication')
 call('HMGET', RECORDS, '')
 call('HSCAN', RECORDS, '0', 'COUNT', '1')
 call('HEXISTS', INTENTS, '')

@@ -1,6 +1,6 @@
--- id, seq, the acknowledged seq, over, then 'keep', 'drop', or 'put' with the intent
--- -> 'living', 'overtaken', 'forgotten' or 'dead'
-local id, seq, acknowledged, over, change, intent = unpack(ARGV)
+-- id, seq, the acknowledged seq, over, the incarnation or nothing, grants, then 'keep', 'drop', or 'put' with the intent
+-- -> 'living', 'overtaken', 'forgotten' or 'dead'; or the incarnation, where it is another one
+local id, seq, acknowledged, over, meant, granted, change, intent = unpack(ARGV)
 local session = load(id)
 if not session then
     return 'dead'
@@ -10,6 +10,22 @@ if session == UNREADABLE then
 end
 if session.life ~= 'living' then
     return 'dead'
+end
+local here = meant ~= '' and incarnation()
+if here and here ~= meant then
+    return here
+end
+for from, to in gmatch(granted, '(%d+)-(%d+)') do
+    -- No session has given out as many numbers as are exact.
+    if #to > 15 then
+        return 'forgotten'
+    end
+    for n = tonumber(from), tonumber(to) do
+        local step = '[' .. id .. '/' .. text(n) .. '\n'
+        if not call('ZRANGEBYLEX', STEPS, step, step .. '\255', 'LIMIT', '0', '1')[1] then
+            return 'forgotten'
+        end
+    end
 end
 if less(session.seq, acknowledged) then
     return 'forgotten'

@@ -10,7 +10,7 @@ use redis::Value;
 
 use crate::RedisBackend;
 use crate::error::{found, odd_answer};
-use crate::record::{Answer, Parts, holders, want_letter};
+use crate::record::{Answer, Parts, holders, name, want_letter};
 use crate::scripts;
 
 /// So many holders are removed by one script at most, so that others are not held up.
@@ -22,13 +22,19 @@ const CLEARINGS: usize = 100;
 impl ClaimStore for RedisBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         let operation = Operation::Acquire;
-        let [session, n, m] = [
+        let [session, n, m, incarnation] = [
             request.grant.session.to_string(),
             request.grant.n.to_string(),
             request.owner.m.to_string(),
+            name(request.incarnation),
         ];
         let wants: Vec<String> = request.claims.iter().map(want).collect();
-        let mut arguments = vec![session.as_bytes(), n.as_bytes(), m.as_bytes()];
+        let mut arguments = vec![
+            session.as_bytes(),
+            n.as_bytes(),
+            m.as_bytes(),
+            incarnation.as_bytes(),
+        ];
         for (claim, want) in request.claims.iter().zip(&wants) {
             arguments.push(want.as_bytes());
             arguments.push(claim.key().as_str().as_bytes());
@@ -47,6 +53,7 @@ impl ClaimStore for RedisBackend {
             match parts.part()?.text()?.as_str() {
                 "busy" => return Ok(Acquired::Busy(self.busy(request, parts)?)),
                 "void" => return Ok(Acquired::Void),
+                "moved" => return Ok(Acquired::Moved),
                 "again" => {}
                 _ => return Err(odd_answer(operation)),
             }

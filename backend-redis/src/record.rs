@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockcore::backend::{Record, Registered};
+use lockcore::backend::{Incarnation, Record, Registered};
 use lockcore::{
     Error, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, Operation, OwnerId,
     SessionId, SessionState, Want,
@@ -130,6 +130,25 @@ pub(crate) fn read_intent(stored: &[u8]) -> Option<Registered> {
         token: FencingToken::new(token)?,
         intent: Intent::new(&stored[end + 1..]).ok()?,
     })
+}
+
+/// The name of an incarnation in a script's arguments; none is empty.
+pub(crate) fn name(incarnation: Incarnation) -> String {
+    match incarnation.is_known() {
+        true => format!("{:032x}", incarnation.get()),
+        false => String::new(),
+    }
+}
+
+/// The incarnation of that name.
+pub(crate) fn named(operation: Operation, name: &str) -> Result<Incarnation, Error> {
+    match name.len() {
+        0 => Ok(Incarnation::UNKNOWN),
+        32 => u128::from_str_radix(name, 16)
+            .map(Incarnation::new)
+            .map_err(|_| odd_answer(operation)),
+        _ => Err(odd_answer(operation)),
+    }
 }
 
 /// What the traits say about a session with that record. One that cannot be understood lives, and nobody can end it.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Adopt, Adoption, End, IntentChange, Opened, Renewal, Renewed, SessionStore,
+    Adopt, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed, SessionStore,
 };
 use lockcore::{ErrorKind, Label, Operation, Result, SessionId, SessionState};
 use redis::Value;
 
 use crate::RedisBackend;
 use crate::error::{found, odd_answer};
-use crate::record::{Answer, intent, read_intent, state};
+use crate::record::{Answer, intent, name, named, read_intent, state};
 use crate::scripts;
 
 #[async_trait]
@@ -23,23 +23,25 @@ impl SessionStore for RedisBackend {
             ttl_ms.as_bytes(),
             label.as_str().as_bytes(),
         ];
-        let opens = |answer: &Value| *answer == Value::BulkString(b"opened".to_vec());
+        let opens = |answer: &Value| *answer != Value::BulkString(b"used".to_vec());
         let operation = Operation::Open;
         let answer = self
             .link
             .call_durably(operation, &scripts::OPEN, &arguments, opens)
             .await?;
         match Answer::new(operation, answer).text()?.as_str() {
-            "opened" => Ok(Opened::Opened),
             "used" => Ok(Opened::Used),
-            _ => Err(odd_answer(operation)),
+            // As long as it is so, nothing is lost that this one has not.
+            _ if self.link.keeps_all() => Ok(Opened::Opened(Incarnation::UNKNOWN)),
+            name => Ok(Opened::Opened(named(operation, name)?)),
         }
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let (session, seq) = (session.to_string(), renewal.seq.to_string());
         let acknowledged = renewal.acknowledged.to_string();
-        let over = renewal.over.to_string();
+        let (over, granted) = (renewal.over.to_string(), renewal.granted.to_string());
+        let incarnation = name(renewal.incarnation);
         let (change, payload) = match &renewal.intent {
             IntentChange::Keep => ("keep", Vec::new()),
             IntentChange::Drop => ("drop", Vec::new()),
@@ -50,6 +52,8 @@ impl SessionStore for RedisBackend {
             seq.as_bytes(),
             acknowledged.as_bytes(),
             over.as_bytes(),
+            incarnation.as_bytes(),
+            granted.as_bytes(),
             change.as_bytes(),
             &payload,
         ];
@@ -64,7 +68,7 @@ impl SessionStore for RedisBackend {
             "overtaken" => Ok(Renewed::Overtaken),
             "forgotten" => Ok(Renewed::Forgotten),
             "dead" => Ok(Renewed::Dead),
-            _ => Err(odd_answer(operation)),
+            name => Ok(Renewed::Moved(named(operation, name)?)),
         }
     }
 

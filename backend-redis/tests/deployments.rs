@@ -42,7 +42,7 @@ async fn open(backend: &RedisBackend, number: u128) -> SessionId {
     let opened = backend
         .open(session, &label, Duration::from_secs(600))
         .await;
-    assert_eq!(opened.unwrap(), Opened::Opened);
+    assert_ne!(opened.unwrap(), Opened::Used);
     session
 }
 
@@ -147,15 +147,32 @@ async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
     );
 }
 
-#[tokio::test]
-async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
+/// A primary with a replica, and a namespace whose URL names both, with these options.
+async fn replicated(options: &str) -> (Server, Server, Space) {
     let primary = node(&[]).await;
     let replica = replica_of(&primary, &[]).await;
     let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
     let space = Space::at(&Place {
-        url: format!("{hosts}/?replicas=1&timeout_ms=5000"),
+        url: format!("{hosts}/?timeout_ms=5000{options}"),
         admin: url(&primary),
     });
+    (primary, replica, space)
+}
+
+async fn promote(replica: &Server) {
+    ask::<()>(replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+}
+
+/// A client that renews every third of that.
+async fn client(space: &Space, ttl: Duration) -> Locks {
+    let locks = Locks::builder(space.connect().await as Arc<dyn LockBackend>);
+    locks.ttl(ttl).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
+    let (primary, replica, space) = replicated("&replicas=1").await;
+    let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
     let (one, session, mut before) = {
         let backend = space.connect().await;
         let session = open(&backend, 1).await;
@@ -166,7 +183,7 @@ async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
         (backend, session, last)
     };
     signal(&primary, Signal::KILL);
-    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+    promote(&replica).await;
     // From now on there is no replica to wait for.
     let space = space.moved_to(&Place {
         url: format!("{hosts}/?timeout_ms=5000"),
@@ -193,13 +210,7 @@ async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
 
 #[tokio::test]
 async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
-    let primary = node(&[]).await;
-    let replica = replica_of(&primary, &[]).await;
-    let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
-    let space = Space::at(&Place {
-        url: format!("{hosts}/?timeout_ms=5000"),
-        admin: url(&primary),
-    });
+    let (primary, replica, space) = replicated("").await;
     let backend = space.connect().await;
     assert!(!backend.info().survives.failover, "it says so");
     let session = open(&backend, 1).await;
@@ -218,8 +229,8 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
     }
     signal(&primary, Signal::KILL);
     signal(&replica, Signal::CONT);
-    // What the dead primary had sent is not read any more.
-    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+    // It may have read what the dead primary had sent.
+    promote(&replica).await;
     let again = answered(&backend, &request(session, 51, "new")).await;
     let Acquired::Acquired(token) = again else {
         panic!("{again:?}");
@@ -230,19 +241,9 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
 
 #[tokio::test]
 async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
-    let primary = node(&[]).await;
-    let replica = replica_of(&primary, &[]).await;
-    let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
-    let space = Space::at(&Place {
-        url: format!("{hosts}/?timeout_ms=5000"),
-        admin: url(&primary),
-    });
-    let locks = async || {
-        let locks = Locks::builder(space.connect().await as Arc<dyn LockBackend>);
-        // A renewal every 5 s.
-        locks.ttl(Duration::from_secs(15)).build().unwrap()
-    };
-    let (ours, theirs) = (locks().await, locks().await);
+    let (primary, replica, space) = replicated("").await;
+    let ttl = Duration::from_secs(15);
+    let (ours, theirs) = (client(&space, ttl).await, client(&space, ttl).await);
     let kept = ours.global("kept").acquire().await.unwrap();
     let record = async |server: &Server| {
         let mut record = redis::cmd("HGET");
@@ -255,7 +256,7 @@ async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
     })
     .await;
     // From here on it is behind.
-    ask::<()>(&replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+    promote(&replica).await;
     let forgotten = ours.global("forgotten").acquire().await.unwrap();
     assert_eq!(kept.session(), forgotten.session());
     let before = record(&primary).await;
@@ -275,6 +276,94 @@ async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
     assert!(again.confirm().await.unwrap());
     assert_eq!(forgotten.release().await.unwrap(), Released::NotHeld);
     drop(space.moved_to(&Place::of(url(&replica))));
+}
+
+#[tokio::test]
+async fn a_grant_that_a_failover_forgot_is_told_though_no_renewal_is_missing() {
+    let (primary, replica, space) = replicated("").await;
+    let (ours, theirs) = (client(&space, TTL).await, client(&space, TTL).await);
+    let kept = ours.global("kept").acquire().await.unwrap();
+    let session = kept.session();
+    let mut step = redis::cmd("ZRANGEBYLEX");
+    let (from, to) = (format!("[{session}/"), format!("({session}0"));
+    step.arg(space.key("steps")).arg(from).arg(to);
+    until("the replica has the grant", async || {
+        let there = ask::<Vec<String>>(&replica, &step).await;
+        (!there.is_empty()).then_some(())
+    })
+    .await;
+    // From here on it is behind.
+    promote(&replica).await;
+    let forgotten = ours.global("forgotten").acquire().await.unwrap();
+    assert_eq!(forgotten.session(), session);
+    signal(&primary, Signal::KILL);
+    let again = theirs.global("forgotten").wait(ANSWERED).acquire();
+    let again = again.await.expect("nothing is known of its holder");
+    assert!(again.token() > forgotten.token());
+    assert!(forgotten.is_valid(), "the next renewal is a minute away");
+    // Who asks meets it before.
+    let new = ours.global("new").wait(ANSWERED).acquire().await.unwrap();
+    assert_ne!(new.session(), session);
+    let told = async { tokio::join!(kept.lost(), forgotten.lost()) };
+    let told = tokio::time::timeout(ANSWERED, told).await.unwrap();
+    assert_eq!(told, (LostReason::Forgotten, LostReason::Forgotten));
+    assert!(again.confirm().await.unwrap());
+    assert_eq!(forgotten.release().await.unwrap(), Released::NotHeld);
+    drop(space.moved_to(&Place::of(url(&replica))));
+}
+
+#[tokio::test]
+async fn guards_outlive_a_failover_and_a_restart_that_lose_nothing() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().display().to_string();
+    let settings = [("dir", dir.as_str()), ("appendonly", "yes")];
+    let primary = node(&[]).await;
+    let replica = replica_of(&primary, &settings).await;
+    let place = replica.port().unwrap();
+    let hosts = format!("{},127.0.0.1:{}", url(&primary), port(&replica));
+    let space = Space::at(&Place {
+        url: format!("{hosts}/?timeout_ms=5000"),
+        admin: url(&primary),
+    });
+    let locks = client(&space, TTL).await;
+    let one = locks.global("one").acquire().await.unwrap();
+    let many = locks.documents((0..2_500).map(|n| format!("d{n}")));
+    let many = many.acquire().await.unwrap();
+    let given_back = locks.global("given back").acquire().await.unwrap();
+    assert_eq!(given_back.release().await.unwrap(), Released::Released);
+    until("the replica has it all", async || {
+        let mut there = redis::cmd("HLEN");
+        let there: u64 = ask(&replica, there.arg(space.key("records"))).await;
+        (there == 2_502).then_some(())
+    })
+    .await;
+    signal(&primary, Signal::KILL);
+    promote(&replica).await;
+    let two = locks.global("two").wait(ANSWERED).acquire().await.unwrap();
+    assert_eq!(two.session(), one.session());
+    // In order: it writes all of it to the disk before it ends.
+    signal(&replica, Signal::TERM);
+    let stat = format!("/proc/{}/stat", replica.pid().unwrap());
+    until("it has ended", async || {
+        let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+        (stat.is_empty() || stat.contains(") Z ")).then_some(())
+    })
+    .await;
+    drop(replica);
+    let settings = [("dir", dir.as_str()), ("appendonly", "yes")];
+    let again = node_at(&place, &settings).await;
+    let three = locks
+        .global("three")
+        .wait(ANSWERED)
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(three.session(), one.session());
+    for guard in [one, many, two, three] {
+        assert!(guard.is_valid() && guard.confirm().await.unwrap());
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+    }
+    drop(space.moved_to(&Place::of(url(&again))));
 }
 
 /// Moves the namespace's slot to another primary, as an operator does; while it is on the way, nothing is done to it.

@@ -66,7 +66,7 @@ async fn check(held: &str, asked: &str, is_granted: bool) {
             release(&backend, one, 1, &[held]).await;
             granted(&backend, two, 2, &[asked]).await;
         }
-        Acquired::Void => panic!("{held}, then {asked}: void"),
+        answer => panic!("{held}, then {asked}: {answer:?}"),
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, End, Filter, IntentChange, Record, Registered, Renewal,
-    Renewed, Stood, prepare,
+    Acquire, Acquired, Adopt, Adoption, End, Filter, Incarnation, IntentChange, Ranges, Record,
+    Registered, Renewal, Renewed, Stood, prepare,
 };
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Intent, Label, LockBackend, OwnerId, SessionId, SessionState,
@@ -31,6 +31,8 @@ pub(crate) fn share(limit: u32) -> Want {
 pub(crate) struct Actor {
     backend: Arc<dyn LockBackend>,
     session: SessionId,
+    /// What it was answered when the session was opened.
+    incarnation: Incarnation,
     label: Label,
     number: AtomicU64,
     seq: AtomicU64,
@@ -53,6 +55,7 @@ impl Actor {
         Self {
             backend,
             session,
+            incarnation: Incarnation::UNKNOWN,
             label,
             ttl,
             since: Mutex::new(since),
@@ -60,6 +63,18 @@ impl Actor {
             seq: AtomicU64::new(1),
             acknowledged: AtomicU64::new(0),
         }
+    }
+
+    /// The same, of a session that was opened in this incarnation of the store.
+    pub(crate) fn within(self, incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            ..self
+        }
+    }
+
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.incarnation
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn LockBackend> {
@@ -108,6 +123,7 @@ impl Actor {
             owner,
             prepare(claims).expect("a case asks for one claim or more"),
         )
+        .within(self.incarnation)
     }
 
     /// Sends the request.
@@ -197,6 +213,7 @@ impl Actor {
             intent,
         )
         .after(self.acknowledged.load(Ordering::Relaxed))
+        .within(self.incarnation, Ranges::EMPTY)
     }
 
     pub(crate) async fn send_renewal(&self, renewal: &Renewal) -> Verdict<Renewed> {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::actor::Actor;
 use crate::journal::Journal;
 use crate::recorded::Recorded;
-use crate::verdict::{Verdict, Wrong, ensure, ensure_eq};
+use crate::verdict::{Verdict, Wrong, ensure};
 use crate::world::{BoxError, Space};
 
 /// TTL of sessions whose end by time is not the subject.
@@ -143,8 +143,10 @@ impl Scene {
         let label = Label::parse(label)?;
         let sent = Instant::now();
         let opened = backend.open(session, &label, ttl).await?;
-        ensure_eq!(opened, Opened::Opened, "open of a new id");
-        Ok(Actor::new(backend, session, label, ttl, sent))
+        let Opened::Opened(incarnation) = opened else {
+            return Err(Wrong(format!("{session}: a new id was used")));
+        };
+        Ok(Actor::new(backend, session, label, ttl, sent).within(incarnation))
     }
 
     /// A process that has nothing to do with the others; always the same one.

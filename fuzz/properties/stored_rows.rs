@@ -304,8 +304,8 @@ impl Store {
                         let released = self.backend.release(request.grant, &request.claims);
                         released.await.expect("a release of what is ours");
                     }
-                    Some(Acquired::Void) => panic!("the asker lives"),
                     Some(Acquired::Busy(_)) | None => {}
+                    Some(answer) => panic!("the asker lives: {answer:?}"),
                 }
             }
         }

@@ -45,8 +45,9 @@ use intent::Registered;
 use prepare::prepare;
 use ranges::Ranges;
 use store::{
-    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, IntentChange,
-    Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
+    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
+    IntentChange, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept,
+    Wakeups,
 };
 
 /// What a store answers, or why it did not.

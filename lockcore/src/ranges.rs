@@ -64,6 +64,22 @@ impl Ranges {
         Self(ranges)
     }
 
+    /// The set of these numbers, which rise.
+    #[must_use]
+    pub fn of(numbers: impl IntoIterator<Item = u64>) -> Self {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for number in numbers {
+            match ranges.last_mut() {
+                Some((_, to)) if number.checked_sub(1) == Some(*to) => *to = number,
+                last => {
+                    debug_assert!(last.is_none_or(|(_, to)| *to < number), "numbers rise");
+                    ranges.push((number, number));
+                }
+            }
+        }
+        Self(ranges)
+    }
+
     /// Whether the number is in the set.
     #[must_use]
     pub fn contains(&self, number: u64) -> bool {
@@ -121,6 +137,23 @@ pub struct RangesError;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_of_numbers_has_the_fewest_ranges() {
+        for (numbers, text) in [
+            (vec![], ""),
+            (vec![3], "3-3"),
+            (vec![1, 2, 4, 5, 6, 9], "1-2,4-6,9-9"),
+            (
+                vec![0, u64::MAX],
+                "0-0,18446744073709551615-18446744073709551615",
+            ),
+        ] {
+            let ranges = Ranges::of(numbers);
+            assert_eq!(ranges.to_string(), text);
+            assert_eq!(text.parse::<Ranges>().unwrap(), ranges);
+        }
+    }
 
     #[test]
     fn except_is_the_complement_of_the_live_numbers() {

@@ -150,8 +150,9 @@ async fn contend(
                 actor.release(&request).await?;
             }
             Acquired::Busy(_) => {}
-            Acquired::Void => {
-                return Err(Wrong("a living session's request is not void".to_owned()));
+            answer => {
+                let what = format!("a living session's request is granted or refused: {answer:?}");
+                return Err(Wrong(what));
             }
         }
     }

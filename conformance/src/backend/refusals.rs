@@ -80,7 +80,9 @@ async fn a_dead_session_is_not_told_of_a_later_claim_first(scene: Scene) -> Verd
             ensure_eq!(first, "k1", "the first refused claim");
             Ok(())
         }
-        Acquired::Acquired(_) => Err(Wrong("a dead session is granted a step".to_owned())),
+        answer => Err(Wrong(format!(
+            "a dead session is granted nothing: {answer:?}"
+        ))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::backend::{End, IntentChange, Opened, Renewed};
+use lockcore::backend::{Acquired, End, Incarnation, IntentChange, Opened, Ranges, Renewed};
 use lockcore::limits::MAX_LABEL_BYTES;
 use lockcore::{Label, Life, SessionId, Want};
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use crate::actor::{Actor, SHARE, registered};
 use crate::backend::late;
 use crate::case::Case;
 use crate::scene::Scene;
-use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+use crate::verdict::{Unpassed, Verdict, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "sessions";
@@ -32,6 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
             numbers_may_leave_gaps,
             an_overtaken_renewal_neither_puts_nor_drops_an_intent,
             a_renewal_that_knows_more_than_the_store_changes_nothing,
+            what_is_meant_for_another_incarnation_changes_nothing,
             a_renewal_is_seen_by_other_processes;
         Limits:
             the_shortest_and_the_longest_ttl,
@@ -303,6 +304,67 @@ async fn numbers_may_leave_gaps(scene: Scene) -> Verdict {
             "renewal number {seq}"
         );
     }
+    Ok(())
+}
+
+/// A store with a name that is another one than the client believes, as where a copy has taken over.
+async fn what_is_meant_for_another_incarnation_changes_nothing(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let here = a.incarnation();
+    ensure_eq!(b.incarnation(), here, "the incarnation of another session");
+    if !here.is_known() {
+        // The store loses nothing, or cannot tell.
+        return Ok(());
+    }
+    let held = a.ask(&[(Want::Create, "k"), (SHARE, "l")]);
+    let token = a.take(&held).await?;
+    let given_back = a.hold(&[(Want::Create, "m")]).await?;
+    a.release(&given_back).await?;
+    let n = held.grant.n;
+    let renewal = |granted: &[u64], incarnation| {
+        let intent = IntentChange::Put(registered(token, "of another incarnation")?);
+        let renewal = a.renewal("1000-1000", intent);
+        Ok::<_, Unpassed>(renewal.within(incarnation, Ranges::of(granted.iter().copied())))
+    };
+    let elsewhere = Incarnation::new(here.get() + 1);
+    for (granted, incarnation, answer) in [
+        (&[][..], elsewhere, Renewed::Moved(here)),
+        (&[n], elsewhere, Renewed::Moved(here)),
+        (&[n + 100], here, Renewed::Forgotten),
+        (&[n, n + 100], here, Renewed::Forgotten),
+        (&[n - 1, n], here, Renewed::Forgotten),
+        (&[n, given_back.grant.n], here, Renewed::Forgotten),
+        (&[u64::MAX], here, Renewed::Forgotten),
+    ] {
+        let renewed = a.send_renewal(&renewal(granted, incarnation)?).await?;
+        ensure_eq!(renewed, answer, "a renewal with grants {granted:?}");
+    }
+    for wants in [
+        &[(Want::Create, "o")][..],
+        &[(SHARE, "o")],
+        &[(Want::Upsert, "k")],
+        &[(Want::Upsert, "o"), (Want::Create, "p")],
+        &[(Want::Write, "/o/p")],
+    ] {
+        let asked = a.ask(wants).within(elsewhere);
+        ensure_eq!(a.send(&asked).await?, Acquired::Moved, "{wants:?}");
+        ensure!(!a.confirms(&asked).await?, "{wants:?} is not held");
+    }
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.life, state.over.to_string().as_str()),
+        (Life::Living, ""),
+        "the session"
+    );
+    // Who knows all of that moves.
+    let renewed = a.send_renewal(&renewal(&[n], here)?).await?;
+    ensure_eq!(renewed, Renewed::Living, "all is there");
+    ensure!(a.confirms(&held).await?, "the lock is held");
+    // A session that is dead has forgotten nothing.
+    let closed = a.end(End::Close).await?;
+    ensure_eq!(closed.life, Life::Abandoned, "with the intent of the last");
+    let renewed = a.send_renewal(&renewal(&[n + 100], here)?).await?;
+    ensure_eq!(renewed, Renewed::Dead, "a renewal after it");
     Ok(())
 }
 

@@ -42,7 +42,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
         self.stored(Stored::Open {
             session,
             ttl: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
-            opened: answer == Opened::Opened,
+            opened: answer != Opened::Used,
         });
         Ok(answer)
     }
@@ -66,6 +66,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
                 Renewed::Living => Answer::Living,
                 Renewed::Overtaken => Answer::Overtaken,
                 Renewed::Forgotten => Answer::Forgotten,
+                Renewed::Moved(_) => Answer::Moved,
                 Renewed::Dead => Answer::Dead,
             },
         });
@@ -139,6 +140,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
                 Answer::Busy
             }
             Acquired::Void => Answer::Void,
+            Acquired::Moved => Answer::Moved,
         };
         self.stored(Stored::Acquire {
             grant: request.grant,

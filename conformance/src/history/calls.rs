@@ -153,6 +153,8 @@ pub enum Reply {
     Busy(Vec<Refused>),
     /// The session is not living, or the number is over.
     Void,
+    /// The store is of another incarnation, and has done nothing.
+    Moved,
     /// The grant was released, and was held until then or not.
     Released(bool),
     /// Whether the grant holds.

@@ -428,6 +428,8 @@ pub enum Answer {
     Overtaken,
     /// The store has lost what it acknowledged.
     Forgotten,
+    /// The store is of another incarnation, and has done nothing.
+    Moved,
     /// Everything is held.
     Acquired,
     /// Somebody is in the way.

@@ -65,7 +65,7 @@ impl<S: Scribe> Decorator for Watched<S> {
         });
         let answer = self.store.open(session, label, ttl).await;
         self.answered(call, &answer, |opened| {
-            Reply::Opened(*opened == Opened::Opened)
+            Reply::Opened(*opened != Opened::Used)
         });
         answer
     }
@@ -91,6 +91,7 @@ impl<S: Scribe> Decorator for Watched<S> {
                 Renewed::Living => Answer::Living,
                 Renewed::Overtaken => Answer::Overtaken,
                 Renewed::Forgotten => Answer::Forgotten,
+                Renewed::Moved(_) => Answer::Moved,
                 Renewed::Dead => Answer::Dead,
             })
         });
@@ -158,6 +159,7 @@ impl<S: Scribe> Decorator for Watched<S> {
                 Reply::Busy(refused.map(|it| refusal(&request.claims, it)).collect())
             }
             Acquired::Void => Reply::Void,
+            Acquired::Moved => Reply::Moved,
         });
         answer
     }

@@ -41,7 +41,7 @@ impl Aliases {
     ) -> Result<()> {
         let before = self.there(session);
         let name = SessionId::new(before.get().wrapping_mul(3).wrapping_add(1));
-        if self.store.open(name, label, ttl).await? == Opened::Opened {
+        if self.store.open(name, label, ttl).await? != Opened::Used {
             lock(&self.there).insert(session, name);
             lock(&self.back).insert(name, session);
         }

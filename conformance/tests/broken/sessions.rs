@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, End, Opened, Renewal, Renewed, Stood};
+use lockcore::backend::{Acquire, Acquired, End, Incarnation, Opened, Renewal, Renewed, Stood};
 use lockcore::{
     Claim, Grant, Label, Life, LockBackend, Result, SessionId, SessionState, async_trait,
 };
@@ -142,11 +142,11 @@ impl Decorator for Revives {
 
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
         let opened = self.inner().open(session, label, ttl).await?;
-        if opened == Opened::Opened {
+        if opened != Opened::Used {
             lock(&self.opened).insert(session, (label.clone(), ttl));
         } else if self.how == How::ByOpen && self.is_dead(session).await? {
             self.store.reopen(session, label, ttl).await?;
-            return Ok(Opened::Opened);
+            return Ok(Opened::Opened(Incarnation::UNKNOWN));
         }
         Ok(opened)
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use lockcore::backend::{End, Opened, Page, Sweep, Swept};
+use lockcore::backend::{End, Incarnation, Opened, Page, Sweep, Swept};
 use lockcore::{Label, Life, LockBackend, Result, SessionId, SessionState, async_trait};
 use lockcore_conformance::{Decorated, Decorator, Law};
 
@@ -212,7 +212,7 @@ impl Decorator for Forgets {
         if lock(&self.forgotten).contains(&session) {
             lock(&self.forgotten).retain(|forgotten| *forgotten != session);
             self.store.reopen(session, label, ttl).await?;
-            return Ok(Opened::Opened);
+            return Ok(Opened::Opened(Incarnation::UNKNOWN));
         }
         self.store.open(session, label, ttl).await
     }

@@ -14,9 +14,9 @@ pub use crate::namespace::{Namespace, NamespaceError};
 pub use crate::prepare::prepare;
 pub use crate::ranges::{Ranges, RangesError};
 pub use crate::store::{
-    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, IntentChange,
-    LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept,
-    Wakeups,
+    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
+    IntentChange, LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep,
+    Swept, Wakeups,
 };
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};
 pub use watches::{Watch, Watches};

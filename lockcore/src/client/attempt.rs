@@ -248,13 +248,19 @@ impl Taking<'_> {
                 }
                 Step::Void => {
                     self.handle.session.die();
-                    let waited = waiting.as_ref().is_some_and(Waiting::has_begun);
-                    let begun = !self.grants.is_empty() || waited;
-                    return Err(if begun {
-                        AcquireError::Lost.into()
-                    } else {
-                        Stop::NotBegun
-                    });
+                    return Err(self.lost(waiting.as_ref()));
+                }
+                Step::Moved => {
+                    // The next renewal finds out whether the session has moved, or is lost.
+                    let (done, renewed) = oneshot::channel();
+                    self.handle.order(Order::Renew(done));
+                    let found = async { drop(renewed.await) };
+                    let stopped = self.stoppable(caller, found).await;
+                    if !self.handle.is_usable() {
+                        return Err(self.lost(waiting.as_ref()));
+                    }
+                    stopped?;
+                    next_len = Some(len);
                 }
                 Step::Failed(error) => return Err(error.into()),
                 Step::Busy(busy) => {
@@ -310,6 +316,15 @@ impl Taking<'_> {
             return Err(AcquireError::Lost.into());
         }
         Ok(token)
+    }
+
+    /// The session is lost: what has not begun may begin in another one.
+    fn lost(&self, waiting: Option<&Waiting>) -> Stop {
+        if !self.grants.is_empty() || waiting.is_some_and(Waiting::has_begun) {
+            AcquireError::Lost.into()
+        } else {
+            Stop::NotBegun
+        }
     }
 
     /// An exclusive claim of somebody who cannot hold the key already stands in line with the local waiters.

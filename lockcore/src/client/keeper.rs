@@ -22,8 +22,8 @@ use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
 use crate::client::{deadline::Deadline, task};
 use crate::{
-    Adopt, Claim, End, Grant, IntentChange, Life, Renewal, Renewed, Result, SessionId,
-    SessionState, Stood, Sweep,
+    Adopt, Claim, End, Grant, Incarnation, IntentChange, Life, Ranges, Renewal, Renewed, Result,
+    SessionId, SessionState, Stood, Sweep,
 };
 
 /// How often a session that had requests in doubt sweeps its own records.
@@ -52,6 +52,8 @@ struct InFlight {
     sent: Instant,
     /// Which version of the intent's change it carries.
     intent: u64,
+    /// The incarnation to which it moves the session, with these grants.
+    moves: Option<(Incarnation, Ranges)>,
     confirms: Vec<oneshot::Sender<bool>>,
 }
 
@@ -63,6 +65,8 @@ pub(crate) struct Keeper {
     /// The number of the last renewal that was acknowledged.
     acknowledged: u64,
     renewal: Option<InFlight>,
+    /// The store said that it is of this incarnation, which is not the session's.
+    moving: Option<Incarnation>,
     /// When the last renewal was sent, and when the next one is.
     renewed: Instant,
     next: Instant,
@@ -90,11 +94,14 @@ pub(crate) struct Keeper {
 }
 
 /// Starts the keeper of a session that was opened by a request sent at `sent`.
-pub(crate) fn keep(core: &Arc<Core>, id: SessionId, sent: Instant) -> Handle {
-    let session = Arc::new(Session::new(
-        id,
-        Deadline::new(sent, sent + core.config.validity()),
-    ));
+pub(crate) fn keep(
+    core: &Arc<Core>,
+    id: SessionId,
+    sent: Instant,
+    incarnation: Incarnation,
+) -> Handle {
+    let deadline = Deadline::new(sent, sent + core.config.validity());
+    let session = Arc::new(Session::new(id, deadline, incarnation));
     let (orders, receiver) = mpsc::unbounded_channel();
     let keeper = Keeper {
         core: Arc::clone(core),
@@ -103,6 +110,7 @@ pub(crate) fn keep(core: &Arc<Core>, id: SessionId, sent: Instant) -> Handle {
         seq: 0,
         acknowledged: 0,
         renewal: None,
+        moving: None,
         renewed: sent,
         next: sent + core.config.ttl / 3,
         failures: 0,
@@ -229,18 +237,25 @@ impl Keeper {
             return;
         }
         self.seq += 1;
-        let renewal = Renewal {
-            seq: self.seq,
-            acknowledged: self.acknowledged,
-            over: self.session.numbers().over(),
-            intent: self.intent.clone(),
+        let (over, incarnation, granted) = {
+            let numbers = self.session.numbers();
+            let (incarnation, granted) = match self.moving {
+                Some(incarnation) => (incarnation, numbers.granted()),
+                None => (numbers.incarnation(), Ranges::EMPTY),
+            };
+            (numbers.over(), incarnation, granted)
         };
+        let moves = self.moving.map(|_| (incarnation, granted.clone()));
+        let renewal = Renewal::new(self.seq, over, self.intent.clone())
+            .after(self.acknowledged)
+            .within(incarnation, granted);
         let (backend, id) = (Arc::clone(&self.core.backend), self.session.id);
         let sent = now;
         self.renewal = Some(InFlight {
             answer: Box::pin(async move { backend.renew(id, &renewal).await }),
             sent,
             intent: self.intent_version,
+            moves,
             confirms: std::mem::take(&mut self.confirms),
         });
         self.renewed = sent;
@@ -251,6 +266,15 @@ impl Keeper {
     fn renewed(&mut self, (renewal, answer): (InFlight, Result<Renewed>)) {
         if matches!(answer, Ok(Renewed::Living)) {
             self.acknowledged = self.seq;
+            if let Some((incarnation, granted)) = &renewal.moves {
+                if !self.session.numbers().moves(*incarnation, granted) {
+                    // By the incarnation before, meanwhile: whether this one has it, too, is not known.
+                    self.next = now();
+                    self.confirms.extend(renewal.confirms);
+                    return;
+                }
+                self.moving = None;
+            }
         }
         match answer {
             // An answer after the deadline extends nothing, and the loop goes on as lost.
@@ -273,8 +297,18 @@ impl Keeper {
             Ok(Renewed::Living) => {}
             Ok(Renewed::Dead) => self.session.die(),
             Ok(Renewed::Forgotten) => self.session.forget(),
-            // An answer to a renewal that a later one overtook acknowledges nothing; nor does an error.
-            Ok(Renewed::Overtaken) | Err(_) => {
+            // Whether the intent is there is not known.
+            Ok(Renewed::Moved(_)) if self.intent_version > 0 => self.session.forget(),
+            Ok(Renewed::Moved(incarnation)) if self.moving.is_none() => {
+                self.moving = Some(incarnation);
+                self.next = now();
+            }
+            // An answer to a renewal that a later one overtook acknowledges nothing; nor does an error, nor that of a store
+            // which moves on.
+            Ok(Renewed::Overtaken | Renewed::Moved(_)) | Err(_) => {
+                if let Ok(Renewed::Moved(incarnation)) = answer {
+                    self.moving = Some(incarnation);
+                }
                 self.failures += 1;
                 let longest = (self.core.config.ttl / 10).min(Duration::from_secs(2));
                 self.next = now()
@@ -335,6 +369,7 @@ impl Keeper {
             self.work.push(Box::pin(async move {
                 // A close does not say whether the session lived: one of its grants does.
                 let (n, range) = &release.grants[0];
+                session.numbers().let_go(*n);
                 let grant = Grant {
                     session: session.id,
                     n: *n,
@@ -500,6 +535,7 @@ pub(crate) async fn release_each(
 ) -> Result<Released> {
     let mut all = Released::Released;
     for (n, range) in grants.iter().rev() {
+        session.numbers().let_go(*n);
         let grant = Grant {
             session: session.id,
             n: *n,

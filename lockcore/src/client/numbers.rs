@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::Ranges;
+use crate::{Incarnation, Ranges};
 
 /// Numbers are given out from 1, rising; one that is given out and not live any more is over. What is over is derived
 /// from what lives, so it cannot be forgotten.
@@ -10,15 +10,21 @@ use crate::Ranges;
 pub(crate) struct Numbers {
     next: u64,
     live: BTreeSet<u64>,
+    /// Those among the live ones that the store has granted, and nobody has begun to release.
+    granted: BTreeSet<u64>,
+    /// The store's, which has all of these grants.
+    incarnation: Incarnation,
     /// How many ranges the numbers that are over form.
     ranges: usize,
 }
 
 impl Numbers {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(incarnation: Incarnation) -> Self {
         Self {
             next: 1,
             live: BTreeSet::new(),
+            granted: BTreeSet::new(),
+            incarnation,
             ranges: 0,
         }
     }
@@ -36,10 +42,45 @@ impl Numbers {
         if !self.live.remove(&number) {
             return false;
         }
+        self.granted.remove(&number);
         let over = |number: u64| number >= 1 && number < self.next && !self.live.contains(&number);
         self.ranges =
             self.ranges + 1 - usize::from(over(number - 1)) - usize::from(over(number + 1));
         true
+    }
+
+    /// What requests are meant for.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The store has granted it to a request that was meant for this incarnation. Whether that is still the store's: what
+    /// another one granted may be forgotten.
+    pub(crate) fn grant(&mut self, number: u64, incarnation: Incarnation) -> bool {
+        let stands = incarnation == self.incarnation;
+        if stands {
+            self.granted.insert(number);
+        }
+        stands
+    }
+
+    /// Its release begins.
+    pub(crate) fn let_go(&mut self, number: u64) {
+        self.granted.remove(&number);
+    }
+
+    /// All that the store has granted.
+    pub(crate) fn granted(&self) -> Ranges {
+        Ranges::of(self.granted.iter().copied())
+    }
+
+    /// The store of this incarnation has all of these grants. Whether there is no other one, so that it is the session's.
+    pub(crate) fn moves(&mut self, incarnation: Incarnation, granted: &Ranges) -> bool {
+        let all = self.granted.iter().all(|number| granted.contains(*number));
+        if all {
+            self.incarnation = incarnation;
+        }
+        all
     }
 
     /// How many ranges are over: at most one more than numbers live.
@@ -68,7 +109,7 @@ mod tests {
     #[test]
     fn the_count_of_ranges_is_the_ranges_counted() {
         let mut rng = SmallRng::seed_from_u64(1);
-        let mut numbers = Numbers::new();
+        let mut numbers = Numbers::new(Incarnation::UNKNOWN);
         for _ in 0..2_000 {
             if rng.random_range(0..3) > 0 {
                 numbers.begin();
@@ -81,5 +122,31 @@ mod tests {
             assert_eq!(numbers.ranges(), numbers.over().as_slice().len());
             assert!(numbers.ranges() <= numbers.live.len() + 1);
         }
+    }
+
+    #[test]
+    fn a_session_moves_with_all_that_was_granted_or_not_at_all() {
+        let [one, two] = [1, 2].map(Incarnation::new);
+        let mut numbers = Numbers::new(one);
+        let [kept, given_back, late, asked] = std::array::from_fn(|_| numbers.begin());
+        assert!(numbers.grant(kept, one) && numbers.grant(given_back, one));
+        numbers.let_go(given_back);
+        let granted = numbers.granted();
+        assert_eq!(
+            granted.to_string(),
+            "1-1",
+            "what is being released may be gone"
+        );
+        assert!(numbers.grant(late, one));
+        assert!(
+            !numbers.moves(two, &granted),
+            "one more was granted meanwhile"
+        );
+        assert_eq!(numbers.incarnation(), one);
+        numbers.end(late);
+        assert!(numbers.moves(two, &granted));
+        assert_eq!(numbers.incarnation(), two);
+        assert!(!numbers.grant(asked, one), "it was meant for the other");
+        assert_eq!(numbers.granted(), granted);
     }
 }

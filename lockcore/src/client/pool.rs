@@ -65,8 +65,8 @@ pub(crate) async fn open(core: &Arc<Core>) -> Result<Handle> {
             .open(id, &core.config.label, core.config.ttl)
             .await
         {
-            Ok(Opened::Opened) if now() < sent + core.config.validity() => {
-                return Ok(keep(core, id, sent));
+            Ok(Opened::Opened(incarnation)) if now() < sent + core.config.validity() => {
+                return Ok(keep(core, id, sent, incarnation));
             }
             Ok(_) => {}
             Err(error) if error.kind() != ErrorKind::Indeterminate || now() >= patience => {

@@ -10,7 +10,7 @@ use crate::client::clock::{now, sleep_until};
 use crate::client::deadline::Deadline;
 use crate::client::numbers::Numbers;
 use crate::client::order::Order;
-use crate::{Grant, OwnerId, SessionId};
+use crate::{Grant, Incarnation, OwnerId, SessionId};
 
 /// Why something is not held any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +41,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, deadline: Deadline) -> Self {
+    pub(crate) fn new(id: SessionId, deadline: Deadline, incarnation: Incarnation) -> Self {
         Self {
             id,
             deadline,
             dead: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             died: Notify::new(),
-            numbers: Mutex::new(Numbers::new()),
+            numbers: Mutex::new(Numbers::new(incarnation)),
             owners: AtomicU64::new(1),
         }
     }
@@ -57,12 +57,14 @@ impl Session {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new grant; its number lives until it is ended.
-    pub(crate) fn grant(&self) -> Grant {
-        Grant {
+    /// A new grant, and the incarnation that its request is meant for; its number lives until it is ended.
+    pub(crate) fn grant(&self) -> (Grant, Incarnation) {
+        let mut numbers = self.numbers();
+        let grant = Grant {
             session: self.id,
-            n: self.numbers().begin(),
-        }
+            n: numbers.begin(),
+        };
+        (grant, numbers.incarnation())
     }
 
     /// A new owner.

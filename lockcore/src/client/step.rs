@@ -14,7 +14,9 @@ use crate::client::core::Core;
 use crate::client::order::{Order, Release, Released};
 use crate::client::retry::{may_pass, pause};
 use crate::client::session::Handle;
-use crate::{Acquire, Acquired, Busy, Claim, Error, FencingToken, Grant, OwnerId, Result};
+use crate::{
+    Acquire, Acquired, Busy, Claim, Error, FencingToken, Grant, Incarnation, OwnerId, Result,
+};
 
 /// How a step ended. What is not granted holds nothing, or is being given back.
 pub(crate) enum Step {
@@ -26,6 +28,8 @@ pub(crate) enum Step {
     },
     Busy(Busy),
     Void,
+    /// The store is of another incarnation than the one that was asked.
+    Moved,
     Failed(Error),
 }
 
@@ -57,6 +61,7 @@ impl Asker<'_> {
             owner: self.owner,
             claims: self.claims[range.clone()].to_vec(),
             joined,
+            incarnation: asked.incarnation,
         };
         let torn = !self.core.info.atomic && is_of_several_records(&request.claims);
         // The token must be greater than what was acknowledged before the first copy was sent.
@@ -66,11 +71,13 @@ impl Asker<'_> {
         loop {
             match asked.send(&request).await {
                 Ok(Acquired::Acquired(token)) if self.core.rose(token, floor) => {
-                    return Step::Granted {
-                        n: request.grant.n,
-                        token,
-                        in_doubt: asked.granted(),
-                    };
+                    return asked
+                        .granted()
+                        .map_or(Step::Moved, |in_doubt| Step::Granted {
+                            n: request.grant.n,
+                            token,
+                            in_doubt,
+                        });
                 }
                 Ok(Acquired::Acquired(token)) => {
                     asked.in_doubt = true;
@@ -79,6 +86,7 @@ impl Asker<'_> {
                 // The number is over: a copy that is granted later holds nothing.
                 Ok(Acquired::Busy(busy)) => return Step::Busy(busy),
                 Ok(Acquired::Void) => return Step::Void,
+                Ok(Acquired::Moved) => return Step::Moved,
                 Err(error) => {
                     let again = may_pass(&error) && (asked.in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());
@@ -90,7 +98,7 @@ impl Asker<'_> {
                             return Step::Failed(error);
                         }
                         asked = Asked::new(self, range.clone());
-                        request.grant = asked.grant;
+                        (request.grant, request.incarnation) = (asked.grant, asked.incarnation);
                     }
                     failures += 1;
                     pause(self.core, failures).await;
@@ -105,6 +113,8 @@ impl Asker<'_> {
 struct Asked<'a> {
     asker: &'a Asker<'a>,
     grant: Grant,
+    /// What its request is meant for.
+    incarnation: Incarnation,
     range: Range<usize>,
     /// A copy of the request was not answered.
     in_doubt: bool,
@@ -113,9 +123,11 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn new(asker: &'a Asker<'a>, range: Range<usize>) -> Self {
+        let (grant, incarnation) = asker.handle.session.grant();
         Self {
             asker,
-            grant: asker.handle.session.grant(),
+            grant,
+            incarnation,
             range,
             in_doubt: false,
             is_open: true,
@@ -131,10 +143,16 @@ impl<'a> Asked<'a> {
         answer
     }
 
-    /// It is the attempt's from now on. Says whether a copy was not answered.
-    fn granted(mut self) -> bool {
-        self.is_open = false;
-        self.in_doubt
+    /// It is the attempt's from now on, and it is said whether a copy was not answered; or it is nobody's, because the
+    /// session has moved meanwhile.
+    fn granted(mut self) -> Option<bool> {
+        let stands = {
+            let mut numbers = self.asker.handle.session.numbers();
+            numbers.grant(self.grant.n, self.incarnation)
+        };
+        self.is_open = !stands;
+        let in_doubt = std::mem::replace(&mut self.in_doubt, true);
+        stands.then_some(in_doubt)
     }
 
     /// It is over, and that is acknowledged in time.

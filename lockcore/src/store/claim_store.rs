@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::limits::MAX_LISTED;
 use crate::session::Life;
+use crate::store::Incarnation;
 use crate::{Claim, FencingToken, Grant, LockKey, Mode, OwnerId, Result, SessionId};
 
 /// A request for one step. Its claims are prepared: one for each key, in [path order](LockKey), and never both a read
@@ -21,6 +22,8 @@ pub struct Acquire {
     pub claims: Vec<Claim>,
     /// The guard has other steps.
     pub joined: bool,
+    /// The incarnation that it is meant for.
+    pub incarnation: Incarnation,
 }
 
 impl Acquire {
@@ -32,6 +35,16 @@ impl Acquire {
             owner,
             claims,
             joined: false,
+            incarnation: Incarnation::UNKNOWN,
+        }
+    }
+
+    /// The same, for that incarnation only.
+    #[must_use]
+    pub fn within(self, incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            ..self
         }
     }
 }
@@ -45,6 +58,9 @@ pub enum Acquired {
     Busy(Busy),
     /// The session is not living, or the number is over: nothing that counts is held.
     Void,
+    /// The store is of another incarnation than the one that the request is meant for. Nothing was done. A renewal says
+    /// which one it is.
+    Moved,
 }
 
 /// A refusal: who is in the way. At most 16 claims with at most 16 holders each, and no intent's payload.

@@ -15,6 +15,7 @@ pub use backend::{Info, LockBackend, Survives};
 pub use claim_store::{Acquire, Acquired, Busy, ClaimStore, Holder, Refused, Stood, Sweep, Swept};
 pub use inspect::{Filter, Inspect, Page, Record};
 pub use session_store::{
-    Adopt, Adoption, End, IntentChange, Opened, Renewal, Renewed, SessionState, SessionStore,
+    Adopt, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed, SessionState,
+    SessionStore,
 };
 pub use wakeups::{Changed, Wakeups};

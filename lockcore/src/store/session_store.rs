@@ -7,6 +7,37 @@ use async_trait::async_trait;
 use crate::session::Life;
 use crate::{FencingToken, Label, Ranges, Registered, Result, SessionId};
 
+/// The name of what a store has. It has another one whenever it may have lost what it acknowledged: when a copy takes over
+/// that was perhaps behind, or when it starts again perhaps without its last moments. A name never comes back.
+///
+/// A client says with its requests which one it believes in, so that it hears of another one before it believes in anything
+/// that this one has forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Incarnation(u128);
+
+impl Incarnation {
+    /// No name: of a store that loses nothing, or cannot tell. A request with it is compared with nothing.
+    pub const UNKNOWN: Self = Self(0);
+
+    /// The name with this number; 0 is [`UNKNOWN`](Self::UNKNOWN).
+    #[must_use]
+    pub const fn new(number: u128) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+
+    /// Whether it is a name.
+    #[must_use]
+    pub const fn is_known(self) -> bool {
+        self.0 != 0
+    }
+}
+
 /// What one renewal writes. Cumulative: whatever is not acknowledged yet is in it, so a newer one replaces an older.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,6 +50,11 @@ pub struct Renewal {
     pub over: Ranges,
     /// What becomes of the session's intent.
     pub intent: IntentChange,
+    /// The incarnation that it is meant for.
+    pub incarnation: Incarnation,
+    /// Grants without which nothing is renewed: all that the client has of the session when it moves to another incarnation,
+    /// else none.
+    pub granted: Ranges,
 }
 
 impl Renewal {
@@ -30,6 +66,8 @@ impl Renewal {
             acknowledged: 0,
             over,
             intent,
+            incarnation: Incarnation::UNKNOWN,
+            granted: Ranges::EMPTY,
         }
     }
 
@@ -38,6 +76,16 @@ impl Renewal {
     pub fn after(self, acknowledged: u64) -> Self {
         Self {
             acknowledged,
+            ..self
+        }
+    }
+
+    /// The same, for that incarnation only, and only if it has these grants.
+    #[must_use]
+    pub fn within(self, incarnation: Incarnation, granted: Ranges) -> Self {
+        Self {
+            incarnation,
+            granted,
             ..self
         }
     }
@@ -57,8 +105,8 @@ pub enum IntentChange {
 /// The answer to [`SessionStore::open`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opened {
-    /// The session lives.
-    Opened,
+    /// The session lives, in this incarnation of the store.
+    Opened(Incarnation),
     /// The id was used, or has left something behind. Nothing changed; choose another id.
     Used,
 }
@@ -70,9 +118,11 @@ pub enum Renewed {
     Living,
     /// The record has a greater sequence number: nothing was changed, nothing is acknowledged.
     Overtaken,
-    /// The record's number is smaller than the acknowledged one: the store has lost writes that it acknowledged, perhaps
-    /// grants among them. Nothing was changed.
+    /// The record's number is smaller than the acknowledged one, or one of the grants without which nothing is to be renewed
+    /// is not there: the store has lost writes that it acknowledged. Nothing was changed.
     Forgotten,
+    /// The store is of another incarnation, this one, than the one that the renewal is meant for. Nothing was changed.
+    Moved(Incarnation),
     /// The session is dead or abandoned, or has no record: nothing was changed.
     Dead,
 }
@@ -184,8 +234,8 @@ pub trait SessionStore: Send + Sync {
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened>;
 
     /// Renews the lease and writes what changed, all or nothing, if the session lives, and the record's number is
-    /// smaller than `seq` and not smaller than `acknowledged`. Never creates a record. A session that is due but not yet
-    /// dead is renewed.
+    /// smaller than `seq` and not smaller than `acknowledged`, and the store is of the incarnation that is named and has the
+    /// grants that are, in the same step. Never creates a record. A session that is due but not yet dead is renewed.
     ///
     /// # Errors
     ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Access, Act, Corrupt, Done, Freed, Rows, SessionRow, Stored};
 use crate::{
-    Adopt, Adoption, End, Grant, IntentChange, Label, Life, Opened, Operation, Renewal, Renewed,
-    SessionId, SessionState,
+    Adopt, Adoption, End, Grant, Incarnation, IntentChange, Label, Life, Opened, Operation,
+    Renewal, Renewed, SessionId, SessionState,
 };
 
 pub(crate) struct Open {
@@ -26,7 +26,7 @@ impl Act for Open {
     async fn run<R: Rows>(&self, rows: &mut R) -> Done<Opened, R> {
         let row = SessionRow::opened(self.label.clone(), self.ttl, rows.now());
         Ok(match rows.create_session(self.session, &row).await? {
-            true => Opened::Opened,
+            true => Opened::Opened(Incarnation::UNKNOWN),
             false => Opened::Used,
         })
     }

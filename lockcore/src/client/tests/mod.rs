@@ -4,6 +4,7 @@ mod attempts;
 mod ended;
 mod guards;
 mod keeping;
+mod moving;
 mod recoveries;
 mod releases;
 mod spy;

@@ -1,5 +1,6 @@
 //! [`Spy`]: a store whose requests are written down, and some of which fail as a test says.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,9 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind,
-    FencingToken, Filter, Grant, Info, Inspect, IntentChange, Label, LockBackend, Locks,
-    LocksBuilder, MemoryBackend, Opened, Operation, Page, Record, Renewal, Renewed, Result,
-    SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
+    FencingToken, Filter, Grant, Incarnation, Info, Inspect, IntentChange, Label, LockBackend,
+    Locks, LocksBuilder, MemoryBackend, Opened, Operation, Page, Ranges, Record, Renewal, Renewed,
+    Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 
 /// A request.
@@ -97,6 +98,8 @@ pub(super) struct Spy {
     calls: Mutex<Vec<(Duration, Call)>>,
     decide: Mutex<Box<Decide>>,
     kept: Mutex<Vec<BoxFuture<'static, Result<Acquired>>>>,
+    /// The number of the incarnation, and what it has lost of those before.
+    incarnation: Mutex<(u128, HashSet<Grant>)>,
 }
 
 impl Spy {
@@ -118,6 +121,7 @@ impl Spy {
             clients: AtomicU64::new(0),
             calls: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
+            incarnation: Mutex::default(),
             kept: Mutex::default(),
         })
     }
@@ -246,6 +250,43 @@ impl Spy {
         }
     }
 
+    /// Another incarnation begins, the first one that has a name if there was none, which has lost all grants on these keys.
+    pub(super) async fn fails_over(&self, lost: &[&str]) {
+        let is_lost = |claim: &Claim| lost.contains(&claim.key().as_str());
+        let mut grants = HashSet::new();
+        for (_, call) in self.sent(|_| true) {
+            if let Call::Acquire(request) = call
+                && request.claims.iter().any(is_lost)
+            {
+                let released = self.store.release(request.grant, &request.claims);
+                released.await.unwrap();
+                grants.insert(request.grant);
+            }
+        }
+        let mut incarnation = self.names();
+        incarnation.0 += 1;
+        incarnation.1.extend(grants);
+    }
+
+    fn names(&self) -> MutexGuard<'_, (u128, HashSet<Grant>)> {
+        self.incarnation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        Incarnation::new(self.names().0)
+    }
+
+    fn is_elsewhere(&self, meant: Incarnation) -> bool {
+        meant.is_known() && meant != self.incarnation()
+    }
+
+    fn has_lost(&self, session: SessionId, granted: &Ranges) -> bool {
+        let is_lost = |grant: &Grant| grant.session == session && granted.contains(grant.n);
+        self.names().1.iter().any(is_lost)
+    }
+
     async fn call<T>(&self, call: Call, execute: impl Future<Output = Result<T>>) -> Result<T> {
         self.answer(self.fate(call), execute).await
     }
@@ -254,12 +295,25 @@ impl Spy {
 #[async_trait]
 impl SessionStore for Spy {
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
-        let execute = self.store.open(session, label, ttl);
+        let execute = async {
+            Ok(match self.store.open(session, label, ttl).await? {
+                Opened::Opened(_) => Opened::Opened(self.incarnation()),
+                used => used,
+            })
+        };
         self.call(Call::Open(session), execute).await
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        let execute = self.store.renew(session, renewal);
+        let execute = async {
+            if self.is_elsewhere(renewal.incarnation) {
+                Ok(Renewed::Moved(self.incarnation()))
+            } else if self.has_lost(session, &renewal.granted) {
+                Ok(Renewed::Forgotten)
+            } else {
+                self.store.renew(session, renewal).await
+            }
+        };
         match self.fate(Call::Renew(session, renewal.clone())) {
             (_, Fate::Forgotten) => Ok(Renewed::Living),
             fate => self.answer(fate, execute).await,
@@ -297,7 +351,12 @@ impl SessionStore for Spy {
 #[async_trait]
 impl ClaimStore for Spy {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        let execute = self.store.acquire(request);
+        let execute = async {
+            match self.is_elsewhere(request.incarnation) {
+                true => Ok(Acquired::Moved),
+                false => self.store.acquire(request).await,
+            }
+        };
         match self.fate(Call::Acquire(request.clone())) {
             (_, Fate::Void) => Ok(Acquired::Void),
             (operation, Fate::Kept(polls)) => {

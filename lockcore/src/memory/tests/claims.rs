@@ -11,7 +11,7 @@ async fn in_the_way(store: &MemoryBackend, held: &str, asked: &str) -> Vec<Strin
     match ask(store, &request(2, 1, &[asked])).await {
         Acquired::Acquired(_) => Vec::new(),
         Acquired::Busy(busy) => shown(&busy.first().holders),
-        Acquired::Void => panic!("the session lives"),
+        answer => panic!("the session lives: {answer:?}"),
     }
 }
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use super::MemoryBackend;
 use crate::{
-    Acquire, Acquired, Busy, Claim, ClaimStore, End, FencingToken, Grant, Holder, Intent,
-    IntentChange, Label, Life, LockKey, LockPath, Opened, OwnerId, Ranges, Registered, Renewal,
-    Renewed, SessionId, SessionStore, Want, prepare,
+    Acquire, Acquired, Busy, Claim, ClaimStore, End, FencingToken, Grant, Holder, Incarnation,
+    Intent, IntentChange, Label, Life, LockKey, LockPath, Opened, OwnerId, Ranges, Registered,
+    Renewal, Renewed, SessionId, SessionStore, Want, prepare,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -60,15 +60,11 @@ fn claims(texts: &[&str]) -> Vec<Claim> {
 
 /// A request by an owner of its own.
 fn request(session: u128, n: u64, texts: &[&str]) -> Acquire {
-    Acquire {
-        grant: grant(session, n),
-        owner: OwnerId {
-            session: id(session),
-            m: n,
-        },
-        claims: claims(texts),
-        joined: false,
-    }
+    let owner = OwnerId {
+        session: id(session),
+        m: n,
+    };
+    Acquire::new(grant(session, n), owner, claims(texts))
 }
 
 /// The same request by the session's owner 100.
@@ -81,7 +77,7 @@ async fn open(store: &MemoryBackend, sessions: impl IntoIterator<Item = u128>) {
     for session in sessions {
         let label = Label::parse(format!("process {session}")).unwrap();
         let opened = store.open(id(session), &label, TTL).await.unwrap();
-        assert_eq!(opened, Opened::Opened);
+        assert_eq!(opened, Opened::Opened(Incarnation::UNKNOWN));
     }
 }
 

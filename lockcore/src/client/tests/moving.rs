@@ -1,0 +1,221 @@
+//! Another incarnation of the store takes over, and has what the one before had, or not.
+
+#![expect(clippy::disallowed_methods, reason = "these tasks are the tests' own")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::client::tests::spy::{Call, Fate, Spy};
+use crate::{Grant, Guard, Locks, LostReason, MemoryBackend, Ranges, Released};
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// A store whose incarnation has a name.
+async fn named() -> Arc<Spy> {
+    let spy = Spy::new(MemoryBackend::new());
+    spy.fails_over(&[]).await;
+    spy
+}
+
+async fn hold(locks: &Locks, key: &str) -> Guard {
+    locks.global(key).acquire().await.unwrap()
+}
+
+fn renews(call: &Call) -> bool {
+    matches!(call, Call::Renew(..))
+}
+
+fn asks(call: &Call) -> bool {
+    matches!(call, Call::Acquire(_))
+}
+
+/// A renewal that says what is held.
+fn moves(call: &Call) -> bool {
+    matches!(call, Call::Renew(_, renewal) if renewal.granted != Ranges::EMPTY)
+}
+
+fn asked(spy: &Spy) -> Vec<Grant> {
+    let sent = spy.sent(asks).into_iter();
+    let grants = sent.map(|(_, call)| match call {
+        Call::Acquire(request) => request.grant,
+        other => panic!("{other:?}"),
+    });
+    grants.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_everything_is_moved_to_at_the_next_renewal() {
+    let spy = named().await;
+    let locks = spy.locks();
+    let (one, two) = (hold(&locks, "one").await, hold(&locks, "two").await);
+    let given_back = hold(&locks, "given back").await;
+    assert_eq!(given_back.release().await.unwrap(), Released::Released);
+    sleep(secs(15)).await;
+    assert_eq!(spy.times(renews), [secs(10)]);
+    assert_eq!(spy.count(moves), 0);
+    spy.fails_over(&[]).await;
+    sleep(secs(100)).await;
+    assert!(one.is_valid() && two.confirm().await.unwrap());
+    // The answer to the one is the other; from then on all is as it was.
+    let times = [10, 20, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110].map(secs);
+    assert_eq!(spy.times(renews), times);
+    assert_eq!(spy.times(moves), [secs(20)]);
+    let three = hold(&locks, "three").await;
+    assert_eq!(three.session(), one.session());
+    for guard in [one, two, three] {
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_released_need_not_be_there() {
+    for dropped in [false, true] {
+        let spy = named().await;
+        let locks = spy.locks();
+        let held = hold(&locks, "held").await;
+        let given_back = hold(&locks, "given back").await;
+        spy.decide(|call| match call {
+            Call::Release(_) => Fate::AnsweredAfter(secs(15)),
+            _ => Fate::Answered,
+        });
+        let releases = tokio::spawn(async move {
+            match dropped {
+                true => drop(given_back),
+                false => assert_eq!(given_back.release().await.unwrap(), Released::Released),
+            }
+        });
+        sleep(secs(1)).await;
+        spy.fails_over(&["given back"]).await;
+        sleep(secs(100)).await;
+        assert_eq!(spy.times(moves), [secs(10)]);
+        assert!(held.is_valid() && held.confirm().await.unwrap());
+        releases.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_lost_a_grant_is_told_of_at_the_next_renewal() {
+    let spy = named().await;
+    let (locks, others) = (spy.locks(), spy.locks());
+    let (kept, lost) = (hold(&locks, "kept").await, hold(&locks, "lost").await);
+    sleep(secs(11)).await;
+    spy.fails_over(&["lost"]).await;
+    let theirs = hold(&others, "lost").await;
+    assert!(lost.is_valid(), "nobody has told it");
+    let reasons = tokio::join!(kept.lost(), lost.lost());
+    assert_eq!(reasons, (LostReason::Forgotten, LostReason::Forgotten));
+    assert_eq!(spy.elapsed(), secs(20));
+    assert_eq!(lost.release().await.unwrap(), Released::NotHeld);
+    assert!(theirs.confirm().await.unwrap());
+    let again = hold(&locks, "again").await;
+    assert_ne!(again.session(), kept.session());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_meets_it_before_the_next_renewal() {
+    for lost in [&[][..], &["held"]] {
+        let spy = named().await;
+        let locks = spy.locks();
+        let held = hold(&locks, "held").await;
+        sleep(secs(1)).await;
+        spy.fails_over(lost).await;
+        let new = hold(&locks, "new").await;
+        assert_eq!(spy.elapsed(), secs(1));
+        assert_eq!(held.is_valid(), lost.is_empty());
+        assert_eq!(new.session() == held.session(), lost.is_empty());
+        assert!(new.confirm().await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_goes_on_waiting() {
+    let spy = named().await;
+    let (locks, others) = (spy.locks(), spy.locks());
+    let theirs = hold(&others, "k").await;
+    let waits = tokio::spawn(locks.global("k").acquire().into_future());
+    sleep(secs(1)).await;
+    spy.fails_over(&[]).await;
+    sleep(secs(60)).await;
+    assert!(!waits.is_finished() && theirs.is_valid());
+    assert_eq!(theirs.release().await.unwrap(), Released::Released);
+    let ours = waits.await.unwrap().unwrap();
+    assert!(ours.confirm().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_told_after_the_move_is_given_back() {
+    let spy = named().await;
+    let locks = spy.locks();
+    let held = hold(&locks, "held").await;
+    spy.decide(|call| match asks(call) {
+        true => Fate::AnsweredAfter(secs(15)),
+        false => Fate::Answered,
+    });
+    let late = tokio::spawn(locks.global("late").acquire().into_future());
+    sleep(secs(1)).await;
+    spy.fails_over(&["late"]).await;
+    spy.answer_all();
+    let late = late.await.unwrap().unwrap();
+    assert_eq!(spy.elapsed(), secs(15));
+    assert!(held.is_valid() && late.confirm().await.unwrap());
+    let grants = asked(&spy);
+    assert_eq!(grants.len(), 3);
+    assert!(spy.count(|call| *call == Call::Release(grants[1])) > 0);
+    sleep(secs(100)).await;
+    assert!(held.is_valid() && late.confirm().await.unwrap());
+}
+
+/// The new incarnation has what it was asked for, and meanwhile the one before has granted more.
+#[tokio::test(start_paused = true)]
+async fn what_was_granted_while_a_session_moves_is_asked_for_too() {
+    for lost in [&[][..], &["late"]] {
+        let spy = named().await;
+        let locks = spy.locks();
+        let held = hold(&locks, "held").await;
+        spy.decide(|call| match asks(call) {
+            true => Fate::AnsweredAfter(secs(11)),
+            false => Fate::Answered,
+        });
+        let late = tokio::spawn(locks.global("late").acquire().into_future());
+        sleep(secs(1)).await;
+        spy.fails_over(lost).await;
+        let mut first = true;
+        spy.decide(
+            move |call| match moves(call) && std::mem::take(&mut first) {
+                true => Fate::AnsweredAfter(secs(3)),
+                false => Fate::Answered,
+            },
+        );
+        let late = late.await.unwrap().unwrap();
+        assert_eq!(spy.elapsed(), secs(11), "before the session has moved");
+        sleep(secs(4)).await;
+        assert_eq!(spy.times(moves), [10, 13].map(secs));
+        assert_eq!(held.is_valid() && late.is_valid(), lost.is_empty());
+        sleep(secs(100)).await;
+        assert_eq!(held.is_valid() && late.is_valid(), lost.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_with_an_intent_does_not_move() {
+    let spy = named().await;
+    let locks = spy.locks();
+    let intent = locks.global("i").intent(&"half done").unwrap();
+    let (held, left) = (hold(&locks, "k").await, intent.acquire().await.unwrap());
+    assert_ne!(held.session(), left.session());
+    spy.fails_over(&[]).await;
+    assert_eq!(left.lost().await, LostReason::Forgotten);
+    sleep(secs(100)).await;
+    assert!(held.is_valid());
+    drop(left);
+    sleep(secs(1)).await;
+    assert_eq!(
+        locks.abandoned().await.unwrap().len(),
+        1,
+        "somebody finishes it"
+    );
+}
