@@ -17,8 +17,8 @@
 //! - the promotion of a replica: where there is none, or where [`replicas`](RedisConfig::replicas) are waited for and
 //!   that are all of them. Replicas that are added later, or that come back empty, are the operator's business.
 //!
-//! Where it does not survive, the locks of the lost moments are gone, and their holders are told at the next renewal if
-//! their session is lost, too. Tokens rise all the same: they are microseconds since 1970 by the server's clock, or one
+//! Where it does not survive, the locks of the lost moments are gone, and their holders are told at the next renewal: the
+//! server has another `master_replid` then, and is asked for all that they hold. Tokens rise all the same: they are microseconds since 1970 by the server's clock, or one
 //! more than the last one, whichever is greater. So they go back only if a server takes over whose clock is behind by
 //! more than what was lost, and then the client refuses to go on.
 //!
@@ -34,8 +34,8 @@
 //! - While a step of 1,000 keys is taken nobody else is served, for about two milliseconds.
 //! - The holders of one key are in one record: a share that thousands hold costs each of them as much.
 //! - To write a path, everybody who holds something below it is looked at; to read it, every writer below.
-//! - The user needs the rights in `server/least.acl` of this package, and may lack those to `INFO`, `CONFIG GET` and
-//!   `CLUSTER SLOTS`.
+//! - The user needs the rights in `server/least.acl` of this package, and may lack those to `CONFIG GET` and `CLUSTER SLOTS`,
+//!   and to `INFO`: without that, a failover is noticed only if it lost a renewal.
 //! - Wake-ups go through one subscription for each process, on a connection of its own, and through a timer for the end of
 //!   a lease; besides, whoever waits looks once a second at the latest.
 //! - With [`replicas`](RedisConfig::replicas) every write waits for them; too few in time make its outcome unknown.

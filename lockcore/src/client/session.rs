@@ -22,7 +22,7 @@ pub enum LostReason {
     /// paused. Others may hold the locks from now on.
     Deadline,
     /// The store has lost writes that it acknowledged to the session, as one does that fails over to a copy that was
-    /// behind, or is restored. Others may hold the locks.
+    /// behind, or is restored; or it may have, and the guard has an intent. Others may hold the locks.
     Forgotten,
 }
 
