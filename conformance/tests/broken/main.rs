@@ -5,6 +5,7 @@
 
 mod alias;
 mod claims;
+mod incarnations;
 mod moments;
 mod names;
 mod paths;
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
     let table: Arc<Mutex<Vec<String>>> = Arc::default();
     let all = [
         claims::all(),
+        incarnations::all(),
         moments::all(),
         names::all(),
         paths::all(),
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
     let all: Vec<Arc<Broken>> = all.into_iter().flatten().map(Arc::new).collect();
     let mut trials = quick::trials(&all);
     trials.push(random::trial(&all));
+    trials.extend(incarnations::well());
     for broken in all {
         for (form, make) in FORMS {
             let (broken, table) = (Arc::clone(&broken), Arc::clone(&table));
