@@ -2,7 +2,7 @@
 -- key
 -- -> the token; 'void'; 'moved'; 'again' when so much had to be removed that it was done first;
 --    'busy', more, and for each refused claim: which one, more, in how many ms somebody in the way is due (or -1), holders
-local me, n, m, meant = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local me, n, m = ARGV[1], ARGV[2], ARGV[3]
 local GONE_AT_ONCE = 2000
 
 local mine = meet(me)
@@ -13,7 +13,7 @@ if mine.life ~= 'living' or is_over(mine.over, n) then
     tell_if_freed()
     return { 'void' }
 end
-if meant ~= '' and meant ~= incarnation() then
+if is_elsewhere then
     tell_if_freed()
     return { 'moved' }
 end

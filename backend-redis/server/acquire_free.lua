@@ -1,5 +1,9 @@
 -- The short way of acquire.lua, with the same arguments and answers: for claims that meet no record at all, neither on
 -- their keys nor above or below them, by a session that certainly lives. Anything else is left to what follows.
+
+-- Whether the request is meant for another incarnation.
+local is_elsewhere = ARGV[4] ~= ''
+    and not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ARGV[4], 1, true)
 do
     local call, sub = redis.call, string.sub
     local me, n = ARGV[1], ARGV[2]
@@ -11,7 +15,7 @@ do
     -- So long a number is exact.
     local free = last_over and #last_over <= 15 and #n <= 15 and tonumber(last_over) < tonumber(n)
         and tonumber(expires) > tonumber(seconds .. sub(fraction, 1, 3))
-        and (ARGV[4] == '' or sub(string.match(call('INFO', 'replication'), 'master_replid:(%x+)'), 1, 32) == ARGV[4])
+        and not is_elsewhere
 
     if free and #ARGV == 6 and string.byte(ARGV[6]) ~= 47 then
         -- One flat key: what follows does the same.
