@@ -89,11 +89,6 @@ impl Programs {
         let names = self.0.keys();
         names.map(|(package, target)| (package.as_str(), target.as_str()))
     }
-
-    /// Those of another build too.
-    pub(crate) fn join(&mut self, others: Self) {
-        self.0.extend(others.0);
-    }
 }
 
 impl Target {

@@ -39,14 +39,9 @@ pub(crate) struct Startable {
 }
 
 impl Store {
-    /// What tells cargo which package it is: an example is a workspace of its own, built into the same target folder.
-    pub(crate) fn selected(&self) -> Vec<String> {
-        if self.is_example() {
-            let manifest = format!("--manifest-path={}/Cargo.toml", self.directory);
-            vec![manifest, "--target-dir=target".to_owned()]
-        } else {
-            vec![format!("--package={}", self.package)]
-        }
+    /// What tells cargo which package it is.
+    pub(crate) fn selected(&self) -> String {
+        format!("--package={}", self.package)
     }
 
     /// Whether it is no part of the library, but what another author would have.

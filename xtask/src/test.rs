@@ -17,17 +17,15 @@ use crate::times::Times;
 const AT_A_TIME: usize = 2;
 
 /// All test programs of the workspace, with one set of features, so that nothing is built twice. The star takes those
-/// too that `cargo test` leaves out by itself.
+/// too that `cargo test` leaves out by itself. A fuzz target is no test: its properties are tested where their code is.
 const WORKSPACE: &[&str] = &[
     "--workspace",
+    "--exclude=lockkeeper-fuzz",
     "--all-features",
     "--lib",
     "--bins",
     "--test=*",
 ];
-
-/// Workspaces of their own.
-const EXAMPLES: [&str; 2] = ["files-backend", "mariadb-backend"];
 
 /// What is left out of a run of one store.
 const LOOP: &str = "left to the whole run";
@@ -59,11 +57,7 @@ pub(crate) fn reported(run: impl FnOnce(&Times) -> Result<(), String>) -> Result
 fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     etcd::protoc()?;
     let everywhere = on.is_empty() || on.contains(&HERE);
-    let programs = if everywhere {
-        build(times)?
-    } else {
-        workspace(times)?
-    };
+    let programs = build(times)?;
     let mut places = places(&programs, &|row| row.scope != Scope::Soak)?;
     if !everywhere {
         places.retain(|place| on.contains(&place.name));
@@ -89,27 +83,15 @@ fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     run_places(times, places)
 }
 
-/// Builds every test program of the workspace, and of the backend outside it.
+/// Builds every test program of the workspace.
 pub(crate) fn build(times: &Times) -> Result<Programs, String> {
-    let mut programs = workspace(times)?;
-    // Backends as other authors would have them.
-    for example in EXAMPLES {
-        let manifest = format!("--manifest-path=examples/{example}/Cargo.toml");
-        let args = [&*manifest, "--target-dir=target"];
-        programs.join(times.time("build", example, || Programs::build(&args, &[]))?);
-    }
-    Ok(programs)
-}
-
-fn workspace(times: &Times) -> Result<Programs, String> {
     times.time("build", "workspace", || Programs::build(WORKSPACE, &[]))
 }
 
 /// The test programs of a store's package, and these besides.
 fn tests_of(store: &Store, besides: &[&str]) -> Result<Programs, String> {
     let selected = store.selected();
-    let mut args: Vec<&str> = selected.iter().map(String::as_str).collect();
-    args.push("--test=*");
+    let mut args = vec![&*selected, "--test=*"];
     args.extend(besides);
     Programs::build(&args, &[])
 }

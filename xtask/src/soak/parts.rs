@@ -195,13 +195,10 @@ fn kits(xtask: &str) -> impl Iterator<Item = Part> {
 
 /// What builds the kit of a store, as the tests do.
 fn kit_build(store: &Store) -> Vec<String> {
-    let selected = store.selected();
-    let selected = selected.iter().map(String::as_str);
-    let args: Vec<&str> = ["test", "--no-run", "--test=*"]
-        .into_iter()
-        .chain(selected)
-        .collect();
-    command("cargo", &args)
+    command(
+        "cargo",
+        &["test", "--no-run", "--test=*", &store.selected()],
+    )
 }
 
 fn fuzzing(xtask: &str) -> Part {
