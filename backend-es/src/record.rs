@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use lockcore::backend::Ranges;
 use lockcore::backend::judge::Entry;
 use lockcore::{
-    FencingToken, Grant, Holder, Label, Life, LockKey, Mode, OwnerId, SessionId, SessionState,
+    FencingToken, Grant, Holder, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId,
+    SessionState,
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -329,6 +330,13 @@ impl Session {
         state.over = Ranges::new(over.collect::<Option<_>>()?).ok()?;
         state.adoption = document["adoption"].as_u64()?;
         state.adopter = adopter;
+        state.notes = match &document["notes"] {
+            Value::Null => Notes::default(),
+            notes => Notes::stored(notes.as_str()?),
+        };
+        state.ended = document["ended"]
+            .as_u64()
+            .and_then(|ended| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ended)));
         // What is missing would stop the scripts; and who has died is abandoned if there is an intent.
         let whole = numbers.iter().all(Option::is_some);
         let consistent = life == Life::Living || (life == Life::Abandoned) == intent.is_some();

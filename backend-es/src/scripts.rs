@@ -23,6 +23,7 @@ scripts! {
     ADOPT: "adopt";
     GIVE_UP: "give_up";
     SETTLE: "settle";
+    NOTE: "note";
     FORGET: "forget";
     LOOK: "look";
 }

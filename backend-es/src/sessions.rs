@@ -9,14 +9,17 @@ use lockcore::backend::{
     Adopt, Adoption, End, Incarnation, IntentChange, Opened, Registered, Renewal, Renewed,
     SessionStore,
 };
-use lockcore::{FencingToken, Intent, Label, Life, Operation, Result, SessionId, SessionState};
+use lockcore::{
+    ErrorKind, FencingToken, Intent, Label, Life, Note, Notes, Operation, Result, SessionId,
+    SessionState,
+};
 use serde_json::{Value, json};
 
 use crate::EsBackend;
 use crate::bulk::{Bulk, Item, Reply, expect};
-use crate::error::Outcome;
+use crate::error::{Failure, Outcome};
 use crate::record::{Named, Session, intent_id, session_id};
-use crate::scripts::{ADOPT, END, GIVE_UP, LOOK, OPEN, RENEW, SETTLE};
+use crate::scripts::{ADOPT, END, GIVE_UP, LOOK, NOTE, OPEN, RENEW, SETTLE};
 
 /// So many sessions are asked about in one request.
 const SESSIONS_PER_REQUEST: usize = 1_000;
@@ -58,7 +61,7 @@ impl SessionStore for EsBackend {
         let params = json!({"seen": seen, "next": next, "adopter": adopter.to_string()});
         let adopted = async {
             match how {
-                Adopt::Take => self.take(session, next, params).await,
+                Adopt::Take => self.take(session, next, adopter, params).await,
                 Adopt::GiveUp => self.give_up(session, params).await,
             }
         };
@@ -67,10 +70,29 @@ impl SessionStore for EsBackend {
             .map_err(|failure| failure.into_error(Operation::Adopt))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        self.settle_session(session, adoption)
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        self.settle_session(session, adoption, adopter)
             .await
             .map_err(|failure| failure.into_error(Operation::Settle))
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        let noted = async {
+            let mut bulk = Bulk::default();
+            let params = json!({"note": note.to_string()});
+            bulk.run(&session_id(session), &NOTE, params);
+            let known = [Reply::Written, Reply::Refused, Reply::Absent];
+            match one(expect(self.bulk(bulk).await?, &known)?).reply() {
+                Reply::Refused => {
+                    let what = "the session's record cannot be understood";
+                    Err(Failure::Found(ErrorKind::Corrupt, what.into()))
+                }
+                reply => Ok(reply == Reply::Written),
+            }
+        };
+        noted
+            .await
+            .map_err(|failure| failure.into_error(Operation::Note))
     }
 }
 
@@ -122,7 +144,10 @@ impl EsBackend {
         let items = expect(self.bulk(bulk).await?, &known)?;
         let item = items.last().expect("as many are answered as were sent");
         Ok(match (item.reply(), item.document()) {
-            (Reply::Written, _) => Renewed::Living,
+            (Reply::Written, document) => {
+                let notes = document.and_then(|it| it["notes"].as_str());
+                Renewed::living(&Notes::stored(notes.unwrap_or_default()))
+            }
             // Others can make it dead, but only its owner, who asks, can make it anything else.
             (Reply::Refused, Some(document)) if document["state"] == Life::Living.as_str() => {
                 match document["seq"].as_u64() {
@@ -193,6 +218,7 @@ impl EsBackend {
         &self,
         session: SessionId,
         number: u64,
+        adopter: SessionId,
         params: Value,
     ) -> Outcome<Option<Adoption>> {
         let mut bulk = Bulk::default();
@@ -218,7 +244,7 @@ impl EsBackend {
             })),
             None => {
                 // A registration of which the payload failed was not acknowledged: the change never began.
-                self.settle_session(session, number).await?;
+                self.settle_session(session, number, adopter).await?;
                 Ok(None)
             }
         }
@@ -245,12 +271,18 @@ impl EsBackend {
         Ok(None)
     }
 
-    async fn settle_session(&self, session: SessionId, adoption: u64) -> Outcome<bool> {
+    async fn settle_session(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+    ) -> Outcome<bool> {
         if i64::try_from(adoption).is_err() {
             return Ok(false);
         }
         let mut bulk = Bulk::default();
-        bulk.run(&session_id(session), &SETTLE, json!({"adoption": adoption}));
+        let params = json!({"adoption": adoption, "adopter": adopter.to_string()});
+        bulk.run(&session_id(session), &SETTLE, params);
         let known = [Reply::Written, Reply::Refused, Reply::Absent];
         let item = one(expect(self.bulk(bulk).await?, &known)?);
         Ok(item.reply() == Reply::Written)

@@ -410,7 +410,7 @@ async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
                 .kind(),
             kind
         );
-        let settled = backend.settle(session, 1).await;
+        let settled = backend.settle(session, 1, session).await;
         assert_eq!(settled.unwrap_err().kind(), kind);
     }
     let missing = r#"{"type":"document_missing_exception","reason":"document missing"}"#;

@@ -349,7 +349,7 @@ async fn payloads_are_documents_of_their_own_that_go_with_their_session() {
         .unwrap();
     assert_eq!(adoption.left.intent.as_bytes(), b"half done");
     assert!(adoption.token > token);
-    assert!(backend.settle(holder, 1).await.unwrap());
+    assert!(backend.settle(holder, 1, adopter).await.unwrap());
     swept(&backend, Sweep::All).await;
     for seq in [1, 2] {
         assert_eq!(

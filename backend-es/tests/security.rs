@@ -9,7 +9,7 @@ mod support;
 use std::fmt::Debug;
 use std::future::Future;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use elasticsearch::http::Method;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -17,7 +17,7 @@ use lockcore::backend::{
     Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewal,
     SessionStore, Sweep, Wakeups,
 };
-use lockcore::{Error, ErrorKind, FencingToken, Intent, Label, Operation};
+use lockcore::{Error, ErrorKind, FencingToken, Intent, Label, Note, NoteKind, Operation};
 use lockcore_es::{EsBackend, EsConfig};
 use serde_json::{Value, json};
 use support::access::{Access, Security, User};
@@ -175,7 +175,9 @@ async fn failures(space: &Space, backend: &EsBackend) -> Vec<Error> {
     does!(backend.release(held.grant, &held.claims));
     does!(backend.end(&[session], End::Close));
     does!(backend.adopt(session, 0, id(rand::random()), Adopt::Take));
-    does!(backend.settle(session, 1));
+    does!(backend.settle(session, 1, session));
+    let note = Note::new(NoteKind::Revoke, label.clone(), label, UNIX_EPOCH);
+    does!(backend.note(session, &note));
     does!(backend.end(&[session], End::Discard));
     does!(backend.sweep(Sweep::Session(session), 10));
     failures

@@ -6,8 +6,8 @@ use etcd_client::KeyValue;
 use lockcore::backend::judge::Entry;
 use lockcore::backend::{Namespace, Ranges, Registered};
 use lockcore::{
-    Claim, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, OwnerId, SessionId,
-    SessionState, Want,
+    Claim, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, Notes, OwnerId,
+    SessionId, SessionState, Want,
 };
 
 /// What the namespace's own key begins with: the version of the stored shape.
@@ -209,6 +209,11 @@ impl Names {
     /// Who has that adoption.
     pub(crate) fn adopter(&self, session: SessionId) -> Vec<u8> {
         self.part(session, "adopter")
+    }
+
+    /// What was noted for its owner.
+    pub(crate) fn notes(&self, session: SessionId) -> Vec<u8> {
+        self.part(session, "notes")
     }
 
     /// A range of numbers that are over, by its last one; its value is the first one.
@@ -492,6 +497,7 @@ impl Session {
         let (mut label, mut live, mut buried, mut intent) = (None, None, false, false);
         let mut ttl = Duration::ZERO;
         let (mut adoption, mut adopter, mut over) = (0, None, Vec::new());
+        let mut notes = Notes::default();
         for pair in found {
             let (_, part) = names.read_session(pair.key())?;
             let text = std::str::from_utf8(pair.value()).ok()?;
@@ -506,6 +512,7 @@ impl Session {
                 "adoption" => adoption = text.parse().ok()?,
                 "adopter" if text == NOBODY => {}
                 "adopter" => adopter = Some(text.parse().ok()?),
+                "notes" => notes = Notes::stored(text),
                 _ => {
                     let to = part.strip_prefix("over/")?;
                     if to != LAST {
@@ -522,7 +529,7 @@ impl Session {
         let mut state = SessionState::new(session, life);
         state.label = label?;
         state.over = merged(&over);
-        (state.adoption, state.adopter) = (adoption, adopter);
+        (state.adoption, state.adopter, state.notes) = (adoption, adopter, notes);
         Some(Self {
             state,
             live,

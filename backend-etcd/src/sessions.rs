@@ -8,7 +8,7 @@ use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, PutOptions, TxnOp
 use lockcore::backend::{
     Adopt, Adoption, End, Incarnation, IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore,
 };
-use lockcore::{ErrorKind, Label, Life, Operation, Result, SessionId, SessionState};
+use lockcore::{ErrorKind, Label, Life, Note, Notes, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
 use crate::error::found;
@@ -86,7 +86,7 @@ impl SessionStore for EtcdBackend {
             }
         }
         let refused = self.write(session, renewal, changes).await?;
-        Ok(refused.unwrap_or(Renewed::Living))
+        Ok(refused.unwrap_or_else(|| Renewed::living(&read.state.notes)))
     }
 
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
@@ -130,9 +130,9 @@ impl SessionStore for EtcdBackend {
         }
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let names = &self.link.names;
-        let somebody = Compare::value(names.adopter(session), CompareOp::Greater, NOBODY);
+        let adopter = adopter.to_string();
         let adopted = vec![
             absent(names.live(session)),
             Compare::value(
@@ -140,7 +140,7 @@ impl SessionStore for EtcdBackend {
                 CompareOp::Equal,
                 adoption.to_string(),
             ),
-            somebody,
+            Compare::value(names.adopter(session), CompareOp::Equal, adopter),
         ];
         let then = vec![
             TxnOp::delete(names.intent(session), None),
@@ -151,6 +151,39 @@ impl SessionStore for EtcdBackend {
             .txn(Operation::Settle, adopted, then, Vec::new())
             .await?;
         Ok(settled.succeeded)
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        let names = &self.link.names;
+        let range = names.session(session);
+        let (mut found, _) = self.link.get(Operation::Note, &range, 0).await?;
+        for _ in 0..ATTEMPTS {
+            let Some(read) = Session::read(names, session, &found.pairs) else {
+                return Ok(false);
+            };
+            if read.buried {
+                // It goes with its lease, which a note would outlive.
+                return Ok(false);
+            }
+            let mut as_seen = vec![
+                present(names.label(session)),
+                Compare::lease(names.label(session), CompareOp::Equal, 0),
+            ];
+            as_seen.push(self.notes_are(session, &read.state.notes));
+            let mut notes = read.state.notes;
+            notes.add(note);
+            let then = vec![TxnOp::put(names.notes(session), notes.as_str(), None)];
+            let or_else = vec![get(&range, 0)];
+            let mut answer = self
+                .link
+                .txn(Operation::Note, as_seen, then, or_else)
+                .await?;
+            if answer.succeeded {
+                return Ok(true);
+            }
+            found = answer.found()?;
+        }
+        Err(self.never_still(Operation::Note))
     }
 }
 
@@ -471,6 +504,15 @@ impl EtcdBackend {
             absent(adoption)
         } else {
             Compare::value(adoption, CompareOp::Equal, number.to_string())
+        }
+    }
+
+    /// That these are the notes of a session.
+    pub(crate) fn notes_are(&self, session: SessionId, notes: &Notes) -> Compare {
+        let key = self.link.names.notes(session);
+        match notes.is_empty() {
+            true => absent(key),
+            false => Compare::value(key, CompareOp::Equal, notes.as_str()),
         }
     }
 

@@ -3,7 +3,7 @@
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp};
 use lockcore::backend::{Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
-use lockcore::{Grant, Life, Operation, Result, SessionId};
+use lockcore::{Grant, Life, Operation, Result, SessionState};
 
 use crate::EtcdBackend;
 use crate::pages::{Groups, after};
@@ -127,9 +127,9 @@ impl EtcdBackend {
         let mut lease = None;
         while let Some((session, pairs)) = sessions.next().await? {
             let dead = Session::read(names, session, &pairs)
-                .is_some_and(|read| read.state.life == Life::Dead && !read.buried);
-            if dead {
-                self.bury_one(session, &pairs, &mut lease).await?;
+                .filter(|read| read.state.life == Life::Dead && !read.buried);
+            if let Some(dead) = dead {
+                self.bury_one(&dead.state, &pairs, &mut lease).await?;
             }
         }
         Ok(())
@@ -137,11 +137,11 @@ impl EtcdBackend {
 
     async fn bury_one(
         &self,
-        session: SessionId,
+        dead: &SessionState,
         pairs: &[KeyValue],
         lease: &mut Option<i64>,
     ) -> Result<()> {
-        let names = &self.link.names;
+        let (names, session) = (&self.link.names, dead.session);
         let steps = names.steps(Some(session));
         let (steps, _) = self.link.get(Operation::Sweep, &steps, 1).await?;
         if !steps.pairs.is_empty() {
@@ -158,18 +158,19 @@ impl EtcdBackend {
         let mut burial = Vec::new();
         for pair in pairs.iter().rev().take(self.keys_per_step()) {
             burial.push(match names.read_session(pair.key()) {
-                Some((_, "label" | "adoption" | "adopter")) => {
+                Some((_, "label" | "adoption" | "adopter" | "notes")) => {
                     let options = PutOptions::new().with_ignore_value().with_lease(lease);
                     TxnOp::put(pair.key(), "", Some(options))
                 }
                 _ => TxnOp::delete(pair.key(), None),
             });
         }
-        // Nothing changes a session that is dead but a burial, after which it is another time's.
+        // Nothing changes a session that is dead but a note, and a burial, after which it is another time's.
         let still = vec![
             present(names.label(session)),
             absent(names.live(session)),
             absent(names.intent(session)),
+            self.notes_are(session, &dead.notes),
         ];
         let buried = self.link.txn(Operation::Sweep, still, burial, Vec::new());
         buried.await.map(drop)

@@ -57,11 +57,13 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION {ns}.list_sessions(p_after bytea, p_limit bigint)
-RETURNS TABLE (r_id bytea, r_label text, r_life text, r_over text, r_adoption bigint, r_adopter bytea)
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+RETURNS TABLE (
+    r_id bytea, r_label text, r_life text, r_over text, r_adoption bigint, r_adopter bytea, r_notes text, r_ended_ms bigint
+) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     RETURN QUERY
-        SELECT s.id, s.label, s.life, s.over::text, s.adoption, s.adopter
+        SELECT s.id, s.label, s.life, s.over::text, s.adoption, s.adopter, s.notes,
+               (extract(epoch FROM s.ended) * 1000)::bigint
         FROM sessions s WHERE s.id > p_after ORDER BY s.id LIMIT p_limit;
 END $$;
 

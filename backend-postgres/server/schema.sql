@@ -26,7 +26,8 @@ CREATE TABLE {ns}.sessions (
     over     int8multirange NOT NULL,
     adoption bigint         NOT NULL,
     adopter  bytea          CHECK (octet_length(adopter) = 16),
-    settled  bigint                  -- the adoption number by which it was settled
+    settled  bigint,                 -- the adoption number by which it was settled
+    notes    text           NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         vacuum_truncate = off);
 

@@ -29,6 +29,7 @@ CREATE OR REPLACE FUNCTION {ns}.renew(
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     before int8multirange;
+    noted text;
     answer text;
 BEGIN
     PERFORM ready();
@@ -44,7 +45,8 @@ BEGIN
     SELECT over INTO before FROM sessions WHERE id = p_id;
     UPDATE sessions
     SET seq = p_seq, over = p_over::int8multirange, expires = clock_timestamp() + ttl_ms * interval '1 millisecond'
-    WHERE id = p_id AND life = 'living' AND seq < p_seq AND seq >= p_acknowledged;
+    WHERE id = p_id AND life = 'living' AND seq < p_seq AND seq >= p_acknowledged
+    RETURNING notes INTO noted;
     IF NOT FOUND THEN
         SELECT CASE WHEN life <> 'living' THEN 'dead' WHEN seq < p_acknowledged THEN 'forgotten' ELSE 'overtaken' END
         INTO answer FROM sessions WHERE id = p_id;
@@ -59,13 +61,14 @@ BEGIN
     IF before IS DISTINCT FROM p_over::int8multirange THEN
         PERFORM wake_all();
     END IF;
-    RETURN 'living';
+    RETURN 'living' || noted;
 END $$;
 
 -- Ends sessions, one after the other in one order, and says what each is now.
 CREATE OR REPLACE FUNCTION {ns}.end_sessions(p_ids bytea[], p_how text)
-RETURNS TABLE (r_id bytea, r_label text, r_life text, r_over text, r_adoption bigint, r_adopter bytea)
-LANGUAGE plpgsql SECURITY DEFINER {settings} SET lock_timeout = '1s' AS $$
+RETURNS TABLE (
+    r_id bytea, r_label text, r_life text, r_over text, r_adoption bigint, r_adopter bytea, r_notes text, r_ended_ms bigint
+) LANGUAGE plpgsql SECURITY DEFINER {settings} SET lock_timeout = '1s' AS $$
 DECLARE
     p_id bytea;
     s sessions;
@@ -117,7 +120,8 @@ BEGIN
         PERFORM wake_all();
     END IF;
     RETURN QUERY
-        SELECT x.id, x.label, x.life, x.over::text, x.adoption, x.adopter
+        SELECT x.id, x.label, x.life, x.over::text, x.adoption, x.adopter, x.notes,
+               (extract(epoch FROM x.ended) * 1000)::bigint
         FROM unnest(p_ids) WITH ORDINALITY asked (id, place) JOIN sessions x ON x.id = asked.id
         ORDER BY asked.place;
 END $$;
@@ -154,7 +158,7 @@ BEGIN
       AND (adoption = p_seen OR (adoption = after(p_seen) AND adopter IS NOT DISTINCT FROM p_adopter));
 END $$;
 
-CREATE OR REPLACE FUNCTION {ns}.settle(p_id bytea, p_adoption bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION {ns}.settle(p_id bytea, p_adoption bigint, p_adopter bytea) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     s sessions;
@@ -164,12 +168,30 @@ BEGIN
     IF NOT FOUND OR s.life = 'living' THEN
         RETURN false;
     ELSIF s.life = 'dead' THEN
-        RETURN s.settled IS NOT DISTINCT FROM p_adoption;
-    ELSIF s.adoption <> p_adoption OR s.adopter IS NULL THEN
+        RETURN s.settled IS NOT DISTINCT FROM p_adoption AND coalesce(s.adopter, p_adopter) = p_adopter;
+    ELSIF s.adoption <> p_adoption OR s.adopter IS DISTINCT FROM p_adopter THEN
         RETURN false;
     END IF;
     DELETE FROM intents WHERE session = p_id;
     UPDATE sessions SET life = 'dead', ended = clock_timestamp(), settled = p_adoption WHERE id = p_id;
     PERFORM wake_all();
+    RETURN true;
+END $$;
+
+-- Adds a note, of which the oldest go. Whether there is a session.
+CREATE OR REPLACE FUNCTION {ns}.note(p_id bytea, p_note text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    noted text;
+BEGIN
+    PERFORM ready();
+    SELECT ltrim(notes || ' ' || p_note) INTO noted FROM sessions WHERE id = p_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    WHILE length(noted) > 4096 LOOP
+        noted := substr(noted, strpos(noted, ' ') + 1);
+    END LOOP;
+    UPDATE sessions SET notes = noted WHERE id = p_id;
     RETURN true;
 END $$;

@@ -4,7 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use lockcore::backend::judge::Place;
 use lockcore::backend::{Incarnation, Ranges};
-use lockcore::{Grant, Holder, Label, Life, LockKey, Mode, OwnerId, SessionId, SessionState, Want};
+use lockcore::{
+    Grant, Holder, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId, SessionState, Want,
+};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
@@ -135,9 +137,17 @@ pub(crate) fn state(row: &PgRow) -> Outcome<SessionState> {
         if let Some(adopter) = &adopter {
             state.adopter = Some(session_id(adopter)?);
         }
+        state.notes = Notes::stored(row.try_get::<&str, _>("r_notes").ok()?);
+        let ended: Option<i64> = row.try_get("r_ended_ms").ok()?;
+        state.ended = ended.and_then(since_1970);
         Some(state)
     };
     read().ok_or_else(|| broken("a session cannot be understood"))
+}
+
+fn since_1970(milliseconds: i64) -> Option<SystemTime> {
+    let since = Duration::from_millis(u64::try_from(milliseconds).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(since)
 }
 
 /// A row of holders.
@@ -189,9 +199,7 @@ impl Entry {
             mode: place_of.seen(mode.unwrap_or(Mode::X)),
             label,
             life,
-            since: u64::try_from(since_ms)
-                .ok()
-                .and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))),
+            since: since_1970(since_ms),
             due: column(row, "r_due")?,
             session,
             n,

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use lockcore::backend::{
     Adopt, Adoption, End, IntentChange, Opened, Registered, Renewal, Renewed, SessionStore,
 };
-use lockcore::{FencingToken, Intent, Label, Operation, Result, SessionId, SessionState};
+use lockcore::{
+    FencingToken, Intent, Label, Note, Notes, Operation, Result, SessionId, SessionState,
+};
 use tokio::time::Instant;
 
 use crate::PostgresBackend;
@@ -58,12 +60,14 @@ impl SessionStore for PostgresBackend {
         let outcome = async {
             let rows = link.call(deadline, &call).await?;
             match only::<&str>(&rows, "renew")? {
-                "living" => Ok(Renewed::Living),
                 "overtaken" => Ok(Renewed::Overtaken),
                 "forgotten" => Ok(Renewed::Forgotten),
                 "dead" => Ok(Renewed::Dead),
-                moved => {
-                    let timeline = moved
+                answer => {
+                    if let Some(notes) = answer.strip_prefix("living") {
+                        return Ok(Renewed::living(&Notes::stored(notes)));
+                    }
+                    let timeline = answer
                         .strip_prefix("moved ")
                         .and_then(|name| name.parse().ok());
                     let none = || broken("a renewal has an answer that is none");
@@ -118,15 +122,27 @@ impl SessionStore for PostgresBackend {
         outcome.map_err(Failure::of(Operation::Adopt))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let values = [
             Value::Bytes(id_bytes(session)),
             Value::Int(stored(adoption)),
+            Value::Bytes(id_bytes(adopter)),
         ];
         let call = Call::new("settle", values);
         let (link, deadline) = self.begin();
         let outcome = async { only(&link.call(deadline, &call).await?, "settle") }.await;
         outcome.map_err(Failure::of(Operation::Settle))
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        let values = [
+            Value::Bytes(id_bytes(session)),
+            Value::Text(Some(note.to_string())),
+        ];
+        let call = Call::new("note", values);
+        let (link, deadline) = self.begin();
+        let outcome = async { only(&link.call(deadline, &call).await?, "note") }.await;
+        outcome.map_err(Failure::of(Operation::Note))
     }
 }
 

@@ -130,7 +130,7 @@ async fn what_is_being_given_up_is_not_settled() {
     assert_eq!(adopted.unwrap().number, 1);
     let first = format!("give_up({}, {ZERO}, {})", literal(left), literal(adopter));
     let second = Arc::clone(&backend);
-    let second = async move { second.settle(left, 1).await.unwrap() };
+    let second = async move { second.settle(left, 1, adopter).await.unwrap() };
     assert!(!behind(&space, &first, second).await);
     let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
     assert_eq!((state.life, state.adoption), (Life::Abandoned, 2));
@@ -143,12 +143,15 @@ async fn what_is_being_settled_is_not_discarded() {
     let left = abandon(&backend).await;
     let adopter = open(&backend).await;
     backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
-    let first = format!("settle({}, {ONE})", literal(left));
+    let first = format!("settle({}, {ONE}, {})", literal(left), literal(adopter));
     let second = Arc::clone(&backend);
     let second = async move { second.end(&[left], End::Discard).await.unwrap() };
     let state = &behind(&space, &first, second).await[0];
     assert_eq!((state.life, state.adoption), (Life::Dead, 1));
-    assert!(backend.settle(left, 1).await.unwrap(), "it stays settled");
+    assert!(
+        backend.settle(left, 1, adopter).await.unwrap(),
+        "it stays settled"
+    );
 }
 
 #[tokio::test]
@@ -219,7 +222,7 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
         .adopt(settled, 0, adopter, Adopt::Take)
         .await
         .unwrap();
-    assert!(backend.settle(settled, 1).await.unwrap());
+    assert!(backend.settle(settled, 1, adopter).await.unwrap());
     let [lives, adopter, dead, left, settled] = [lives, adopter, dead, left, settled].map(literal);
     // Who writes, or locks a row, has a number, and its commit waits for the disk and for the standbys.
     for (call, writes) in [
@@ -233,7 +236,7 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
         (format!("end_sessions(ARRAY[{left}], 'due')"), true),
         (format!("end_sessions(ARRAY[{left}], 'revoke')"), true),
         (format!("adopt({left}, {ZERO}, {adopter})"), true),
-        (format!("settle({settled}, {ONE})"), true),
+        (format!("settle({settled}, {ONE}, {adopter})"), true),
     ] {
         let mut connection = owner().await;
         let asked = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL";
@@ -274,7 +277,7 @@ async fn a_death_is_of_one_time_and_leaves_no_intent() {
     let take = backend.adopt(settled, 0, adopter, Adopt::Take);
     assert_eq!(take.await.unwrap().unwrap().number, 1);
     assert_eq!(intents().await, 1);
-    assert!(backend.settle(settled, 1).await.unwrap());
+    assert!(backend.settle(settled, 1, adopter).await.unwrap());
     assert_eq!(intents().await, 0);
     let dated = "SELECT FROM {ns}.sessions WHERE life = 'dead' AND ended <= clock_timestamp()";
     assert_eq!(space.sql(dated).await.len(), 3);
@@ -314,13 +317,13 @@ async fn a_settlement_sent_again_changes_nothing() {
     let backend = space.connect().await;
     let (left, adopter) = (abandon(&backend).await, open(&backend).await);
     backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
-    assert!(backend.settle(left, 1).await.unwrap());
+    assert!(backend.settle(left, 1, adopter).await.unwrap());
     let stored = async || -> Vec<String> {
         let rows = space.sql("SELECT s::text FROM {ns}.sessions s ORDER BY id");
         rows.await.iter().map(|row| row.get(0)).collect()
     };
     let before = stored().await;
-    assert!(backend.settle(left, 1).await.unwrap());
+    assert!(backend.settle(left, 1, adopter).await.unwrap());
     assert_eq!(stored().await, before);
 }
 
@@ -333,7 +336,7 @@ async fn a_session_that_lives_is_not_settled_whatever_its_row_says() {
     let text =
         format!("UPDATE {{ns}}.sessions SET adoption = {ONE}, adopter = {by} WHERE id = {id}");
     space.sql(&text).await;
-    assert!(!backend.settle(session, 1).await.unwrap());
+    assert!(!backend.settle(session, 1, adopter).await.unwrap());
     let state = &backend.end(&[session], End::IfDue).await.unwrap()[0];
     assert_eq!(state.life, Life::Living);
 }

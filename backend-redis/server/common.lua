@@ -7,7 +7,8 @@
 -- writes,   sorted sets of the paths that somebody holds to write or to read, in order of bytes: what is held below a
 -- reads     path stands in the range from 'path/' to 'path0'. A line that is somebody else's counts as a writer's. Who
 --           writes a path's record by hand has to enter it there, too: else it is met on that path alone.
--- sessions  hash: id -> life, expires_ms, over, ttl_ms, seq, adoption, adopter, settled, ended_ms, label; a line each.
+-- sessions  hash: id -> life, expires_ms, over, ttl_ms, seq, adoption, adopter, settled, ended_ms, label, notes; a line
+--           each.
 -- intents   hash: id -> the token, and behind the first end of a line the payload.
 -- steps     sorted set: session/n and the keys of that grant, a line each; to find what a session holds.
 -- meta      hash: version, created (in microseconds since 1970). Another version keeps the token elsewhere, so that who
@@ -67,21 +68,21 @@ local sessions = {}
 local freed = false
 
 local function parse_session(record)
-    local life, expires, over, ttl, seq, adoption, adopter, settled, ended, label = match(record,
-        '^(%l+)\n(%d+)\n([%d,-]*)\n(%d+)\n(%d+)\n(%d+)\n(%x*)\n(%d*)\n(%d*)\n([^\n]*)$')
+    local life, expires, over, ttl, seq, adoption, adopter, settled, ended, label, notes = match(record,
+        '^(%l+)\n(%d+)\n([%d,-]*)\n(%d+)\n(%d+)\n(%d+)\n(%x*)\n(%d*)\n(%d*)\n([^\n]*)\n([^\n]*)$')
     if not LIVES[life] then
         return UNREADABLE
     end
     return {
         life = life, expires = tonumber(expires), ttl = ttl, seq = seq, adoption = adoption, adopter = adopter,
-        settled = settled, ended = ended, over = over, label = label,
+        settled = settled, ended = ended, over = over, label = label, notes = notes,
     }
 end
 
 local function session_text(session)
     return table.concat({
         session.life, text(session.expires), session.over, session.ttl, session.seq, session.adoption,
-        session.adopter, session.settled, session.ended, session.label,
+        session.adopter, session.settled, session.ended, session.label, session.notes,
     }, '\n')
 end
 
@@ -113,7 +114,7 @@ local function meet(id)
     if not session then
         session = {
             life = 'dead', expires = 0, ttl = '0', seq = '0', adoption = '0', adopter = '', settled = '',
-            ended = text(now_ms), over = '', label = '',
+            ended = text(now_ms), over = '', label = '', notes = '',
         }
         store(id, session)
     elseif session.life == 'living' and session.expires <= now_ms then

@@ -6,6 +6,6 @@ if call('HEXISTS', SESSIONS, id) == 1 or call('HEXISTS', INTENTS, id) == 1
 end
 store(id, {
     life = 'living', expires = now_ms + ttl, ttl = ttl, seq = '0', adoption = '0', adopter = '', settled = '',
-    ended = '', over = '', label = label,
+    ended = '', over = '', label = label, notes = '',
 })
 return incarnation()

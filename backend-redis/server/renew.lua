@@ -1,5 +1,5 @@
 -- id, seq, the acknowledged seq, over, the incarnation or nothing, grants, then 'keep', 'drop', or 'put' with the intent
--- -> 'living', 'overtaken', 'forgotten' or 'dead'; or the incarnation, where it is another one
+-- -> 'living', with the notes behind it; 'overtaken', 'forgotten' or 'dead'; or the incarnation, where it is another one
 local id, seq, acknowledged, over, meant, granted, change, intent = unpack(ARGV)
 local session = load(id)
 if not session then
@@ -42,4 +42,4 @@ freed = session.over ~= over
 session.seq, session.over, session.expires = seq, over, now_ms + session.ttl
 store(id, session)
 tell_if_freed()
-return 'living'
+return 'living' .. session.notes

@@ -1,5 +1,5 @@
--- id, adoption number -> 1 if it is settled by that adoption
-local id, adoption = ARGV[1], ARGV[2]
+-- id, adoption number, adopter -> 1 if it is settled by that adoption
+local id, adoption, adopter = unpack(ARGV)
 local session = load(id)
 if not session then
     return 0
@@ -7,11 +7,12 @@ end
 if session == UNREADABLE then
     return corrupt('the session record cannot be understood')
 end
-if session.life == 'abandoned' and session.adopter ~= '' and session.adoption == adoption then
+if session.life == 'abandoned' and session.adopter == adopter and session.adoption == adoption then
     call('HDEL', INTENTS, id)
     session.life, session.ended, session.settled = 'dead', text(now_ms), adoption
     freed = true
-elseif session.life ~= 'dead' or session.settled ~= adoption then
+elseif session.life ~= 'dead' or session.settled ~= adoption
+    or (session.adopter ~= '' and session.adopter ~= adopter) then
     return 0
 end
 store(id, session)

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use lockcore::backend::{Incarnation, Record, Registered};
 use lockcore::{
-    Error, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, Operation, OwnerId,
-    SessionId, SessionState, Want,
+    Error, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, Notes, Operation,
+    OwnerId, SessionId, SessionState, Want,
 };
 use redis::Value;
 
@@ -158,7 +158,19 @@ pub(crate) fn state(session: SessionId, stored: &[u8]) -> SessionState {
 
 fn read_state(session: SessionId, stored: &[u8]) -> Option<SessionState> {
     let fields: Vec<&str> = std::str::from_utf8(stored).ok()?.split('\n').collect();
-    let [life, _, over, _, _, adoption, adopter, _, _, label] = fields.try_into().ok()?;
+    let [
+        life,
+        _,
+        over,
+        _,
+        _,
+        adoption,
+        adopter,
+        _,
+        ended,
+        label,
+        notes,
+    ] = fields.try_into().ok()?;
     let mut state = SessionState::new(session, read_life(life)?);
     state.label = Label::parse(label).ok()?;
     state.over = over.parse().ok()?;
@@ -166,6 +178,8 @@ fn read_state(session: SessionId, stored: &[u8]) -> Option<SessionState> {
     if !adopter.is_empty() {
         state.adopter = Some(adopter.parse().ok()?);
     }
+    state.ended = ended.parse().ok().and_then(since_1970);
+    state.notes = Notes::stored(notes);
     Some(state)
 }
 
@@ -175,12 +189,16 @@ fn read_life(name: &str) -> Option<Life> {
         .find(|life| life.as_str() == name)
 }
 
+fn since_1970(milliseconds: u64) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(milliseconds))
+}
+
 /// A line of a record: the grant, the owner, and since when.
 fn read_line(line: &str) -> Option<(Grant, OwnerId, Option<SystemTime>)> {
     let mut fields = line.get(1..)?.split('/');
     let session: SessionId = fields.next()?.parse().ok()?;
     let [n, m, since_ms] = [(); 3].map(|()| fields.next()?.parse::<u64>().ok());
-    let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since_ms?));
+    let since = since_1970(since_ms?);
     let (grant, owner) = (Grant { session, n: n? }, OwnerId { session, m: m? });
     fields.next().is_none().then_some((grant, owner, since))
 }
@@ -269,13 +287,15 @@ mod tests {
     #[test]
     fn a_session_is_read_or_lives() {
         let session: SessionId = ID.parse().unwrap();
-        let stored = format!("abandoned\n1\n1-4,7-7\n2\n3\n4\n{ID}\n\n5\nhost 7 é");
+        let stored = format!("abandoned\n1\n1-4,7-7\n2\n3\n4\n{ID}\n\n5\nhost 7 é\nask//1/a/b");
         let read = state(session, stored.as_bytes());
         assert_eq!(
             (read.label.as_str(), read.life, read.adoption, read.adopter),
             ("host 7 é", Life::Abandoned, 4, Some(session))
         );
         assert!(read.over.contains(3) && !read.over.contains(5));
+        assert_eq!(read.notes.as_str(), "ask//1/a/b");
+        assert_eq!(read.ended, since_1970(5));
         for broken in [
             "",
             "{}",

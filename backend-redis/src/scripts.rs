@@ -20,6 +20,7 @@ scripts! {
     END = "common", "end";
     ADOPT = "common", "adopt";
     SETTLE = "common", "settle";
+    NOTE = "common", "note";
     ACQUIRE = "acquire_free", "common", "acquire";
     RELEASE = "release_alone", "common", "release";
     CONFIRM = "common", "confirm";

@@ -6,13 +6,16 @@ use async_trait::async_trait;
 use lockcore::backend::{
     Adopt, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed, SessionStore,
 };
-use lockcore::{ErrorKind, Label, Operation, Result, SessionId, SessionState};
+use lockcore::{ErrorKind, Label, Note, Notes, Operation, Result, SessionId, SessionState};
 use redis::Value;
 
 use crate::RedisBackend;
 use crate::error::{found, odd_answer};
 use crate::record::{Answer, intent, name, named, read_intent, state};
 use crate::scripts;
+
+/// What a renewal is answered, before the notes.
+const LIVING: &str = "living";
 
 #[async_trait]
 impl SessionStore for RedisBackend {
@@ -57,18 +60,20 @@ impl SessionStore for RedisBackend {
             change.as_bytes(),
             &payload,
         ];
-        let renews = |answer: &Value| *answer == Value::BulkString(b"living".to_vec());
+        let renews = |answer: &Value| matches!(answer, Value::BulkString(it) if it.starts_with(LIVING.as_bytes()));
         let operation = Operation::Renew;
         let answer = self
             .link
             .call_durably(operation, &scripts::RENEW, &arguments, renews)
             .await?;
         match Answer::new(operation, answer).text()?.as_str() {
-            "living" => Ok(Renewed::Living),
             "overtaken" => Ok(Renewed::Overtaken),
             "forgotten" => Ok(Renewed::Forgotten),
             "dead" => Ok(Renewed::Dead),
-            name => Ok(Renewed::Moved(named(operation, name)?)),
+            answer => match answer.strip_prefix(LIVING) {
+                Some(notes) => Ok(Renewed::living(&Notes::stored(notes))),
+                None => Ok(Renewed::Moved(named(operation, answer)?)),
+            },
         }
     }
 
@@ -135,14 +140,26 @@ impl SessionStore for RedisBackend {
         }))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let (session, adoption) = (session.to_string(), adoption.to_string());
-        let arguments = [session.as_bytes(), adoption.as_bytes()];
+        let adopter = adopter.to_string();
+        let arguments = [&session, &adoption, &adopter].map(|text| text.as_bytes());
         let settles = |answer: &Value| *answer == Value::Int(1);
         let operation = Operation::Settle;
         let answer = self
             .link
             .call_durably(operation, &scripts::SETTLE, &arguments, settles)
+            .await?;
+        Answer::new(operation, answer).yes()
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        let (session, note) = (session.to_string(), note.to_string());
+        let arguments = [session.as_bytes(), note.as_bytes()];
+        let operation = Operation::Note;
+        let answer = self
+            .link
+            .call_durably(operation, &scripts::NOTE, &arguments, |_| true)
             .await?;
         Answer::new(operation, answer).yes()
     }

@@ -129,7 +129,7 @@ async fn a_session_that_cannot_be_understood_lives_and_frees_nothing() {
         ErrorKind::Corrupt
     );
     assert_eq!(
-        backend.settle(one, 1).await.unwrap_err().kind(),
+        backend.settle(one, 1, one).await.unwrap_err().kind(),
         ErrorKind::Corrupt
     );
     let held = request(one, 1, &["c k"]);
@@ -479,7 +479,7 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
     let take = |session| backend.adopt(session, 0, adopter, Adopt::Take);
     take(left).await.unwrap().unwrap();
     take(settled).await.unwrap().unwrap();
-    assert!(backend.settle(settled, 1).await.unwrap());
+    assert!(backend.settle(settled, 1, adopter).await.unwrap());
 
     let before = writes(&space);
     let state = &backend.end(&[lives], End::IfDue).await.unwrap()[0];
@@ -502,7 +502,7 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
     take(left).await.unwrap().unwrap();
     assert!(writes(&space) > before, "an adoption sent again");
     let before = writes(&space);
-    assert!(backend.settle(settled, 1).await.unwrap());
+    assert!(backend.settle(settled, 1, adopter).await.unwrap());
     assert!(writes(&space) > before, "a settlement sent again");
 }
 
@@ -535,7 +535,7 @@ async fn a_death_is_of_one_time_and_leaves_no_intent() {
     let (settled, adopter) = (abandon(&backend, 3).await, open(&backend, 4).await);
     let adopted = backend.adopt(settled, 0, adopter, Adopt::Take).await;
     assert_eq!((adopted.unwrap().unwrap().number, intents()), (1, 1));
-    assert!(backend.settle(settled, 1).await.unwrap());
+    assert!(backend.settle(settled, 1, adopter).await.unwrap());
     assert_eq!(intents(), 0);
 }
 
@@ -573,7 +573,7 @@ async fn what_is_abandoned_and_cannot_be_understood_is_not_adopted() {
     refused(Adopt::Take).await;
     refused(Adopt::GiveUp).await;
     assert_eq!(
-        backend.settle(left, 1).await.unwrap_err().kind(),
+        backend.settle(left, 1, adopter).await.unwrap_err().kind(),
         ErrorKind::Corrupt
     );
 }

@@ -12,7 +12,8 @@ CREATE TABLE sessions (
     over       TEXT    NOT NULL, -- ranges such as 1-4,7-7
     adoption   INTEGER NOT NULL,
     adopter    BLOB,
-    settled    INTEGER           -- the adoption number by which it was settled
+    settled    INTEGER,          -- the adoption number by which it was settled
+    notes      TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- At most one for each session, beside its record so that a renewal does not rewrite it.

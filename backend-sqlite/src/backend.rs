@@ -212,7 +212,7 @@ mod tests {
         seen.push(last(&backend).await);
         backend.adopt(one, 0, two, Adopt::Take).await.unwrap();
         seen.push(last(&backend).await);
-        assert!(backend.settle(one, 1).await.unwrap());
+        assert!(backend.settle(one, 1, two).await.unwrap());
         seen.push(last(&backend).await);
         seen
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use lockcore::backend::Registered;
 use lockcore::backend::rows::{Held, HolderRow, SessionRow, Stored, Strange};
-use lockcore::{FencingToken, Grant, Intent, Label, Life, Mode, OwnerId, SessionId, Want};
+use lockcore::{FencingToken, Grant, Intent, Label, Life, Mode, Notes, OwnerId, SessionId, Want};
 use rusqlite::Result;
 use rusqlite::types::ValueRef;
 
@@ -15,8 +15,8 @@ pub(crate) const VERSION: i64 = 1;
 
 /// Reads the columns of `session_load.sql`. A time of another boot is past.
 pub(crate) fn session(row: &rusqlite::Row<'_>, boot: &str) -> Result<Stored<SessionRow>> {
-    let values: [ValueRef<'_>; 11] = {
-        let mut values = [ValueRef::Null; 11];
+    let values: [ValueRef<'_>; 12] = {
+        let mut values = [ValueRef::Null; 12];
         for (at, value) in values.iter_mut().enumerate() {
             *value = row.get_ref(at)?;
         }
@@ -35,6 +35,7 @@ pub(crate) fn session(row: &rusqlite::Row<'_>, boot: &str) -> Result<Stored<Sess
             adoption,
             adopter,
             settled,
+            notes,
         ] = values;
         let (its_boot, expires) = (text(its_boot)?, number(expires)?);
         Some(SessionRow {
@@ -53,6 +54,7 @@ pub(crate) fn session(row: &rusqlite::Row<'_>, boot: &str) -> Result<Stored<Sess
             adoption: unsigned(adoption)?,
             adopter: optional(adopter, session_id)?,
             settled: optional(settled, unsigned)?,
+            notes: Notes::stored(text(notes)?),
         })
     };
     Ok(read().map_or(Stored::Unreadable, Stored::Row))
@@ -78,6 +80,7 @@ pub(crate) fn with_session<T>(
         &row.adoption.cast_signed(),
         &row.adopter.map(|adopter| adopter.get().to_be_bytes()),
         &row.settled.map(u64::cast_signed),
+        &row.notes.as_str(),
     ])
 }
 
@@ -264,6 +267,7 @@ mod tests {
             adoption: 3,
             adopter: Some(SessionId::new(9)),
             settled: Some(2),
+            notes: Notes::stored("ask//1/a/b"),
         }
     }
 

@@ -97,7 +97,7 @@ impl Rows for Transaction<'_> {
         let after = after.map_or(Vec::new(), |id| id.get().to_be_bytes().to_vec());
         let boot = self.clock.boot();
         let read = self.all(sql::SESSIONS_PAGE, params![after, count(most)], |row| {
-            let id = record::session_id(row.get_ref(11)?);
+            let id = record::session_id(row.get_ref(12)?);
             Ok(id.zip(Some(record::session(row, boot)?)))
         })?;
         Ok(read.into_iter().flatten().collect())

@@ -301,7 +301,8 @@ async fn the_locks_of_an_abandoned_session_stay_until_it_is_settled() {
         .await
         .unwrap();
     refused(&backend, two, 2, &["upsert k"]).await;
-    assert!(backend.settle(one, adoption.unwrap().number).await.unwrap());
+    let number = adoption.unwrap().number;
+    assert!(backend.settle(one, number, two).await.unwrap());
     granted(&backend, two, 3, &["upsert k"]).await;
 }
 

@@ -152,17 +152,17 @@ async fn one_adopter_takes_a_number_and_settles_it() {
     assert_eq!(again.number, 1);
     assert!(again.token > first.token && first.token > first.left.token);
     assert!(adopt(0, rival).await.is_none());
-    assert!(!backend.settle(session, 0).await.unwrap());
-    assert!(!backend.settle(session, 2).await.unwrap());
+    let settle = async |number, by| backend.settle(session, number, by).await.unwrap();
+    assert!(!settle(0, me).await);
+    assert!(!settle(2, me).await);
+    assert!(!settle(1, rival).await, "it is another's");
     let next = adopt(1, rival).await.unwrap();
     assert_eq!(next.number, 2);
-    assert!(
-        !backend.settle(session, 1).await.unwrap(),
-        "it is the next one's"
-    );
-    assert!(backend.settle(session, 2).await.unwrap());
-    assert!(backend.settle(session, 2).await.unwrap(), "sent again");
-    assert!(!backend.settle(session, 1).await.unwrap());
+    assert!(!settle(1, me).await, "it is the next one's");
+    assert!(settle(2, rival).await);
+    assert!(settle(2, rival).await, "sent again");
+    assert!(!settle(1, me).await);
+    assert!(!settle(2, me).await);
     assert!(adopt(2, me).await.is_none(), "settled is dead");
     assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
 }
@@ -181,13 +181,16 @@ async fn giving_up_uses_the_number_up() {
         call(0, me, Adopt::Take).await.is_none(),
         "it comes too late"
     );
-    assert!(!backend.settle(session, 1).await.unwrap(), "nobody has it");
+    assert!(
+        !backend.settle(session, 1, me).await.unwrap(),
+        "nobody has it"
+    );
     assert!(call(1, me, Adopt::Take).await.is_some());
     call(1, rival, Adopt::GiveUp).await;
     assert_eq!(number().await, 2, "another's adoption is left alone");
     call(1, me, Adopt::GiveUp).await;
     assert_eq!(number().await, 3);
-    assert!(!backend.settle(session, 2).await.unwrap());
+    assert!(!backend.settle(session, 2, me).await.unwrap());
     call(1, me, Adopt::GiveUp).await;
     assert_eq!(number().await, 3, "sent again");
 }
@@ -207,7 +210,7 @@ async fn discarding_throws_the_intent_of_an_abandoned_session_away() {
     let states = backend.end(&[session], End::Discard).await.unwrap();
     assert_eq!(states[0].life, Life::Dead);
     assert_eq!((states[0].adoption, states[0].adopter), (2, None));
-    assert!(!backend.settle(session, 1).await.unwrap());
+    assert!(!backend.settle(session, 1, living).await.unwrap());
     assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
 }
 

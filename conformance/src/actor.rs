@@ -219,7 +219,7 @@ impl Actor {
     pub(crate) async fn send_renewal(&self, renewal: &Renewal) -> Verdict<Renewed> {
         let sent = Instant::now();
         let renewed = self.backend.renew(self.session, renewal).await?;
-        if renewed == Renewed::Living {
+        if renewed.is_living() {
             self.acknowledged.fetch_max(renewal.seq, Ordering::Relaxed);
             *self.since.lock().unwrap_or_else(PoisonError::into_inner) = sent;
         }
@@ -293,7 +293,8 @@ impl Actor {
     }
 
     pub(crate) async fn settle(&self, session: SessionId, adoption: u64) -> Verdict<bool> {
-        Ok(self.backend.settle(session, adoption).await?)
+        let settled = self.backend.settle(session, adoption, self.session);
+        Ok(settled.await?)
     }
 
     /// Every record of the filter, by pages of `limit`.

@@ -8,7 +8,7 @@ use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
     Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
-use lockcore::{Claim, Grant, Info, Label, LockBackend, Result, SessionId, SessionState};
+use lockcore::{Claim, Grant, Info, Label, LockBackend, Note, Result, SessionId, SessionState};
 
 /// Alters some calls of a backend, and passes on all that it does not name. [`Decorated`] makes it a backend.
 ///
@@ -63,8 +63,12 @@ pub trait Decorator: Send + Sync {
         self.inner().adopt(session, seen, adopter, how).await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        self.inner().settle(session, adoption).await
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        self.inner().settle(session, adoption, adopter).await
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        self.inner().note(session, note).await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
@@ -141,8 +145,12 @@ impl<D: Decorator> SessionStore for Decorated<D> {
         self.0.adopt(session, seen, adopter, how).await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        self.0.settle(session, adoption).await
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        self.0.settle(session, adoption, adopter).await
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        self.0.note(session, note).await
     }
 }
 

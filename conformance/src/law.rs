@@ -37,6 +37,8 @@ pub enum Law {
     OneWriter,
     /// A dead holder's change is handed on, to one at a time, until it is settled.
     Recovery,
+    /// What is noted for the owner of a session is told with each renewal, changes nothing else, and stays.
+    NotesArrive,
     /// What a confirmation says is so.
     ConfirmationsAreTrue,
     /// Same bytes, same key; other bytes, other key.
@@ -119,6 +121,9 @@ impl Law {
             Law::AllowedIsGranted => "what the matrix allows is granted",
             Law::OneWriter => "the session record has one writer, whose numbers rise",
             Law::Recovery => "a dead holder's change is handed on until it is settled",
+            Law::NotesArrive => {
+                "what is noted for the owner of a session is told with each renewal, and stays"
+            }
             Law::ConfirmationsAreTrue => "what a confirmation says is so",
             Law::Keys => "same bytes, same key; other bytes, other key",
             Law::Limits => "every bound holds on both sides",

@@ -248,13 +248,13 @@ impl Model {
         }
     }
 
-    pub(crate) fn settle(&mut self, session: SessionId, adoption: u64) -> bool {
+    pub(crate) fn settle(&mut self, session: SessionId, adoption: u64, adopter: SessionId) -> bool {
         let session = self.known(session);
         if session.settled == Some(adoption) {
-            return true;
+            return session.adopter.is_none_or(|it| it == adopter);
         }
         if session.life != Life::Abandoned
-            || session.adopter.is_none()
+            || session.adopter != Some(adopter)
             || session.adoption != adoption
         {
             return false;

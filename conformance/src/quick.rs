@@ -4,7 +4,7 @@ use crate::case::Case;
 
 /// Of every mistake of `tests/broken` two cases that reject it, where two do. What finds them is told by
 /// `cargo test -p lockcore-conformance --test broken -- --ignored quick::choose`, and a test holds how many are found.
-const NAMES: [&str; 43] = [
+const NAMES: [&str; 47] = [
     "random::answers_like_the_model_1",
     "random::answers_like_the_model_2",
     "random::answers_like_the_model_3",
@@ -16,7 +16,11 @@ const NAMES: [&str; 43] = [
     "trees::keys_with_a_common_beginning_are_no_relatives",
     "tokens::over_an_eviction",
     "adoption::an_adopter_that_expired_is_followed_by_the_next",
+    "adoption::a_settlement_names_the_adopter",
     "settling::settling_frees_the_locks_and_ends_the_session",
+    "notes::a_note_is_told_with_each_renewal",
+    "notes::a_note_for_a_session_without_a_record_makes_none",
+    "notes::notes_stay_with_the_dead",
     "garbage::a_release_does_not_remove_garbage",
     "keys::all_hostile_keys_are_held_at_once",
     "sweeps::a_swept_session_stays_dead",

@@ -9,7 +9,7 @@ use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
     Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
-use lockcore::{Claim, Grant, Info, Label, LockBackend, Result, SessionId, SessionState};
+use lockcore::{Claim, Grant, Info, Label, LockBackend, Note, Result, SessionId, SessionState};
 
 use crate::journal::Journal;
 
@@ -119,10 +119,18 @@ impl SessionStore for Recorded {
         .await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         self.call(
-            format!("settle {session} adoption {adoption}"),
-            self.backend.settle(session, adoption),
+            format!("settle {session} adoption {adoption} by {adopter}"),
+            self.backend.settle(session, adoption, adopter),
+        )
+        .await
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        self.call(
+            format!("note {session} {note}"),
+            self.backend.note(session, note),
         )
         .await
     }

@@ -10,7 +10,7 @@ use lockcore::backend::{
     Acquire, Acquired, Adopt, Adoption, Changed, End, Opened, Renewal, Renewed, Stood, Sweep, Swept,
 };
 use lockcore::{
-    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Operation, Result, SessionId,
+    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, Result, SessionId,
     SessionState,
 };
 
@@ -204,8 +204,15 @@ impl Decorator for Wire {
         .await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        self.call(Operation::Settle, || self.backend.settle(session, adoption))
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        self.call(Operation::Settle, || {
+            self.backend.settle(session, adoption, adopter)
+        })
+        .await
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        self.call(Operation::Note, || self.backend.note(session, note))
             .await
     }
 

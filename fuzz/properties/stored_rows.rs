@@ -251,6 +251,9 @@ impl Store {
             set("settled = ?1", &input.number(), true);
             set("ended_ms = ?1", &input.number(), true);
             set("expires_ms = ?1", &input.number(), true);
+            let notes = input.text(&["", "ask//1/a/b", "new/1 2"]);
+            let good = std::str::from_utf8(&notes).is_ok();
+            set("notes = CAST(?1 AS TEXT)", &notes, good);
         }
         if columns & 128 != 0 {
             let id = CHANGED.get().to_be_bytes();
@@ -347,7 +350,7 @@ impl Store {
         let seen = may_be_corrupt(backend.end(&[CHANGED], End::IfDue).await);
         let seen = seen.map_or(0, |states| states[0].adoption);
         may_be_corrupt(backend.adopt(CHANGED, seen, ASKER, Adopt::Take).await);
-        may_be_corrupt(backend.settle(CHANGED, seen.saturating_add(1)).await);
+        may_be_corrupt(backend.settle(CHANGED, seen.saturating_add(1), ASKER).await);
         may_be_corrupt(backend.adopt(CHANGED, seen, ASKER, Adopt::GiveUp).await);
         may_be_corrupt(backend.end(&[CHANGED], End::Discard).await);
         may_be_corrupt(backend.sweep(Sweep::Session(CHANGED), 100).await);

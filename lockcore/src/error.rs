@@ -77,6 +77,8 @@ pub enum Operation {
     Adopt,
     /// Settling an adopted session.
     Settle,
+    /// Noting something for the owner of a session.
+    Note,
     /// Acquiring one step.
     Acquire,
     /// Releasing one grant.
@@ -102,6 +104,7 @@ impl fmt::Display for Operation {
             Operation::End => "end",
             Operation::Adopt => "adopt",
             Operation::Settle => "settle",
+            Operation::Note => "note",
             Operation::Acquire => "acquire",
             Operation::Release => "release",
             Operation::Confirm => "confirm",

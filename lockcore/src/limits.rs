@@ -16,6 +16,10 @@ pub const MAX_NAMESPACE_BYTES: usize = 48;
 pub const MAX_INTENT_BYTES: usize = 64 * 1024;
 /// Longest [`Label`](crate::Label), in bytes of UTF-8.
 pub const MAX_LABEL_BYTES: usize = 256;
+/// Most bytes of [`Notes`](crate::Notes) in a session's record, as they are stored; the oldest go.
+pub const MAX_NOTES_BYTES: usize = 4 * 1024;
+/// Longest time between two renewals of a session, whatever its TTL: so late does it hear of what was noted for it.
+pub const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// Shortest time to live of a session; a store may need more.
 pub const MIN_TTL: Duration = Duration::from_secs(1);
 /// Longest time to live of a session.
@@ -40,6 +44,7 @@ mod tests {
     fn the_bounds_are_those_of_the_documents() {
         assert_eq!(MAX_KEYS_BYTES, 67_108_864);
         assert_eq!(MAX_INTENT_BYTES, 65_536);
+        assert_eq!(MAX_NOTES_BYTES, 4_096);
         assert_eq!(MAX_TTL.as_secs(), 86_400);
     }
 }

@@ -26,7 +26,8 @@ pub(super) fn cases() -> Vec<Case> {
             giving_up_what_was_settled_changes_nothing,
             giving_up_again_changes_nothing,
             what_is_given_up_is_left_to_others_in_every_order,
-            an_adoption_later_than_its_settlement_is_refused;
+            an_adoption_later_than_its_settlement_is_refused,
+            a_settlement_names_the_adopter;
     }
 }
 
@@ -334,5 +335,34 @@ async fn an_adoption_later_than_its_settlement_is_refused(scene: Scene) -> Verdi
             return Err(Wrong(format!("adopted after it was settled: {late:?}")));
         }
     }
+    Ok(())
+}
+
+/// A store that has lost an adoption gives its number to the next: the number alone does not tell whose it is.
+async fn a_settlement_names_the_adopter(scene: Scene) -> Verdict {
+    let (a, ..) = abandoned(&scene).await?;
+    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let adoption = b.adopted(a.session(), 0).await?;
+    ensure!(
+        !c.settle(a.session(), adoption.number).await?,
+        "another one settles it by its number"
+    );
+    let state = scene.state(a.session()).await?;
+    ensure_eq!(
+        (state.life, state.adopter),
+        (Life::Abandoned, Some(b.session())),
+        "the session"
+    );
+    scene.held("/a/b").await?;
+    ensure!(
+        b.settle(a.session(), adoption.number).await?,
+        "it is settled"
+    );
+    ensure!(
+        !c.settle(a.session(), adoption.number).await?,
+        "another one is told that it has settled it"
+    );
+    ensure!(b.settle(a.session(), adoption.number).await?, "sent again");
+    scene.free("/a").await?;
     Ok(())
 }

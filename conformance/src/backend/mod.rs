@@ -7,6 +7,7 @@ mod keys;
 mod late;
 mod listing;
 mod matrix;
+mod notes;
 mod races;
 mod random;
 mod recovery;
@@ -42,6 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
         recovery::cases(),
         adoption::cases(),
         settling::cases(),
+        notes::cases(),
         garbage::cases(),
         keys::cases(),
         listing::cases(),

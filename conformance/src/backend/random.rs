@@ -331,8 +331,12 @@ impl Run {
         match self.scene.below(3) {
             0 => {
                 let settled = by.settle(session, about).await?;
-                same(settled, self.model.settle(session, about), "settling")
-                    .under(Law::Recovery)?;
+                same(
+                    settled,
+                    self.model.settle(session, about, by.session()),
+                    "settling",
+                )
+                .under(Law::Recovery)?;
             }
             // Only what is abandoned was ever asked for, and given up.
             1 if self.model.session(session).life == Life::Abandoned => {
@@ -451,7 +455,7 @@ fn same<T: PartialEq + Debug>(seen: T, wanted: T, what: &str) -> Verdict {
 }
 
 fn renewed(seen: Renewed, wanted: Renewed) -> Verdict {
-    let law = match (seen, wanted) {
+    let law = match (&seen, &wanted) {
         (Renewed::Dead, _) | (_, Renewed::Dead) => Law::DeadStaysDead,
         _ => Law::OneWriter,
     };

@@ -12,7 +12,7 @@ use lockcore::backend::{
     Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::{
-    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Operation, Result, SessionId,
+    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, Result, SessionId,
     SessionState,
 };
 use rand::rngs::Xoshiro256PlusPlus;
@@ -324,8 +324,12 @@ impl SessionStore for Faulty {
         call!(self, Adopt, (), store => store.adopt(session, seen, adopter, how))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        call!(self, Settle, (), store => store.settle(session, adoption))
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        call!(self, Settle, (), store => store.settle(session, adoption, adopter))
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        call!(self, Note, (note = note.clone()), store => store.note(session, &note))
     }
 }
 

@@ -63,7 +63,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
             over: renewal.over.clone(),
             change,
             answer: match answer {
-                Renewed::Living => Answer::Living,
+                Renewed::Living | Renewed::Noted(_) => Answer::Living,
                 Renewed::Overtaken => Answer::Overtaken,
                 Renewed::Forgotten => Answer::Forgotten,
                 Renewed::Moved(_) => Answer::Moved,
@@ -113,8 +113,8 @@ impl<B: LockBackend> Decorator for Observed<B> {
         Ok(answer)
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        let settled = self.store.settle(session, adoption).await?;
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        let settled = self.store.settle(session, adoption, adopter).await?;
         self.stored(Stored::Settle {
             session,
             adoption,

@@ -130,13 +130,13 @@ impl Decorator for BrokenStore {
         Ok(ended)
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let wrong = match self.breach {
             Breach::SettledUnadopted => WRONG,
             _ => 0,
         };
         let adoption = adoption.saturating_sub(wrong);
-        self.store.settle(session, adoption).await
+        self.store.settle(session, adoption, adopter).await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
@@ -281,12 +281,12 @@ impl Decorator for BrokenClient {
         Ok(states)
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let wrong = match self.breach {
             Breach::SettledUnadopted => WRONG,
             _ => 0,
         };
-        self.store.settle(session, adoption + wrong).await
+        self.store.settle(session, adoption + wrong, adopter).await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {

@@ -88,7 +88,7 @@ impl<S: Scribe> Decorator for Watched<S> {
         let answer = self.store.renew(session, renewal).await;
         self.answered(call, &answer, |renewed| {
             Reply::Renewed(match renewed {
-                Renewed::Living => Answer::Living,
+                Renewed::Living | Renewed::Noted(_) => Answer::Living,
                 Renewed::Overtaken => Answer::Overtaken,
                 Renewed::Forgotten => Answer::Forgotten,
                 Renewed::Moved(_) => Answer::Moved,
@@ -137,9 +137,9 @@ impl<S: Scribe> Decorator for Watched<S> {
         answer
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let call = self.called(Call::Settle { session, adoption });
-        let answer = self.store.settle(session, adoption).await;
+        let answer = self.store.settle(session, adoption, adopter).await;
         self.answered(call, &answer, |settled| Reply::Settled(*settled));
         answer
     }

@@ -106,8 +106,9 @@ impl Decorator for Aliases {
         self.store.adopt(session, seen, adopter, how).await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        self.store.settle(self.there(session), adoption).await
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        let (session, adopter) = (self.there(session), self.there(adopter));
+        self.store.settle(session, adoption, adopter).await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {

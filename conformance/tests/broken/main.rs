@@ -8,6 +8,7 @@ mod claims;
 mod incarnations;
 mod moments;
 mod names;
+mod notes;
 mod paths;
 mod quick;
 mod random;
@@ -101,6 +102,7 @@ fn main() -> ExitCode {
         incarnations::all(),
         moments::all(),
         names::all(),
+        notes::all(),
         paths::all(),
         recovery::all(),
         sessions::all(),

@@ -19,6 +19,7 @@ pub(crate) fn all() -> Vec<Broken> {
             Law::Recovery,
             Settles::new,
         ),
+        Broken::new("settle by the number alone", Law::Recovery, Anybodys),
         Broken::new("expiry frees what has an intent", Law::Recovery, Hurries),
         Broken::new("adoption that cannot be given up", Law::Recovery, Clings),
     ]
@@ -109,9 +110,28 @@ impl Decorator for Settles {
         Ok(adopted)
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let latest = lock(&self.latest).get(&session).copied();
-        self.store.settle(session, latest.unwrap_or(adoption)).await
+        self.store
+            .settle(session, latest.unwrap_or(adoption), adopter)
+            .await
+    }
+}
+
+/// Takes whoever settles for the adopter.
+struct Anybodys(Store);
+
+#[async_trait]
+impl Decorator for Anybodys {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn settle(&self, session: SessionId, adoption: u64, _: SessionId) -> Result<bool> {
+        let states = self.0.end(&[session], End::IfDue).await?;
+        let adopter = states.iter().find_map(|state| state.adopter);
+        let adopter = adopter.unwrap_or(SessionId::new(0));
+        self.0.settle(session, adoption, adopter).await
     }
 }
 

@@ -127,7 +127,7 @@ impl Decorator for Late {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let renewed = self.store.renew(session, renewal).await?;
-        if let (Renewed::Living, IntentChange::Put(left)) = (renewed, &renewal.intent) {
+        if let (true, IntentChange::Put(left)) = (renewed.is_living(), &renewal.intent) {
             lock(&self.intents).insert(session, left.clone());
         }
         Ok(renewed)
@@ -163,7 +163,7 @@ impl Decorator for Late {
         }))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let answered = lock(&self.answered).remove(&(session, adoption));
         if let Some(adopter) = answered {
             let seen = adoption - 1;
@@ -171,6 +171,6 @@ impl Decorator for Late {
                 .adopt(session, seen, adopter, Adopt::Take)
                 .await?;
         }
-        self.store.settle(session, adoption).await
+        self.store.settle(session, adoption, adopter).await
     }
 }

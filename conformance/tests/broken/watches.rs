@@ -202,9 +202,9 @@ impl Decorator for Hears {
         self.store.end(sessions, how).await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         self.note(Event::Settlement);
-        self.store.settle(session, adoption).await
+        self.store.settle(session, adoption, adopter).await
     }
 
     async fn evict(&self, seen: &Record) -> Result<bool> {

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use lockcore::backend::rows::{Held, HolderRow, SessionRow, Strange};
 use lockcore::backend::{Ranges, Registered};
-use lockcore::{FencingToken, Grant, Intent, Label, Life, LockKey, Mode, OwnerId, SessionId};
+use lockcore::{
+    FencingToken, Grant, Intent, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId,
+};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -54,6 +56,8 @@ struct SessionShape {
     #[serde(with = "optional_text")]
     adopter: Option<SessionId>,
     settled: Option<u64>,
+    #[serde(with = "text")]
+    notes: Notes,
 }
 
 /// A registered intent.

@@ -13,6 +13,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_sessions (
     adoption BIGINT UNSIGNED NOT NULL,
     adopter  BINARY(16),
     settled  BIGINT UNSIGNED,          -- the adoption number by which it was settled
+    notes    TEXT            NOT NULL,
     KEY by_due (life, due)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 

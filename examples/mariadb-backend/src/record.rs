@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use lockcore::backend::Registered;
 use lockcore::backend::rows::{Held, HolderRow, SessionRow, Stored, Strange};
-use lockcore::{FencingToken, Grant, Intent, Label, Life, Mode, OwnerId, SessionId, Want};
+use lockcore::{FencingToken, Grant, Intent, Label, Life, Mode, Notes, OwnerId, SessionId, Want};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Row as _, ValueRef as _};
 
@@ -36,6 +36,7 @@ pub(crate) fn session(row: &MySqlRow) -> Stored<SessionRow> {
             adoption: number(8)?,
             adopter,
             settled: optional(10)?,
+            notes: Notes::stored(row.try_get::<&str, _>(11).ok()?),
         })
     };
     read().map_or(Stored::Unreadable, Stored::Row)

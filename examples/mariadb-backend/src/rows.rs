@@ -140,7 +140,7 @@ impl Rows for Begun {
     }
 
     async fn put_session(&mut self, id: SessionId, row: &SessionRow) -> Outcome<()> {
-        query("REPLACE INTO lockkeeper_sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        query("REPLACE INTO lockkeeper_sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
             .bind(bytes(id))
             .bind(row.label.as_str().as_bytes().to_vec())
             .bind(micros(row.ttl))
@@ -152,6 +152,7 @@ impl Rows for Begun {
             .bind(row.adoption)
             .bind(row.adopter.map(bytes))
             .bind(row.settled)
+            .bind(row.notes.as_str())
             .execute(&mut *self.transaction)
             .await?;
         Ok(())

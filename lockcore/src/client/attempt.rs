@@ -247,7 +247,8 @@ impl Taking<'_> {
                     }
                 }
                 Step::Void => {
-                    self.handle.session.die();
+                    self.handle.session.falls();
+                    self.handle.order(Order::Fall);
                     return Err(self.lost(waiting.as_ref()));
                 }
                 Step::Moved => {
@@ -311,8 +312,8 @@ impl Taking<'_> {
             self.check(caller)?;
         };
         self.register(token).await?;
-        // Handed out only if the deadline is still ahead after the last answer.
-        if !self.handle.session.is_valid() {
+        // Handed out only if the deadline is still ahead after the last answer, and nothing was taken away meanwhile.
+        if !self.stands() {
             return Err(AcquireError::Lost.into());
         }
         Ok(token)
@@ -373,6 +374,16 @@ impl Taking<'_> {
         }
     }
 
+    /// Whether what was granted so far is still held.
+    fn stands(&self) -> bool {
+        let session = &self.handle.session;
+        session.is_valid() && session.evicted(self.numbers()).is_none()
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = u64> + Clone {
+        self.grants.iter().map(|(n, _)| *n)
+    }
+
     /// Whether the caller's wait is over.
     fn is_over(&self) -> bool {
         self.plan.wait.flatten().is_some_and(|until| now() >= until)
@@ -382,7 +393,7 @@ impl Taking<'_> {
         if caller.is_closed() {
             return Err(Stop::Cancelled);
         }
-        if !self.handle.is_usable() {
+        if !self.handle.is_usable() || !self.stands() {
             return Err(AcquireError::Lost.into());
         }
         if self.is_over() {
@@ -415,7 +426,7 @@ impl Taking<'_> {
         tokio::select! {
             biased;
             () = caller.closed() => Err(Stop::Cancelled),
-            _ = self.handle.session.lost() => Err(AcquireError::Lost.into()),
+            _ = self.handle.session.lost(self.numbers()) => Err(AcquireError::Lost.into()),
             () = over => Err(self.wait_over()),
             () = wait => Ok(()),
         }

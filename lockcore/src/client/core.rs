@@ -14,7 +14,7 @@ use crate::client::clock;
 use crate::client::contention::Contention;
 use crate::client::error::InputError;
 use crate::client::queue::Queues;
-use crate::limits::MIN_MARGIN;
+use crate::limits::{MAX_RENEWAL_INTERVAL, MIN_MARGIN};
 use crate::{
     Claim, Error, ErrorKind, FencingToken, Info, Label, LockBackend, Operation, SessionId,
 };
@@ -34,6 +34,11 @@ impl Config {
     /// client's clock that runs up to 1 % slow.
     pub(crate) fn validity(&self) -> Duration {
         self.ttl - (self.ttl / 100).max(MIN_MARGIN)
+    }
+
+    /// Between two renewals. They also tell what was noted for the session, so that this has a limit.
+    pub(crate) fn renewal_interval(&self) -> Duration {
+        (self.ttl / 3).min(MAX_RENEWAL_INTERVAL)
     }
 }
 

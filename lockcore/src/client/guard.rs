@@ -70,7 +70,14 @@ impl Held {
     /// [token](Self::token) is safe from that.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        !self.gone.load(Ordering::Acquire) && self.session.session.is_valid()
+        let session = &self.session.session;
+        !self.gone.load(Ordering::Acquire)
+            && session.is_valid()
+            && session.evicted(self.numbers()).is_none()
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = u64> + Clone {
+        self.grants.iter().map(|(n, _)| *n)
     }
 
     /// Until when it is valid if no further renewal is acknowledged; now, if it is not valid any more. Counted from
@@ -83,21 +90,21 @@ impl Held {
     /// The time until the [deadline](Self::deadline).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.gone.load(Ordering::Acquire) {
-            Duration::ZERO
-        } else {
-            self.session.session.remaining()
+        match self.is_valid() {
+            true => self.session.session.remaining(),
+            false => Duration::ZERO,
         }
     }
 
-    /// Resolves when the session is lost, at the deadline at the latest, even if the store hangs. It does not resolve
-    /// by a release.
+    /// Resolves when it is lost, at the deadline at the latest, even if the store hangs; and says why, and who broke it if
+    /// somebody did. What an operator breaks is heard of with the next renewal, within 10 s. It does not resolve by a
+    /// release.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost by dropping it.
     pub async fn lost(&self) -> LostReason {
-        self.session.session.lost().await
+        self.session.session.lost(self.numbers()).await
     }
 
     /// Asks the store whether it is still held: a guarded write, not a read. After `false` it is not

@@ -22,8 +22,8 @@ use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
 use crate::client::{deadline::Deadline, task};
 use crate::{
-    Adopt, Claim, End, Grant, Incarnation, IntentChange, Life, Ranges, Renewal, Renewed, Result,
-    SessionId, SessionState, Stood, Sweep,
+    Adopt, Claim, End, Grant, Incarnation, IntentChange, Life, Note, NoteKind, Notes, Ranges,
+    Renewal, Renewed, Result, SessionId, SessionState, Stood, Sweep,
 };
 
 /// How often a session that had requests in doubt sweeps its own records.
@@ -32,6 +32,8 @@ const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
 const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
 /// Time between two renewals that are sent for what is in doubt.
 const BETWEEN_RENEWALS: Duration = Duration::from_millis(200);
+/// How long the store is asked why a session is dead.
+const WHY: Duration = Duration::from_secs(1);
 /// Releases under way at once; more wait their turn.
 const RELEASES_AT_ONCE: usize = 256;
 
@@ -41,6 +43,8 @@ enum Done {
     /// The same, and the session is closed.
     Closed(Release, Result<Released>),
     Abandoned,
+    /// The session is dead, and that is why, if an operator has revoked it.
+    Fell(Option<Note>),
     /// What was in doubt was released once more, and acknowledged.
     Doubted(u64, bool),
     /// Something whose outcome changes nothing here.
@@ -112,7 +116,7 @@ pub(crate) fn keep(
         renewal: None,
         moving: None,
         renewed: sent,
-        next: sent + core.config.ttl / 3,
+        next: sent + core.config.renewal_interval(),
         failures: 0,
         intent: IntentChange::Keep,
         intent_version: 0,
@@ -197,14 +201,8 @@ impl Keeper {
                 self.set_intent(IntentChange::Put(registered));
                 self.put = Some(done);
             }
-            Order::Abandon => {
-                let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
-                self.work.push(Box::pin(async move {
-                    // If it fails the session dies when it is due: nobody renews it any more.
-                    let _ = close(&core, &session).await;
-                    Done::Abandoned
-                }));
-            }
+            Order::Abandon => self.abandon(),
+            Order::Fall => self.fall(),
             Order::Renew(done) => {
                 self.confirms.push(done);
                 self.next = now();
@@ -231,7 +229,7 @@ impl Keeper {
         self.next = now();
     }
 
-    /// Renewals go out every third of the TTL, and at once when somebody waits for one.
+    /// Renewals go out every third of the TTL, every 10 s at least, and at once when somebody waits for one.
     fn renew_if_it_is_time(&mut self, now: Instant) {
         if self.renewal.is_some() || now < self.next {
             return;
@@ -259,13 +257,17 @@ impl Keeper {
             confirms: std::mem::take(&mut self.confirms),
         });
         self.renewed = sent;
-        self.next = sent + self.core.config.ttl / 3;
+        self.next = sent + self.core.config.renewal_interval();
         self.sweep_if_it_is_time(sent);
     }
 
     fn renewed(&mut self, (renewal, answer): (InFlight, Result<Renewed>)) {
-        if matches!(answer, Ok(Renewed::Living)) {
+        if answer.as_ref().is_ok_and(Renewed::is_living) {
             self.acknowledged = self.seq;
+            // Who is told to give something up does not believe in it longer.
+            if let Ok(Renewed::Noted(notes)) = &answer {
+                self.read(notes);
+            }
             if let Some((incarnation, granted)) = &renewal.moves {
                 if !self.session.numbers().moves(*incarnation, granted) {
                     // By the incarnation before, meanwhile: whether this one has it, too, is not known.
@@ -278,7 +280,7 @@ impl Keeper {
         }
         match answer {
             // An answer after the deadline extends nothing, and the loop goes on as lost.
-            Ok(Renewed::Living)
+            Ok(Renewed::Living | Renewed::Noted(_))
                 if self
                     .session
                     .deadline
@@ -294,8 +296,8 @@ impl Keeper {
                 }
                 return;
             }
-            Ok(Renewed::Living) => {}
-            Ok(Renewed::Dead) => self.session.die(),
+            Ok(Renewed::Living | Renewed::Noted(_)) => {}
+            Ok(Renewed::Dead) => self.fall(),
             Ok(Renewed::Forgotten) => self.session.forget(),
             // Whether the intent is there is not known.
             Ok(Renewed::Moved(_)) if self.intent_version > 0 => self.session.forget(),
@@ -318,6 +320,49 @@ impl Keeper {
             }
         }
         self.confirms.extend(renewal.confirms);
+    }
+
+    /// What operators have noted. A grant that is evicted goes with its number; where it has an intent, with its session,
+    /// which leaves that behind.
+    fn read(&mut self, notes: &Notes) {
+        for note in notes.iter() {
+            let (NoteKind::Evict, Some(n)) = (note.kind, note.grant) else {
+                continue;
+            };
+            if self.session.evict(n, note) {
+                self.unswept = true;
+                self.next = now();
+                if self.may_have_intent {
+                    self.session.die();
+                    self.abandon();
+                }
+            }
+        }
+    }
+
+    /// The store said that the session is dead. Its record says why, if an operator has revoked it.
+    fn fall(&mut self) {
+        self.session.falls();
+        let (core, id) = (Arc::clone(&self.core), self.session.id);
+        self.work.push(Box::pin(async move {
+            let ended = core.backend.end(std::slice::from_ref(&id), End::IfDue);
+            let ended = tokio::time::timeout(WHY, ended).await;
+            let state = ended
+                .ok()
+                .and_then(Result::ok)
+                .and_then(|mut states| states.pop());
+            Done::Fell(state.and_then(|state| state.notes.last(NoteKind::Revoke)))
+        }));
+    }
+
+    /// Closes the session at once, and leaves its intent.
+    fn abandon(&mut self) {
+        let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
+        self.work.push(Box::pin(async move {
+            // If it fails the session dies when it is due: nobody renews it any more.
+            let _ = close(&core, &session).await;
+            Done::Abandoned
+        }));
     }
 
     fn intent_acknowledged(&mut self) {
@@ -408,6 +453,7 @@ impl Keeper {
                 release.answer(answer);
             }
             Done::Abandoned => self.session.die(),
+            Done::Fell(revoked) => self.session.fell(revoked),
             Done::Doubted(n, acknowledged) => self.doubts.was_sent(n, acknowledged),
             Done::Other => {}
         }
@@ -506,6 +552,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
+        self.session.fell(None);
         self.core
             .sessions
             .lock()

@@ -69,6 +69,11 @@ impl Numbers {
         self.granted.remove(&number);
     }
 
+    /// Whether the store has granted it, and nobody has begun to release it.
+    pub(crate) fn is_granted(&self, number: u64) -> bool {
+        self.granted.contains(&number)
+    }
+
     /// All that the store has granted.
     pub(crate) fn granted(&self) -> Ranges {
         Ranges::of(self.granted.iter().copied())

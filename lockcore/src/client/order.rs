@@ -18,6 +18,8 @@ pub(crate) enum Order {
     Put(Registered, oneshot::Sender<bool>),
     /// Close the session at once, and leave its intent.
     Abandon,
+    /// The store said that the session is dead.
+    Fall,
     /// Renew at once. `true` when the session lived then.
     Renew(oneshot::Sender<bool>),
     /// The adoption `seen + 1` of the session must not be ours.

@@ -125,7 +125,7 @@ impl Recovery {
     ///
     /// Nothing is lost by dropping it.
     pub async fn lost(&self) -> LostReason {
-        self.handle.session.lost().await
+        self.handle.session.lost(std::iter::empty()).await
     }
 
     /// Says that the change is finished or undone: the locks are free. `false` if the adoption was not this process's
@@ -139,13 +139,10 @@ impl Recovery {
     ///
     /// It is settled or not; if not, the adoption is given up.
     pub async fn settle(mut self) -> Result<bool> {
-        let (backend, session, number) = (
-            Arc::clone(&self.core.backend),
-            self.state.session,
-            self.adoption.number,
-        );
+        let (backend, session) = (Arc::clone(&self.core.backend), self.state.session);
+        let (number, me) = (self.adoption.number, self.handle.session.id);
         let settled =
-            until_answered(&self.core, || true, || backend.settle(session, number)).await?;
+            until_answered(&self.core, || true, || backend.settle(session, number, me)).await?;
         self.adopting = None;
         Ok(settled)
     }

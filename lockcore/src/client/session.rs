@@ -1,7 +1,9 @@
 //! A session as its own process knows it.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
@@ -10,20 +12,37 @@ use crate::client::clock::{now, sleep_until};
 use crate::client::deadline::Deadline;
 use crate::client::numbers::Numbers;
 use crate::client::order::Order;
-use crate::{Grant, Incarnation, OwnerId, SessionId};
+use crate::{Grant, Incarnation, Note, OwnerId, SessionId};
 
 /// Why something is not held any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The store said that the session is dead, or the session was closed.
     Dead,
+    /// An operator has revoked the session, with everything that it held.
+    Revoked(Box<Note>),
+    /// An operator has taken this away, and left the session's others alone.
+    Evicted(Box<Note>),
     /// The deadline passed without an acknowledged renewal: the store could not be reached, or this process was
     /// paused. Others may hold the locks from now on.
     Deadline,
     /// The store has lost writes that it acknowledged to the session, as one does that fails over to a copy that was
     /// behind, or is restored; or it may have, and the guard has an intent. Others may hold the locks.
     Forgotten,
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, note) = match self {
+            Self::Dead => return f.write_str("its session died or was closed"),
+            Self::Deadline => return f.write_str("no renewal got through in time"),
+            Self::Forgotten => return f.write_str("the store has forgotten what it had written"),
+            Self::Revoked(note) => ("its session was revoked", note),
+            Self::Evicted(note) => ("it was broken", note),
+        };
+        write!(f, "{what} by {}: {}", note.by, note.reason)
+    }
 }
 
 /// What guards, attempts and the keeper share.
@@ -33,6 +52,13 @@ pub(crate) struct Session {
     pub(crate) deadline: Deadline,
     /// The store said that it is dead.
     dead: AtomicBool,
+    /// The same, and the keeper asks why; then it is `dead`.
+    falling: AtomicBool,
+    /// Why an operator has revoked it.
+    revoked: OnceLock<Note>,
+    /// Grants that an operator has evicted.
+    evicted: Mutex<BTreeMap<u64, Note>>,
+    any_evicted: AtomicBool,
     /// The store said that it knows less of it than it acknowledged.
     forgotten: AtomicBool,
     died: Notify,
@@ -46,6 +72,10 @@ impl Session {
             id,
             deadline,
             dead: AtomicBool::new(false),
+            falling: AtomicBool::new(false),
+            revoked: OnceLock::new(),
+            evicted: Mutex::default(),
+            any_evicted: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             died: Notify::new(),
             numbers: Mutex::new(Numbers::new(incarnation)),
@@ -96,6 +126,47 @@ impl Session {
         self.died.notify_waiters();
     }
 
+    /// The store said that it is dead. Nothing is valid any more; why is told with [`fell`](Self::fell).
+    pub(crate) fn falls(&self) {
+        self.falling.store(true, Ordering::Release);
+        self.deadline.pass();
+    }
+
+    /// It is dead, and that is why, if an operator has revoked it. Does nothing unless it [falls](Self::falls).
+    pub(crate) fn fell(&self, revoked: Option<Note>) {
+        if self.falling.load(Ordering::Acquire) {
+            if let Some(note) = revoked {
+                let _ = self.revoked.set(note);
+            }
+            self.die();
+        }
+    }
+
+    /// The operator's note, if one of the grants was evicted.
+    pub(crate) fn evicted(&self, mut numbers: impl Iterator<Item = u64>) -> Option<Note> {
+        if !self.any_evicted.load(Ordering::Acquire) {
+            return None;
+        }
+        let evicted = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.find_map(|n| evicted.get(&n).cloned())
+    }
+
+    /// An operator has evicted the grant, which the store has granted. From now on its guard is lost; then its number is
+    /// over, so that the next renewal frees what it holds. Does nothing, and says so, if it is not held any more.
+    pub(crate) fn evict(&self, number: u64, note: Note) -> bool {
+        let mut numbers = self.numbers();
+        if !numbers.is_granted(number) {
+            return false;
+        }
+        let mut evicted = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        evicted.insert(number, note);
+        self.any_evicted.store(true, Ordering::Release);
+        numbers.end(number);
+        drop((evicted, numbers));
+        self.died.notify_waiters();
+        true
+    }
+
     /// The store has lost some of what it acknowledged. The session may live there.
     pub(crate) fn forget(&self) {
         self.forgotten.store(true, Ordering::Release);
@@ -107,10 +178,13 @@ impl Session {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Resolves when the session is not valid any more, even if its keeper hangs or is gone.
-    pub(crate) async fn lost(&self) -> LostReason {
+    /// Resolves when one of these grants is not valid any more, even if the session's keeper hangs or is gone.
+    pub(crate) async fn lost(&self, numbers: impl Iterator<Item = u64> + Clone) -> LostReason {
         loop {
             let died = self.died.notified();
+            if let Some(note) = self.evicted(numbers.clone()) {
+                return LostReason::Evicted(note.into());
+            }
             let deadline = self.deadline.get();
             match deadline {
                 Some(deadline) if self.is_valid() => tokio::select! {
@@ -119,7 +193,11 @@ impl Session {
                     () = sleep_until(deadline) => {}
                 },
                 _ if self.forgotten.load(Ordering::Acquire) => return LostReason::Forgotten,
-                _ if self.is_dead() => return LostReason::Dead,
+                _ if self.is_dead() => {
+                    let revoked = self.revoked.get().cloned().map(Box::new);
+                    return revoked.map_or(LostReason::Dead, LostReason::Revoked);
+                }
+                _ if self.falling.load(Ordering::Acquire) => died.await,
                 _ => return LostReason::Deadline,
             }
         }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::MemoryBackend;
-use crate::backend::rows::sessions::{Adopting, Ending, Open, Renew, Settle};
+use crate::backend::rows::sessions::{Adopting, Ending, Noting, Open, Renew, Settle};
 use crate::{
-    Adopt, Adoption, End, Label, Opened, Renewal, Renewed, Result, SessionId, SessionState,
+    Adopt, Adoption, End, Label, Note, Opened, Renewal, Renewed, Result, SessionId, SessionState,
     SessionStore,
 };
 
@@ -55,8 +55,18 @@ impl SessionStore for MemoryBackend {
         })
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         self.pause().await;
-        self.act(&Settle { session, adoption })
+        self.act(&Settle {
+            session,
+            adoption,
+            adopter,
+        })
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        self.pause().await;
+        let note = note.clone();
+        self.act(&Noting { session, note })
     }
 }

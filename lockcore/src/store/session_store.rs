@@ -1,11 +1,11 @@
 //! [`SessionStore`]: the only records that know time.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
 use crate::session::Life;
-use crate::{FencingToken, Label, Ranges, Registered, Result, SessionId};
+use crate::{FencingToken, Label, Note, Notes, Ranges, Registered, Result, SessionId};
 
 /// The name of what a store has. It has another one whenever it may have lost what it acknowledged: when a copy takes over
 /// that was perhaps behind, or when it starts again perhaps without its last moments. A name never comes back.
@@ -112,10 +112,12 @@ pub enum Opened {
 }
 
 /// The answer to [`SessionStore::renew`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewed {
     /// Written: the session lives for another TTL, and everything in the renewal is acknowledged.
     Living,
+    /// The same, and there are notes in the session's record: all of them, with each renewal.
+    Noted(Notes),
     /// The record has a greater sequence number: nothing was changed, nothing is acknowledged.
     Overtaken,
     /// The record's number is smaller than the acknowledged one, or one of the grants without which nothing is to be renewed
@@ -125,6 +127,23 @@ pub enum Renewed {
     Moved(Incarnation),
     /// The session is dead or abandoned, or has no record: nothing was changed.
     Dead,
+}
+
+impl Renewed {
+    /// Of a session that was renewed and has these notes.
+    #[must_use]
+    pub fn living(notes: &Notes) -> Self {
+        match notes.is_empty() {
+            true => Self::Living,
+            false => Self::Noted(notes.clone()),
+        }
+    }
+
+    /// Whether it was written.
+    #[must_use]
+    pub fn is_living(&self) -> bool {
+        matches!(self, Self::Living | Self::Noted(_))
+    }
 }
 
 /// How a session ends.
@@ -157,6 +176,10 @@ pub struct SessionState {
     pub adoption: u64,
     /// The session that has adopted it, if any.
     pub adopter: Option<SessionId>,
+    /// What was noted for its owner.
+    pub notes: Notes,
+    /// When it stopped living, if it did and that is known; for people.
+    pub ended: Option<SystemTime>,
 }
 
 impl SessionState {
@@ -170,6 +193,8 @@ impl SessionState {
             over: Ranges::EMPTY,
             adoption: 0,
             adopter: None,
+            notes: Notes::default(),
+            ended: None,
         }
     }
 
@@ -274,11 +299,21 @@ pub trait SessionStore: Send + Sync {
     ) -> Result<Option<Adoption>>;
 
     /// Says that the change of an adopted session is finished or undone: its intent is gone, it is dead, and its
-    /// locks are free. Only for the adoption of that number; sent again it is answered alike. `false`, and nothing
-    /// changed, when the adoption is another's, or was given up or discarded.
+    /// locks are free. Only for the adoption of that number by that session; sent again it is answered alike. `false`, and
+    /// nothing changed, when the adoption is another's, or was given up or discarded. The number alone does not do: a store
+    /// that has lost an adoption gives its number out again.
     ///
     /// # Errors
     ///
     /// The store failed; it may be settled. Send it again.
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool>;
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool>;
+
+    /// Adds a note to the session's record, whatever its state, as [`Notes::add`] does. Nothing else is changed: it is its
+    /// owner's business what it does when it reads the note, with its next renewal. Sent again it may stand there twice.
+    /// `false`, and nothing changed, when there is no record.
+    ///
+    /// # Errors
+    ///
+    /// The store failed; it may be there. Send it again.
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool>;
 }

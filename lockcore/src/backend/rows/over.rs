@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use super::RowStore;
 use super::claims::{Acquiring, Confirming, Releasing, Sweeping};
 use super::inspect::{Evicting, Listing, ListingSessions};
-use super::sessions::{Adopting, Ending, Open, Renew, Settle};
+use super::sessions::{Adopting, Ending, Noting, Open, Renew, Settle};
 use crate::{
     Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
-    Grant, Info, Inspect, Label, LockBackend, Opened, Operation, Page, Record, Renewal, Renewed,
-    Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
+    Grant, Info, Inspect, Label, LockBackend, Note, Opened, Operation, Page, Record, Renewal,
+    Renewed, Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 
 impl<S: RowStore> LockBackend for S {
@@ -61,8 +61,18 @@ impl<S: RowStore> SessionStore for S {
         .await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        self.transact(Settle { session, adoption }).await
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        self.transact(Settle {
+            session,
+            adoption,
+            adopter,
+        })
+        .await
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        let note = note.clone();
+        self.transact(Noting { session, note }).await
     }
 }
 

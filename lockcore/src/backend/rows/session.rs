@@ -1,8 +1,8 @@
 //! A session's record, and what each operation does to it: values, no I/O.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::{End, Grant, Label, Life, Ranges, Renewal, Renewed, SessionId, SessionState};
+use crate::{End, Grant, Label, Life, Notes, Ranges, Renewal, Renewed, SessionId, SessionState};
 
 /// The store's time, once for a whole transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct SessionRow {
     pub adopter: Option<SessionId>,
     /// The adoption by which it was settled.
     pub settled: Option<u64>,
+    /// What was noted for its owner.
+    pub notes: Notes,
 }
 
 impl SessionRow {
@@ -53,6 +55,7 @@ impl SessionRow {
             adoption: 0,
             adopter: None,
             settled: None,
+            notes: Notes::default(),
         }
     }
 
@@ -67,7 +70,7 @@ impl SessionRow {
         }
     }
 
-    /// Renews the lease. Its intent is not here: change that if the answer is [`Renewed::Living`].
+    /// Renews the lease. Its intent is not here: change that if the answer [is living](Renewed::is_living).
     pub fn renew(&mut self, renewal: &Renewal, now: Now) -> Renewed {
         if self.life != Life::Living {
             return Renewed::Dead;
@@ -81,7 +84,7 @@ impl SessionRow {
         self.seq = renewal.seq;
         self.due = now.lease.saturating_add(self.ttl);
         self.over.clone_from(&renewal.over);
-        Renewed::Living
+        Renewed::living(&self.notes)
     }
 
     /// Whether that ends it.
@@ -132,16 +135,23 @@ impl SessionRow {
     }
 
     /// Settles it for who has that adoption; its intent has to go in the same transaction. Says whether anything
-    /// changed; whether it [is settled](Self::settled) is another question.
-    pub fn settle(&mut self, adoption: u64, now: Now) -> bool {
-        let theirs = self.adopter.is_some() && self.adoption == adoption;
-        let settles = self.life == Life::Abandoned && theirs;
+    /// changed; whether it [is settled](Self::is_settled) is another question.
+    pub fn settle(&mut self, adoption: u64, by: SessionId, now: Now) -> bool {
+        let settles = self.life == Life::Abandoned && self.is_of(adoption, by);
         if settles {
             self.life = Life::Dead;
             self.ended = Some(now.date);
             self.settled = Some(adoption);
         }
         settles
+    }
+
+    /// Whether that adoption has settled it.
+    #[must_use]
+    pub fn is_settled(&self, adoption: u64, by: SessionId) -> bool {
+        // One that has given up since has settled it all the same.
+        let theirs = self.adopter.is_none_or(|adopter| adopter == by);
+        self.life == Life::Dead && self.settled == Some(adoption) && theirs
     }
 
     /// Whether a holder of this session counts whose grant has this number.
@@ -166,6 +176,8 @@ impl SessionRow {
             over: self.over.clone(),
             adoption: self.adoption,
             adopter: self.adopter,
+            notes: self.notes.clone(),
+            ended: self.ended.and_then(|ended| UNIX_EPOCH.checked_add(ended)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Access, Act, Corrupt, Done, Freed, Rows, SessionRow, Stored};
 use crate::{
-    Adopt, Adoption, End, Grant, Incarnation, IntentChange, Label, Life, Opened, Operation,
+    Adopt, Adoption, End, Grant, Incarnation, IntentChange, Label, Note, Opened, Operation,
     Renewal, Renewed, SessionId, SessionState,
 };
 
@@ -54,7 +54,7 @@ impl Act for Renew {
         };
         let frees = row.over != self.renewal.over;
         let renewed = row.renew(&self.renewal, rows.now());
-        if renewed == Renewed::Living {
+        if renewed.is_living() {
             match &self.renewal.intent {
                 IntentChange::Keep => {}
                 IntentChange::Put(intent) => rows.put_intent(self.session, Some(intent)).await?,
@@ -145,6 +145,7 @@ impl Act for Adopting {
 pub(crate) struct Settle {
     pub(crate) session: SessionId,
     pub(crate) adoption: u64,
+    pub(crate) adopter: SessionId,
 }
 
 impl Act for Settle {
@@ -159,12 +160,35 @@ impl Act for Settle {
         let Some(mut row) = read(rows, self.session).await? else {
             return Ok(false);
         };
-        if row.settle(self.adoption, rows.now()) {
+        if row.settle(self.adoption, self.adopter, rows.now()) {
             rows.put_intent(self.session, None).await?;
             rows.put_session(self.session, &row).await?;
             rows.frees(Freed::Any);
         }
-        Ok(row.life == Life::Dead && row.settled == Some(self.adoption))
+        Ok(row.is_settled(self.adoption, self.adopter))
+    }
+}
+
+pub(crate) struct Noting {
+    pub(crate) session: SessionId,
+    pub(crate) note: Note,
+}
+
+impl Act for Noting {
+    type Answer = bool;
+    const OPERATION: Operation = Operation::Note;
+
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<bool, R> {
+        let Some(mut row) = read(rows, self.session).await? else {
+            return Ok(false);
+        };
+        row.notes.add(&self.note);
+        rows.put_session(self.session, &row).await?;
+        Ok(true)
     }
 }
 

@@ -102,7 +102,8 @@ async fn a_failed_renewal_is_sent_again_after_pauses_that_grow_up_to_a_tenth_of_
         });
         guard.lost().await;
         let times = spy.times(renews);
-        assert!(times[0] - ttl / 3 < Duration::from_millis(1), "{times:?}");
+        let first = (ttl / 3).min(secs(10));
+        assert!(times[0] - first < Duration::from_millis(1), "{times:?}");
         let longest = Duration::from_millis(longest);
         let mut greatest = Duration::ZERO;
         for (at, pair) in times.windows(2).enumerate() {

@@ -5,6 +5,7 @@ mod ended;
 mod guards;
 mod keeping;
 mod moving;
+mod notes;
 mod recoveries;
 mod releases;
 mod spy;

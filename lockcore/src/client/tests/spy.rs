@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep};
 use crate::{
     Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind,
     FencingToken, Filter, Grant, Incarnation, Info, Inspect, IntentChange, Label, LockBackend,
-    Locks, LocksBuilder, MemoryBackend, Opened, Operation, Page, Ranges, Record, Renewal, Renewed,
-    Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
+    Locks, LocksBuilder, MemoryBackend, Note, Opened, Operation, Page, Ranges, Record, Renewal,
+    Renewed, Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 
 /// A request.
@@ -342,9 +342,13 @@ impl SessionStore for Spy {
         }
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64) -> Result<bool> {
-        let execute = self.store.settle(session, adoption);
+    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+        let execute = self.store.settle(session, adoption, adopter);
         self.call(Call::Settle(session), execute).await
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        self.store.note(session, note).await
     }
 }
 

@@ -371,7 +371,7 @@ async fn the_sweep_of_all_ends_what_is_due_and_forgets_the_old() {
         // Long dead and settled now: remembered from now on.
         let adopt = store.adopt(id(2), 0, id(9), crate::Adopt::Take);
         let number = adopt.await.unwrap().unwrap().number;
-        assert!(store.settle(id(2), number).await.unwrap());
+        assert!(store.settle(id(2), number, id(9)).await.unwrap());
         assert_eq!(sweep(Sweep::All).await, 1, "the holder of k");
         assert_eq!(lives().await, [Life::Dead]);
     }

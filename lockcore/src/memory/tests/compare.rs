@@ -241,7 +241,7 @@ impl Pair {
         let said = |adoption: &crate::Adoption| (adoption.number, adoption.left.clone());
         assert_eq!(first.as_ref().map(said), second.as_ref().map(said));
         if self.rng.random() {
-            alike!(self, store => store.settle(session, seen + 1));
+            alike!(self, store => store.settle(session, seen + 1, id(adopter)));
         }
     }
 

@@ -18,8 +18,8 @@ async fn adopt(store: &MemoryBackend, seen: u64, adopter: u128, how: Adopt) -> O
     store.adopt(id(1), seen, id(adopter), how).await.unwrap()
 }
 
-async fn settle(store: &MemoryBackend, adoption: u64) -> bool {
-    store.settle(id(1), adoption).await.unwrap()
+async fn settle(store: &MemoryBackend, adoption: u64, adopter: u128) -> bool {
+    store.settle(id(1), adoption, id(adopter)).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,10 +43,11 @@ async fn what_is_abandoned_stays_held_until_it_is_settled() {
         assert_eq!(adopt(&store, 0, 3, Take).await, None, "another was first");
 
         busy(&store, &request(2, 2, &["create k"])).await;
-        assert!(!settle(&store, 0).await);
-        assert!(settle(&store, 1).await);
-        assert!(settle(&store, 1).await, "answered alike");
-        assert!(!settle(&store, 2).await);
+        assert!(!settle(&store, 0, 2).await);
+        assert!(settle(&store, 1, 2).await);
+        assert!(settle(&store, 1, 2).await, "answered alike");
+        assert!(!settle(&store, 2, 2).await);
+        assert!(!settle(&store, 1, 3).await, "another's");
         let later = granted(&store, &request(2, 3, &["create k"])).await;
         assert!(later > again.token);
         assert_eq!(adopt(&store, 1, 3, Take).await, None, "nothing is left");
@@ -60,9 +61,10 @@ async fn the_next_adopter_takes_over_and_the_former_settles_nothing() {
         adopt(&store, 0, 2, Take).await.unwrap();
         assert_eq!(end(&store, 2, End::Revoke).await, Life::Dead);
         assert_eq!(adopt(&store, 1, 3, Take).await.unwrap().number, 2);
-        assert!(!settle(&store, 1).await);
+        assert!(!settle(&store, 1, 2).await);
         busy(&store, &request(3, 1, &["create k"])).await;
-        assert!(settle(&store, 2).await);
+        assert!(!settle(&store, 2, 2).await, "the number alone does not do");
+        assert!(settle(&store, 2, 3).await);
     }
 }
 
@@ -72,14 +74,14 @@ async fn an_adoption_that_was_given_up_never_happens() {
         left_behind(&store).await;
         assert_eq!(adopt(&store, 0, 2, GiveUp).await, None);
         assert_eq!(adopt(&store, 0, 2, Take).await, None, "a late copy");
-        assert!(!settle(&store, 1).await, "nobody has that number");
+        assert!(!settle(&store, 1, 2).await, "nobody has that number");
 
         adopt(&store, 1, 2, Take).await.unwrap();
         assert_eq!(adopt(&store, 1, 3, GiveUp).await, None, "not its adoption");
         assert_eq!(adopt(&store, 1, 2, Take).await.unwrap().number, 2);
         assert_eq!(adopt(&store, 1, 2, GiveUp).await, None);
         assert_eq!(adopt(&store, 1, 2, Take).await, None, "used up");
-        assert!(!settle(&store, 2).await);
+        assert!(!settle(&store, 2, 2).await);
         assert_eq!(adopt(&store, 3, 3, Take).await.unwrap().number, 4);
     }
 }
@@ -109,7 +111,7 @@ async fn discard_throws_away_what_is_abandoned_and_nothing_else() {
             (state.life, state.adoption, state.adopter),
             (Life::Dead, 2, None)
         );
-        assert!(!settle(&store, 1).await);
+        assert!(!settle(&store, 1, 2).await);
         assert_eq!(adopt(&store, 0, 2, Take).await, None);
         granted(&store, &request(2, 1, &["create k"])).await;
     }

@@ -56,7 +56,8 @@ async fn deaths_and_numbers_that_are_over_tell_everybody() {
             .await
             .unwrap();
         assert!(!told(&mut waiting));
-        assert!(store.settle(id(2), adoption.unwrap().number).await.unwrap());
+        let number = adoption.unwrap().number;
+        assert!(store.settle(id(2), number, id(2)).await.unwrap());
         assert!(told(&mut waiting));
     }
 }

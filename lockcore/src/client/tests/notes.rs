@@ -1,0 +1,194 @@
+//! What operators note: guards that are evicted one by one, sessions that are revoked with a reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::spy::{Call, Fate, Spy};
+use crate::{
+    AcquireError, Attempt, End, Filter, Guard, Inspect, Label, Life, LockKey, Locks, LostReason,
+    MemoryBackend, Note, NoteKind, Released, SessionId, SessionStore,
+};
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+async fn hold(locks: &Locks, key: &str) -> Guard {
+    locks.global(key).acquire().await.unwrap()
+}
+
+fn renews(call: &Call) -> bool {
+    matches!(call, Call::Renew(..))
+}
+
+fn note(kind: NoteKind) -> Note {
+    let [by, reason] = ["ops", "it hangs"].map(|text| Label::parse(text).unwrap());
+    Note::new(kind, by, reason, std::time::UNIX_EPOCH)
+}
+
+/// The note that evicts the first grant of a guard.
+fn evicts(guard: &Guard) -> Note {
+    let (grant, _) = guard.grants().next().unwrap();
+    note(NoteKind::Evict).about(grant.n)
+}
+
+async fn write(spy: &Spy, session: SessionId, note: &Note) {
+    assert!(spy.note(session, note).await.unwrap());
+}
+
+async fn is_free(spy: &Arc<Spy>, key: &str) -> bool {
+    match spy
+        .builder()
+        .build()
+        .unwrap()
+        .global(key)
+        .try_acquire()
+        .await
+    {
+        Ok(Attempt::Acquired(guard)) => guard.release().await.unwrap() == Released::Released,
+        Ok(Attempt::Busy(_)) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_guard_is_lost_and_free_and_the_others_of_its_session_stay() {
+    for ttl in [30, 3_600] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.builder().ttl(secs(ttl)).build().unwrap();
+        let (guard, other) = (hold(&locks, "g").await, hold(&locks, "h").await);
+        assert_eq!(guard.session(), other.session());
+        let evicts = evicts(&guard);
+        write(&spy, guard.session(), &evicts).await;
+        assert!(guard.is_valid(), "it is not heard of yet");
+        assert!(!is_free(&spy, "g").await, "what is believed in is held");
+        let before = spy.elapsed();
+        assert_eq!(guard.lost().await, LostReason::Evicted(evicts.into()));
+        assert!(spy.elapsed() - before <= secs(10), "{:?}", spy.elapsed());
+        assert!(!guard.is_valid() && guard.remaining().is_zero());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(is_free(&spy, "g").await, "though the guard is still there");
+        assert!(!guard.confirm().await.unwrap());
+        assert!(other.is_valid() && other.confirm().await.unwrap());
+        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        assert_eq!(other.release().await.unwrap(), Released::Released);
+        // The number is not given out again, though each renewal tells the note.
+        let next = hold(&locks, "g").await;
+        tokio::time::sleep(secs(25)).await;
+        assert!(next.is_valid() && next.confirm().await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_is_not_valid_before_anybody_else_is_granted_what_it_held() {
+    let spy = Spy::new(MemoryBackend::new());
+    let guard = hold(&spy.locks(), "g").await;
+    write(&spy, guard.session(), &evicts(&guard)).await;
+    // The renewal that frees it is slow, and its guard believes nothing meanwhile.
+    spy.decide(|call| match renews(call) {
+        true => Fate::AnsweredAfter(secs(2)),
+        false => Fate::Answered,
+    });
+    while !is_free(&spy, "g").await {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(!guard.is_valid());
+    assert!(spy.elapsed() >= secs(12), "{:?}", spy.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn evicting_what_has_an_intent_leaves_that_to_the_next() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let other = hold(&locks, "h").await;
+    let acquisition = locks.global("g").intent(&"change").unwrap();
+    let guard = acquisition.acquire().await.unwrap();
+    let evicts = evicts(&guard);
+    write(&spy, guard.session(), &evicts).await;
+    assert_eq!(guard.lost().await, LostReason::Evicted(evicts.into()));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let state = spy.end(&[guard.session()], End::IfDue).await.unwrap();
+    assert_eq!(state[0].life, Life::Abandoned);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert!(other.is_valid());
+    let refused = spy
+        .builder()
+        .build()
+        .unwrap()
+        .global("g")
+        .try_acquire()
+        .await;
+    assert!(matches!(refused, Err(AcquireError::Abandoned(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_under_way_that_is_evicted_holds_nothing() {
+    // One step for each key.
+    let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_step = 1);
+    let theirs = hold(&spy.locks(), "b").await;
+    let locks = spy.locks();
+    let acquisition = locks.documents(["a", "b"]).wait(secs(60)).acquire();
+    let evicts = async {
+        tokio::time::sleep(secs(1)).await;
+        let filter = Filter::Key(LockKey::parse("a").unwrap());
+        let held = spy.records(&filter, None, 10).await.unwrap().items;
+        let grant = held[0].holders[0].grant.unwrap();
+        write(&spy, grant.session, &note(NoteKind::Evict).about(grant.n)).await;
+    };
+    let (outcome, ()) = tokio::join!(acquisition, evicts);
+    assert!(matches!(outcome, Err(AcquireError::Lost)), "{outcome:?}");
+    assert!(spy.elapsed() <= secs(12), "{:?}", spy.elapsed());
+    assert!(is_free(&spy, "a").await);
+    drop(theirs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_session_was_revoked_is_told_to_all_of_its_guards() {
+    let why = note(NoteKind::Revoke);
+    for met_by_acquiring in [false, true] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.builder().ttl(secs(3_600)).build().unwrap();
+        let (one, two) = (hold(&locks, "g").await, hold(&locks, "h").await);
+        write(&spy, one.session(), &why).await;
+        spy.end(&[one.session()], End::Revoke).await.unwrap();
+        if met_by_acquiring {
+            // In another session: this one is dead.
+            assert_ne!(hold(&locks, "i").await.session(), one.session());
+        }
+        let reasons = tokio::join!(one.lost(), two.lost());
+        let revoked = LostReason::Revoked(why.clone().into());
+        assert_eq!(reasons, (revoked.clone(), revoked));
+        assert!(spy.elapsed() <= secs(10), "{:?}", spy.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_say_why_keeps_nobody_waiting() {
+    let spy = Spy::new(MemoryBackend::new());
+    let guard = hold(&spy.locks(), "g").await;
+    write(&spy, guard.session(), &note(NoteKind::Revoke)).await;
+    spy.end(&[guard.session()], End::Revoke).await.unwrap();
+    spy.decide(|call| match call {
+        Call::End(..) => Fate::Hangs,
+        _ => Fate::Answered,
+    });
+    let before = spy.elapsed();
+    assert_eq!(guard.lost().await, LostReason::Dead);
+    let took = spy.elapsed() - before;
+    assert!(took <= secs(11) + Duration::from_millis(10), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_to_yield_takes_nothing_away() {
+    let spy = Spy::new(MemoryBackend::new());
+    let guard = hold(&spy.locks(), "g").await;
+    let (grant, _) = guard.grants().next().unwrap();
+    write(&spy, grant.session, &note(NoteKind::Ask).about(grant.n)).await;
+    // So does one about a number that the session has not given out yet, or that is over.
+    for n in [0, 2, 3, u64::MAX] {
+        write(&spy, grant.session, &note(NoteKind::Evict).about(n)).await;
+    }
+    tokio::time::sleep(secs(40)).await;
+    assert!(guard.is_valid() && guard.confirm().await.unwrap());
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+}
