@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use lockkeeper::{LockKey, SessionId, limits};
+use lockkeeper::{Label, LockKey, SessionId, limits};
 
 const EXIT_STATUS: &str = "Exit status: the command's own (128 + n after signal n); 64 bad usage or input, \
 69 store unavailable, 75 busy or the wait is over, 76 lock lost, 77 abandoned work in the way, 126 the command cannot \
@@ -55,7 +55,10 @@ pub(crate) enum Action {
     ///
     /// One line for each session, with tabs: session, state, adopter, label.
     Sessions(SessionsArgs),
-    /// Frees a key: revokes the sessions of its holders, with all their locks, and evicts a foreign record.
+    /// Frees a key: has its holders give it up, and evicts a foreign record.
+    ///
+    /// A holder hears of it with its next renewal, within 10 seconds, and its command is ended. Its other locks stay. One that
+    /// renews and does not obey, or is not to be waited for, is revoked with --session.
     Break(BreakArgs),
     /// Hands what dead holders left unfinished to a command, and settles it if that ends with 0.
     ///
@@ -149,6 +152,10 @@ pub(crate) struct SessionsArgs {
     /// The dead ones that are still remembered as well.
     #[arg(long)]
     pub(crate) all: bool,
+    /// Only those that have ended, each with when, and with who broke, revoked or discarded something, when and why. They
+    /// are remembered for a day.
+    #[arg(long, conflicts_with = "all")]
+    pub(crate) ended: bool,
     /// One JSON object for each session, one a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -156,12 +163,18 @@ pub(crate) struct SessionsArgs {
 
 #[derive(Args)]
 pub(crate) struct BreakArgs {
-    /// The key; for a path, those who hold something below it lose their sessions as well.
+    /// The key; for a path, those who hold something below it lose that as well.
     #[arg(value_parser = parse_key)]
     pub(crate) key: LockKey,
-    /// Why; part of what is reported.
+    /// Why; told to the holder, and kept for a day.
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
-    pub(crate) reason: String,
+    pub(crate) reason: Label,
+    /// Revokes the holders' sessions, at once, with all that they hold.
+    #[arg(long)]
+    pub(crate) session: bool,
+    /// How long it is waited for the holders to give the key up.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "15s", conflicts_with = "session")]
+    pub(crate) wait: Duration,
 }
 
 #[derive(Args)]
@@ -180,9 +193,9 @@ pub(crate) struct RecoverArgs {
 pub(crate) struct DiscardArgs {
     /// The abandoned session.
     pub(crate) session: SessionId,
-    /// Why; part of what is reported.
+    /// Why; kept for a day.
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
-    pub(crate) reason: String,
+    pub(crate) reason: Label,
 }
 
 #[derive(Args)]
@@ -222,9 +235,7 @@ fn parse_key(text: &str) -> Result<LockKey, String> {
     LockKey::parse(text).map_err(|error| error.to_string())
 }
 
-fn parse_reason(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() || text.chars().any(char::is_control) {
-        return Err("a reason is a line of text".to_owned());
-    }
-    Ok(text.to_owned())
+fn parse_reason(text: &str) -> Result<Label, String> {
+    let reason = Label::parse(text).ok().filter(|_| !text.trim().is_empty());
+    reason.ok_or_else(|| "a reason is a line of text, of at most 256 bytes".to_owned())
 }

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use lockkeeper::backend::Record;
-use lockkeeper::{Abandoned, Busy, Holder, Life, SessionState};
+use lockkeeper::{Abandoned, Busy, Holder, Life, Note, SessionState};
 use serde::Serialize;
 
 /// "KEY is held by LABEL (X since …), LABEL …".
@@ -105,6 +105,15 @@ impl<'a> From<&'a Holder> for HolderJson<'a> {
     }
 }
 
+/// "2026-01-01T00:00:00Z: evict of grant 3 by LABEL: REASON".
+pub(crate) fn note(note: &Note) -> String {
+    let (at, kind, by, reason) = (time(note.at), note.kind, &note.by, &note.reason);
+    let of = note
+        .grant
+        .map_or_else(String::new, |grant| format!(" of grant {grant}"));
+    format!("{at}: {kind}{of} by {by}: {reason}")
+}
+
 /// A session as JSON.
 #[derive(Serialize)]
 pub(crate) struct SessionJson<'a> {
@@ -112,6 +121,30 @@ pub(crate) struct SessionJson<'a> {
     state: &'static str,
     adopter: Option<String>,
     label: &'a str,
+    ended: Option<String>,
+    notes: Vec<NoteJson>,
+}
+
+/// What was noted for a session, as JSON; without a grant where it is about the whole session.
+#[derive(Serialize)]
+pub(crate) struct NoteJson {
+    at: String,
+    kind: &'static str,
+    grant: Option<u64>,
+    by: String,
+    reason: String,
+}
+
+impl From<Note> for NoteJson {
+    fn from(note: Note) -> Self {
+        Self {
+            at: time(note.at),
+            kind: note.kind.as_str(),
+            grant: note.grant,
+            by: note.by.to_string(),
+            reason: note.reason.to_string(),
+        }
+    }
 }
 
 impl<'a> From<&'a SessionState> for SessionJson<'a> {
@@ -121,6 +154,8 @@ impl<'a> From<&'a SessionState> for SessionJson<'a> {
             state: state.life.as_str(),
             adopter: state.adopter.map(|adopter| adopter.to_string()),
             label: state.label.as_str(),
+            ended: state.ended.map(time),
+            notes: state.notes.iter().map(NoteJson::from).collect(),
         }
     }
 }

@@ -4,7 +4,7 @@ use lockkeeper::backend::{Filter, Page, Record};
 use lockkeeper::{Holder, Life, LockBackend, SessionState};
 
 use crate::args::{InspectArgs, LsArgs, SessionsArgs};
-use crate::describe::{HolderJson, RecordJson, SessionJson, time};
+use crate::describe::{self, HolderJson, RecordJson, SessionJson, time};
 use crate::failure::{Failure, one_line};
 use crate::output::Output;
 use crate::store;
@@ -76,7 +76,12 @@ pub(crate) async fn sessions(url: Option<&str>, args: SessionsArgs) -> Result<u8
     loop {
         let page: Page<SessionState> = store.backend.sessions(next.as_deref(), PAGE).await?;
         for state in &page.items {
-            if state.life == Life::Dead && !args.all {
+            let wanted = match state.life {
+                Life::Living => !args.ended,
+                Life::Abandoned => true,
+                Life::Dead => args.all || args.ended,
+            };
+            if !wanted {
                 continue;
             }
             if args.json {
@@ -87,7 +92,15 @@ pub(crate) async fn sessions(url: Option<&str>, args: SessionsArgs) -> Result<u8
                 .adopter
                 .map_or_else(|| "-".to_owned(), |adopter| adopter.to_string());
             let (session, life, label) = (state.session, state.life, &state.label);
-            output.line(&format!("{session}\t{life}\t{adopter}\t{label}"))?;
+            if !args.ended {
+                output.line(&format!("{session}\t{life}\t{adopter}\t{label}"))?;
+                continue;
+            }
+            let ended = state.ended.map_or_else(|| "-".to_owned(), time);
+            output.line(&format!("{session}\t{life}\t{adopter}\t{ended}\t{label}"))?;
+            for note in state.notes.iter() {
+                output.line(&format!("\t{}", describe::note(&note)))?;
+            }
         }
         next = page.next;
         if next.is_none() {

@@ -1,9 +1,10 @@
 //! What operators do: `lockkeeper break`, `discard` and `sweep`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper::backend::{End, Filter, Sweep};
-use lockkeeper::{Life, LockBackend, LockKey, SessionId};
+use lockkeeper::{Grant, Label, Life, LockBackend, LockKey, Note, NoteKind, SessionId};
 
 use crate::args::{BreakArgs, DiscardArgs};
 use crate::describe;
@@ -14,50 +15,28 @@ use crate::store;
 /// Keys that are named of what a session holds.
 const NAMED: usize = 10;
 
-/// `lockkeeper break`: the sessions of the key's holders are revoked, and its foreign records evicted.
+/// How often it is looked whether holders have given up what was broken.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// `lockkeeper break`: the key's holders are told to give it up, or their sessions are revoked; its foreign records are
+/// evicted.
 pub(crate) async fn break_lock(url: Option<&str>, args: BreakArgs) -> Result<u8, Failure> {
     let store = store::open(url).await?;
-    let backend = &*store.backend;
-    let (key, reason) = (args.key.as_str(), &args.reason);
-    let filter = Filter::Key(args.key.clone());
-    let mut abandoned = BTreeMap::new();
-    let mut broken = 0;
-    loop {
-        let mut progress = false;
-        for record in records(backend, &filter).await? {
-            let mut living = BTreeMap::new();
-            for holder in &record.holders {
-                let Some(grant) = holder.grant else { continue };
-                match holder.life {
-                    Life::Abandoned => abandoned.insert(grant.session, holder.label.clone()),
-                    _ => living.insert(grant.session, holder.label.clone()),
-                };
-            }
-            for (session, label) in living {
-                also_held(backend, session, &label, &args.key).await?;
-                let state = end(backend, session, End::Revoke).await?;
-                progress = true;
-                broken += 1;
-                say(&format!(
-                    "revoked session {session} ({label}), a holder of {key:?}: {reason}"
-                ));
-                if state == Life::Abandoned {
-                    abandoned.insert(session, label);
-                }
-            }
-            let foreign = record.holders.iter().any(|holder| holder.grant.is_none());
-            if foreign && backend.evict(&record).await? {
-                progress = true;
-                broken += 1;
-                say(&format!("evicted a foreign record of {key:?}: {reason}"));
-            }
-        }
+    let mut breaking = Breaking {
+        backend: &*store.backend,
+        args: &args,
+        told: BTreeMap::new(),
+        abandoned: BTreeMap::new(),
+        broken: 0,
+    };
+    let key = args.key.as_str();
+    if args.session {
         // Of many holders some are listed at a time; whoever came meanwhile goes as well.
-        if !progress {
-            break;
-        }
+        while breaking.round(true).await?.progress {}
+    } else {
+        breaking.until_given_up().await?;
     }
-    if let Some((session, label)) = abandoned.first_key_value() {
+    if let Some((session, label)) = breaking.abandoned.first_key_value() {
         return Err(Failure::new(
             status::ABANDONED,
             format!(
@@ -65,10 +44,143 @@ pub(crate) async fn break_lock(url: Option<&str>, args: BreakArgs) -> Result<u8,
             ),
         ));
     }
-    if broken == 0 {
+    if breaking.broken == 0 {
         say(&format!("nobody holds {key:?}"));
     }
     Ok(0)
+}
+
+struct Breaking<'a> {
+    backend: &'a dyn LockBackend,
+    args: &'a BreakArgs,
+    /// Whoever was told to give the key up, and the label.
+    told: BTreeMap<Grant, String>,
+    abandoned: BTreeMap<SessionId, String>,
+    broken: usize,
+}
+
+/// What a look at the key came to.
+#[derive(Default)]
+struct Round {
+    /// Somebody was told, revoked or evicted.
+    progress: bool,
+    /// Those who were told and hold it still.
+    left: Vec<Grant>,
+    /// There are more holders than are listed.
+    more: bool,
+}
+
+impl Breaking<'_> {
+    /// Who is listed first is told, and so are those whom the list had no room for; not who comes meanwhile.
+    async fn until_given_up(&mut self) -> Result<(), Failure> {
+        let until = Instant::now() + self.args.wait;
+        let mut tell = true;
+        loop {
+            let round = self.round(tell).await?;
+            tell = round.more;
+            if round.left.is_empty() && !tell {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                let left = round.left.first().or(self.told.keys().next());
+                let session = left.map_or_else(String::new, |grant| grant.session.to_string());
+                let label = left.and_then(|grant| self.told.get(grant)).cloned();
+                return Err(Failure::new(
+                    status::BUSY,
+                    format!(
+                        "{:?} is still held by session {session} ({}), which was told: wait for it, or revoke it with --session",
+                        self.args.key.as_str(),
+                        label.unwrap_or_default(),
+                    ),
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Looks at the key once, and breaks what is there; of living holders only if that is asked for.
+    async fn round(&mut self, living: bool) -> Result<Round, Failure> {
+        let (key, reason) = (self.args.key.as_str(), &self.args.reason);
+        let mut round = Round::default();
+        let mut revoked = BTreeSet::new();
+        self.abandoned.clear();
+        for record in records(self.backend, &Filter::Key(self.args.key.clone())).await? {
+            round.more |= record.more;
+            for holder in &record.holders {
+                let Some(grant) = holder.grant else { continue };
+                let label = &holder.label;
+                if holder.life == Life::Abandoned {
+                    self.abandoned.insert(grant.session, label.clone());
+                } else if self.told.contains_key(&grant) {
+                    round.left.push(grant);
+                } else if living && !self.args.session {
+                    self.note(grant.session, NoteKind::Evict, Some(grant.n))
+                        .await?;
+                    say(&format!(
+                        "session {} ({label}), a holder of {key:?}, is told to give it up: {reason}",
+                        grant.session
+                    ));
+                    self.told.insert(grant, label.clone());
+                    round.left.push(grant);
+                    round.progress = true;
+                    self.broken += 1;
+                } else if living && revoked.insert(grant.session) {
+                    self.revoke(grant.session, label).await?;
+                    round.progress = true;
+                }
+            }
+            let foreign = record.holders.iter().any(|holder| holder.grant.is_none());
+            if foreign && self.backend.evict(&record).await? {
+                round.progress = true;
+                self.broken += 1;
+                say(&format!("evicted a foreign record of {key:?}: {reason}"));
+            }
+        }
+        Ok(round)
+    }
+
+    async fn revoke(&mut self, session: SessionId, label: &str) -> Result<(), Failure> {
+        let (key, reason) = (&self.args.key, &self.args.reason);
+        also_held(self.backend, session, label, key).await?;
+        self.note(session, NoteKind::Revoke, None).await?;
+        if end(self.backend, session, End::Revoke).await? == Life::Abandoned {
+            self.abandoned.insert(session, label.to_owned());
+        }
+        self.broken += 1;
+        say(&format!(
+            "revoked session {session} ({label}), a holder of {:?}: {reason}",
+            key.as_str()
+        ));
+        Ok(())
+    }
+
+    async fn note(
+        &self,
+        session: SessionId,
+        kind: NoteKind,
+        grant: Option<u64>,
+    ) -> Result<(), Failure> {
+        note(self.backend, session, kind, grant, &self.args.reason).await
+    }
+}
+
+/// Writes down who does what to a session, and why. One without a record holds nothing.
+async fn note(
+    backend: &dyn LockBackend,
+    session: SessionId,
+    kind: NoteKind,
+    grant: Option<u64>,
+    reason: &Label,
+) -> Result<(), Failure> {
+    #[expect(clippy::disallowed_methods, reason = "for people")]
+    let now = SystemTime::now();
+    let note = Note::new(kind, Label::of_this_process(), reason.clone(), now);
+    let note = match grant {
+        Some(n) => note.about(n),
+        None => note,
+    };
+    backend.note(session, &note).await?;
+    Ok(())
 }
 
 /// Says what else goes with a session.
@@ -111,6 +223,9 @@ pub(crate) async fn discard(url: Option<&str>, args: DiscardArgs) -> Result<u8, 
         )));
     };
     let was_dead = state.life == Life::Dead;
+    if state.life == Life::Abandoned {
+        note(&*store.backend, session, NoteKind::Discard, None, reason).await?;
+    }
     match end(&*store.backend, session, End::Discard).await? {
         Life::Living => Err(Failure::new(
             status::BUSY,

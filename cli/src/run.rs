@@ -22,6 +22,8 @@ use crate::supervise::supervise;
 use crate::terminal::Terminal;
 use crate::{intent, recover};
 
+/// How long it is asked why a lock was lost.
+const WHY: Duration = Duration::from_secs(1);
 /// How long the end waits for the store; after that the TTL frees what is held.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -128,12 +130,18 @@ impl Asked {
     }
 
     async fn release(&self, guard: Guard) -> Result<(), Failure> {
+        let held = guard.held();
         match guard.release().await {
             Ok(Released::Released) => Ok(()),
-            Ok(Released::NotHeld) => Err(Failure::new(
-                status::LOST,
-                "the lock was lost before the command ended: check what it did",
-            )),
+            Ok(Released::NotHeld) => {
+                let why = tokio::time::timeout(WHY, held.lost()).await;
+                let why = why.map_or_else(|_| String::new(), |why| format!(", {why}"));
+                let what = "the lock was lost before the command ended";
+                Err(Failure::new(
+                    status::LOST,
+                    format!("{what}{why}: check what it did"),
+                ))
+            }
             Ok(Released::Unknown) => {
                 say(
                     "the lock is released; whether it was held until the command ended is not known: an answer of the store \

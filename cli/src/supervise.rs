@@ -70,7 +70,7 @@ pub(crate) async fn supervise(
                 job.signal(Signal::TERM);
                 job.signal(Signal::KILL);
                 killed = true;
-                say(reason_to_end(reason));
+                say(&format!("the lock is lost, {reason}: the command is killed"));
             }
             () = warning, if !warned && !killed => {
                 job.signal(Signal::TERM);
@@ -116,17 +116,5 @@ async fn warning(lease: &impl Lease, quarter: Duration) {
             Some(left) if left <= quarter => return,
             Some(left) => tokio::time::sleep(left - quarter).await,
         }
-    }
-}
-
-fn reason_to_end(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::Dead => {
-            "the lock is lost, its session was revoked or died: the command is killed"
-        }
-        LostReason::Forgotten => {
-            "the lock is lost, the store has forgotten what it had written: the command is killed"
-        }
-        _ => "the lock is lost, no renewal got through in time: the command is killed",
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use rustix::process::Signal;
 
-use crate::harness::{Place, runs, until};
+use crate::harness::{Place, json, runs, until};
 
 /// Says its process id, tells of TERM, and goes on.
 const STUBBORN: &str =
@@ -24,7 +24,7 @@ fn a_lock_that_is_broken() {
     let place = Place::new();
     let mut running = place.starts(&["--global", "a", "--ttl", "2s"], STUBBORN);
     let since = Instant::now();
-    let broken = place.ends(&["break", "a", "--reason", "test"]);
+    let broken = place.ends(&["break", "a", "--session", "--reason", "test"]);
     assert_eq!(broken.status, 0, "{broken:?}");
     // Free for others at once, and ended by the next renewal.
     let next = place.runs(&["--global", "a", "--no-wait"], "true");
@@ -36,8 +36,80 @@ fn a_lock_that_is_broken() {
         since.elapsed()
     );
     assert_eq!(ended.status, 76, "{ended:?}");
-    assert!(ended.stderr.contains("revoked or died"), "{ended:?}");
+    let why = "its session was revoked by ";
+    assert!(
+        ended.stderr.contains(why) && ended.stderr.contains(": test"),
+        "{ended:?}"
+    );
     assert!(!runs(place.read("pid").trim()));
+}
+
+#[test]
+fn a_lock_that_is_broken_and_the_others_of_its_process() {
+    let place = Place::new();
+    let mut running = place.starts(&["--global", "a", "--ttl", "3s"], STUBBORN);
+    let mut other = place.holds(&["--document", "b", "--document", "c", "--ttl", "3s"]);
+    let broken = place.ends(&["break", "a", "--reason", "it is stuck"]);
+    assert_eq!(broken.status, 0, "{broken:?}");
+    assert!(
+        broken.stderr.contains("is told to give it up: it is stuck"),
+        "{broken:?}"
+    );
+    let next = place.runs(&["--global", "a", "--no-wait"], "true");
+    assert_eq!(next.status, 0, "{next:?}");
+    let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    let why = "it was broken by ";
+    assert!(
+        ended.stderr.contains(why) && ended.stderr.contains(": it is stuck"),
+        "{ended:?}"
+    );
+    assert!(!runs(place.read("pid").trim()));
+    // Who broke it, and why, can be read afterwards.
+    let told = place.ends(&["sessions", "--ended"]);
+    assert!(
+        told.stdout.contains("evict of grant 1 by ") && told.stdout.contains("it is stuck"),
+        "{told:?}"
+    );
+    let told = place.ends(&["sessions", "--ended", "--json"]);
+    let told = json(&told.stdout);
+    let noted = told
+        .iter()
+        .find(|session| session["notes"][0]["kind"] == "evict");
+    let noted = noted.expect("the session is among them");
+    assert_eq!(noted["notes"][0]["reason"], "it is stuck");
+    assert!(noted["ended"].is_string(), "{told:?}");
+    assert_eq!(other.ends().status, 0);
+}
+
+#[test]
+fn a_holder_that_does_not_renew_is_not_waited_for_longer_than_asked() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--global", "a", "--ttl", "10m"]);
+    holder.signal(Signal::STOP);
+    let since = Instant::now();
+    let broken = place.ends(&["break", "a", "--reason", "test", "--wait", "200ms"]);
+    assert!(
+        since.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        since.elapsed()
+    );
+    assert_eq!(broken.status, 75, "{broken:?}");
+    assert!(
+        broken.stderr.contains("revoke it with --session"),
+        "{broken:?}"
+    );
+    assert_eq!(
+        place.held().len(),
+        1,
+        "it is held as long as it is believed in"
+    );
+    let broken = place.ends(&["break", "a", "--reason", "test", "--session"]);
+    assert_eq!(broken.status, 0, "{broken:?}");
+    assert_eq!(place.held().len(), 0);
+    holder.signal(Signal::CONT);
+    let ended = holder.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
 }
 
 #[test]
@@ -120,7 +192,7 @@ fn a_store_that_was_replaced() {
     }
     let ended = running.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
-    assert!(ended.stderr.contains("revoked or died"), "{ended:?}");
+    assert!(ended.stderr.contains("its session died"), "{ended:?}");
 }
 
 #[test]
@@ -128,7 +200,12 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
     let place = Place::new();
     // The TTL is so long that nothing notices before the command ends.
     let mut holder = place.holds(&["--global", "a", "--ttl", "1h"]);
-    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
+    assert_eq!(
+        place
+            .ends(&["break", "a", "--session", "--reason", "test"])
+            .status,
+        0
+    );
     // Somebody else was there meanwhile.
     assert_eq!(
         place.runs(&["--global", "a", "--no-wait"], "true").status,
@@ -136,8 +213,9 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
     );
     let ended = holder.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
+    let why = "lost before the command ended, its session was revoked by ";
     assert!(
-        ended.stderr.contains("lost before the command ended"),
+        ended.stderr.contains(why) && ended.stderr.contains(": test: check what it did"),
         "{ended:?}"
     );
     // Of a command that has failed, too.
@@ -145,11 +223,21 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
         &["--global", "a", "--ttl", "1h"],
         "echo held; read line; exit 3",
     );
-    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
+    assert_eq!(
+        place
+            .ends(&["break", "a", "--session", "--reason", "test"])
+            .status,
+        0
+    );
     let ended = holder.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
     let mut holder = place.holds(&["--global", "a", "--ttl", "1h", "--intent", "{}"]);
-    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 77);
+    assert_eq!(
+        place
+            .ends(&["break", "a", "--session", "--reason", "test"])
+            .status,
+        77
+    );
     let ended = holder.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
     assert_eq!(

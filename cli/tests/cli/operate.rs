@@ -5,14 +5,7 @@ use std::process::Stdio;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::harness::{Place, Running};
-
-fn json(output: &str) -> Vec<Value> {
-    output
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
+use crate::harness::{Place, Running, json};
 
 #[test]
 fn listings() {
@@ -117,7 +110,7 @@ fn breaking_says_what_else_goes() {
     let mut holder = place.holds(&["--document", "a", "--document", "b", "--document", "c"]);
     let mut other = place.holds(&["--document", "d"]);
     let session = place.held()[0].split('\t').nth(3).unwrap().to_owned();
-    let ended = place.ends(&["break", "b", "--reason", "stuck since Monday"]);
+    let ended = place.ends(&["break", "b", "--session", "--reason", "stuck since Monday"]);
     assert_eq!(ended.status, 0, "{ended:?}");
     let lines: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{ended:?}");
@@ -132,28 +125,30 @@ fn breaking_says_what_else_goes() {
     assert_eq!(place.held().len(), 1, "only the other holder's is left");
     assert_eq!(other.ends().status, 0);
     drop(holder.ends());
-    let ended = place.ends(&["break", "b", "--reason", "again"]);
+    let ended = place.ends(&["break", "b", "--session", "--reason", "again"]);
     assert_eq!(ended.status, 0);
     assert!(ended.stderr.contains("nobody holds \"b\""), "{ended:?}");
 }
 
 #[test]
 fn all_holders_of_a_key_are_broken() {
-    let place = Place::new();
-    let mut holders: Vec<Running> = (0..20).map(|_| place.holds(&["--share", "s"])).collect();
-    let ended = place.ends(&["break", "s", "--reason", "test"]);
-    assert_eq!(ended.status, 0, "{ended:?}");
-    assert_eq!(
-        ended.stderr.matches("revoked session").count(),
-        20,
-        "{ended:?}"
-    );
-    assert_eq!(
-        place.runs(&["--global", "s", "--no-wait"], "true").status,
-        0
-    );
-    for holder in &mut holders {
-        drop(holder.ends());
+    for (how, said) in [
+        (&["--session"][..], "revoked session"),
+        (&[], "is told to give it up"),
+    ] {
+        let place = Place::new();
+        let share = ["--share", "s", "--ttl", "3s"];
+        let mut holders: Vec<Running> = (0..20).map(|_| place.holds(&share)).collect();
+        let ended = place.ends(&[&["break", "s", "--reason", "test"], how].concat());
+        assert_eq!(ended.status, 0, "{ended:?}");
+        assert_eq!(ended.stderr.matches(said).count(), 20, "{ended:?}");
+        assert_eq!(
+            place.runs(&["--global", "s", "--no-wait"], "true").status,
+            0
+        );
+        for holder in &mut holders {
+            assert_eq!(holder.ends().status, 76);
+        }
     }
 }
 
@@ -162,7 +157,7 @@ fn unfinished_work_is_not_broken() {
     let place = Place::new();
     let mut holder = place.holds(&["--global", "a", "--intent", "{}"]);
     for _ in 0..2 {
-        let ended = place.ends(&["break", "a", "--reason", "test"]);
+        let ended = place.ends(&["break", "a", "--session", "--reason", "test"]);
         assert_eq!(ended.status, 77, "{ended:?}");
         assert!(ended.stderr.contains("recover or discard"), "{ended:?}");
         assert_eq!(place.held().len(), 1, "its locks stay");
@@ -191,7 +186,7 @@ fn a_foreign_record_is_evicted() {
     );
     let values = json(&place.ends(&["inspect", "a", "--json"]).stdout);
     assert_eq!(values[0]["holders"][0]["session"], Value::Null);
-    let ended = place.ends(&["break", "a", "--reason", "test"]);
+    let ended = place.ends(&["break", "a", "--session", "--reason", "test"]);
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(
         ended.stderr.contains("evicted a foreign record"),
@@ -208,7 +203,12 @@ fn a_sweep_removes_what_holds_nothing() {
     let place = Place::new();
     let mut holder = place.holds(&["--document", "a", "--document", "b"]);
     let mut other = place.holds(&["--document", "c"]);
-    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
+    assert_eq!(
+        place
+            .ends(&["break", "a", "--session", "--reason", "test"])
+            .status,
+        0
+    );
     let records = || {
         let store = Connection::open(place.path("locks.db")).unwrap();
         store

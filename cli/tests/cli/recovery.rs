@@ -296,6 +296,11 @@ fn discarded_work_is_gone() {
         place.runs(&["--global", "a", "--no-wait"], "true").status,
         0
     );
+    let told = place.ends(&["sessions", "--ended"]).stdout;
+    assert!(
+        told.contains(": discard by ") && told.contains(": done by hand"),
+        "{told}"
+    );
     let ended = place.ends(&["discard", &session, "--reason", "again"]);
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(ended.stderr.contains("has left nothing"), "{ended:?}");

@@ -158,7 +158,12 @@ fn a_lost_lock_ends_an_interactive_command() {
     let script = "$LK run --global a --ttl 1s -- sh -c 'echo ready; cat'; echo \"status <$?>\"; read y; echo \"then <$y>\"";
     let mut session = Session::start(&place, script);
     session.shows("ready");
-    assert_eq!(place.ends(&["break", "a", "--reason", "test"]).status, 0);
+    assert_eq!(
+        place
+            .ends(&["break", "a", "--session", "--reason", "test"])
+            .status,
+        0
+    );
     session.shows("status <76>");
     session.types("two\n");
     session.shows("then <two>");

@@ -80,7 +80,7 @@ impl Decorator for Gives {
 
 struct Settles {
     store: Store,
-    latest: Mutex<HashMap<SessionId, u64>>,
+    latest: Mutex<HashMap<SessionId, (u64, SessionId)>>,
 }
 
 impl Settles {
@@ -105,16 +105,15 @@ impl Decorator for Settles {
     ) -> Result<Option<Adoption>> {
         let adopted = self.store.adopt(session, seen, adopter, how).await?;
         if let Some(adoption) = &adopted {
-            lock(&self.latest).insert(session, adoption.number);
+            lock(&self.latest).insert(session, (adoption.number, adopter));
         }
         Ok(adopted)
     }
 
     async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
         let latest = lock(&self.latest).get(&session).copied();
-        self.store
-            .settle(session, latest.unwrap_or(adoption), adopter)
-            .await
+        let (adoption, adopter) = latest.unwrap_or((adoption, adopter));
+        self.store.settle(session, adoption, adopter).await
     }
 }
 

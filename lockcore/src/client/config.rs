@@ -136,21 +136,24 @@ impl LocksBuilder {
         if ttl < min || ttl > max {
             return Err(InputError::Ttl { ttl, min, max });
         }
-        self.config.label = self.label.unwrap_or_else(default_label);
+        self.config.label = self.label.unwrap_or_else(Label::of_this_process);
         let core = Core::new(self.backend, self.config, self.seed);
         Ok(Locks::new(core, self.recovery))
     }
 }
 
-/// Host, process id and program, as far as they can be known.
-fn default_label() -> Label {
-    let program = std::env::current_exe().ok();
-    let program = program
-        .as_deref()
-        .and_then(|path| path.file_name())
-        .unwrap_or_default()
-        .to_string_lossy();
-    fitting(format!("{}:{} {program}", host(), std::process::id()))
+impl Label {
+    /// Host, process id and program, as far as they can be known: what sessions have unless the program chooses another.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let program = std::env::current_exe().ok();
+        let program = program
+            .as_deref()
+            .and_then(|path| path.file_name())
+            .unwrap_or_default()
+            .to_string_lossy();
+        fitting(format!("{}:{} {program}", host(), std::process::id()))
+    }
 }
 
 /// As much of the text as a label takes.
@@ -201,7 +204,7 @@ mod tests {
     #[test]
     fn the_label_names_host_process_and_program() {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        let (label, id) = (default_label(), std::process::id());
+        let (label, id) = (Label::of_this_process(), std::process::id());
         let start = format!("{}:{id} lockcore", host.trim_end());
         assert!(label.as_str().starts_with(&start), "{label}");
     }

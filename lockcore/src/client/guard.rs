@@ -165,6 +165,12 @@ impl fmt::Debug for Held {
     }
 }
 
+/// It was not held any more: the session's death is the likely reason, and [`Held::lost`] tells it.
+fn ask_why(handle: &Handle) {
+    let (done, _) = oneshot::channel();
+    handle.order(Order::Renew(done));
+}
+
 /// The keeper's task is gone, with its runtime.
 fn keeper_gone(core: &Core, operation: Operation) -> Error {
     let what = "the runtime in which the session was opened is gone: its locks end when it is due";
@@ -259,10 +265,13 @@ impl Guard {
             return self.release_here().await;
         }
         let (done, released) = oneshot::channel();
-        let core = Arc::clone(&self.held.core);
+        let (held, handle) = (self.held(), self.handle.clone());
         self.give_back(Some(done));
-        let gone = |_| keeper_gone(&core, Operation::Release);
+        let gone = |_| keeper_gone(&held.core, Operation::Release);
         let released = released.await.map_err(gone)?;
+        if matches!(released, Ok(Released::NotHeld)) {
+            ask_why(&handle);
+        }
         // What was told to be lost stays so, even if nobody has taken it.
         if was_held {
             released
@@ -288,6 +297,9 @@ impl Guard {
         core.given_back(claims);
         self.held.gone.store(true, Ordering::Release);
         self.at_drop = AtDrop::Nothing;
+        if released == Released::NotHeld {
+            ask_why(&self.handle);
+        }
         Ok(released)
     }
 

@@ -60,8 +60,9 @@ impl Release {
 pub enum Released {
     /// It was held until then: the store says so.
     Released,
-    /// It was no longer held: its session had died, was closed or revoked, or somebody else had removed it. An intent is left
-    /// behind, unless its removal had been acknowledged before.
+    /// It was no longer held: its session had died, was closed or revoked, or somebody else had removed it.
+    /// [`lost`](crate::Held::lost) of what was [held](crate::Guard::held) tells why, if it is known. An intent is left behind,
+    /// unless its removal had been acknowledged before.
     NotHeld,
     /// It is given back, and its session lives. Whether it was held until then nobody knows: it was gone, and an earlier copy
     /// of the request, which was not answered, may have released it.
