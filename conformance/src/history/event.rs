@@ -50,6 +50,8 @@ pub enum What {
         /// Its token.
         #[serde(with = "text")]
         token: FencingToken,
+        /// The numbers of its grants.
+        numbers: Vec<u64>,
         /// For how long the guard says that it is valid: nanoseconds, 0 if it is not.
         left: u64,
         /// For how long a guard is valid from when the last acknowledged renewal was sent, in nanoseconds.

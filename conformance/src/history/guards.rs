@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lockcore::SessionId;
 
 use super::check::{Findings, Subject, Violation};
-use super::event::{How, What};
+use super::event::{Answer, How, Stored, What};
 use super::index::{Cast, Keys, Pos};
 use super::{History, Law};
 
@@ -25,6 +25,7 @@ pub(super) struct Guard {
     pub(super) attempt: u64,
     pub(super) session: SessionId,
     pub(super) token: u64,
+    numbers: Vec<u64>,
     pub(super) start: Pos,
     /// It said to be valid from the start to here; nothing, if that is not after the start.
     pub(super) end: Pos,
@@ -36,7 +37,7 @@ pub(super) struct Guard {
     /// It said that it is not valid, was given back, or its process was killed.
     over: bool,
     not_valid: bool,
-    /// Its session was closed by the guard that it has re-entered.
+    /// Its session was closed by the guard that it has re-entered, or it was evicted.
     closed: bool,
 }
 
@@ -108,6 +109,7 @@ impl Guards {
                 attempt,
                 session,
                 token,
+                numbers,
                 left,
                 validity,
             } => {
@@ -131,6 +133,7 @@ impl Guards {
                     attempt: *attempt,
                     session: *session,
                     token: token.get(),
+                    numbers: numbers.clone(),
                     start: at,
                     end: Pos::instant(at.at + left),
                     released: None,
@@ -176,6 +179,23 @@ impl Guards {
             }
             What::Paused => drop(self.paused.insert(process, at)),
             What::Resumed => drop(self.resumed.insert(process, at)),
+            What::Stored(Stored::Renew {
+                session,
+                over,
+                answer: Answer::Living,
+                ..
+            }) => {
+                // Whoever says that a grant is over believes nothing of it any more.
+                let of_it = self.by_session.get(session).into_iter().flatten();
+                for guard in of_it {
+                    let guard = &mut self.guards[*guard];
+                    if !guard.over && guard.numbers.iter().any(|n| over.contains(*n)) {
+                        guard.over(at);
+                        guard.not_valid = true;
+                        guard.closed = true;
+                    }
+                }
+            }
             What::Revoking { session } => drop(self.revoked.entry(*session).or_insert(at)),
             What::Stepped { by } if *by > 0 => self.steps.push(at),
             _ => {}

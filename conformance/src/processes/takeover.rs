@@ -250,6 +250,7 @@ mod tests {
             session: session(process),
             token: FencingToken::new(attempt).unwrap(),
             left: 1,
+            numbers: vec![1],
             validity: 1,
         }
     }

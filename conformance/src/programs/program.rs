@@ -202,6 +202,7 @@ pub(crate) async fn ask(place: &impl Place, user: &User, request: Request) -> Op
                     attempt,
                     session: guard.session(),
                     token: guard.token(),
+                    numbers: guard.grants().map(|(grant, _)| grant.n).collect(),
                     left,
                     validity: nanos(validity(place.ttl())),
                 },

@@ -1,10 +1,10 @@
 //! Everything that goes wrong from outside: pauses, kills, cuts, clocks and operators.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use lockcore::Life;
-use lockcore::backend::{End, Inspect, SessionStore};
+use lockcore::backend::{End, Filter, Inspect, SessionStore};
+use lockcore::{Grant, Label, Life, Note, NoteKind};
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
@@ -130,6 +130,10 @@ fn move_clock(world: &World, by: Duration, forward: bool, what: impl Fn(i64) -> 
 /// Operators see the store as it is.
 async fn operators(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
     while world.plan.operators && rest(&mut rng, world.plan.ttl * 2, until).await {
+        if rng.random_bool(0.3) {
+            evict(world, &mut rng).await;
+            continue;
+        }
         let Ok(sessions) = world.observed.sessions(None, 1_000).await else {
             continue;
         };
@@ -152,5 +156,20 @@ async fn operators(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
         };
         world.record(0, what);
         drop(world.observed.end(&[session], how).await);
+    }
+}
+
+/// Has somebody give up what it holds.
+async fn evict(world: &World, rng: &mut Xoshiro256PlusPlus) {
+    let all = Filter::Prefix(String::new());
+    let Ok(records) = world.observed.records(&all, None, 1_000).await else {
+        return;
+    };
+    let holders = records.items.iter().flat_map(|record| &record.holders);
+    let grants: Vec<Grant> = holders.filter_map(|holder| holder.grant).collect();
+    if let Some(grant) = grants.choose(rng) {
+        let nobody = Label::parse("").expect("it is short");
+        let note = Note::new(NoteKind::Evict, nobody.clone(), nobody, UNIX_EPOCH).about(grant.n);
+        drop(world.observed.note(grant.session, &note).await);
     }
 }

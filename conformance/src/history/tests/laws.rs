@@ -106,6 +106,28 @@ fn a_guard_is_believed_until_it_says_no_or_is_given_back_or_killed() {
 }
 
 #[test]
+fn whoever_says_that_a_grant_is_over_believes_nothing_of_it() {
+    let evicted = |over| {
+        let mut told = story();
+        told.ask(1, &["upsert f"])
+            .granted(1, 1, 1, 900)
+            .ask(2, &["upsert f"]);
+        told.after(10)
+            .renewed(1, 1, over, crate::history::Change::Keep);
+        told
+    };
+    let mut told = evicted("1-1");
+    told.after(1).by(2).granted(2, 2, 2, 900);
+    told.is_fine();
+    let mut told = evicted("2-2");
+    told.after(1).by(2).granted(2, 2, 2, 900);
+    told.breaks(Law::AtMostOneHolder);
+    let mut told = evicted("1-1");
+    told.after(1).look(1, 880);
+    told.breaks(Law::ValidOnce);
+}
+
+#[test]
 fn a_step_of_the_clock_excuses_nobody_who_was_renewed_after_it() {
     let mut told = story();
     told.ask(1, &["upsert f"])

@@ -102,6 +102,7 @@ impl Story {
             attempt,
             session: session(id),
             token: token(number),
+            numbers: vec![attempt],
             left: left * MS,
             validity: 1_000 * MS,
         })
