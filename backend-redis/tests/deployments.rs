@@ -23,7 +23,7 @@ use lockcore_conformance::servers::Server;
 use lockcore_redis::{RedisBackend, RedisConfig};
 use rustix::process::Signal;
 use support::servers::{
-    NODE_TIMEOUT, agreed, ask, at_port, cluster, node, node_at, order, port, replica_of,
+    NODE_TIMEOUT, agreed, ask, at_port, cluster, node, node_at, order, port, promote, replica_of,
     replication, signal, until, url, within,
 };
 use support::{Place, Space};
@@ -157,10 +157,6 @@ async fn replicated(options: &str) -> (Server, Server, Space) {
         admin: url(&primary),
     });
     (primary, replica, space)
-}
-
-async fn promote(replica: &Server) {
-    ask::<()>(replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
 }
 
 /// A client that renews every third of that.
