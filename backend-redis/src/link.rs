@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::error::{Phase, found, from_redis};
+use crate::record::Answer;
 
 /// Connections where writes wait for replicas: such a write holds up what is behind it on its connection.
 const LANES_THAT_WAIT: usize = 16;
@@ -122,8 +123,9 @@ impl Link {
         operation: Operation,
         script: &Script,
         arguments: &[&[u8]],
-    ) -> Result<Value, Error> {
-        Ok(self.attempt(operation, script, arguments, false).await?.0)
+    ) -> Result<Answer, Error> {
+        let (value, _) = self.attempt(operation, script, arguments, false).await?;
+        Ok(Answer::new(operation, value))
     }
 
     /// One attempt of a script, of which `counts` says whether its answer promises something: then the configured
@@ -134,7 +136,7 @@ impl Link {
         script: &Script,
         arguments: &[&[u8]],
         counts: impl FnOnce(&Value) -> bool,
-    ) -> Result<Value, Error> {
+    ) -> Result<Answer, Error> {
         let (value, confirmed) = self.attempt(operation, script, arguments, true).await?;
         let wanted = self.config.replicas;
         match confirmed {
@@ -144,7 +146,7 @@ impl Link {
                 );
                 Err(found(ErrorKind::Indeterminate, operation, what))
             }
-            _ => Ok(value),
+            _ => Ok(Answer::new(operation, value)),
         }
     }
 
@@ -221,6 +223,8 @@ impl Link {
                 }
                 Next::Move(node) if hops < HOPS => {
                     self.close();
+                    // Only clusters move anybody.
+                    self.place().is_cluster = true;
                     self.found_at(node);
                 }
                 Next::FindPrimary if hops < HOPS => {

@@ -73,7 +73,7 @@ impl Link {
         for other in server.nodes.iter().filter(|other| !known.contains(other)) {
             place.nodes.push_back(other.clone());
         }
-        place.is_cluster = server.is_cluster;
+        place.is_cluster |= server.is_cluster;
         place.survives = server.survives(self.config.replicas);
         drop(place);
         self.found_at(node.clone());

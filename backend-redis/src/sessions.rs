@@ -29,7 +29,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::OPEN, &arguments, opens)
             .await?;
-        match Answer::new(operation, answer).text()?.as_str() {
+        match answer.text()?.as_str() {
             "used" => Ok(Opened::Used),
             // As long as it is so, nothing is lost that this one has not.
             _ if self.link.keeps_all() => Ok(Opened::Opened(Incarnation::UNKNOWN)),
@@ -63,7 +63,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::RENEW, &arguments, renews)
             .await?;
-        match Answer::new(operation, answer).text()?.as_str() {
+        match answer.text()?.as_str() {
             "living" => Ok(Renewed::Living),
             "overtaken" => Ok(Renewed::Overtaken),
             "forgotten" => Ok(Renewed::Forgotten),
@@ -90,7 +90,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::END, &arguments, |_| true)
             .await?;
-        let parts = Answer::new(operation, answer).parts()?;
+        let parts = answer.parts()?;
         let stored = parts.map(Answer::bytes).collect::<Result<Vec<_>>>()?;
         if stored.len() != sessions.len() {
             return Err(odd_answer(operation));
@@ -119,7 +119,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::ADOPT, &arguments, |_| true)
             .await?;
-        let mut parts = Answer::new(operation, answer).parts()?;
+        let mut parts = answer.parts()?;
         let Some(token) = parts.next() else {
             return Ok(None);
         };
@@ -144,6 +144,6 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::SETTLE, &arguments, settles)
             .await?;
-        Answer::new(operation, answer).yes()
+        answer.yes()
     }
 }
