@@ -21,8 +21,8 @@
 //! server has another `master_replid` then, and is asked for all that they hold. Tokens rise all the same: they are
 //! microseconds since 1970 by the server's clock, or one more than the last one, whichever is greater, and a server with
 //! another `master_replid` begins an hour ahead of the clock. So they are greater than what an old primary that was cut off
-//! grants for an hour, and go back only if a server takes over whose clock is more than an hour behind; then the client
-//! refuses to go on.
+//! grants for an hour, and go back only if a server takes over whose clock is behind by more than an hour, or than the old
+//! one was up if that is less; then the client refuses to go on.
 //!
 //! # Which server it is
 //!

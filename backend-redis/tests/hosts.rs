@@ -23,6 +23,9 @@ use support::steps::{granted, open, request};
 use support::{Place, Space};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+/// A host has a fifth of this for an answer, after the first has answered: more than a busy machine takes.
+const PATIENT: &str = "timeout_ms=60000";
+
 /// The error of connecting so.
 async fn refused(url: &str) -> lockcore::Error {
     let config = RedisConfig::parse(url).unwrap();
@@ -34,8 +37,14 @@ async fn two_primaries_are_refused_whichever_is_named_first() {
     let a = node(&[]).await;
     let b = replica_of(&a, &[]).await;
     let hosts = [&a, &b].map(|server| format!("127.0.0.1:{}", port(server)));
-    let either = [0, 1].map(|first| format!("redis://{},{}", hosts[first], hosts[1 - first]));
-    let space = Space::at(&Place::of(&either[0]));
+    let either = [0, 1].map(|first| {
+        let (first, second) = (&hosts[first], &hosts[1 - first]);
+        format!("redis://{first},{second}/?{PATIENT}")
+    });
+    let space = Space::at(&Place {
+        url: either[0].clone(),
+        admin: url(&b),
+    });
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
     let kept = a.port().unwrap();
@@ -44,7 +53,7 @@ async fn two_primaries_are_refused_whichever_is_named_first() {
     drop(a);
     let a = node_at(&kept, &[]).await;
     for hosts_in_order in &either {
-        let error = refused(&format!("{hosts_in_order}?namespace={}", space.namespace)).await;
+        let error = refused(hosts_in_order).await;
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         let said = error.to_string();
         for word in [&hosts[0], &hosts[1], "REPLICAOF", "redis+sentinel://"] {
@@ -263,7 +272,7 @@ async fn the_sentinel_that_knows_of_the_latest_failover_decides() {
         format!("127.0.0.1:{latest},127.0.0.1:{behind}"),
     ] {
         let space = Space::at(&Place {
-            url: format!("redis+sentinel://{hosts}/m"),
+            url: format!("redis+sentinel://{hosts}/m?{PATIENT}"),
             admin: url(&new),
         });
         space.connect().await;
@@ -277,7 +286,8 @@ async fn what_sentinels_do_not_know_is_said() {
     let primary = node(&[]).await;
     let watches = sentinel("mymaster", &primary, &["requirepass s:ecret"]).await;
     let sentinel = format!("127.0.0.1:{}", port(&watches));
-    let good = format!("redis+sentinel://{sentinel}/mymaster?sentinel_password=s%3Aecret");
+    let good =
+        format!("redis+sentinel://{sentinel}/mymaster?{PATIENT}&sentinel_password=s%3Aecret");
     let space = Space::at(&Place {
         url: good.clone(),
         admin: url(&primary),
@@ -290,22 +300,25 @@ async fn what_sentinels_do_not_know_is_said() {
             "\"other\"",
         ),
         (
-            format!("redis+sentinel://{sentinel}/mymaster"),
+            format!("redis+sentinel://{sentinel}/mymaster?{PATIENT}"),
             ErrorKind::Unauthorized,
             "sentinel_password",
         ),
         (
-            format!("redis+sentinel://{sentinel}/mymaster?sentinel_password=secret"),
+            format!("redis+sentinel://{sentinel}/mymaster?{PATIENT}&sentinel_password=secret"),
             ErrorKind::Unauthorized,
             "sentinel_password",
         ),
         (
-            format!("redis+sentinel://127.0.0.1:{}/mymaster", port(&primary)),
+            format!(
+                "redis+sentinel://127.0.0.1:{}/mymaster?{PATIENT}",
+                port(&primary)
+            ),
             ErrorKind::Config,
             "no sentinel",
         ),
         (
-            format!("redis://:s%3Aecret@{sentinel}"),
+            format!("redis://:s%3Aecret@{sentinel}/?{PATIENT}"),
             ErrorKind::Config,
             "redis+sentinel://",
         ),

@@ -87,7 +87,7 @@ async fn one_time_out_is_enough_for_all_connections_that_are_dead() {
     let primary = node(&[("repl-diskless-sync-delay", "0")]).await;
     let _replica = replica_of(&primary, &[]).await;
     let way = Forgetful::to(&primary).await;
-    let space = way.space(&primary, "replicas=1&timeout_ms=3000");
+    let space = way.space(&primary, "replicas=1&timeout_ms=4000");
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
     for seq in 1..=32 {
@@ -107,7 +107,7 @@ async fn one_time_out_is_enough_for_all_connections_that_are_dead() {
 async fn a_late_time_out_leaves_a_new_connection_alone() {
     let server = node(&[]).await;
     let way = Forgetful::to(&server).await;
-    let space = way.space(&server, "timeout_ms=4000");
+    let space = way.space(&server, "timeout_ms=8000");
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
     backend.renew(session, &renewal(1)).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_late_time_out_leaves_a_new_connection_alone() {
     let made = way.made();
     let second = async {
         // Both are sent on the connection that is dead.
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
         backend.renew(session, &renewal(3)).await
     };
     let between = async {
@@ -137,7 +137,7 @@ async fn a_subscription_that_goes_silent_is_noticed_and_made_again() {
     let proxy = proxies.start(&format!("127.0.0.1:{}", port(&server)), 1);
     let proxy = proxy.unwrap();
     let place = Place {
-        url: format!("redis://127.0.0.1:{}/?timeout_ms=3000", proxy.port()),
+        url: format!("redis://127.0.0.1:{}/?timeout_ms=10000", proxy.port()),
         admin: url(&server),
     };
     let space = Space::at(&place);
@@ -153,7 +153,7 @@ async fn a_subscription_that_goes_silent_is_noticed_and_made_again() {
     let stands = tokio::time::timeout(Duration::from_secs(12), &mut changed).await;
     assert!(stands.is_err(), "nothing has happened");
     proxy.strike(NetworkFault::Silent);
-    let noticed = tokio::time::timeout(Duration::from_secs(30), changed).await;
+    let noticed = tokio::time::timeout(Duration::from_secs(60), changed).await;
     assert!(noticed.is_ok(), "nothing passes any more");
     assert!(proxy.mend());
     // Made again, it is told at once.
@@ -161,7 +161,7 @@ async fn a_subscription_that_goes_silent_is_noticed_and_made_again() {
     let changed = loop {
         match waits.watch(&held.claims).await {
             Ok(changed) => break changed,
-            Err(error) => assert!(since.elapsed() < Duration::from_secs(30), "{error}"),
+            Err(error) => assert!(since.elapsed() < Duration::from_secs(60), "{error}"),
         }
     };
     holds.release(held.grant, &held.claims).await.unwrap();
@@ -170,4 +170,28 @@ async fn a_subscription_that_goes_silent_is_noticed_and_made_again() {
     let other = open(&waits, 2).await;
     let answer = waits.acquire(&request(other, 1, &["c k"])).await;
     assert!(matches!(answer, Ok(Acquired::Acquired(_))), "{answer:?}");
+}
+
+/// Its connection is driven by the runtime that it was made in, which another client of the process may outlive.
+#[tokio::test]
+async fn a_subscription_that_ends_with_its_runtime_is_noticed_and_made_again() {
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let held = request(session, 1, &["c k"]);
+    granted(&backend, &held).await;
+    let (watching, claims) = (Arc::clone(&backend), held.claims.clone());
+    let elsewhere = std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(watching.watch(&claims)).unwrap()
+    });
+    let changed = elsewhere.join().unwrap();
+    let noticed = tokio::time::timeout(Duration::from_secs(30), changed).await;
+    assert!(noticed.is_ok(), "its runtime is gone");
+    let changed = backend.watch(&held.claims).await.unwrap();
+    backend.release(held.grant, &held.claims).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(30), changed).await;
+    assert!(told.is_ok(), "a release is told");
 }
