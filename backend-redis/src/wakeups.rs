@@ -119,8 +119,10 @@ impl Watches {
     }
 
     fn broken(&self, stands: &AtomicBool) {
-        stands.store(false, Ordering::Release);
-        self.all.wake_all();
+        // Who watches by another one need not look again.
+        if stands.swap(false, Ordering::AcqRel) {
+            self.all.wake_all();
+        }
     }
 
     /// Wakes those who may get their claim now that these keys were given back; `*` is any.
