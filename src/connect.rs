@@ -201,7 +201,7 @@ mod tests {
     #[cfg(not(feature = "redis"))]
     #[tokio::test]
     async fn a_redis_that_was_left_out_is_named() {
-        for url in ["redis://h", "rediss://h"] {
+        for url in ["redis://h", "rediss://h", "redis+sentinel://h/m"] {
             let error = refused(url).await;
             assert!(error.to_string().contains("feature \"redis\""), "{error}");
         }
@@ -227,8 +227,14 @@ mod tests {
                 "{error:?}"
             );
         }
-        let error = refused("redis://h/path").await;
-        assert!(matches!(error, ConnectError::Url(_)));
+        for url in [
+            "redis://h/path",
+            "redis+sentinel://h",
+            "rediss+sentinel://h",
+        ] {
+            let error = refused(url).await;
+            assert!(matches!(error, ConnectError::Url(_)), "{url}");
+        }
     }
 
     #[cfg(feature = "elasticsearch")]

@@ -29,7 +29,7 @@ pub(crate) enum Store {
     #[cfg(feature = "postgres")]
     Postgres(Box<PostgresConfig>),
     #[cfg(feature = "redis")]
-    Redis(RedisConfig),
+    Redis(Box<RedisConfig>),
 }
 
 impl Store {
@@ -56,9 +56,13 @@ impl Store {
             #[cfg(not(feature = "postgres"))]
             "postgres" | "postgresql" => Err(not_compiled_in("postgres")),
             #[cfg(feature = "redis")]
-            "redis" | "rediss" => Ok(Self::Redis(RedisConfig::parse(url)?)),
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
+                Ok(Self::Redis(Box::new(RedisConfig::parse(url)?)))
+            }
             #[cfg(not(feature = "redis"))]
-            "redis" | "rediss" => Err(not_compiled_in("redis")),
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
+                Err(not_compiled_in("redis"))
+            }
             #[cfg(feature = "etcd")]
             "etcd" | "etcds" => Ok(Self::Etcd(EtcdConfig::parse(url)?)),
             #[cfg(not(feature = "etcd"))]
@@ -82,7 +86,7 @@ impl Store {
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => Ok(PostgresBackend::connect(*config).await?),
             #[cfg(feature = "redis")]
-            Self::Redis(config) => Ok(RedisBackend::connect(config).await?),
+            Self::Redis(config) => Ok(RedisBackend::connect(*config).await?),
         }
     }
 
@@ -99,7 +103,7 @@ impl Store {
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => PostgresBackend::remove(*config).await,
             #[cfg(feature = "redis")]
-            Self::Redis(config) => RedisBackend::remove(config).await,
+            Self::Redis(config) => RedisBackend::remove(*config).await,
         }
     }
 }

@@ -127,9 +127,11 @@ local function obstacles(want, limit, key)
             look(listed, want, key, path, entries, BELOW)
             return listed.more == 1 or gone_count > GONE_AT_ONCE
         end
-        local enough = each_below(key, WRITES, each)
+        -- What the owner holds alone is not in his way.
+        local own = '^[wr]' .. me .. '/%d+/' .. m .. '/%d+$'
+        local enough = each_below(key, WRITES, each, own)
         if not enough and want == 'w' then
-            each_below(key, READS, each)
+            each_below(key, READS, each, own)
         end
     end
     return listed

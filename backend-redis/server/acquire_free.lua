@@ -17,13 +17,23 @@ do
         and tonumber(expires) > tonumber(seconds .. sub(fraction, 1, 3))
         and not is_elsewhere
 
+    -- The token behind the last one, by the clock if that is ahead; none if it is not certain. Of as many digits each, so
+    -- that the order of texts is that of numbers; so many are exact below 2^53.
+    local function token_after(last, by_clock)
+        if not last or #last ~= 16 or #by_clock ~= 16 or string.find(last, '%D') then
+            return nil
+        elseif last < by_clock then
+            return by_clock
+        end
+        return last < '9007199254740991' and string.format('%.0f', tonumber(last) + 1)
+    end
+
     if free and #ARGV == 6 and string.byte(ARGV[6]) ~= 47 then
         -- One flat key: what follows does the same.
         local key = ARGV[6]
         local values = call('HMGET', KEYS[1], '', key)
-        local token, last = seconds .. fraction, values[1]
-        if last and #last == 16 and #token == 16 and not string.find(last, '%D') and last < token
-            and not values[2] then
+        local token = token_after(values[1], seconds .. fraction)
+        if token and not values[2] then
             local name = me .. '/' .. n
             call('ZADD', KEYS[6], '0', name .. '\n' .. key)
             call('HSET', KEYS[1], '', token, key,
@@ -80,9 +90,8 @@ do
         free = free and #fields <= 4000
         if free then
             local values = call('HMGET', KEYS[1], unpack(fields))
-            -- Of as many digits each, so that the order of texts is that of numbers.
-            local token, last = seconds .. fraction, values[1]
-            free = last and #last == 16 and #token == 16 and not string.find(last, '%D') and last < token
+            local token = token_after(values[1], seconds .. fraction)
+            free = token
             for at = 2, #values do
                 if values[at] then
                     free = false

@@ -30,6 +30,8 @@ local intent = call('HGET', INTENTS, id)
 if not intent or not match(intent, '^%d+\n') then
     return corrupt('the intent of an abandoned session is gone or broken')
 end
+-- Nobody may have asked for it since a failover.
+incarnation()
 local drawn, wrong = next_token()
 if not drawn then
     return corrupt(wrong)

@@ -36,7 +36,7 @@ const KEYS_PER_STEP: usize = 1_000;
 /// # }
 /// ```
 pub struct RedisBackend {
-    pub(crate) link: Link,
+    pub(crate) link: Arc<Link>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) subscription: Subscription,
 }
@@ -56,7 +56,7 @@ impl RedisBackend {
     /// Dropping the future may leave an empty namespace.
     pub async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         let backend = Self {
-            link: link(config)?,
+            link: Arc::new(link(config)?),
             watches: Arc::default(),
             subscription: Subscription::default(),
         };

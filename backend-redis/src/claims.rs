@@ -44,9 +44,7 @@ impl ClaimStore for RedisBackend {
                 .link
                 .call_durably(operation, &scripts::ACQUIRE, &arguments, is_granted)
                 .await?;
-            let granted = is_granted(&answer);
-            let answer = Answer::new(operation, answer);
-            if granted {
+            if answer.is_text() {
                 return Ok(Acquired::Acquired(answer.token()?));
             }
             let mut parts = answer.parts()?;
@@ -73,7 +71,7 @@ impl ClaimStore for RedisBackend {
             .link
             .call(Operation::Release, &scripts::RELEASE, &arguments)
             .await?;
-        match Answer::new(Operation::Release, answer).number()? {
+        match answer.number()? {
             2 => Ok(Stood::Held),
             1 => Ok(Stood::Fallen),
             0 => Ok(Stood::Absent),
@@ -93,7 +91,7 @@ impl ClaimStore for RedisBackend {
             .link
             .call_durably(Operation::Confirm, &scripts::CONFIRM, &arguments, holds)
             .await?;
-        Answer::new(Operation::Confirm, answer).yes()
+        answer.yes()
     }
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
@@ -165,7 +163,7 @@ impl RedisBackend {
 
     async fn sweep_with(&self, script: &redis::Script, arguments: &[&[u8]]) -> Result<Parts> {
         let answer = self.link.call(Operation::Sweep, script, arguments).await?;
-        Answer::new(Operation::Sweep, answer).parts()
+        answer.parts()
     }
 }
 

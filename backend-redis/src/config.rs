@@ -14,24 +14,30 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 const DEFAULT_PORT: u16 = 6379;
 
+const SENTINEL_PORT: u16 = 26379;
+
 const GRAMMAR: Grammar = Grammar {
-    schemes: &["redis", "rediss"],
+    schemes: &["redis", "rediss", "redis+sentinel", "rediss+sentinel"],
     example: "redis://localhost:6379",
     user: "who we are is written as USER:PASSWORD@ before the hosts, or :PASSWORD@ for the default user",
     path: "the path of the URL is the number of the database; the namespace is an option, as in \
            redis://localhost/?namespace=fs",
 };
+const SENTINEL_PATH: &str = "behind the sentinels stands the name that they know the primary by, and the number of the \
+     database if it is not 0, as in redis+sentinel://a,b,c/mymaster/0?namespace=fs";
 
 /// Which servers, which namespace, and how requests are sent.
 ///
 /// Several hosts are one primary and its replicas, in any order, or some nodes of one cluster: the right one is found,
-/// and found again after a failover.
+/// and found again after a failover. Two that both say that they are the primary are refused. With `redis+sentinel://`
+/// the hosts are sentinels, and the latest failover that one of them knows of decides.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lockkeeper` | what the names of all keys begin with, in braces |
 /// | [`password`](Self::password) | none | who we are |
 /// | [`database`](Self::database) | 0 | the number of the database; in a URL it is the path |
+/// | [`sentinel_password`](Self::sentinel_password) | none | who we are for sentinels; in a URL `sentinel_user` and `sentinel_password` |
 /// | [`ca`](Self::ca) | the usual authorities | a file with the certificate that has signed the server's |
 /// | [`timeout`](Self::timeout) | 5 s | how long one request may take |
 /// | [`replicas`](Self::replicas) | 0 | how many replicas have to have a write before it counts as done |
@@ -58,7 +64,9 @@ const GRAMMAR: Grammar = Grammar {
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     pub(crate) tls: bool,
+    /// Servers, or sentinels that know them.
     pub(crate) nodes: Vec<Host>,
+    pub(crate) sentinels: Option<Sentinels>,
     pub(crate) namespace: Namespace,
     pub(crate) auth: Option<Auth>,
     pub(crate) database: u16,
@@ -66,6 +74,14 @@ pub struct RedisConfig {
     pub(crate) timeout: Duration,
     pub(crate) replicas: u32,
     pub(crate) wait: Duration,
+}
+
+/// That the hosts are sentinels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sentinels {
+    /// By which they know the primary.
+    pub(crate) name: String,
+    pub(crate) auth: Option<Auth>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -76,28 +92,66 @@ pub(crate) struct Auth {
 }
 
 impl RedisConfig {
-    /// Reads `redis://[[USER]:PASSWORD@]HOST[:PORT][,…][/DATABASE][?OPTION=VALUE&…]`, or `rediss://` for TLS. What
-    /// stands for a user, a password or a value is percent-encoded.
+    /// Reads `redis://[[USER]:PASSWORD@]HOST[:PORT][,…][/DATABASE][?OPTION=VALUE&…]`, or `rediss://` for TLS; or
+    /// `redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT][,…]/NAME[/DATABASE][?OPTION=VALUE&…]`, or `rediss+sentinel://` for
+    /// TLS to sentinels and servers, where the hosts are sentinels, and the user and the password are for the servers.
+    /// What stands for a user, a password or a value is percent-encoded.
     ///
     /// # Errors
     ///
     /// A text that is no such URL, or an option that does not exist or cannot have that value.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let mut url = StoreUrl::parse(url, GRAMMAR)?;
-        let nodes = url.hosts(DEFAULT_PORT)?;
+        let (plain, by_sentinels) = match url.scheme.strip_suffix("+sentinel") {
+            Some(plain) => (plain, true),
+            None => (url.scheme, false),
+        };
+        let nodes = url.hosts(if by_sentinels {
+            SENTINEL_PORT
+        } else {
+            DEFAULT_PORT
+        })?;
         let options = &mut url.options;
-        let database = match url.path {
+        let (path, sentinels) = if by_sentinels {
+            let (name, path) = url.path.split_once('/').unwrap_or((url.path, ""));
+            // As the sentinels allow.
+            let allowed = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+            if name.is_empty() || !name.chars().all(allowed) {
+                return Err(UrlError::Path(SENTINEL_PATH));
+            }
+            let text = |text: &str| Some(text.to_owned());
+            let user = options.read("sentinel_user", "USER", "a user", text)?;
+            let password = options.read("sentinel_password", "PASSWORD", "a password", text)?;
+            if user.is_some() && password.is_none() {
+                let what =
+                    "sentinel_user goes with sentinel_password: give both, or the password alone";
+                return Err(UrlError::Together(what));
+            }
+            let user = user.unwrap_or_default();
+            let auth = password.map(|password| Auth { user, password });
+            let name = name.to_owned();
+            (path, Some(Sentinels { name, auth }))
+        } else {
+            (url.path, None)
+        };
+        let database = match path {
             "" => Some(0),
             number if number.bytes().all(|byte| byte.is_ascii_digit()) => number.parse().ok(),
             _ => None,
         };
+        let wrong_path = if by_sentinels {
+            SENTINEL_PATH
+        } else {
+            GRAMMAR.path
+        };
         let replicas = options.number("replicas", 0..=100, "a number from 0 to 100")?;
         let config = Self {
-            tls: url.scheme == "rediss",
+            tls: plain == "rediss",
             nodes,
+            sentinels,
             namespace: options.namespace()?,
             auth: url.user.map(|(user, password)| Auth { user, password }),
-            database: database.ok_or(UrlError::Path(GRAMMAR.path))?,
+            database: database.ok_or(UrlError::Path(wrong_path))?,
             ca: options.file("ca")?,
             timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
             replicas: replicas.map_or(0, |it| u32::try_from(it).unwrap_or(u32::MAX)),
@@ -121,6 +175,23 @@ impl RedisConfig {
             user: user.into(),
             password: password.into(),
         });
+        self
+    }
+
+    /// A user and the password for the sentinels, where those want one; the empty user is the default one. Where the
+    /// hosts are no sentinels it does nothing.
+    #[must_use]
+    pub fn sentinel_password(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        if let Some(sentinels) = &mut self.sentinels {
+            sentinels.auth = Some(Auth {
+                user: user.into(),
+                password: password.into(),
+            });
+        }
         self
     }
 
@@ -176,6 +247,7 @@ impl fmt::Debug for RedisConfig {
         f.debug_struct("RedisConfig")
             .field("tls", &self.tls)
             .field("nodes", &nodes)
+            .field("sentinels", &self.sentinels)
             .field("namespace", &self.namespace)
             .field("auth", &self.auth)
             .field("database", &self.database)
@@ -236,7 +308,38 @@ mod tests {
     }
 
     #[test]
+    fn sentinels_are_read() {
+        let url = "rediss+sentinel://u:p@a,b:7/my-master.1/3?sentinel_user=s&sentinel_password=%40t&namespace=fs";
+        let config = RedisConfig::parse(url).unwrap();
+        let nodes: Vec<String> = config.nodes.iter().map(Host::to_string).collect();
+        assert_eq!(nodes, ["a:26379", "b:7"]);
+        assert!(config.tls);
+        let expected = RedisConfig::parse("rediss+sentinel://a,b:7/my-master.1")
+            .unwrap()
+            .password("u", "p")
+            .sentinel_password("s", "@t")
+            .database(3)
+            .namespace(Namespace::parse("fs").unwrap());
+        assert_eq!(config, expected);
+        let alone = RedisConfig::parse("redis+sentinel://a/m?sentinel_password=p").unwrap();
+        let auth = alone.sentinels.unwrap().auth.unwrap();
+        assert_eq!((auth.user.as_str(), auth.password.as_str()), ("", "p"));
+        for path in ["", "/", "/m m", "/m/x", "/m/65536", "//0", "/%41"] {
+            let url = format!("redis+sentinel://a{path}");
+            let error = RedisConfig::parse(&url);
+            assert_eq!(error, Err(UrlError::Path(SENTINEL_PATH)), "{url}");
+        }
+        let user = RedisConfig::parse("redis+sentinel://a/m?sentinel_user=s");
+        assert!(matches!(user, Err(UrlError::Together(_))));
+        let servers = RedisConfig::parse("redis://a?sentinel_password=secret").unwrap_err();
+        assert!(matches!(servers, UrlError::Option { .. }));
+    }
+
+    #[test]
     fn no_secret_is_shown() {
+        let url = "redis+sentinel://u:secret@h/m?sentinel_password=secret";
+        let config = RedisConfig::parse(url).unwrap();
+        assert!(!format!("{config:?}").contains("secret"));
         let config = RedisConfig::parse("redis://u:secret@h").unwrap();
         assert!(!format!("{config:?}").contains("secret"));
         let error = RedisConfig::parse("redis://u:secret@h/secret").unwrap_err();

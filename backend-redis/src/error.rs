@@ -43,10 +43,14 @@ pub(crate) fn odd_answer(operation: Operation) -> Error {
 
 /// The table.
 fn judge(phase: Phase, error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
-    use ErrorKind::{Config, Corrupt, Indeterminate, Unauthorized, Unavailable};
+    use ErrorKind::{Config, Corrupt, Indeterminate, Limit, Unauthorized, Unavailable};
     let detail = error.detail().unwrap_or_default();
     let (kind, what): (_, &'static str) = match error.code() {
         Some("LKCORRUPT") => return (Corrupt, detail.to_owned().into()),
+        Some("LKLIMIT") => (
+            Limit,
+            "too many paths are held below: hold the path above them first, or sweep if their holders are dead",
+        ),
         Some("LKVERSION") => (
             Config,
             "the namespace is of another version: use another namespace, or a newer lockkeeper",
@@ -81,6 +85,10 @@ fn judge(phase: Phase, error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
         Some("NOSCRIPT") => (Unavailable, "the server forgets its scripts"),
         Some("CROSSSLOT" | "NOPROTO") => (Config, "the server takes no such request"),
         Some("ERR") if may_not(detail) => (Unauthorized, "the user may not do that"),
+        Some("ERR") if detail.contains("unknown command 'SENTINEL'") => (
+            Config,
+            "the host is no sentinel: name sentinels, or servers as in redis://HOST",
+        ),
         Some("ERR") if detail.contains("unknown command") => (
             Config,
             "the server lacks a command: Redis 7 or later, or Valkey, is needed",
@@ -143,6 +151,7 @@ mod tests {
 
     rows! {
         our_own_finding: "LKCORRUPT the counter is broken" => Corrupt, Corrupt;
+        too_much_to_look_at: "LKLIMIT more than 50000 paths are held below script: f, on @user_script:1." => Limit, Limit;
         another_version: "LKVERSION 2" => Config, Config;
         another_type: "WRONGTYPE Operation against a key holding the wrong kind of value" => Corrupt, Corrupt;
         no_password: "NOAUTH Authentication required." => Unauthorized, Unauthorized;
@@ -165,6 +174,7 @@ mod tests {
         another_slot: "CROSSSLOT Keys in request don't hash to the same slot" => Config, Config;
         an_old_protocol: "NOPROTO unsupported protocol version" => Config, Config;
         an_old_server: "ERR unknown command 'SSUBSCRIBE'" => Config, Config;
+        no_sentinel: "ERR unknown command 'SENTINEL', with args beginning with: 'MASTER' 'm' " => Config, Config;
         too_many_clients: "ERR max number of clients reached" => Unavailable, Indeterminate;
         no_such_database: "ERR DB index is out of range" => Config, Indeterminate;
         anything_else: "ERR something" => Unavailable, Indeterminate;

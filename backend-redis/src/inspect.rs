@@ -6,7 +6,7 @@ use lockcore::{Error, ErrorKind, LockKey, Operation, Result, SessionId, SessionS
 
 use crate::RedisBackend;
 use crate::error::found;
-use crate::record::{Answer, Parts, record, state};
+use crate::record::{Parts, record, state};
 use crate::scripts;
 
 /// So many pages of the store are looked at for one page at most; where few match it is short.
@@ -54,7 +54,7 @@ impl Inspect for RedisBackend {
             .link
             .call(Operation::Inspect, &scripts::EVICT, &arguments)
             .await?;
-        Answer::new(Operation::Inspect, answer).yes()
+        answer.yes()
     }
 }
 
@@ -121,7 +121,7 @@ impl RedisBackend {
             .link
             .call(Operation::Inspect, script, arguments)
             .await?;
-        Answer::new(Operation::Inspect, answer).parts()
+        answer.parts()
     }
 }
 

@@ -18,9 +18,20 @@
 //!   that are all of them. Replicas that are added later, or that come back empty, are the operator's business.
 //!
 //! Where it does not survive, the locks of the lost moments are gone, and their holders are told at the next renewal: the
-//! server has another `master_replid` then, and is asked for all that they hold. Tokens rise all the same: they are microseconds since 1970 by the server's clock, or one
-//! more than the last one, whichever is greater. So they go back only if a server takes over whose clock is behind by
-//! more than what was lost, and then the client refuses to go on.
+//! server has another `master_replid` then, and is asked for all that they hold. Tokens rise all the same: they are
+//! microseconds since 1970 by the server's clock, or one more than the last one, whichever is greater, and a server with
+//! another `master_replid` begins an hour ahead of the clock. So they are greater than what an old primary that was cut off
+//! grants for an hour, and go back only if a server takes over whose clock is behind by more than an hour, or than the old
+//! one was up if that is less; then the client refuses to go on.
+//!
+//! # Which server it is
+//!
+//! - One host: that one.
+//! - Several hosts: all are asked at every connection, and the primary is taken. Two that both say that they are it are
+//!   refused, for each may have grants that the other one lacks: make one of them a replica.
+//! - Several hosts of a cluster: whichever has the namespace.
+//! - Sentinels, as in `redis+sentinel://a,b,c/mymaster`: where the one with the latest failover says. They are asked anew
+//!   whenever a connection was lost.
 //!
 //! # Its clock
 //!
@@ -35,9 +46,11 @@
 //! - The holders of one key are in one record: a share that thousands hold costs each of them as much.
 //! - To write a path, everybody who holds something below it is looked at; to read it, every writer below.
 //! - The user needs the rights in `server/least.acl` of this package, and may lack those to `CONFIG GET` and `CLUSTER SLOTS`,
-//!   and to `INFO`: without that, a failover is noticed only if it lost a renewal.
-//! - Wake-ups go through one subscription for each process, on a connection of its own, and through a timer for the end of
-//!   a lease; besides, whoever waits looks once a second at the latest.
+//!   and to `INFO`: without that, a failover is noticed only if it lost a renewal, and does not raise tokens. The same goes
+//!   for a managed service that does not have those commands.
+//! - To write or read a path below which its owner holds more than 50,000 others is refused as over a limit.
+//! - Wake-ups go through one subscription for each process, on a connection of its own, which is probed every 5 s, and
+//!   through a timer for the end of a lease; besides, whoever waits looks once a second at the latest.
 //! - With [`replicas`](RedisConfig::replicas) every write waits for them; too few in time make its outcome unknown.
 //! - A record that cannot be understood is held and never changed. A key that is no key cannot be listed; a session
 //!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::backend::Inspect::evict).
@@ -73,6 +86,7 @@ mod config;
 mod error;
 mod inspect;
 mod link;
+mod primary;
 mod record;
 mod scripts;
 mod server;

@@ -7,39 +7,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lockcore::backend::Host;
 use lockcore::{Error, ErrorKind, Operation, Survives};
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion,
-    RedisConnectionInfo, RedisError, RedisResult, Script, TlsCertificates, Value,
-};
+use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::error::{Phase, found, from_redis};
-use crate::server::Server;
+use crate::record::Answer;
 
 /// Connections where writes wait for replicas: such a write holds up what is behind it on its connection.
 const LANES_THAT_WAIT: usize = 16;
 /// How often one attempt goes to another node, or gives a node a script that it does not know.
 const HOPS: usize = 6;
 /// Requests that stand ready for one connection, before others wait for room.
-const BUFFER: usize = 1_024;
+pub(crate) const BUFFER: usize = 1_024;
 
 /// Requests to the node that has the namespace.
 pub(crate) struct Link {
     pub(crate) config: RedisConfig,
     /// All keys of the namespace, and its channel.
     keys: [String; 8],
-    ca: Option<Vec<u8>>,
+    pub(crate) ca: Option<Vec<u8>>,
     lanes: Vec<Lane>,
     next: AtomicUsize,
     place: Mutex<Place>,
 }
 
 /// What is known of the servers.
-struct Place {
+pub(crate) struct Place {
     /// Where the namespace was when last heard of, then others that may know.
-    nodes: VecDeque<Host>,
-    survives: Survives,
+    pub(crate) nodes: VecDeque<Host>,
+    /// They are of one cluster.
+    pub(crate) is_cluster: bool,
+    pub(crate) survives: Survives,
 }
 
 /// A connection, made when it is needed.
@@ -51,9 +50,10 @@ struct Lane {
 
 /// A connection to a node that takes writes, or knows who does.
 #[derive(Clone)]
-struct Connection {
-    driver: MultiplexedConnection,
-    node: Arc<Host>,
+pub(crate) struct Connection {
+    pub(crate) driver: MultiplexedConnection,
+    pub(crate) node: Arc<Host>,
+    pub(crate) since: Instant,
 }
 
 /// An answer, and how many replicas have the write, if that was asked.
@@ -86,7 +86,12 @@ impl Link {
             lanes: std::iter::repeat_with(Lane::default).take(lanes).collect(),
             next: AtomicUsize::new(0),
             place: Mutex::new(Place {
-                nodes: config.nodes.iter().cloned().collect(),
+                nodes: match config.sentinels {
+                    // They say where it is.
+                    Some(_) => VecDeque::new(),
+                    None => config.nodes.iter().cloned().collect(),
+                },
+                is_cluster: false,
                 survives: Survives {
                     crash: false,
                     power_loss: false,
@@ -118,8 +123,9 @@ impl Link {
         operation: Operation,
         script: &Script,
         arguments: &[&[u8]],
-    ) -> Result<Value, Error> {
-        Ok(self.attempt(operation, script, arguments, false).await?.0)
+    ) -> Result<Answer, Error> {
+        let (value, _) = self.attempt(operation, script, arguments, false).await?;
+        Ok(Answer::new(operation, value))
     }
 
     /// One attempt of a script, of which `counts` says whether its answer promises something: then the configured
@@ -130,7 +136,7 @@ impl Link {
         script: &Script,
         arguments: &[&[u8]],
         counts: impl FnOnce(&Value) -> bool,
-    ) -> Result<Value, Error> {
+    ) -> Result<Answer, Error> {
         let (value, confirmed) = self.attempt(operation, script, arguments, true).await?;
         let wanted = self.config.replicas;
         match confirmed {
@@ -140,7 +146,7 @@ impl Link {
                 );
                 Err(found(ErrorKind::Indeterminate, operation, what))
             }
-            _ => Ok(value),
+            _ => Ok(Answer::new(operation, value)),
         }
     }
 
@@ -161,12 +167,17 @@ impl Link {
         }
         let lane = &self.lanes[self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len()];
         let mut phase = Phase::Connecting;
-        let attempt = self.hops(operation, lane, script, &command, durably, &mut phase);
+        let mut since = Instant::now();
+        let way = (&mut phase, &mut since);
+        let attempt = self.hops(operation, lane, script, &command, durably, way);
         if let Ok(done) = tokio::time::timeout(self.config.timeout, attempt).await {
             return done;
         }
-        // What comes on this connection comes too late.
-        lane.close();
+        // What comes on this connection comes too late; and what has broken it has broken others that stood then. One
+        // that was made since is not touched. What is under way on them goes on.
+        for lane in &self.lanes {
+            lane.close_older(since);
+        }
         let timeout = self.config.timeout;
         Err(match phase {
             Phase::Connecting => found(
@@ -183,7 +194,7 @@ impl Link {
     }
 
     /// Sends a request, to another node where it is told so. Only an answer which says that the request was not done is
-    /// followed by sending it again.
+    /// followed by sending it again. `way` is how far it has come, and since when it has its connection.
     async fn hops(
         &self,
         operation: Operation,
@@ -191,12 +202,13 @@ impl Link {
         script: &Script,
         command: &Cmd,
         durably: bool,
-        phase: &mut Phase,
+        (phase, since): (&mut Phase, &mut Instant),
     ) -> Result<Answered, Error> {
         let mut hops = 0;
         loop {
             *phase = Phase::Connecting;
             let mut connection = self.connection(operation, lane).await?;
+            *since = Instant::now();
             *phase = Phase::Sent;
             let error = match self.send(&mut connection.driver, command, durably).await {
                 Ok(answered) => return Ok(answered),
@@ -211,6 +223,8 @@ impl Link {
                 }
                 Next::Move(node) if hops < HOPS => {
                     self.close();
+                    // Only clusters move anybody.
+                    self.place().is_cluster = true;
                     self.found_at(node);
                 }
                 Next::FindPrimary if hops < HOPS => {
@@ -264,151 +278,16 @@ impl Link {
         Ok(connection)
     }
 
-    /// Connects to the node where the namespace was when last heard of, or to another one that may know.
-    async fn connect(&self, operation: Operation) -> Result<Connection, Error> {
-        let nodes: Vec<Host> = self.place().nodes.iter().cloned().collect();
-        let patience = self.config.timeout / u32::try_from(nodes.len() + 1).unwrap_or(u32::MAX);
-        let mut failed: Option<Error> = None;
-        for node in nodes {
-            let until = Instant::now() + patience;
-            match tokio::time::timeout_at(until, self.greet(operation, &node)).await {
-                Ok(Ok((driver, server))) => {
-                    let mut place = self.place();
-                    for other in &server.nodes {
-                        if !place.nodes.contains(other) {
-                            place.nodes.push_back(other.clone());
-                        }
-                    }
-                    place.survives = server.survives(self.config.replicas);
-                    drop(place);
-                    self.found_at(node.clone());
-                    return Ok(Connection {
-                        driver,
-                        node: Arc::new(node),
-                    });
-                }
-                // What people have to mend is said rather than that another one does not answer.
-                Ok(Err(error)) => {
-                    let worse = |failed: &Error| failed.kind() == ErrorKind::Unavailable;
-                    if failed.as_ref().is_none_or(worse) {
-                        failed = Some(error);
-                    }
-                }
-                Err(_) => {}
-            }
-        }
-        Err(failed.unwrap_or_else(|| {
-            found(
-                ErrorKind::Unavailable,
-                operation,
-                format!("no server answers within {patience:?}"),
-            )
-        }))
-    }
-
-    async fn greet(
-        &self,
-        operation: Operation,
-        node: &Host,
-    ) -> Result<(MultiplexedConnection, Server), Error> {
-        let failed = |error| from_redis(operation, Phase::Connecting, error);
-        let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(BUFFER);
-        let connected = self.open(node, ProtocolVersion::RESP2, config).await;
-        let mut driver = connected.map_err(failed)?;
-        let server = Server::ask(&mut driver).await.map_err(failed)?;
-        server.refuse(operation)?;
-        if self.config.replicas > 0 {
-            // Whether we may, before anything depends on it.
-            let mut wait = redis::cmd("WAIT");
-            let may = wait.arg(0).arg(1).query_async::<Value>(&mut driver).await;
-            may.map_err(failed)?;
-        }
-        Ok((driver, server))
-    }
-
-    /// A connection of its own for the channel, to where the namespace is.
-    pub(crate) async fn subscribe(
-        &self,
-        told: impl redis::aio::AsyncPushSender,
-    ) -> Result<MultiplexedConnection, Error> {
-        let failed = |error| from_redis(Operation::Watch, Phase::Connecting, error);
-        let config = AsyncConnectionConfig::new().set_push_sender(told);
-        let node = self.place().nodes.front().cloned();
-        let node = node.expect("a configuration has a host");
-        let subscribing = async {
-            let opened = self.open(&node, ProtocolVersion::RESP3, config).await;
-            let mut driver = opened.map_err(failed)?;
-            let mut subscribe = redis::cmd("SSUBSCRIBE");
-            let subscribed = subscribe
-                .arg(self.channel())
-                .query_async::<Value>(&mut driver);
-            subscribed.await.map_err(failed)?;
-            Ok(driver)
-        };
-        let within = tokio::time::timeout(self.config.timeout, subscribing).await;
-        within.unwrap_or_else(|_| {
-            let what = format!("no subscription within {:?}", self.config.timeout);
-            Err(found(ErrorKind::Unavailable, Operation::Watch, what))
-        })
-    }
-
-    async fn open(
-        &self,
-        node: &Host,
-        protocol: ProtocolVersion,
-        config: AsyncConnectionConfig,
-    ) -> RedisResult<MultiplexedConnection> {
-        let mut settings = RedisConnectionInfo::default()
-            .set_protocol(protocol)
-            .set_skip_set_lib_name()
-            .set_db(self.config.database.into());
-        if let Some(auth) = &self.config.auth {
-            if !auth.user.is_empty() {
-                settings = settings.set_username(&auth.user);
-            }
-            settings = settings.set_password(&auth.password);
-        }
-        let host = node.host.clone();
-        let address = if self.config.tls {
-            ConnectionAddr::TcpTls {
-                host,
-                port: node.port,
-                insecure: false,
-                tls_params: None,
-            }
-        } else {
-            ConnectionAddr::Tcp(host, node.port)
-        };
-        let info = address.into_connection_info()?.set_redis_settings(settings);
-        let client = match &self.ca {
-            Some(ca) => Client::build_with_tls(
-                info,
-                TlsCertificates {
-                    client_tls: None,
-                    root_cert: Some(ca.clone()),
-                },
-            )?,
-            None => Client::open(info)?,
-        };
-        // Whoever asks has a time-out of its own.
-        let config = config
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-    }
-
     fn close(&self) {
         self.lanes.iter().for_each(Lane::close);
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
+    pub(crate) fn place(&self) -> MutexGuard<'_, Place> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The namespace is there, or somebody says so.
-    fn found_at(&self, node: Host) {
+    pub(crate) fn found_at(&self, node: Host) {
         let mut place = self.place();
         place.nodes.retain(|known| *known != node);
         place.nodes.push_front(node);
@@ -435,6 +314,10 @@ impl Lane {
 
     fn close(&self) {
         *self.lock() = None;
+    }
+
+    fn close_older(&self, than: Instant) {
+        self.lock().take_if(|connection| connection.since <= than);
     }
 }
 

@@ -27,6 +27,11 @@ impl Answer {
         odd_answer(self.operation)
     }
 
+    /// Whether it is one text, and not a list or a number.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.value, Value::BulkString(_))
+    }
+
     pub(crate) fn parts(self) -> Result<Parts, Error> {
         match self.value {
             Value::Array(values) => Ok(Parts {

@@ -16,21 +16,21 @@ macro_rules! scripts {
 scripts! {
     INIT = "common", "init";
     OPEN = "common", "open";
-    RENEW = "common", "renew";
-    END = "common", "end";
-    ADOPT = "common", "adopt";
-    SETTLE = "common", "settle";
-    NOTE = "common", "note";
+    RENEW = "common", "even_if_full", "renew";
+    END = "common", "even_if_full", "end";
+    ADOPT = "common", "even_if_full", "adopt";
+    SETTLE = "common", "even_if_full", "settle";
+    NOTE = "common", "even_if_full", "note";
     ACQUIRE = "acquire_free", "common", "acquire";
     RELEASE = "release_alone", "common", "release";
-    CONFIRM = "common", "confirm";
-    SWEEP = "common", "sweep";
-    FORGET = "common", "forget";
+    CONFIRM = "common", "even_if_full", "confirm";
+    SWEEP = "common", "even_if_full", "sweep";
+    FORGET = "common", "even_if_full", "forget";
     RECORD_OF_KEY = "common", "record", "record_of_key";
     RECORDS = "common", "record", "records";
     RECORDS_OF_SESSION = "common", "record", "records_of_session";
     SESSIONS = "common", "sessions";
-    EVICT = "common", "evict";
+    EVICT = "common", "even_if_full", "evict";
     REMOVE = "common", "remove";
 }
 

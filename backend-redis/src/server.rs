@@ -1,9 +1,11 @@
 //! What a server says about itself: whether it can be used, and what it promises.
 
+use std::collections::HashMap;
+
 use lockcore::backend::Host;
 use lockcore::{Error, ErrorKind, Operation, Survives};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
+use redis::{FromRedisValue, RedisError, RedisResult, Value};
 
 use crate::error::found;
 
@@ -15,8 +17,11 @@ const OLDEST: u32 = 7;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Server {
     version: Option<u32>,
-    is_replica: bool,
-    is_cluster: bool,
+    /// Of this start of this server.
+    run_id: Option<String>,
+    pub(crate) is_replica: bool,
+    pub(crate) is_cluster: bool,
+    is_sentinel: bool,
     replicas: Option<u32>,
     policy: Option<String>,
     append_only: Option<bool>,
@@ -29,29 +34,45 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) async fn ask(driver: &mut MultiplexedConnection) -> RedisResult<Self> {
         let mut server = Self::default();
-        let info = permitted(redis::cmd("INFO").query_async::<String>(driver).await)?;
-        server.read_info(&info.unwrap_or_default());
+        let mut questions = redis::pipe();
+        questions.cmd("HELLO").cmd("INFO");
         for name in ["appendfsync", "no-appendfsync-on-rewrite"] {
-            let mut get = redis::cmd("CONFIG");
-            let got = get.arg("GET").arg(name).query_async::<Vec<String>>(driver);
-            let Some([_, value]) =
-                permitted(got.await)?.and_then(|pair| <[String; 2]>::try_from(pair).ok())
-            else {
-                continue;
-            };
-            match name {
-                "appendfsync" => server.append_fsync = Some(value),
-                _ => server.no_fsync_on_rewrite = Some(value == "yes"),
-            }
+            questions.cmd("CONFIG").arg("GET").arg(name);
         }
+        let answers: [RedisResult<Value>; 4] =
+            questions.ignore_errors().query_async(driver).await?;
+        let [hello, info, fsync, on_rewrite] = answers;
+        // Whoever may do nothing else may ask that; INFO knows more.
+        server.read_hello(permitted(hello)?.unwrap_or_default());
+        server.read_info(&permitted::<String>(info)?.unwrap_or_default());
+        let setting = |answer| -> RedisResult<Option<String>> {
+            let pair: Option<Vec<String>> = permitted(answer)?;
+            Ok(pair.and_then(|pair| pair.into_iter().nth(1)))
+        };
+        server.append_fsync = setting(fsync)?;
+        server.no_fsync_on_rewrite = setting(on_rewrite)?.map(|value| value == "yes");
         if server.is_cluster {
             let mut slots = redis::cmd("CLUSTER");
             let slots = slots.arg("SLOTS").query_async::<Value>(driver).await;
-            server.nodes = permitted(slots)?
-                .map(|slots| nodes(&slots))
-                .unwrap_or_default();
+            let slots: Option<Value> = permitted(slots)?;
+            server.nodes = slots.map(|slots| nodes(&slots)).unwrap_or_default();
         }
         Ok(server)
+    }
+
+    fn read_hello(&mut self, hello: HashMap<String, Value>) {
+        for (name, value) in hello {
+            let value: String = redis::from_redis_value(value).unwrap_or_default();
+            match name.as_str() {
+                "version" => self.version = major(&value),
+                "role" => self.is_replica = value == "replica",
+                "mode" => {
+                    self.is_cluster = value == "cluster";
+                    self.is_sentinel = value == "sentinel";
+                }
+                _ => {}
+            }
+        }
     }
 
     fn read_info(&mut self, info: &str) {
@@ -60,9 +81,8 @@ impl Server {
                 continue;
             };
             match name {
-                "redis_version" => {
-                    self.version = value.split('.').next().and_then(|major| major.parse().ok());
-                }
+                "redis_version" => self.version = major(value),
+                "run_id" => self.run_id = Some(value.to_owned()),
                 "role" => self.is_replica = value == "slave",
                 "connected_slaves" => self.replicas = value.parse().ok(),
                 "maxmemory_policy" => self.policy = Some(value.to_owned()),
@@ -73,6 +93,11 @@ impl Server {
         }
     }
 
+    /// Whether it is certainly the same server, though by another name.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.run_id.is_some() && self.run_id == other.run_id
+    }
+
     /// Refuses a server that cannot keep locks.
     ///
     /// # Errors
@@ -80,6 +105,11 @@ impl Server {
     /// Why it cannot.
     pub(crate) fn refuse(&self, operation: Operation) -> Result<(), Error> {
         let refused = |what: String| Err(found(ErrorKind::Config, operation, what));
+        if self.is_sentinel {
+            return refused(
+                "it is a sentinel: write the URL as redis+sentinel://HOST,…/NAME".to_owned(),
+            );
+        }
         if let Some(version) = self.version.filter(|version| *version < OLDEST) {
             return refused(format!(
                 "the server is of version {version}: Redis {OLDEST} or later, or Valkey, is needed"
@@ -88,11 +118,7 @@ impl Server {
         // Any node of a cluster tells which one has the namespace.
         if self.is_replica && !self.is_cluster {
             let what = "the server is a replica: name its primary, or both";
-            // Later it may be that another one is just being promoted.
-            return Err(match operation {
-                Operation::Connect => found(ErrorKind::Config, operation, what),
-                _ => found(ErrorKind::Unavailable, operation, what),
-            });
+            return Err(misplaced(operation, what.to_owned()));
         }
         // Nothing of ours has a time to live, so that the policies for what has one do not touch it.
         match &self.policy {
@@ -118,13 +144,31 @@ impl Server {
     }
 }
 
-/// `None` for what we may not ask.
-fn permitted<T>(answer: RedisResult<T>) -> RedisResult<Option<T>> {
+/// An error of where the primary is. Later it may be that a failover is under way, and that it helps to ask again.
+pub(crate) fn misplaced(operation: Operation, what: String) -> Error {
+    let kind = match operation {
+        Operation::Connect => ErrorKind::Config,
+        _ => ErrorKind::Unavailable,
+    };
+    found(kind, operation, what)
+}
+
+/// `None` for what we may not ask, or what a managed server does not have.
+fn permitted<T: FromRedisValue>(answer: RedisResult<Value>) -> RedisResult<Option<T>> {
     match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(error) if error.code() == Some("NOPERM") => Ok(None),
+        Ok(answer) => Ok(Some(redis::from_redis_value(answer)?)),
+        Err(error) if error.code() == Some("NOPERM") || is_unknown(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+fn is_unknown(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    error.code() == Some("ERR") && detail.starts_with("unknown")
+}
+
+fn major(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
 }
 
 /// Reads `[[from, to, [host, port, id, …], …], …]`.

@@ -32,7 +32,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::OPEN, &arguments, opens)
             .await?;
-        match Answer::new(operation, answer).text()?.as_str() {
+        match answer.text()?.as_str() {
             "used" => Ok(Opened::Used),
             // As long as it is so, nothing is lost that this one has not.
             _ if self.link.keeps_all() => Ok(Opened::Opened(Incarnation::UNKNOWN)),
@@ -66,7 +66,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::RENEW, &arguments, renews)
             .await?;
-        match Answer::new(operation, answer).text()?.as_str() {
+        match answer.text()?.as_str() {
             "overtaken" => Ok(Renewed::Overtaken),
             "forgotten" => Ok(Renewed::Forgotten),
             "dead" => Ok(Renewed::Dead),
@@ -95,7 +95,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::END, &arguments, |_| true)
             .await?;
-        let parts = Answer::new(operation, answer).parts()?;
+        let parts = answer.parts()?;
         let stored = parts.map(Answer::bytes).collect::<Result<Vec<_>>>()?;
         if stored.len() != sessions.len() {
             return Err(odd_answer(operation));
@@ -124,7 +124,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::ADOPT, &arguments, |_| true)
             .await?;
-        let mut parts = Answer::new(operation, answer).parts()?;
+        let mut parts = answer.parts()?;
         let Some(token) = parts.next() else {
             return Ok(None);
         };
@@ -150,7 +150,7 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::SETTLE, &arguments, settles)
             .await?;
-        Answer::new(operation, answer).yes()
+        answer.yes()
     }
 
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
@@ -161,6 +161,6 @@ impl SessionStore for RedisBackend {
             .link
             .call_durably(operation, &scripts::NOTE, &arguments, |_| true)
             .await?;
-        Answer::new(operation, answer).yes()
+        answer.yes()
     }
 }

@@ -9,9 +9,14 @@ use lockcore::backend::{self, Changed, Wakeups};
 use lockcore::{Claim, LockKey, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
-use tokio::time::Instant;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
 
 use crate::RedisBackend;
+use crate::link::Link;
+
+/// How often the subscription is asked whether it still stands.
+const PROBED: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl Wakeups for RedisBackend {
@@ -41,14 +46,54 @@ impl RedisBackend {
                 Ok::<(), std::convert::Infallible>(())
             }
         };
-        *subscription = Some(self.link.subscribe(told).await?);
+        let driver = self.link.subscribe(told).await?;
+        let probing = probe(
+            Arc::clone(&self.link),
+            driver,
+            Standing(Arc::clone(&self.watches), Arc::clone(&stands)),
+        );
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task belongs to the subscription, and ends with the backend"
+        )]
+        let task = tokio::spawn(probing);
+        *subscription = Some(Probed(task.abort_handle()));
         *self.watches.standing() = stands;
         Ok(())
     }
 }
 
-/// The connection of the subscription; dropping it ends that.
-pub(crate) type Subscription = tokio::sync::Mutex<Option<MultiplexedConnection>>;
+/// Keeps a subscription as long as it answers: what has gone silent on the way is broken, though nobody says so.
+async fn probe(link: Arc<Link>, mut driver: MultiplexedConnection, _standing: Standing) {
+    loop {
+        tokio::time::sleep(PROBED).await;
+        let answer = timeout(link.config.timeout, link.listen(&mut driver)).await;
+        if !matches!(answer, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// Who watches is told when it is dropped: also where the subscription ends with the runtime that it was made in.
+struct Standing(Arc<Watches>, Arc<AtomicBool>);
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.0.broken(&self.1);
+    }
+}
+
+/// The subscription: a task that has its connection, which ends when this is dropped.
+pub(crate) struct Probed(AbortHandle);
+
+impl Drop for Probed {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The one of this process, if it was needed yet.
+pub(crate) type Subscription = tokio::sync::Mutex<Option<Probed>>;
 
 /// The watches of this process, and whether they are told.
 #[derive(Default)]
@@ -69,10 +114,14 @@ impl Watches {
             (PushKind::SMessage, [_, Value::BulkString(what)]) => self.freed(what),
             (PushKind::SSubscribe, _) => {}
             // The connection is gone, or the namespace is at another node.
-            _ => {
-                stands.store(false, Ordering::Release);
-                self.all.wake_all();
-            }
+            _ => self.broken(stands),
+        }
+    }
+
+    fn broken(&self, stands: &AtomicBool) {
+        // Who watches by another one need not look again.
+        if stands.swap(false, Ordering::AcqRel) {
+            self.all.wake_all();
         }
     }
 

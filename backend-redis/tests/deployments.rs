@@ -23,7 +23,7 @@ use lockcore_conformance::servers::Server;
 use lockcore_redis::{RedisBackend, RedisConfig};
 use rustix::process::Signal;
 use support::servers::{
-    NODE_TIMEOUT, agreed, ask, at_port, cluster, node, node_at, order, port, replica_of,
+    NODE_TIMEOUT, agreed, ask, at_port, cluster, node, node_at, order, port, promote, replica_of,
     replication, signal, until, url, within,
 };
 use support::{Place, Space};
@@ -157,10 +157,6 @@ async fn replicated(options: &str) -> (Server, Server, Space) {
         admin: url(&primary),
     });
     (primary, replica, space)
-}
-
-async fn promote(replica: &Server) {
-    ask::<()>(replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
 }
 
 /// A client that renews every third of that.
@@ -341,6 +337,13 @@ async fn guards_outlive_a_failover_and_a_restart_that_lose_nothing() {
     promote(&replica).await;
     let two = locks.global("two").wait(ANSWERED).acquire().await.unwrap();
     assert_eq!(two.session(), one.session());
+    // As long as it writes its first file it does not end.
+    until("the file is written", async || {
+        let info: String = ask(&replica, redis::cmd("INFO").arg("persistence")).await;
+        let idle = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"];
+        idle.iter().all(|line| info.contains(line)).then_some(())
+    })
+    .await;
     // In order: it writes all of it to the disk before it ends.
     signal(&replica, Signal::TERM);
     let stat = format!("/proc/{}/stat", replica.pid().unwrap());

@@ -711,6 +711,48 @@ async fn much_that_does_not_count_is_removed_before_a_path_is_taken() {
     );
 }
 
+/// A script serves nobody else meanwhile, so that it looks at so much and no more.
+#[tokio::test]
+async fn who_holds_very_much_below_a_path_is_refused_that_path() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (holds, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    let owned = |n, claims: &[&str]| {
+        let mut request = request(holds, n, claims);
+        request.owner.m = 1;
+        request
+    };
+    for n in 0..50 {
+        let claims: Vec<String> = (0..1_000).map(|key| format!("w /a/{n}/{key:03}")).collect();
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        granted(&backend, &owned(n + 1, &claims)).await;
+    }
+    let takes_all = owned(51, &["w /a"]);
+    granted(&backend, &takes_all).await;
+    backend
+        .release(takes_all.grant, &takes_all.claims)
+        .await
+        .unwrap();
+    granted(&backend, &owned(52, &["w /a/one more"])).await;
+    let error = backend.acquire(&owned(53, &["w /a"])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+    assert!(error.to_string().contains("hold the path above"), "{error}");
+    // Nothing is written, and a part of it can be had.
+    let filter = Filter::Key(LockKey::parse("/a/49").unwrap());
+    assert!(
+        !backend
+            .records(&filter, None, 1)
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    granted(&backend, &owned(54, &["w /a/49"])).await;
+    // Somebody else is refused by the first that he meets.
+    let busy = backend.acquire(&request(other, 1, &["w /a"])).await;
+    assert!(matches!(busy, Ok(Acquired::Busy(_))), "{busy:?}");
+}
+
 #[tokio::test]
 async fn nothing_is_left_of_what_was_released() {
     let space = Space::new();

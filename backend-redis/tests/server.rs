@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockcore::backend::{
-    Acquired, Adopt, ClaimStore, Filter, Inspect, IntentChange, Ranges, Registered, Renewed,
+    Acquired, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewed,
     SessionStore, Sweep, Wakeups,
 };
 use lockcore::{
-    ErrorKind, FencingToken, Grant, Intent, Label, LockBackend, LockKey, Locks, Operation,
-    SessionId,
+    ErrorKind, FencingToken, Grant, Intent, Label, Life, LockBackend, LockKey, Locks, Note,
+    NoteKind, Operation, Released, SessionId,
 };
 use lockcore_redis::{RedisBackend, RedisConfig};
 use support::servers::{node, node_at, port, replica_of, signal, url};
@@ -165,6 +165,12 @@ async fn a_server_that_was_emptied_is_noticed_and_tokens_rise() {
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
     let before = granted(&backend, &request(session, 1, &["c k"])).await;
+    let created = |space: &Space| -> (String, u64) {
+        let mut get = redis::cmd("HMGET");
+        get.arg(space.key("meta")).arg("version").arg("created");
+        space.raw(&mut get).unwrap()
+    };
+    let (_, first_created) = created(&space);
     let locks = Locks::builder(backend.clone())
         .ttl(Duration::from_secs(1))
         .build()
@@ -185,11 +191,9 @@ async fn a_server_that_was_emptied_is_noticed_and_tokens_rise() {
     let other = open(&backend, 2).await;
     let after = granted(&backend, &request(other, 1, &["c k"])).await;
     assert!(after > before);
-    let mut get = redis::cmd("HMGET");
-    get.arg(space.key("meta")).arg("version").arg("created");
-    let (version, created): (String, u64) = space.raw(&mut get).unwrap();
+    let (version, created) = created(&space);
     assert_eq!(version, "1", "it was made anew");
-    assert!(created > before.get());
+    assert!(created > first_created);
 }
 
 #[tokio::test]
@@ -228,33 +232,93 @@ async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
 }
 
 #[tokio::test]
-async fn a_full_memory_takes_releases_and_no_grants() {
+async fn a_full_memory_takes_all_but_openings_and_grants() {
     let server = node(&[("maxmemory-policy", "noeviction")]).await;
     let space = Space::at(&Place::of(url(&server)));
     let backend = space.connect().await;
+    let memory = |limit: u32| {
+        let mut set = redis::cmd("CONFIG");
+        let set = set.arg("SET").arg("maxmemory").arg(limit);
+        space.raw::<()>(set).unwrap();
+    };
     let session = open(&backend, 1).await;
     let (alone, shared) = (request(session, 1, &["c a"]), request(session, 2, &["s b"]));
     let beside = request(session, 3, &["s b"]);
     for request in [&alone, &shared, &beside] {
         granted(&backend, request).await;
     }
-    space
-        .raw::<()>(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1"))
-        .unwrap();
-    let error = backend
-        .acquire(&request(session, 4, &["c c"]))
+    let registers = |seq| {
+        let mut registers = renewal(seq);
+        registers.intent = IntentChange::Put(Registered {
+            token: FencingToken::new(1).unwrap(),
+            intent: Intent::new("change").unwrap(),
+        });
+        registers
+    };
+    let (closed, revoked, left, due) = (
+        open(&backend, 2).await,
+        open(&backend, 3).await,
+        open(&backend, 4).await,
+        SessionId::new(5),
+    );
+    let label = Label::parse("").unwrap();
+    backend
+        .open(due, &label, Duration::from_secs(1))
         .await
-        .unwrap_err();
+        .unwrap();
+    granted(&backend, &request(due, 1, &["c due"])).await;
+    backend.renew(left, &registers(1)).await.unwrap();
+    backend.end(&[left], End::Close).await.unwrap();
+    let mut put = redis::cmd("HSET");
+    put.arg(space.key("records"))
+        .arg("odd")
+        .arg("somebody else's");
+    space.raw::<()>(&mut put).unwrap();
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+
+    memory(1);
+    let error = backend.acquire(&request(session, 4, &["c c"])).await;
+    let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = backend
+        .open(SessionId::new(6), &label, Duration::from_secs(1))
+        .await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+    // Who holds something goes on, and whoever is gone goes.
+    assert_eq!(
+        backend.renew(session, &renewal(1)).await.unwrap(),
+        Renewed::Living
+    );
+    assert_eq!(
+        backend.renew(session, &registers(2)).await.unwrap(),
+        Renewed::Living
+    );
+    assert!(backend.confirm(alone.grant, &alone.claims).await.unwrap());
+    for (which, how) in [
+        (closed, End::Close),
+        (revoked, End::Revoke),
+        (due, End::IfDue),
+    ] {
+        let states = backend.end(&[which], how).await.unwrap();
+        assert_eq!(states[0].life, Life::Dead, "{how:?}");
+    }
+    assert_eq!(backend.sweep(Sweep::All, 100).await.unwrap().removed, 1);
+    let adopted = backend.adopt(left, 0, session, Adopt::Take).await.unwrap();
+    let number = adopted.unwrap().number;
+    assert!(backend.settle(left, number, session).await.unwrap());
+    let [by, reason] = ["ops", "the memory is full"].map(|text| Label::parse(text).unwrap());
+    let note = Note::new(NoteKind::Revoke, by, reason, std::time::UNIX_EPOCH);
+    assert!(backend.note(left, &note).await.unwrap());
+    let odd = Filter::Key(LockKey::parse("odd").unwrap());
+    let odd = backend.records(&odd, None, 1).await.unwrap().items;
+    assert!(backend.evict(&odd[0]).await.unwrap());
     for request in [&alone, &shared] {
         backend
             .release(request.grant, &request.claims)
             .await
             .unwrap();
     }
-    space
-        .raw::<()>(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0"))
-        .unwrap();
+    memory(0);
     let page = backend
         .records(&Filter::Prefix(String::new()), None, 10)
         .await
@@ -266,6 +330,36 @@ async fn a_full_memory_takes_releases_and_no_grants() {
         .collect();
     assert_eq!(keys, ["b"]);
     assert_eq!(page.items[0].holders.len(), 1);
+}
+
+/// As managed services are: they hide what they call their own.
+#[tokio::test]
+async fn a_server_that_lacks_commands_is_used_and_promises_less() {
+    for hidden in [
+        &["CONFIG"][..],
+        &["CONFIG", "INFO"],
+        &["CONFIG", "INFO", "HELLO"],
+    ] {
+        let renamed: Vec<String> = hidden.iter().map(|command| format!("{command} ")).collect();
+        let mut settings = vec![("appendonly", "yes"), ("appendfsync", "always")];
+        settings.extend(
+            renamed
+                .iter()
+                .map(|command| ("rename-command", command.as_str())),
+        );
+        let server = node(&settings).await;
+        let space = Space::at(&Place::of(url(&server)));
+        let backend = space.connect().await;
+        let survives = backend.info().survives;
+        assert!(!survives.crash && !survives.power_loss, "{hidden:?}");
+        assert_eq!(survives.failover, !hidden.contains(&"INFO"), "{hidden:?}");
+        let locks = Locks::builder(backend).build().unwrap();
+        for key in ["k", "l"] {
+            let guard = locks.global(key).acquire().await.unwrap();
+            assert!(guard.confirm().await.unwrap());
+            assert_eq!(guard.release().await.unwrap(), Released::Released);
+        }
+    }
 }
 
 #[tokio::test]

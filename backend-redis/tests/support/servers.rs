@@ -1,5 +1,6 @@
 //! Redis alone, with replicas and as a cluster: real processes, which end with this one.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -176,6 +177,41 @@ pub async fn replica_of(primary: &Server, settings: &[(&str, &str)]) -> Server {
     })
     .await;
     replica
+}
+
+/// A sentinel that watches this primary, with these lines in its file besides.
+pub async fn sentinel(name: &str, primary: &Server, lines: &[&str]) -> Server {
+    let (name, primary) = (name.to_owned(), port(primary));
+    let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+    let started = spawn_blocking(move || {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        program::sentinel(&name, primary, NODE_TIMEOUT, &lines).expect("a sentinel")
+    });
+    started.await.unwrap()
+}
+
+/// Three sentinels that watch this primary, when they know each other and its one replica.
+pub async fn sentinels(name: &str, primary: &Server) -> Vec<Server> {
+    let started = join_all((0..3).map(|_| sentinel(name, primary, &[]))).await;
+    for sentinel in &started {
+        until("the sentinel knows the others", async || {
+            let known = watched(sentinel, name).await;
+            let [others, replicas] = ["num-other-sentinels", "num-slaves"].map(|of| known.get(of));
+            (others?.as_str() == "2" && replicas?.as_str() == "1").then_some(())
+        })
+        .await;
+    }
+    started
+}
+
+/// What a sentinel says of the primary of that name.
+pub async fn watched(sentinel: &Server, name: &str) -> HashMap<String, String> {
+    ask(sentinel, redis::cmd("SENTINEL").arg("MASTER").arg(name)).await
+}
+
+/// Makes a replica a primary.
+pub async fn promote(replica: &Server) {
+    ask::<()>(replica, redis::cmd("REPLICAOF").arg("NO").arg("ONE")).await;
 }
 
 /// Three primaries, each with a replica. Which is which is what the cluster says.

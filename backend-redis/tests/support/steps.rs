@@ -11,7 +11,9 @@ use lockcore_redis::RedisBackend;
 pub async fn open(backend: &RedisBackend, number: u128) -> SessionId {
     let session = SessionId::new(number);
     let label = Label::parse("test").unwrap();
-    let opened = backend.open(session, &label, Duration::from_secs(30)).await;
+    let opened = backend
+        .open(session, &label, Duration::from_secs(600))
+        .await;
     assert_ne!(opened.unwrap(), Opened::Used);
     session
 }

@@ -196,6 +196,19 @@ impl Guards {
                     }
                 }
             }
+            What::Stored(Stored::End {
+                session,
+                if_due: false,
+                discard: false,
+                ..
+            }) => {
+                // A guard that is evicted leaves its intent, with its session.
+                for guard in self.by_session.get(session).into_iter().flatten() {
+                    let guard = &mut self.guards[*guard];
+                    let asked = self.asked.get(&guard.attempt);
+                    guard.closed |= asked.is_some_and(|asked| asked.intent);
+                }
+            }
             What::Revoking { session } => drop(self.revoked.entry(*session).or_insert(at)),
             What::Stepped { by } if *by > 0 => self.steps.push(at),
             _ => {}

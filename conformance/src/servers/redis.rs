@@ -99,6 +99,44 @@ pub fn node_at(port: &Port, settings: &[(&str, &str)]) -> Result<Server, String>
     Ok(server)
 }
 
+/// Starts a sentinel that watches the primary at this port of this machine by this name, and takes it for down after so
+/// long; two have to agree. `lines` are further ones of its file.
+///
+/// # Errors
+///
+/// The program is missing, or does not start; the text says why.
+pub fn sentinel(
+    name: &str,
+    primary: u16,
+    down_after: Duration,
+    lines: &[&str],
+) -> Result<Server, String> {
+    ports::on_free(1, |ports| {
+        let data = folder()?;
+        let log = Log::new(data.path().join("sentinel.log"));
+        let file = data.path().join("sentinel.conf");
+        let number = ports[0].number();
+        let text = format!(
+            "port {number}\nbind 127.0.0.1\ndir {}\nsentinel monitor {name} 127.0.0.1 {primary} 2\n\
+             sentinel down-after-milliseconds {name} {}\nsentinel failover-timeout {name} 30000\n{}\n",
+            data.path().display(),
+            down_after.as_millis(),
+            lines.join("\n"),
+        );
+        std::fs::write(&file, text).map_err(|error| error.to_string())?;
+        let mut command = Command::new("redis-server");
+        command.arg(&file).arg("--sentinel");
+        let process = Process::watched(&command, "KILL", &log)?;
+        let url = format!("http://127.0.0.1:{number}");
+        let how = "the program redis-server, as a sentinel".to_owned();
+        let mut server = Server::new(url, how, process).with_log(log);
+        server.data = Some(data);
+        server.port = Some(ports[0].clone());
+        server.await_answer(START, || ping(server.url(), &["+PONG", "-NOAUTH"]))?;
+        Ok(server)
+    })
+}
+
 fn installed() -> bool {
     quiet("redis-server", &["--version"]).is_some()
 }

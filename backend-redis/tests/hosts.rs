@@ -1,0 +1,332 @@
+//! Several hosts in one URL: which of them is the primary, and who says so.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails where something is missing"
+)]
+
+mod support;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockcore::backend::ClaimStore;
+use lockcore::{Attempt, ErrorKind, LockBackend, Locks, Released};
+use lockcore_conformance::servers::Server;
+use lockcore_redis::{RedisBackend, RedisConfig};
+use rustix::process::Signal;
+use support::servers::{
+    NODE_TIMEOUT, ask, node, node_at, port, promote, replica_of, replication, sentinel, sentinels,
+    signal, until, url, watched, within,
+};
+use support::steps::{granted, open, request};
+use support::{Place, Space};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// A host has a fifth of this for an answer, after the first has answered: more than a busy machine takes.
+const PATIENT: &str = "timeout_ms=60000";
+
+/// The error of connecting so.
+async fn refused(url: &str) -> lockcore::Error {
+    let config = RedisConfig::parse(url).unwrap();
+    RedisBackend::connect(config).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn two_primaries_are_refused_whichever_is_named_first() {
+    let a = node(&[]).await;
+    let b = replica_of(&a, &[]).await;
+    let hosts = [&a, &b].map(|server| format!("127.0.0.1:{}", port(server)));
+    let either = [0, 1].map(|first| {
+        let (first, second) = (&hosts[first], &hosts[1 - first]);
+        format!("redis://{first},{second}/?{PATIENT}")
+    });
+    let space = Space::at(&Place {
+        url: either[0].clone(),
+        admin: url(&b),
+    });
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let kept = a.port().unwrap();
+    signal(&a, Signal::KILL);
+    promote(&b).await;
+    drop(a);
+    let a = node_at(&kept, &[]).await;
+    for hosts_in_order in &either {
+        let error = refused(hosts_in_order).await;
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        let said = error.to_string();
+        for word in [&hosts[0], &hosts[1], "REPLICAOF", "redis+sentinel://"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+    // Who was connected before has to find a primary again, and may not take either of them.
+    let held = request(session, 1, &["c x"]);
+    until("the lost connection is noticed", async || {
+        let error = backend.acquire(&held).await.unwrap_err();
+        (error.kind() == ErrorKind::Unavailable).then_some(error)
+    })
+    .await;
+    let error = backend.acquire(&held).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(&hosts[0]), "{error}");
+    // An operator decides.
+    let mut follow = redis::cmd("REPLICAOF");
+    ask::<()>(&a, follow.arg("127.0.0.1").arg(port(&b))).await;
+    drop(backend);
+    let backend = space.connect().await;
+    let session = open(&backend, 2).await;
+    granted(&backend, &request(session, 1, &["c x"])).await;
+    drop(space.moved_to(&Place::of(url(&b))));
+}
+
+#[tokio::test]
+async fn one_server_by_two_names_is_one_primary() {
+    let server = node(&[]).await;
+    let port = port(&server);
+    let space = Space::at(&Place::of(format!(
+        "redis://127.0.0.1:{port},localhost:{port}"
+    )));
+    space.connect().await;
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_answer_costs_no_time_out() {
+    let primary = node(&[]).await;
+    // Connections are made, and nobody ever answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    let place = |timeout_ms: u32| Place {
+        url: format!(
+            "redis://{silent},127.0.0.1:{}/?timeout_ms={timeout_ms}",
+            port(&primary)
+        ),
+        admin: url(&primary),
+    };
+    let since = Instant::now();
+    Space::at(&place(60_000)).connect().await;
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(25), "{took:?}");
+    // None of them is the primary.
+    let replica = replica_of(&primary, &[]).await;
+    signal(&primary, Signal::KILL);
+    drop(primary);
+    let hosts = format!("redis://{silent},127.0.0.1:{}/", port(&replica));
+    let error = refused(&format!("{hosts}?timeout_ms=2000")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let said = error.to_string();
+    let follows = format!("127.0.0.1:{} is a replica", port(&replica));
+    for word in [format!("{silent} does not answer"), follows] {
+        assert!(said.contains(&word), "{word}: {said}");
+    }
+}
+
+/// Longest until a failover that sentinels decide is over.
+const FAILED_OVER: Duration = NODE_TIMEOUT.saturating_mul(12);
+const TTL: Duration = FAILED_OVER.saturating_mul(3);
+
+/// A primary with a replica and three sentinels, and how a client reaches them.
+struct Watched {
+    a: Server,
+    b: Server,
+    sentinels: Vec<Server>,
+    space: Space,
+}
+
+async fn watched_pair() -> Watched {
+    let a = node(&[("repl-diskless-sync-delay", "0")]).await;
+    let b = replica_of(&a, &[]).await;
+    let sentinels = sentinels("mymaster", &a).await;
+    let hosts = sentinels.iter().map(|it| format!("127.0.0.1:{}", port(it)));
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    let space = Space::at(&Place {
+        url: format!("redis+sentinel://{hosts}/mymaster/0?timeout_ms=5000"),
+        admin: url(&a),
+    });
+    Watched {
+        a,
+        b,
+        sentinels,
+        space,
+    }
+}
+
+async fn client(space: &Space) -> Locks {
+    let locks = Locks::builder(space.connect().await as Arc<dyn LockBackend>);
+    locks.ttl(TTL).build().unwrap()
+}
+
+/// All sentinels say that it is the primary, and so does it.
+async fn took_over(sentinels: &[Server], new: &Server) {
+    within(FAILED_OVER, "the sentinels agree", async || {
+        for sentinel in sentinels {
+            let known = watched(sentinel, "mymaster").await;
+            if known.get("port")? != &port(new).to_string() {
+                return None;
+            }
+        }
+        let info = replication(new).await;
+        info.contains("role:master").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sentinels_lead_a_living_client_over_an_ordered_failover() {
+    let Watched {
+        a,
+        b,
+        sentinels,
+        space,
+    } = watched_pair().await;
+    let locks = client(&space).await;
+    let guard = locks.global("kept").acquire().await.unwrap();
+    let last = guard.token();
+    ask::<u32>(&a, redis::cmd("WAIT").arg(1).arg(0)).await;
+    let mut failover = redis::cmd("SENTINEL");
+    ask::<()>(&sentinels[0], failover.arg("FAILOVER").arg("mymaster")).await;
+    took_over(&sentinels, &b).await;
+    let after = locks.global("after").wait(FAILED_OVER);
+    let after = after.acquire().await.unwrap();
+    assert!(after.token() > last);
+    // Nothing was lost, so that the guard stays.
+    assert!(guard.is_valid() && guard.confirm().await.unwrap());
+    assert_eq!(after.release().await.unwrap(), Released::Released);
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    let made: bool = ask(&b, redis::cmd("EXISTS").arg(space.key("meta"))).await;
+    assert!(made, "it was at the new primary");
+}
+
+#[tokio::test]
+async fn sentinels_lead_a_living_client_over_the_death_of_the_primary() {
+    let Watched {
+        a,
+        b,
+        sentinels,
+        space,
+    } = watched_pair().await;
+    let locks = client(&space).await;
+    let kept = locks.global("kept").acquire().await.unwrap();
+    ask::<u32>(&a, redis::cmd("WAIT").arg(1).arg(0)).await;
+    until("the replica has it", async || {
+        let mut there = redis::cmd("HEXISTS");
+        let there = there.arg(space.key("records")).arg("kept");
+        ask::<bool>(&b, there).await.then_some(())
+    })
+    .await;
+    let at = a.port().unwrap();
+    signal(&a, Signal::KILL);
+    drop(a);
+    took_over(&sentinels, &b).await;
+    // The old one comes back, and says for a while that it is the primary, until a sentinel tells it otherwise.
+    let back = node_at(&at, &[]).await;
+    let mut last = kept.token();
+    for number in 0..3 {
+        let next = locks.global(format!("k{number}")).wait(FAILED_OVER);
+        let next = next.acquire().await.unwrap();
+        assert!(next.token() > last, "{number}");
+        last = next.token();
+        assert_eq!(next.release().await.unwrap(), Released::Released);
+    }
+    // Who comes anew finds the same one.
+    let other = client(&space).await;
+    let busy = other.global("kept").try_acquire().await.unwrap();
+    assert!(matches!(busy, Attempt::Busy(_)));
+    assert!(kept.is_valid() && kept.confirm().await.unwrap());
+    assert_eq!(kept.release().await.unwrap(), Released::Released);
+    drop((back, space.moved_to(&Place::of(url(&b)))));
+}
+
+/// What a sentinel answers that knows of so many failovers, after which the primary is this one.
+async fn says(epoch: u32, primary: &Server) -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let sentinel = listener.local_addr().unwrap().port();
+    let port = port(primary).to_string();
+    let answer = format!(
+        "*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n",
+        port.len()
+    );
+    let serving = async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 1_000];
+            if client.read(&mut asked).await.is_ok() {
+                // Whoever has heard enough is gone.
+                let _ = client.write_all(answer.as_bytes()).await;
+            }
+        }
+    };
+    #[expect(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
+    tokio::spawn(serving);
+    sentinel
+}
+
+/// As a sentinel does that was away during a failover, whose old primary is back.
+#[tokio::test]
+async fn the_sentinel_that_knows_of_the_latest_failover_decides() {
+    let (old, new) = (node(&[]).await, node(&[]).await);
+    let behind = says(3, &old).await;
+    let latest = says(4, &new).await;
+    for hosts in [
+        format!("127.0.0.1:{behind},127.0.0.1:{latest}"),
+        format!("127.0.0.1:{latest},127.0.0.1:{behind}"),
+    ] {
+        let space = Space::at(&Place {
+            url: format!("redis+sentinel://{hosts}/m?{PATIENT}"),
+            admin: url(&new),
+        });
+        space.connect().await;
+        let made: bool = ask(&new, redis::cmd("EXISTS").arg(space.key("meta"))).await;
+        assert!(made, "{hosts}");
+    }
+}
+
+#[tokio::test]
+async fn what_sentinels_do_not_know_is_said() {
+    let primary = node(&[]).await;
+    let watches = sentinel("mymaster", &primary, &["requirepass s:ecret"]).await;
+    let sentinel = format!("127.0.0.1:{}", port(&watches));
+    let good =
+        format!("redis+sentinel://{sentinel}/mymaster?{PATIENT}&sentinel_password=s%3Aecret");
+    let space = Space::at(&Place {
+        url: good.clone(),
+        admin: url(&primary),
+    });
+    space.connect().await;
+    for (url, kind, word) in [
+        (
+            good.replace("mymaster", "other"),
+            ErrorKind::Config,
+            "\"other\"",
+        ),
+        (
+            format!("redis+sentinel://{sentinel}/mymaster?{PATIENT}"),
+            ErrorKind::Unauthorized,
+            "sentinel_password",
+        ),
+        (
+            format!("redis+sentinel://{sentinel}/mymaster?{PATIENT}&sentinel_password=secret"),
+            ErrorKind::Unauthorized,
+            "sentinel_password",
+        ),
+        (
+            format!(
+                "redis+sentinel://127.0.0.1:{}/mymaster?{PATIENT}",
+                port(&primary)
+            ),
+            ErrorKind::Config,
+            "no sentinel",
+        ),
+        (
+            format!("redis://:s%3Aecret@{sentinel}/?{PATIENT}"),
+            ErrorKind::Config,
+            "redis+sentinel://",
+        ),
+    ] {
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), kind, "{url}: {error}");
+        let said = error.to_string();
+        assert!(said.contains(word), "{url}: {said}");
+        assert!(!format!("{said} {error:?}").contains("ecret"), "{error:?}");
+    }
+}
