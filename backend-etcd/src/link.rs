@@ -14,7 +14,7 @@ use lockcore::{Error, ErrorKind, FencingToken, Operation};
 use tokio::time::Instant;
 
 use crate::config::EtcdConfig;
-use crate::error::{Phase, found, from_etcd, is_of_the_member, odd_answer};
+use crate::error::{Phase, found, from_etcd, is_of_the_login, is_of_the_member, odd_answer};
 use crate::record::{Base, Names, Range};
 
 /// Longest answer that is taken, in bytes.
@@ -181,10 +181,13 @@ impl Link {
         or_else: Vec<TxnOp>,
     ) -> Result<Answer, Error> {
         let txn = Txn::new().when(compares).and_then(then).or_else(or_else);
-        let send = |mut connection: Connection| async move {
-            let newest = self.place().newest;
-            let answer = connection.kv.txn(txn).await?;
-            Ok((answer, connection.base, connection.number, newest))
+        let send = |mut connection: Connection| {
+            let txn = txn.clone();
+            async move {
+                let newest = self.place().newest;
+                let answer = connection.kv.txn(txn).await?;
+                Ok((answer, connection.base, connection.number, newest))
+            }
         };
         let (answer, base, number, newest) = self
             .call(operation, send)
@@ -314,20 +317,23 @@ impl Link {
         let options = WatchOptions::new()
             .with_range(to)
             .with_filters([etcd_client::WatchFilterType::NoPut]);
-        let send = |connection: Connection| async move {
-            let mut client = connection
-                .client
-                .watch_client()
-                .max_decoding_message_size(MAX_ANSWER);
-            let mut stream = client.watch(from, Some(options)).await?;
-            let stands = match stream.message().await? {
-                Some(first) => first.created() && !first.canceled(),
-                None => false,
-            };
-            if stands {
-                Ok((stream, connection.number))
-            } else {
-                Err(etcd_client::Error::WatchError("it was refused".to_owned()))
+        let send = |connection: Connection| {
+            let (from, options) = (from.clone(), options.clone());
+            async move {
+                let mut client = connection
+                    .client
+                    .watch_client()
+                    .max_decoding_message_size(MAX_ANSWER);
+                let mut stream = client.watch(from, Some(options)).await?;
+                let stands = match stream.message().await? {
+                    Some(first) => first.created() && !first.canceled(),
+                    None => false,
+                };
+                if stands {
+                    Ok((stream, connection.number))
+                } else {
+                    Err(etcd_client::Error::WatchError("it was refused".to_owned()))
+                }
             }
         };
         self.call(Operation::Watch, send)
@@ -335,33 +341,43 @@ impl Link {
             .map_err(|failed| failed.ours(Operation::Watch))
     }
 
-    /// One attempt of anything.
+    /// One attempt of anything. What is refused before it is looked at, because who we are has to be said again, is sent
+    /// once more.
     async fn call<T, F>(
         &self,
         operation: Operation,
-        send: impl FnOnce(Connection) -> F + Send,
+        send: impl Fn(Connection) -> F + Send,
     ) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         let until = Instant::now() + self.config.timeout;
-        let connecting = tokio::time::timeout_at(until, self.connection(operation)).await;
-        let connection = match connecting {
-            Ok(connection) => connection.map_err(Failed::Ours)?,
-            Err(_) => return Err(Failed::Late(Phase::Connecting, self.config.timeout)),
-        };
-        let number = connection.number;
-        match tokio::time::timeout_at(until, send(connection)).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => {
-                if is_of_the_member(&error) {
-                    self.leave(number);
+        let mut again = false;
+        loop {
+            let connecting = tokio::time::timeout_at(until, self.connection(operation)).await;
+            let connection = match connecting {
+                Ok(connection) => connection.map_err(Failed::Ours)?,
+                Err(_) => return Err(Failed::Late(Phase::Connecting, self.config.timeout)),
+            };
+            let number = connection.number;
+            match tokio::time::timeout_at(until, send(connection)).await {
+                Ok(Ok(done)) => return Ok(done),
+                Ok(Err(error)) if is_of_the_login(&error) => {
+                    self.close(number);
+                    if std::mem::replace(&mut again, true) {
+                        return Err(Failed::Driver(error));
+                    }
                 }
-                Err(Failed::Driver(error))
-            }
-            Err(_) => {
-                self.leave(number);
-                Err(Failed::Late(Phase::Sent, self.config.timeout))
+                Ok(Err(error)) => {
+                    if is_of_the_member(&error) {
+                        self.leave(number);
+                    }
+                    return Err(Failed::Driver(error));
+                }
+                Err(_) => {
+                    self.leave(number);
+                    return Err(Failed::Late(Phase::Sent, self.config.timeout));
+                }
             }
         }
     }

@@ -16,7 +16,7 @@ use lockcore::{
     Claim, Error, ErrorKind, FencingToken, Grant, Label, LockBackend as _, LockKey, OwnerId,
     SessionId, Want,
 };
-use lockcore_conformance::servers::etcd::{ETCD_3_6, Member};
+use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Secured, Space, artefacts, certificates, client, member, restarted, until, waited};
@@ -218,6 +218,51 @@ async fn a_server_that_forgets_who_we_are_is_told_again() {
     // The names by which it knows us are in its memory.
     server.member = restarted(server.member).await;
     renewed(&backend, session, 1).await;
+}
+
+/// Where the server signs the names that it gives out, none of them is good any more after a change of users or roles.
+#[tokio::test]
+async fn a_change_of_users_cuts_nobody_off() {
+    for version in [&ETCD_3_6, &ETCD_3_4] {
+        let server = Secured::signing(version).await;
+        let backend = connect(&format!("{}&namespace=t1", server.least()))
+            .await
+            .unwrap();
+        let session = opened(&backend).await;
+        let held = ask(session, 1, "a");
+        token(&backend, &held).await;
+        let mut changes = 0;
+        // Each by a client of its own: the administrator's name is as old afterwards.
+        let mut changed = async || {
+            changes += 1;
+            let role = format!("role{changes}");
+            server.admin().await.role_add(role).await.unwrap();
+        };
+        for seq in 1..4 {
+            changed().await;
+            let renewed = backend.renew(session, &keep(seq)).await.unwrap();
+            assert_eq!(renewed, Renewed::Living);
+        }
+        changed().await;
+        assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+        changed().await;
+        let watch = backend.watch(&held.claims).await.unwrap();
+        changed().await;
+        backend.release(held.grant, &held.claims).await.unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(5), watch).await;
+        told.expect("it is told");
+        changed().await;
+        token(&backend, &ask(session, 2, "a")).await;
+        // And many at once.
+        changed().await;
+        let many = (3..40).map(|n| {
+            let (backend, request) = (Arc::clone(&backend), ask(session, n, &format!("k{n}")));
+            tokio::spawn(async move { token(&backend, &request).await })
+        });
+        for one in many.collect::<Vec<_>>() {
+            one.await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use etcd_client::{
 };
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
+use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Etcd as Version, Member};
 use lockcore_conformance::{BoxError, World};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use tempfile::TempDir;
@@ -58,11 +58,16 @@ pub fn given() -> String {
 
 /// A server of the newer version with these settings.
 pub async fn member(settings: &[(&str, &str)]) -> Member {
+    member_of(&ETCD_3_6, settings).await
+}
+
+/// A server of that version.
+pub async fn member_of(version: &'static Version, settings: &[(&str, &str)]) -> Member {
     let settings = settings.iter();
     let settings = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let settings: Vec<(String, String)> = settings.collect();
     waited(move || {
-        let program = ETCD_3_6.program(&artefacts()).expect("an etcd");
+        let program = version.program(&artefacts()).expect("an etcd");
         let settings = settings.iter();
         let settings = settings.map(|(name, value)| (name.as_str(), value.as_str()));
         Member::new(program, &settings.collect::<Vec<_>>()).expect("it starts")
@@ -150,14 +155,33 @@ pub struct Secured {
 
 impl Secured {
     pub async fn start() -> Self {
+        Self::of(&ETCD_3_6, false).await
+    }
+
+    /// One that signs the names that it gives out, and remembers none.
+    pub async fn signing(version: &'static Version) -> Self {
+        Self::of(version, true).await
+    }
+
+    async fn of(version: &'static Version, signs: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, [7; 32]).unwrap();
+        let names = match signs {
+            true => format!("jwt,sign-method=HS256,priv-key={}", secret.display()),
+            false => "simple".to_owned(),
+        };
         let [ca, cert, key] = certificates(folder.path(), 1);
-        let member = member(&[
-            ("cert-file", &cert),
-            ("key-file", &key),
-            // Whoever connects is asked for the password, many times.
-            ("bcrypt-cost", "4"),
-        ])
+        let member = member_of(
+            version,
+            &[
+                ("cert-file", &cert),
+                ("key-file", &key),
+                ("auth-token", &names),
+                // Whoever connects is asked for the password, many times.
+                ("bcrypt-cost", "4"),
+            ],
+        )
         .await;
         let secured = Self { member, ca, folder };
         let hosts = secured.member.url().replacen("https", "etcds", 1);
