@@ -7,7 +7,7 @@ use etcd_client::{DeleteOptions, TxnOp};
 use lockcore::limits::MAX_TTL;
 use lockcore::{Error, Info, LockBackend, Operation, Survives};
 
-use crate::config::{EtcdConfig, OVERHEAD};
+use crate::config::EtcdConfig;
 use crate::error::NAME;
 use crate::link::{Link, SharedLink};
 use crate::pages::after;
@@ -105,14 +105,14 @@ impl EtcdBackend {
 
     /// So many claims and ancestors fit into a transaction.
     pub(crate) fn keys_per_step(&self) -> usize {
-        self.link.config.operations - OVERHEAD
+        self.link.config.step().0
     }
 }
 
 impl LockBackend for EtcdBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the monotonic clock of the cluster's leader");
-        info.keys_per_step = self.keys_per_step();
+        (info.keys_per_step, info.bytes_per_step) = self.link.config.step();
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.survives = Survives {
             crash: true,

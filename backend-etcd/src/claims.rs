@@ -13,6 +13,7 @@ use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
 use lockcore::{Busy, Claim, Grant, LockKey, Operation, Result, SessionState, Want};
 
 use crate::EtcdBackend;
+use crate::config::MAX_REMOVED;
 use crate::link::{Answer, Found, get, unix_ms};
 use crate::pages::{PAGE, after};
 use crate::record::{
@@ -22,6 +23,8 @@ use crate::sessions::{nobody, present};
 
 /// So many holders of each range are read with a refusal.
 const FIRST_LOOK: usize = 64;
+/// So many bytes a removal has beside the name.
+const BESIDE_A_NAME: usize = 16;
 /// How often a step is taken past those who do not count before it gives way to those who are quicker.
 const ATTEMPTS: usize = 64;
 
@@ -432,7 +435,13 @@ impl EtcdBackend {
         let gone = held().filter(|held| is_free(held)).map(|held| &held.name);
         let gone: BTreeSet<&Vec<u8>> = gone.collect();
         let put: BTreeSet<&Vec<u8>> = places.iter().collect();
-        let gone = gone.difference(&put).take(room).copied().cloned().collect();
+        let mut bytes = 0;
+        let fits = |name: &&&Vec<u8>| {
+            bytes += name.len() + BESIDE_A_NAME;
+            bytes <= MAX_REMOVED
+        };
+        let gone = gone.difference(&put).take(room).take_while(fits);
+        let gone = gone.copied().cloned().collect();
         Known::Passed {
             revision: view.revision,
             places,

@@ -63,7 +63,8 @@
 //! # Its limits
 //!
 //! - So many claims and ancestors fit into a step: the server's `--max-txn-ops` (128, unless
-//!   [said otherwise](EtcdConfig::operations)) less three.
+//!   [said otherwise](EtcdConfig::operations)) less three, and as many as fit into a request of 1.5 MiB: some hundreds of the
+//!   longest keys, or two thousand short ones. A server with a smaller `--max-request-bytes` refuses steps that are longer.
 //! - One order of all writes, and one disk: some thousands of locks a second for all namespaces together.
 //! - Every change is kept until the server compacts: give it `--auto-compaction-retention`. Until then a writer also passes
 //!   over every reader of its key who has gone, and whoever takes a path over every key that was held below it. When its space is used up,

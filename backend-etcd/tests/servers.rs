@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions, Txn, TxnOp};
 use lockcore::backend::{
-    Acquire, Acquired, ClaimStore as _, Inspect as _, IntentChange, Opened, Ranges, Renewal,
-    Renewed, SessionStore as _, Sweep, Wakeups as _,
+    Acquire, Acquired, ClaimStore as _, End, Inspect as _, IntentChange, Opened, Ranges, Renewal,
+    Renewed, SessionStore as _, Stood, Sweep, Wakeups as _,
 };
 use lockcore::{
     Claim, Error, ErrorKind, FencingToken, Grant, Label, LockBackend as _, LockKey, OwnerId,
@@ -364,15 +364,79 @@ async fn steps_are_as_large_as_the_server_takes() {
         fewer.acquire(&asks(other, 1, &keys(most))).await.unwrap(),
         Acquired::Busy(_)
     ));
-    fewer
-        .end(&[session], lockcore::backend::End::Close)
-        .await
-        .unwrap();
+    fewer.end(&[session], End::Close).await.unwrap();
     let held = asks(other, 2, &keys(most));
     token(&fewer, &held).await;
     assert!(fewer.confirm(held.grant, &held.claims).await.unwrap());
     fewer.release(held.grant, &held.claims).await.unwrap();
     assert!(!fewer.confirm(held.grant, &held.claims).await.unwrap());
+}
+
+/// A server that takes many operations takes no longer requests.
+#[tokio::test]
+async fn steps_of_long_keys_fit_into_a_request() {
+    let server = member(&[("max-txn-ops", "10000")]).await;
+    let space = Space::at(url(&server));
+    for operations in [2_000, 10_000] {
+        let config = space.config().operations(operations);
+        let backend = EtcdBackend::connect(config).await.unwrap();
+        let info = backend.info();
+        assert!(
+            info.keys_per_step > 1_500,
+            "short ones as many as before: {info:?}"
+        );
+        for (kind, bytes) in [("long", 1_024), ("short", 12)] {
+            let most = info.keys_per_step.min(info.bytes_per_step / bytes);
+            let keys: Vec<String> = (0..most)
+                .map(|n| format!("{kind}{n:0>width$}", width = bytes - kind.len()))
+                .collect();
+            let share = |session, n| {
+                let mut shares = asks(session, n, &keys);
+                let want = Want::Share { limit: None };
+                let claim = |claim: &Claim| Claim::new(claim.key().clone(), want).unwrap();
+                shares.claims = shares.claims.iter().map(claim).collect();
+                shares
+            };
+            // Numbers as long as they can be.
+            let (first, next) = (u64::MAX - 2, u64::MAX - 1);
+            let alive = opened(&backend).await;
+            let rival = asks(alive, first, &keys);
+            let mut dead = Vec::new();
+            for _ in 0..8 {
+                dead.push(opened(&backend).await);
+                token(&backend, &share(dead[dead.len() - 1], first)).await;
+            }
+            for exclusive in [false, true] {
+                if exclusive {
+                    dead = vec![opened(&backend).await];
+                    token(&backend, &asks(dead[0], first, &keys)).await;
+                }
+                // Who is refused reads who is there, and who comes after the dead removes some of them.
+                let refused = backend.acquire(&rival).await.unwrap();
+                assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+                backend.end(&dead, End::Close).await.unwrap();
+                token(&backend, &rival).await;
+                assert!(backend.confirm(rival.grant, &rival.claims).await.unwrap());
+                let stood = backend.release(rival.grant, &rival.claims).await.unwrap();
+                assert_eq!(stood, Stood::Held);
+                backend.sweep(Sweep::All, 100_000).await.unwrap();
+            }
+            let again = asks(alive, next, &keys);
+            token(&backend, &again).await;
+            backend.end(&[alive], End::Close).await.unwrap();
+            let swept = backend.sweep(Sweep::Session(alive), 10_000).await.unwrap();
+            assert_eq!((swept.removed, swept.more), (keys.len(), false));
+        }
+    }
+    // The client cuts by both.
+    let config = space.config().operations(2_000);
+    let backend = EtcdBackend::connect(config).await.unwrap() as Arc<dyn lockcore::LockBackend>;
+    let locks = lockcore::Locks::builder(backend).build().unwrap();
+    let ids = (0..2_000).map(|n| format!("{n:0>1024}"));
+    let guard = locks.documents(ids).acquire().await.unwrap();
+    assert!(guard.confirm().await.unwrap());
+    let released = guard.release().await.unwrap();
+    assert_eq!(released, lockcore::Released::Released);
 }
 
 #[tokio::test]
@@ -425,10 +489,7 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
     stand(&[]).await;
     // One that does not count is replaced.
     token(&backend, &again(4)).await;
-    backend
-        .end(&[session], lockcore::backend::End::Close)
-        .await
-        .unwrap();
+    backend.end(&[session], End::Close).await.unwrap();
     let other = opened(&backend).await;
     token(&backend, &ask(other, 1, "a")).await;
     let late = Sweep::Session(session);
