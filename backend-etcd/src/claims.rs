@@ -13,11 +13,11 @@ use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
 use lockcore::{Busy, Claim, Grant, LockKey, Operation, Result, SessionState, Want};
 
 use crate::EtcdBackend;
-use crate::config::MAX_REMOVED;
+use crate::config::{MAX_REMOVED, OVERHEAD};
 use crate::link::{Answer, Found, get, unix_ms};
 use crate::pages::{PAGE, after};
 use crate::record::{
-    Classes, Held, Range, SHARED, class, digits, holder_value, step_value, values_of,
+    Classes, Held, Range, SHARED, class, digits, holder_value, shares_from, step_value, values_of,
 };
 use crate::sessions::{nobody, present};
 
@@ -32,6 +32,7 @@ const ATTEMPTS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Look {
     key: LockKey,
+    classes: Classes,
     pub(crate) range: Range,
 }
 
@@ -55,6 +56,8 @@ enum Known {
         revision: i64,
         places: Vec<Vec<u8>>,
         gone: Vec<Vec<u8>>,
+        /// Beside looks that ask for those who hold exclusively: only others are there, and more of them may come.
+        shared: Vec<bool>,
     },
 }
 
@@ -89,7 +92,7 @@ impl ClaimStore for EtcdBackend {
             if let Some(refused) = self.judge(request, &looks, &mut view, &mut judged).await? {
                 return Ok(refused);
             }
-            known = self.passed(request, &view, &judged);
+            known = self.passed(request, &looks, &view, &judged);
         }
         Err(self.never_still(Operation::Acquire))
     }
@@ -217,11 +220,16 @@ impl EtcdBackend {
         };
         let above = above.into_iter().map(|(key, classes)| Look {
             range: names.holders(&key, classes, false),
+            classes,
             key,
         });
-        let own = claims.iter().map(|claim| Look {
-            range: names.holders(claim.key(), classes(claim.want()), claim.want().is_path()),
-            key: claim.key().clone(),
+        let own = claims.iter().map(|claim| {
+            let classes = classes(claim.want());
+            Look {
+                range: names.holders(claim.key(), classes, claim.want().is_path()),
+                classes,
+                key: claim.key().clone(),
+            }
         });
         above.chain(own).collect()
     }
@@ -238,7 +246,8 @@ impl EtcdBackend {
         let counted = claims.iter().any(|claim| claim.want().limit().is_some());
         let since_ms = unix_ms();
         let compares = || {
-            let free = looks.iter().map(|look| match &known {
+            let free = looks.iter().enumerate().map(|(at, look)| match &known {
+                Known::Passed { shared, .. } if shared[at] => all_share(&look.range),
                 Known::Passed { revision, .. } => not_since(&look.range, *revision),
                 Known::Nothing | Known::Asked => nobody(&look.range),
             });
@@ -267,7 +276,10 @@ impl EtcdBackend {
                 get(&names.over_from(grant.session, grant.n), 0),
             ];
             let met = looks.iter().map(|look| get(&look.range, first_look));
-            own.into_iter().chain(met).collect()
+            own.into_iter()
+                .chain(met)
+                .chain(self.cleared(looks, &known))
+                .collect()
         };
         let mut answer = self
             .link
@@ -290,6 +302,25 @@ impl EtcdBackend {
             return Ok(Tried::Void);
         }
         Ok(Tried::Met(self.view(looks, &mut answer)?))
+    }
+
+    /// Removes who does not count also where somebody has come meanwhile: those who come and go would keep a step away from
+    /// them for ever.
+    fn cleared(&self, looks: &[Look], known: &Known) -> Vec<TxnOp> {
+        let Known::Passed { revision, gone, .. } = known else {
+            return Vec::new();
+        };
+        let room = self
+            .link
+            .config
+            .operations
+            .saturating_sub(looks.len() + OVERHEAD);
+        let cleared = gone.iter().take(room).map(|name| {
+            let as_seen = Compare::mod_revision(name.clone(), CompareOp::Less, revision + 1);
+            let removal = TxnOp::delete(name.clone(), None);
+            TxnOp::txn(Txn::new().when([as_seen]).and_then([removal]))
+        });
+        cleared.collect()
     }
 
     fn view(&self, looks: &[Look], answer: &mut Answer) -> Result<View> {
@@ -406,7 +437,7 @@ impl EtcdBackend {
     }
 
     /// How a step is taken past those who were met.
-    fn passed(&self, request: &Acquire, view: &View, judged: &Judged) -> Known {
+    fn passed(&self, request: &Acquire, looks: &[Look], view: &View, judged: &Judged) -> Known {
         let is_free = |held: &Held| {
             held.grant()
                 .is_some_and(|grant| judged.free().contains(&grant))
@@ -442,10 +473,14 @@ impl EtcdBackend {
         };
         let gone = gone.difference(&put).take(room).take_while(fits);
         let gone = gone.copied().cloned().collect();
+        let shared = looks.iter().zip(&view.held).map(|(look, held)| {
+            look.classes == Classes::Exclusive && !held.is_empty() && held.iter().all(Held::shares)
+        });
         Known::Passed {
             revision: view.revision,
             places,
             gone,
+            shared: shared.collect(),
         }
     }
 }
@@ -529,6 +564,12 @@ fn classes(want: Want) -> Classes {
         Want::Share { limit: None } | Want::Read => Classes::Exclusive,
         Want::Create | Want::Upsert | Want::Write | Want::Share { limit: Some(_) } => Classes::All,
     }
+}
+
+/// That there is somebody in a range, and whoever is there shares.
+fn all_share(range: &Range) -> Compare {
+    Compare::value(range.from.clone(), CompareOp::Greater, shares_from())
+        .with_range(range.to.clone())
 }
 
 /// That nothing in a range was written after a revision.

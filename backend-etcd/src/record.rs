@@ -308,6 +308,15 @@ pub(crate) fn class(want: Want) -> u8 {
     }
 }
 
+/// What the value of a holder begins with that shares its key. It is greater than how any other begins, so that one comparison
+/// says of a whole range that all who are there share.
+const SHARES: &str = "~";
+
+/// What is less than the value of everybody who shares, and greater than any other holder's.
+pub(crate) fn shares_from() -> &'static str {
+    SHARES
+}
+
 /// The value of a claim's holder.
 pub(crate) fn holder_value(want: Want, grant: Grant, owner: OwnerId, since_ms: u64) -> String {
     let letter = match want {
@@ -317,7 +326,8 @@ pub(crate) fn holder_value(want: Want, grant: Grant, owner: OwnerId, since_ms: u
         Want::Write => 'w',
         Want::Read => 'r',
     };
-    format!("{grant}/{letter}/{}/{since_ms}", owner.m)
+    let shares = if class(want) == SHARED { SHARES } else { "" };
+    format!("{shares}{grant}/{letter}/{}/{since_ms}", owner.m)
 }
 
 /// That a holder is a grant's, by its value, which lies between these.
@@ -368,6 +378,11 @@ impl Held {
             known,
             mode,
         }
+    }
+
+    /// Whether it is one of ours that shares its key or reads it.
+    pub(crate) fn shares(&self) -> bool {
+        self.known.is_some() && self.mode.beside(self.mode)
     }
 
     /// As the traits say it, holding that key in that mode, with the state of its session.
@@ -421,7 +436,11 @@ fn read_value(value: &[u8]) -> Option<(Want, Known)> {
         "r" => Want::Read,
         _ => return None,
     };
-    let grant: Grant = fields.next()?.parse().ok()?;
+    let grant = fields.next()?;
+    let grant: Grant = match class(want) {
+        SHARED => grant.strip_prefix(SHARES)?.parse().ok()?,
+        _ => grant.parse().ok()?,
+    };
     let session = grant.session;
     let known = Known {
         grant,
@@ -815,6 +834,28 @@ mod tests {
             }
         }
         assert_eq!(read_value(b"\xff"), None);
+    }
+
+    #[test]
+    fn one_comparison_tells_those_who_share_from_all_others() {
+        let session = session();
+        let (grant, owner) = (Grant { session, n: 3 }, OwnerId { session, m: 4 });
+        for (want, shares) in [
+            (Want::Create, false),
+            (Want::Upsert, false),
+            (Want::Share { limit: None }, true),
+            (Want::Write, false),
+            (Want::Read, true),
+        ] {
+            let value = holder_value(want, grant, owner, 5);
+            assert_eq!(value.as_str() > shares_from(), shares, "{value}");
+            // It says so twice, and alike.
+            let other = match value.strip_prefix(SHARES) {
+                Some(rest) => rest.to_owned(),
+                None => format!("{SHARES}{value}"),
+            };
+            assert_eq!(read_value(other.as_bytes()), None, "{other}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions, Txn, TxnOp};
@@ -21,7 +22,7 @@ use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Secured, Space, artefacts, certificates, client, member, restarted, until, waited};
 
-const TTL: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(600);
 
 fn url(member: &Member) -> String {
     member.url().replacen("http", "etcd", 1)
@@ -501,6 +502,64 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
         .unwrap();
     let next = ask(other, 1, "a");
     assert!(backend.confirm(next.grant, &next.claims).await.unwrap());
+}
+
+/// Who reads above others who read is in nobody's way, and they are not in his, however quickly they come and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_above_readers_who_come_and_go_is_granted() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let path = |session, n, key: &str, want| {
+        let claim = Claim::new(LockKey::parse(key).unwrap(), want).unwrap();
+        Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
+    };
+    let read = move |session, n, key: &str| path(session, n, key, Want::Read);
+    let write = |session, n| path(session, n, "/a/w", Want::Write);
+    let turns = Arc::new(AtomicU64::new(0));
+    let mut churn = tokio::task::JoinSet::new();
+    for one in 0..40 {
+        let (backend, turns) = (Arc::clone(&backend), Arc::clone(&turns));
+        churn.spawn(async move {
+            let session = opened(&backend).await;
+            for n in 1.. {
+                // Now and then at a place where nobody has been.
+                let key = format!("/a/{one}/{}", n / 4);
+                let reads = read(session, n, &key);
+                token(&backend, &reads).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                backend.release(reads.grant, &reads.claims).await.unwrap();
+                turns.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let session = opened(&backend).await;
+    for n in 1..4 {
+        // Others read meanwhile.
+        let before = turns.load(Ordering::Relaxed);
+        until("others read", async || {
+            (turns.load(Ordering::Relaxed) > before + 40).then_some(())
+        })
+        .await;
+        if n == 2 {
+            // One who has written below and is dead is in nobody's way, either.
+            let dead = opened(&backend).await;
+            token(&backend, &write(dead, 1)).await;
+            backend.end(&[dead], End::Close).await.unwrap();
+        }
+        let above = read(session, n, "/a");
+        token(&backend, &above).await;
+        // And who writes is in their way, and is kept out.
+        let writes = write(session, 100 + n);
+        let refused = backend.acquire(&writes).await.unwrap();
+        assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+        backend.release(above.grant, &above.claims).await.unwrap();
+        token(&backend, &writes).await;
+        let above = read(session, 200 + n, "/a");
+        let refused = backend.acquire(&above).await.unwrap();
+        assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+        backend.release(writes.grant, &writes.claims).await.unwrap();
+    }
+    churn.abort_all();
 }
 
 #[tokio::test]
