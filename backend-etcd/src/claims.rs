@@ -14,12 +14,13 @@ use lockcore::{Busy, Claim, Grant, LockKey, Operation, Result, SessionState, Wan
 
 use crate::EtcdBackend;
 use crate::config::{MAX_REMOVED, OVERHEAD};
-use crate::link::{Answer, Found, get, unix_ms};
+use crate::namespace::unix_ms;
 use crate::pages::{PAGE, after};
 use crate::record::{
     Classes, Held, Range, SHARED, class, digits, holder_value, shares_from, step_value, values_of,
 };
 use crate::sessions::{nobody, present};
+use crate::txn::{Answer, Found, get};
 
 /// So many holders of each range are read with a refusal.
 const FIRST_LOOK: usize = 64;
@@ -65,6 +66,7 @@ enum Known {
 enum Tried {
     Granted(Acquired),
     Void,
+    Moved,
     Met(View),
     /// Somebody is there, and nobody was asked for.
     Refused,
@@ -83,6 +85,7 @@ impl ClaimStore for EtcdBackend {
             let mut view = match self.take_step(request, &looks, known).await? {
                 Tried::Granted(granted) => return Ok(granted),
                 Tried::Void => return Ok(Acquired::Void),
+                Tried::Moved => return Ok(Acquired::Moved),
                 Tried::Met(view) => view,
                 Tried::Refused => {
                     known = Known::Asked;
@@ -269,22 +272,30 @@ impl EtcdBackend {
         let first_look = if counted { PAGE } else { FIRST_LOOK };
         let or_else = || {
             if matches!(known, Known::Nothing) {
-                return Vec::new();
+                return None;
             }
             let own = [
                 TxnOp::get(names.live(grant.session), None),
                 get(&names.over_from(grant.session, grant.n), 0),
             ];
             let met = looks.iter().map(|look| get(&look.range, first_look));
-            own.into_iter()
-                .chain(met)
-                .chain(self.cleared(looks, &known))
-                .collect()
+            Some(
+                own.into_iter()
+                    .chain(met)
+                    .chain(self.cleared(looks, &known))
+                    .collect(),
+            )
         };
-        let mut answer = self
-            .link
-            .txn_with_token(Operation::Acquire, compares, then, or_else)
-            .await?;
+        let asked = self.link.under(
+            Operation::Acquire,
+            request.incarnation,
+            compares,
+            then,
+            or_else,
+        );
+        let Ok(mut answer) = asked.await? else {
+            return Ok(Tried::Moved);
+        };
         if answer.succeeded {
             return Ok(Tried::Granted(Acquired::Acquired(answer.token()?)));
         }

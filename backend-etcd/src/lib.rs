@@ -110,10 +110,12 @@ mod error;
 mod fenced;
 mod inspect;
 mod link;
+mod namespace;
 mod pages;
 mod record;
 mod sessions;
 mod sweep;
+mod txn;
 mod wakeups;
 
 pub use backend::EtcdBackend;

@@ -10,8 +10,6 @@ use lockcore::{
     SessionState, Want,
 };
 
-/// What the namespace's own key begins with: the version of the stored shape.
-const VERSION: &str = "lockkeeper 1 ";
 /// Nobody, where a session is named; before every session's name.
 pub(crate) const NOBODY: &str = "-";
 /// Behind every number.
@@ -20,8 +18,6 @@ const LAST: &str = "~";
 const LOCK: &str = "lock/";
 /// So much stands behind a key in the name of a holder, mostly.
 const BEHIND: usize = 40;
-/// The base of the tokens is a time in milliseconds, shifted by so many bits.
-const BASE_SHIFT: u32 = 10;
 
 /// Keys from one on, up to another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -581,45 +577,6 @@ pub(crate) fn read_intent(stored: &[u8]) -> Option<Registered> {
     })
 }
 
-/// Where the tokens of a namespace begin: at a time, with the revision of the key that says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Base {
-    pub(crate) revision: i64,
-    created_ms: u64,
-}
-
-impl Base {
-    /// `None` for what no namespace of this version says.
-    pub(crate) fn read(meta: &KeyValue) -> Option<Self> {
-        let text = std::str::from_utf8(meta.value()).ok()?;
-        let created_ms: u64 = text.strip_prefix(VERSION)?.parse().ok()?;
-        // Below that the tokens of any number of revisions fit.
-        (created_ms < 1 << 50).then_some(Self {
-            revision: meta.mod_revision(),
-            created_ms,
-        })
-    }
-
-    /// What a namespace says whose tokens begin then.
-    pub(crate) fn value(created_ms: u64) -> String {
-        format!("{VERSION}{created_ms}")
-    }
-
-    /// The token of what was written with that revision.
-    pub(crate) fn token(self, revision: i64) -> Option<FencingToken> {
-        let since = u64::try_from(revision.checked_sub(self.revision)?).ok()?;
-        (self.created_ms << BASE_SHIFT)
-            .checked_add(since)
-            .and_then(FencingToken::new)
-    }
-
-    /// A time behind that of every token up to that revision.
-    pub(crate) fn after(self, revision: i64) -> u64 {
-        let last = self.token(revision).map_or(0, FencingToken::get);
-        (last >> BASE_SHIFT) + 1
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -900,21 +857,5 @@ mod tests {
         for broken in [&b""[..], b"7", b"x\na", b"-1\na", b"9223372036854775808\na"] {
             assert_eq!(read_intent(broken), None, "{broken:?}");
         }
-    }
-
-    #[test]
-    fn a_greater_base_is_above_every_older_token() {
-        let base = Base {
-            revision: 100,
-            created_ms: 5,
-        };
-        assert_eq!(base.token(99), None);
-        let tokens = [100, 101, 5_000_000].map(|revision| base.token(revision).unwrap());
-        assert!(tokens.is_sorted());
-        let newer = Base {
-            revision: 3,
-            created_ms: base.after(5_000_000),
-        };
-        assert!(newer.token(3).unwrap() > tokens[2]);
     }
 }

@@ -12,8 +12,8 @@ use lockcore::{ErrorKind, Label, Life, Operation, Result, SessionId, SessionStat
 
 use crate::EtcdBackend;
 use crate::error::found;
-use crate::link::get;
 use crate::record::{NOBODY, Range, Session, digits, intent, last, number, read_intent};
+use crate::txn::{Moved, get, keys};
 
 /// So many sessions are asked about in one request.
 const SESSIONS_PER_REQUEST: usize = 50;
@@ -32,13 +32,18 @@ impl SessionStore for EtcdBackend {
             TxnOp::put(names.live(session), digits(0), Some(on_lease)),
             TxnOp::put(names.over_last(session), last(), None),
         ];
-        let unused = vec![nobody(&names.session(session))];
-        let opened = self
-            .link
-            .txn(Operation::Open, unused, then, Vec::new())
-            .await?;
-        if opened.succeeded {
-            return Ok(Opened::Opened(Incarnation::UNKNOWN));
+        let unused = || vec![nobody(&names.session(session))];
+        let opened = self.link.under(
+            Operation::Open,
+            Incarnation::UNKNOWN,
+            unused,
+            || then.clone(),
+            || Some(Vec::new()),
+        );
+        if let Ok(answer) = opened.await?
+            && answer.succeeded
+        {
+            return Ok(Opened::Opened(answer.incarnation()));
         }
         self.link.revoke(Operation::Open, lease).await;
         Ok(Opened::Used)
@@ -46,17 +51,43 @@ impl SessionStore for EtcdBackend {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let names = &self.link.names;
-        let range = names.session(session);
-        let (found, _) = self.link.get(Operation::Renew, &range, 0).await?;
-        let read = Session::read(names, session, &found.pairs);
-        let Some(read) = read else {
+        let looks = || {
+            let steps = (!renewal.granted.is_empty()).then(|| names.steps(Some(session)));
+            let session = get(&names.session(session), 0);
+            let steps = steps.map(|steps| keys(&steps, 0));
+            [session].into_iter().chain(steps).collect()
+        };
+        let (all, nothing) = (Incarnation::UNKNOWN, || Some(Vec::new()));
+        let found = self
+            .link
+            .under(Operation::Renew, all, Vec::new, looks, nothing);
+        let mut found = match found.await? {
+            Ok(found) => found,
+            Err(Moved(incarnation)) => return Ok(Renewed::Moved(incarnation)),
+        };
+        let Some(read) = Session::read(names, session, &found.found()?.pairs) else {
             return Ok(Renewed::Dead);
         };
-        match read.live {
-            None => return Ok(Renewed::Dead),
-            Some(seq) if seq < renewal.acknowledged => return Ok(Renewed::Forgotten),
-            Some(seq) if seq >= renewal.seq => return Ok(Renewed::Overtaken),
-            Some(_) => {}
+        let Some(seq) = read.live else {
+            return Ok(Renewed::Dead);
+        };
+        let here = found.incarnation();
+        if renewal.incarnation.is_known() && renewal.incarnation != here {
+            return Ok(Renewed::Moved(here));
+        }
+        if !renewal.granted.is_empty() {
+            let steps = found.found()?.pairs;
+            let steps = steps.iter().filter_map(|step| names.read_step(step.key()));
+            let there: BTreeSet<u64> = steps.map(|grant| grant.n).collect();
+            if !has_all(&there, &renewal.granted) {
+                return Ok(Renewed::Forgotten);
+            }
+        }
+        if seq < renewal.acknowledged {
+            return Ok(Renewed::Forgotten);
+        }
+        if seq >= renewal.seq {
+            return Ok(Renewed::Overtaken);
         }
         // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
         // and has been followed by another would end it, too early.
@@ -186,20 +217,25 @@ impl EtcdBackend {
         changes: Vec<TxnOp>,
     ) -> Result<Option<Renewed>> {
         let live = self.link.names.live(session);
-        let mut next = vec![Compare::value(
-            live.clone(),
-            CompareOp::Less,
-            digits(renewal.seq),
-        )];
-        if let Some(before) = renewal.acknowledged.checked_sub(1) {
-            let at_least = Compare::value(live.clone(), CompareOp::Greater, digits(before));
-            next.push(at_least);
-        }
-        let or_else = vec![TxnOp::get(live, None)];
-        let mut answer = self
-            .link
-            .txn(Operation::Renew, next, changes, or_else)
-            .await?;
+        let next = || {
+            let earlier = Compare::value(live.clone(), CompareOp::Less, digits(renewal.seq));
+            let known = renewal
+                .acknowledged
+                .checked_sub(1)
+                .map(|before| Compare::value(live.clone(), CompareOp::Greater, digits(before)));
+            [earlier].into_iter().chain(known).collect()
+        };
+        let written = self.link.under(
+            Operation::Renew,
+            renewal.incarnation,
+            next,
+            || changes.clone(),
+            || Some(vec![TxnOp::get(live.clone(), None)]),
+        );
+        let mut answer = match written.await? {
+            Ok(answer) => answer,
+            Err(Moved(incarnation)) => return Ok(Some(Renewed::Moved(incarnation))),
+        };
         if answer.succeeded {
             return Ok(None);
         }
@@ -385,11 +421,14 @@ impl EtcdBackend {
                     TxnOp::put(names.adopter(session), adopter_text.as_str(), None),
                 ]
             };
-            let or_else = || vec![get(&range, 0)];
-            let mut answer = self
+            let or_else = || Some(vec![get(&range, 0)]);
+            let any = Incarnation::UNKNOWN;
+            let taken = self
                 .link
-                .txn_with_token(Operation::Adopt, compares, then, or_else)
-                .await?;
+                .under(Operation::Adopt, any, compares, then, or_else);
+            let Ok(mut answer) = taken.await? else {
+                break;
+            };
             let pairs = answer.found()?.pairs;
             if answer.succeeded {
                 let payload = pairs.first().map(KeyValue::value).unwrap_or_default();
@@ -479,6 +518,14 @@ impl EtcdBackend {
         let what = "others were quicker, again and again";
         found(ErrorKind::Unavailable, operation, what)
     }
+}
+
+/// Whether all of these numbers are there.
+fn has_all(there: &BTreeSet<u64>, numbers: &Ranges) -> bool {
+    numbers.as_slice().iter().all(|(from, to)| {
+        let found = there.range(from..=to).count();
+        u64::try_from(found).is_ok_and(|found| found.checked_sub(1) == Some(to - from))
+    })
 }
 
 /// That a key is there.

@@ -1,6 +1,7 @@
 //! What servers may refuse, lack or forget. Every test has servers of its own.
 #![allow(clippy::unwrap_used, reason = "it is a test")]
 
+mod restored;
 mod support;
 
 use std::path::Path;

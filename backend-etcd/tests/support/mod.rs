@@ -7,6 +7,7 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,34 @@ pub fn given() -> String {
         })
     });
     GIVEN.clone()
+}
+
+/// The program of the newer version that restores snapshots: an installed one, else built from the server's Go module.
+pub fn etcdutl() -> PathBuf {
+    let runs = |program: &Path| Command::new(program).arg("version").output().is_ok();
+    let installed = PathBuf::from("etcdutl");
+    if runs(&installed) {
+        return installed;
+    }
+    let home = artefacts().join(ETCD_3_6.name);
+    let program = home.join("etcdutl");
+    if !runs(&program) {
+        // Beside it, and put in its place when it is whole: another run may do the same.
+        std::fs::create_dir_all(&home).unwrap();
+        let made = tempfile::tempdir_in(&home).unwrap();
+        let built = made.path().join("etcdutl");
+        let mut go = Command::new("go");
+        go.args(["build", "-trimpath", "-mod=readonly", "-o"])
+            .arg(&built);
+        go.arg("go.etcd.io/etcd/etcdutl/v3");
+        go.current_dir(artefacts().join("../../conformance/servers/etcd-3.6"));
+        let status = go
+            .status()
+            .expect("Go, which the server is built with, too");
+        assert!(status.success(), "{go:?}");
+        std::fs::rename(&built, &program).unwrap();
+    }
+    program
 }
 
 /// A server of the newer version with these settings.
