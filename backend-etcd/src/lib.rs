@@ -18,11 +18,16 @@
 //! # Tokens
 //!
 //! A token is the revision of the transaction that granted it, above a base that is under the namespace. Revisions go back
-//! when a cluster is restored from a snapshot. A program that has seen later ones refuses the first older answer as
-//! indeterminate, connects again and raises the base;
-//! where none may have gone on, remove the key `NAMESPACE/meta` after the restore (or restore with `--bump-revision`), and
-//! whoever connects next makes it anew with a greater base. Sessions that lived when the snapshot was taken are back for
-//! one lease; the guards of later ones are told at the next renewal.
+//! when a cluster is restored from a snapshot. The base names the cluster that it was made in. Whoever connects to a cluster
+//! of another id, or to one that has gone back behind what it has heard of, makes the base anew, and greater. What is
+//! answered on a connection that was made before that is taken for unknown.
+//!
+//! Each base is another [incarnation](lockcore::backend::Incarnation), which requests name: sessions move to a new one only
+//! with all their grants. So restore with another `--initial-cluster-token`, as etcd's manual has it. A cluster that keeps
+//! its name has the same id: it is noticed by whoever has heard of later revisions, and with `--bump-revision` by nobody.
+//! Where nobody may have, remove the key `NAMESPACE/meta` after the restore, and whoever connects next makes it anew.
+//! Sessions that lived when the snapshot was taken are back for one lease; the guards of later ones are told at the next
+//! renewal.
 //!
 //! # Its clock
 //!
@@ -36,7 +41,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `meta` | the version, and where the tokens begin |
+//! | `meta` | the version, where the tokens begin, and in which cluster |
 //! | `lock/KEY\0x` | who holds it exclusively: the grant, how, for which owner, since when. In `KEY` each `/` is the byte 1, so that the store's order is path order. The same owner's second one has its grant behind the `x` |
 //! | `lock/KEY\0\0GRANT` | one of those who share it, or read it |
 //! | `session/ID/live` | the number of the last renewal, on the lease: the session lives as long as this is there |
