@@ -11,7 +11,7 @@ use crate::config::EtcdConfig;
 use crate::error::NAME;
 use crate::link::{Link, SharedLink};
 use crate::pages::after;
-use crate::record::Range;
+use crate::txn::{Found, Way, keys};
 use crate::wakeups::Watches;
 
 /// The server makes no shorter leases, as it is configured by itself.
@@ -82,25 +82,29 @@ impl EtcdBackend {
     /// Dropping the future leaves what was not removed by then, or no more than the key `NAMESPACE/meta`; do it again.
     pub async fn remove(config: EtcdConfig) -> Result<(), Error> {
         let link = Link::new(config)?;
-        let mut range = link.names.all();
+        let (mut range, operation) = (link.names.all(), Operation::Remove);
+        let way = Way {
+            link: &link,
+            operation,
+        };
         loop {
-            let found = link
-                .keys(Operation::Remove, &range, REMOVED_AT_ONCE)
-                .await?;
-            let next = after(&found.pairs, found.more);
-            let part = Range {
-                from: range.from,
-                to: next.clone().unwrap_or_else(|| range.to.clone()),
-            };
-            let removal = DeleteOptions::new().with_range(part.to);
-            let removal = vec![TxnOp::delete(part.from, Some(removal))];
-            link.txn(Operation::Remove, Vec::new(), removal, Vec::new())
+            let mut found = way.all(vec![keys(&range, REMOVED_AT_ONCE)]).await?;
+            let Found { pairs, more } = found.found()?;
+            let next = after(&pairs, more);
+            let to = next.clone().unwrap_or_else(|| range.to.clone());
+            let removal = DeleteOptions::new().with_range(to);
+            way.all(vec![TxnOp::delete(range.from, Some(removal))])
                 .await?;
             match next {
                 Some(from) => range.from = from,
                 None => return Ok(()),
             }
         }
+    }
+
+    pub(crate) fn way(&self, operation: Operation) -> Way<'_> {
+        let link: &Link = &self.link;
+        Way { link, operation }
     }
 
     /// So many claims and ancestors fit into a transaction.

@@ -97,7 +97,7 @@ impl ClaimStore for EtcdBackend {
             }
             known = self.passed(request, &looks, &view, &judged);
         }
-        Err(self.never_still(Operation::Acquire))
+        Err(self.way(Operation::Acquire).never_still())
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
@@ -113,10 +113,7 @@ impl ClaimStore for EtcdBackend {
         let (mut lives, mut removed) = (None, Vec::with_capacity(claims.len()));
         while !removals.is_empty() {
             let some = self.some_of(&mut removals);
-            let mut answer = self
-                .link
-                .txn(Operation::Release, Vec::new(), some, Vec::new())
-                .await?;
+            let mut answer = self.way(Operation::Release).all(some).await?;
             if lives.is_none() {
                 lives = Some(answer.succeeded_or_found()?);
             }
@@ -149,10 +146,8 @@ impl ClaimStore for EtcdBackend {
                 TxnOp::txn(Txn::new().when(stands).or_else([beside]))
             });
             let then = [written].into_iter().chain(held).collect();
-            let mut answer = self
-                .link
-                .txn(Operation::Confirm, all, then, Vec::new())
-                .await?;
+            let way = self.way(Operation::Confirm);
+            let mut answer = way.txn(all, then, Vec::new()).await?;
             if !answer.succeeded {
                 return Ok(false);
             }
@@ -286,13 +281,8 @@ impl EtcdBackend {
                     .collect(),
             )
         };
-        let asked = self.link.under(
-            Operation::Acquire,
-            request.incarnation,
-            compares,
-            then,
-            or_else,
-        );
+        let way = self.way(Operation::Acquire);
+        let asked = way.under(request.incarnation, compares, then, or_else);
         let Ok(mut answer) = asked.await? else {
             return Ok(Tried::Moved);
         };
@@ -365,9 +355,8 @@ impl EtcdBackend {
                 }
                 continue;
             }
-            let states = self
-                .look_at(Operation::Acquire, &Judged::to_end(request, &met))
-                .await?;
+            let to_end = Judged::to_end(request, &met);
+            let states = self.way(Operation::Acquire).look_at(&to_end).await?;
             match judged.learn(request, &met, states) {
                 Verdict::Again => {}
                 Verdict::Void => return Ok(Some(Acquired::Void)),
@@ -389,7 +378,7 @@ impl EtcdBackend {
                 from,
                 to: look.range.to.clone(),
             };
-            let (Found { pairs, more }, _) = self.link.get(Operation::Acquire, &rest, PAGE).await?;
+            let (Found { pairs, more }, _) = self.way(Operation::Acquire).get(&rest, PAGE).await?;
             view.more[at] = after(&pairs, more);
             view.held[at].extend(self.held(&look.key, &pairs));
             return Ok(true);

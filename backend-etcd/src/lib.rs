@@ -119,6 +119,7 @@ mod namespace;
 mod pages;
 mod record;
 mod sessions;
+mod states;
 mod sweep;
 mod txn;
 mod wakeups;

@@ -47,7 +47,7 @@ pub(crate) struct Place {
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) kv: KvClient,
-    lease: LeaseClient,
+    pub(crate) lease: LeaseClient,
     client: Client,
     pub(crate) number: u64,
     /// Of the namespace, as it was found.
@@ -72,9 +72,7 @@ impl Link {
 
     /// Connects, unless there is a connection.
     pub(crate) async fn connected(&self) -> Result<(), Error> {
-        self.call(Operation::Connect, |_| async { Ok(()) })
-            .await
-            .map_err(|failed| failed.ours(Operation::Connect))
+        self.call(Operation::Connect, |_| async { Ok(()) }).await
     }
 
     /// The number of the connection that is used.
@@ -84,26 +82,6 @@ impl Link {
             .connection
             .as_ref()
             .map_or(0, |connection| connection.number)
-    }
-
-    /// A lease of at least that long. What the server makes of it is at least 2 s.
-    pub(crate) async fn grant(&self, operation: Operation, ttl: Duration) -> Result<i64, Error> {
-        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-        let send = |mut connection: Connection| async move {
-            Ok(connection.lease.grant(seconds, None).await?.id())
-        };
-        self.call(operation, send)
-            .await
-            .map_err(|failed| failed.ours(operation))
-    }
-
-    /// Ends a lease on which nothing is any more. It would end by itself.
-    pub(crate) async fn revoke(&self, operation: Operation, lease: i64) {
-        let send = |mut connection: Connection| async move {
-            connection.lease.revoke(lease).await.map(drop)
-        };
-        let _ = self.call(operation, send).await;
     }
 
     /// Begins to hear of what is removed, from now on. Says on which connection.
@@ -131,9 +109,7 @@ impl Link {
                 }
             }
         };
-        self.call(Operation::Watch, send)
-            .await
-            .map_err(|failed| failed.ours(Operation::Watch))
+        self.call(Operation::Watch, send).await
     }
 
     /// One attempt of anything. What is refused before it is looked at, because who we are has to be said again, is sent
@@ -142,7 +118,7 @@ impl Link {
         &self,
         operation: Operation,
         send: impl Fn(Connection) -> F + Send,
-    ) -> Result<T, Failed>
+    ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
@@ -150,28 +126,29 @@ impl Link {
         let mut again = false;
         loop {
             let connecting = tokio::time::timeout_at(until, self.connection(operation)).await;
-            let connection = match connecting {
-                Ok(connection) => connection.map_err(Failed::Ours)?,
-                Err(_) => return Err(Failed::Late(Phase::Connecting, self.config.timeout)),
-            };
+            let connection = connecting.map_err(|_| {
+                let what = format!("no connection within {:?}", self.config.timeout);
+                found(ErrorKind::Unavailable, operation, what)
+            })??;
             let number = connection.number;
             match tokio::time::timeout_at(until, send(connection)).await {
                 Ok(Ok(done)) => return Ok(done),
-                Ok(Err(error)) if is_of_the_login(&error) => {
+                Ok(Err(error)) if is_of_the_login(&error) && !again => {
                     self.close(number);
-                    if std::mem::replace(&mut again, true) {
-                        return Err(Failed::Driver(error));
-                    }
+                    again = true;
                 }
                 Ok(Err(error)) => {
-                    if is_of_the_member(&error) {
+                    if is_of_the_login(&error) {
+                        self.close(number);
+                    } else if is_of_the_member(&error) {
                         self.leave(number);
                     }
-                    return Err(Failed::Driver(error));
+                    return Err(from_etcd(operation, Phase::Sent, error));
                 }
                 Err(_) => {
                     self.leave(number);
-                    return Err(Failed::Late(Phase::Sent, self.config.timeout));
+                    let what = format!("no answer within {:?}", self.config.timeout);
+                    return Err(found(ErrorKind::Indeterminate, operation, what));
                 }
             }
         }
@@ -260,57 +237,22 @@ impl Link {
         self.place().connection.clone()
     }
 
-    /// Connects anew for what comes next, to the same member first.
-    pub(crate) fn close(&self, number: u64) {
+    /// Connects anew for what comes next, to the same member first. Says whether that connection was the last one.
+    pub(crate) fn close(&self, number: u64) -> bool {
         let mut place = self.place();
-        if place
-            .connection
-            .as_ref()
-            .is_some_and(|connection| connection.number == number)
-        {
-            place.connection = None;
-        }
+        let closed = place.connection.take_if(|last| last.number == number);
+        closed.is_some()
     }
 
     /// Connects anew for what comes next, to another member first.
     fn leave(&self, number: u64) {
-        let mut place = self.place();
-        if place
-            .connection
-            .as_ref()
-            .is_some_and(|connection| connection.number == number)
-        {
-            place.connection = None;
-            place.nodes.rotate_left(1);
+        if self.close(number) {
+            self.place().nodes.rotate_left(1);
         }
     }
 
     pub(crate) fn place(&self) -> MutexGuard<'_, Place> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Why an attempt failed.
-pub(crate) enum Failed {
-    Ours(Error),
-    Driver(etcd_client::Error),
-    Late(Phase, Duration),
-}
-
-impl Failed {
-    pub(crate) fn ours(self, operation: Operation) -> Error {
-        match self {
-            Failed::Ours(error) => error,
-            Failed::Driver(error) => from_etcd(operation, Phase::Sent, error),
-            Failed::Late(Phase::Connecting, timeout) => {
-                let what = format!("no connection within {timeout:?}");
-                found(ErrorKind::Unavailable, operation, what)
-            }
-            Failed::Late(Phase::Sent, timeout) => {
-                let what = format!("no answer within {timeout:?}");
-                found(ErrorKind::Indeterminate, operation, what)
-            }
-        }
     }
 }
 

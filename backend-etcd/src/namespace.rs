@@ -15,6 +15,7 @@ const VERSION: &str = "lockkeeper 1 ";
 const BASE_SHIFT: u32 = 10;
 /// How often the namespace is looked for again, where others make or remove it meanwhile.
 pub(crate) const LOOKS: usize = 5;
+pub(crate) const NEVER_THERE: &str = "the namespace is made and removed again and again";
 
 /// Where the tokens of a namespace begin: at a time, with the revision of the key that says so; and in which cluster. One that
 /// is restored from a snapshot has another name, or its revisions have gone back: whoever notices begins the tokens anew,
@@ -116,8 +117,7 @@ impl Link {
             let txn = Txn::new().when([unchanged]).and_then([put]);
             kv.txn(txn).await.map_err(failed)?;
         }
-        let what = "the namespace is made and removed again and again";
-        Err(found(ErrorKind::Unavailable, operation, what))
+        Err(found(ErrorKind::Unavailable, operation, NEVER_THERE))
     }
 }
 

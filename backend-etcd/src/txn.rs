@@ -1,5 +1,7 @@
 //! One attempt of a transaction, and what it has answered.
 
+use std::time::Duration;
+
 use etcd_client::{
     Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
@@ -8,7 +10,7 @@ use lockcore::{Error, ErrorKind, FencingToken, Operation};
 
 use crate::error::{found, odd_answer};
 use crate::link::{Connection, Link};
-use crate::namespace::{Base, Heard, LOOKS};
+use crate::namespace::{Base, Heard, LOOKS, NEVER_THERE};
 use crate::record::Range;
 
 /// The store is of this incarnation, which is another one than the request is meant for. Nothing was sent.
@@ -109,11 +111,35 @@ pub(crate) struct Found {
     pub(crate) more: bool,
 }
 
-impl Link {
+/// The way to the store for one operation, which errors name.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub(crate) link: &'a Link,
+    pub(crate) operation: Operation,
+}
+
+impl Way<'_> {
+    /// Our own finding.
+    pub(crate) fn error(self, kind: ErrorKind, what: &'static str) -> Error {
+        found(kind, self.operation, what)
+    }
+
+    /// The error of what others change as often as it is looked at. Nothing was done.
+    pub(crate) fn never_still(self) -> Error {
+        self.error(
+            ErrorKind::Unavailable,
+            "others were quicker, again and again",
+        )
+    }
+
+    /// One attempt of what is done in any case.
+    pub(crate) async fn all(self, then: Vec<TxnOp>) -> Result<Answer, Error> {
+        self.txn(Vec::new(), then, Vec::new()).await
+    }
+
     /// One attempt of a transaction.
     pub(crate) async fn txn(
-        &self,
-        operation: Operation,
+        self,
         compares: Vec<Compare>,
         then: Vec<TxnOp>,
         or_else: Vec<TxnOp>,
@@ -122,27 +148,25 @@ impl Link {
         let send = |mut connection: Connection| {
             let txn = txn.clone();
             async move {
-                let heard = self.place().heard;
+                let heard = self.link.place().heard;
                 Ok((connection.kv.txn(txn).await?, connection, heard))
             }
         };
-        let sent = self.call(operation, send).await;
-        let (answer, connection, heard) = sent.map_err(|failed| failed.ours(operation))?;
-        self.answered(operation, answer, &connection, heard)
+        let (answer, connection, heard) = self.link.call(self.operation, send).await?;
+        self.answered(answer, &connection, heard)
     }
 
     /// One attempt of a transaction that is done only if the namespace is the one that we know, and of that incarnation,
     /// unless it is unknown. If the namespace is another one by now, that is known from now on, and it is tried again; but
     /// where nothing is to be done otherwise, it is not told from a refusal.
     pub(crate) async fn under(
-        &self,
-        operation: Operation,
+        self,
         within: Incarnation,
         compares: impl Fn() -> Vec<Compare> + Send + Sync,
         then: impl Fn() -> Vec<TxnOp> + Send + Sync,
         or_else: impl Fn() -> Option<Vec<TxnOp>> + Send + Sync,
     ) -> Result<Here<Answer>, Error> {
-        let meta = self.names.meta();
+        let meta = self.link.names.meta();
         for _ in 0..LOOKS {
             let send = |mut connection: Connection| {
                 let base = connection.base;
@@ -159,50 +183,48 @@ impl Link {
                     if !is_here {
                         return Ok(Err(Moved(base.incarnation())));
                     }
-                    let heard = self.place().heard;
+                    let heard = self.link.place().heard;
                     Ok(Ok((connection.kv.txn(txn).await?, connection, heard)))
                 }
             };
-            let sent = self.call(operation, send).await;
-            let (answer, connection, heard) = match sent.map_err(|failed| failed.ours(operation))? {
+            let (answer, connection, heard) = match self.link.call(self.operation, send).await? {
                 Ok(sent) => sent,
                 Err(moved) => return Ok(Err(moved)),
             };
-            let mut answer = self.answered(operation, answer, &connection, heard)?;
+            let mut answer = self.answered(answer, &connection, heard)?;
             if !answer.succeeded && answer.parts.len() > 0 {
                 let meta = answer.found()?.pairs;
                 let now = meta.first().map(KeyValue::mod_revision);
                 if now != Some(connection.base.revision) {
-                    self.close(connection.number);
+                    self.link.close(connection.number);
                     continue;
                 }
             }
             return Ok(Ok(answer));
         }
-        let what = "the namespace is made and removed again and again";
-        Err(found(ErrorKind::Unavailable, operation, what))
+        Err(self.error(ErrorKind::Unavailable, NEVER_THERE))
     }
 
     /// An answer, unless it is of another store than the connection was made to, or of an older state than was heard of
     /// before the request was sent: the driver connects by itself to what is there in the place of a store. Who connects
     /// anew finds out where it is.
     fn answered(
-        &self,
-        operation: Operation,
+        self,
         answer: TxnResponse,
         connection: &Connection,
         before: Option<Heard>,
     ) -> Result<Answer, Error> {
         let base = connection.base;
+        let operation = self.operation;
         let header = answer.header().ok_or_else(|| odd_answer(operation))?;
         let (cluster, revision) = (header.cluster_id(), header.revision());
         let heard = Heard { base, revision };
         if cluster != base.cluster || before.is_some_and(|before| heard.is_older_than(before)) {
-            self.close(connection.number);
+            self.link.close(connection.number);
             let what = "the store is another one, or has gone back to an older state; the request may have had an effect";
-            return Err(found(ErrorKind::Indeterminate, operation, what));
+            return Err(self.error(ErrorKind::Indeterminate, what));
         }
-        let mut place = self.place();
+        let mut place = self.link.place();
         if place
             .heard
             .is_none_or(|before| before.reach() < heard.reach())
@@ -219,28 +241,28 @@ impl Link {
         })
     }
 
-    /// Some keys of a range, up to a limit; 0 is none.
-    pub(crate) async fn get(
-        &self,
-        operation: Operation,
-        range: &Range,
-        limit: usize,
-    ) -> Result<(Found, i64), Error> {
-        let look = vec![get(range, limit)];
-        let mut answer = self.txn(operation, Vec::new(), look, Vec::new()).await?;
+    /// Some keys of a range, up to a limit; 0 is none. With the revision that they are of.
+    pub(crate) async fn get(self, range: &Range, limit: usize) -> Result<(Found, i64), Error> {
+        let mut answer = self.all(vec![get(range, limit)]).await?;
         Ok((answer.found()?, answer.revision))
     }
 
-    /// The same without their values.
-    pub(crate) async fn keys(
-        &self,
-        operation: Operation,
-        range: &Range,
-        limit: usize,
-    ) -> Result<Found, Error> {
-        let look = vec![keys(range, limit)];
-        let mut answer = self.txn(operation, Vec::new(), look, Vec::new()).await?;
-        answer.found()
+    /// A lease of at least that long. What the server makes of it is at least 2 s.
+    pub(crate) async fn grant(self, ttl: Duration) -> Result<i64, Error> {
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        let send = |mut connection: Connection| async move {
+            Ok(connection.lease.grant(seconds, None).await?.id())
+        };
+        self.link.call(self.operation, send).await
+    }
+
+    /// Ends a lease on which nothing is any more. It would end by itself.
+    pub(crate) async fn revoke(self, lease: i64) {
+        let send = |mut connection: Connection| async move {
+            connection.lease.revoke(lease).await.map(drop)
+        };
+        let _ = self.link.call(self.operation, send).await;
     }
 }
 
