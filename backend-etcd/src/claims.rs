@@ -19,8 +19,7 @@ use crate::pages::{PAGE, after};
 use crate::record::{
     Classes, Held, Range, SHARED, class, digits, holder_value, shares_from, step_value, values_of,
 };
-use crate::sessions::{nobody, present};
-use crate::txn::{Answer, Found, get};
+use crate::txn::{Answer, Found, get, nobody, not_since, present};
 
 /// So many holders of each range are read with a refusal.
 const FIRST_LOOK: usize = 64;
@@ -569,11 +568,5 @@ fn classes(want: Want) -> Classes {
 /// That there is somebody in a range, and whoever is there shares.
 fn all_share(range: &Range) -> Compare {
     Compare::value(range.from.clone(), CompareOp::Greater, shares_from())
-        .with_range(range.to.clone())
-}
-
-/// That nothing in a range was written after a revision.
-pub(crate) fn not_since(range: &Range, revision: i64) -> Compare {
-    Compare::mod_revision(range.from.clone(), CompareOp::Less, revision + 1)
         .with_range(range.to.clone())
 }

@@ -7,10 +7,10 @@ use lockcore::backend::{Filter, Inspect, Page, Record};
 use lockcore::{Error, ErrorKind, Grant, LockKey, Operation, Result, SessionState};
 
 use crate::EtcdBackend;
-use crate::claims::not_since;
 use crate::error::found;
 use crate::pages::Groups;
 use crate::record::{Classes, Held, Session};
+use crate::txn::not_since;
 
 #[async_trait]
 impl Inspect for EtcdBackend {

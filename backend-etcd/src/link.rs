@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::config::EtcdConfig;
 use crate::error::{Phase, found, from_etcd, is_of_the_login, is_of_the_member};
-use crate::namespace::{Base, Heard};
+use crate::namespace::{Base, Heard, found_or_made};
 use crate::record::{Names, Range};
 
 /// Longest answer that is taken, in bytes.
@@ -223,7 +223,8 @@ impl Link {
             .await
             .map_err(failed)?;
         let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER);
-        let base = self.namespace(operation, &mut kv).await?;
+        let before = self.place().heard;
+        let base = found_or_made(operation, &mut kv, self.names.meta(), before).await?;
         Ok(Connection {
             kv,
             lease: client.lease_client(),

@@ -7,7 +7,6 @@ use lockcore::backend::Incarnation;
 use lockcore::{Error, ErrorKind, FencingToken, Operation};
 
 use crate::error::{Phase, found, from_etcd, odd_answer};
-use crate::link::Link;
 
 /// What the namespace's own key begins with: the version of the stored shape.
 const VERSION: &str = "lockkeeper 1 ";
@@ -84,41 +83,39 @@ impl Heard {
     }
 }
 
-impl Link {
-    /// The namespace, after it was made if need be; in a store that is another one, or has gone back, after it was begun anew.
-    pub(crate) async fn namespace(
-        &self,
-        operation: Operation,
-        kv: &mut KvClient,
-    ) -> Result<Base, Error> {
-        let failed = |error| from_etcd(operation, Phase::Connecting, error);
-        let meta = self.names.meta();
-        for _ in 0..LOOKS {
-            let mut got = kv.get(meta.clone(), None).await.map_err(failed)?;
-            let header = got.header().ok_or_else(|| odd_answer(operation))?;
-            let (cluster, revision) = (header.cluster_id(), header.revision());
-            let before = self.place().heard;
-            let mut created_ms = unix_ms().max(before.map_or(0, Heard::after));
-            let mut seen = 0;
-            if let Some(meta) = got.take_kvs().first() {
-                let base = Base::read(meta.value(), meta.mod_revision()).ok_or_else(|| {
+/// The namespace, after it was made if need be; in a store that is another one, or has gone back behind what was heard of
+/// before, after it was begun anew.
+pub(crate) async fn found_or_made(
+    operation: Operation,
+    kv: &mut KvClient,
+    meta: Vec<u8>,
+    before: Option<Heard>,
+) -> Result<Base, Error> {
+    let failed = |error| from_etcd(operation, Phase::Connecting, error);
+    for _ in 0..LOOKS {
+        let mut got = kv.get(meta.clone(), None).await.map_err(failed)?;
+        let header = got.header().ok_or_else(|| odd_answer(operation))?;
+        let (cluster, revision) = (header.cluster_id(), header.revision());
+        let mut created_ms = unix_ms().max(before.map_or(0, Heard::after));
+        let mut seen = 0;
+        if let Some(meta) = got.take_kvs().first() {
+            let base = Base::read(meta.value(), meta.mod_revision()).ok_or_else(|| {
                     let what = "the namespace is of another version: use another namespace, or a newer lockkeeper";
                     found(ErrorKind::Config, operation, what)
                 })?;
-                let here = Heard { base, revision };
-                let goes_on = before.is_none_or(|before| before.reach() <= here.reach());
-                if goes_on && base.cluster == cluster {
-                    return Ok(base);
-                }
-                (seen, created_ms) = (base.revision, created_ms.max(here.after()));
+            let here = Heard { base, revision };
+            let goes_on = before.is_none_or(|before| before.reach() <= here.reach());
+            if goes_on && base.cluster == cluster {
+                return Ok(base);
             }
-            let unchanged = Compare::mod_revision(meta.clone(), CompareOp::Equal, seen);
-            let put = TxnOp::put(meta.clone(), Base::value(created_ms, cluster), None);
-            let txn = Txn::new().when([unchanged]).and_then([put]);
-            kv.txn(txn).await.map_err(failed)?;
+            (seen, created_ms) = (base.revision, created_ms.max(here.after()));
         }
-        Err(found(ErrorKind::Unavailable, operation, NEVER_THERE))
+        let unchanged = Compare::mod_revision(meta.clone(), CompareOp::Equal, seen);
+        let put = TxnOp::put(meta.clone(), Base::value(created_ms, cluster), None);
+        let txn = Txn::new().when([unchanged]).and_then([put]);
+        kv.txn(txn).await.map_err(failed)?;
     }
+    Err(found(ErrorKind::Unavailable, operation, NEVER_THERE))
 }
 
 /// The wall clock, for people, and for the base of tokens.
@@ -160,6 +157,7 @@ mod tests {
         let names = [base, newer, elsewhere].map(Base::incarnation);
         assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2]);
     }
+
     #[test]
     fn a_namespace_is_read_as_it_was_written() {
         let value = Base::value(5, u64::MAX);

@@ -11,9 +11,9 @@ use lockcore::backend::{
 use lockcore::{ErrorKind, Label, Life, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
-use crate::record::{NOBODY, Range, Session, digits, intent, last, number, read_intent};
+use crate::record::{NOBODY, Session, digits, intent, last, number, read_intent};
 use crate::states::SESSIONS_PER_REQUEST;
-use crate::txn::{Moved, get, keys};
+use crate::txn::{Moved, absent, get, keys, nobody, present};
 
 /// How often what others have changed meanwhile is looked at again.
 const ATTEMPTS: usize = 16;
@@ -428,19 +428,4 @@ fn has_all(there: &BTreeSet<u64>, numbers: &Ranges) -> bool {
         let found = there.range(from..=to).count();
         u64::try_from(found).is_ok_and(|found| found.checked_sub(1) == Some(to - from))
     })
-}
-
-/// That a key is there.
-pub(crate) fn present(key: Vec<u8>) -> Compare {
-    Compare::create_revision(key, CompareOp::Greater, 0)
-}
-
-/// That a key is not there.
-pub(crate) fn absent(key: Vec<u8>) -> Compare {
-    Compare::create_revision(key, CompareOp::Equal, 0)
-}
-
-/// That no key of a range is there.
-pub(crate) fn nobody(range: &Range) -> Compare {
-    absent(range.from.clone()).with_range(range.to.clone())
 }

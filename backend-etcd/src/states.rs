@@ -6,8 +6,7 @@ use etcd_client::{KeyValue, TxnOp};
 use lockcore::{Result, SessionId, SessionState};
 
 use crate::record::Session;
-use crate::sessions::nobody;
-use crate::txn::{Way, get};
+use crate::txn::{Way, get, nobody};
 
 /// So many sessions are asked about in one request.
 pub(crate) const SESSIONS_PER_REQUEST: usize = 50;

@@ -8,7 +8,7 @@ use lockcore::{Grant, Life, Operation, Result, SessionId};
 use crate::EtcdBackend;
 use crate::pages::{Groups, after};
 use crate::record::{Names, SHARED, Session, read_step};
-use crate::sessions::{absent, present};
+use crate::txn::{absent, present};
 
 /// So many steps are looked at in one request: each may have a thousand bytes for each of its keys.
 const STEPS: usize = 32;

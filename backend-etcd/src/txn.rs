@@ -83,12 +83,12 @@ impl Answer {
         }
     }
 
-    /// The incarnation that was asked, if it was asked [under the namespace](Link::under).
+    /// The incarnation that was asked, if it was asked [under the namespace](Way::under).
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.base.incarnation()
     }
 
-    /// The token of what this has written, if it was [under the namespace](Link::under).
+    /// The token of what this has written, if it was [under the namespace](Way::under).
     pub(crate) fn token(&self) -> Result<FencingToken, Error> {
         self.base.token(self.revision).ok_or_else(|| self.odd())
     }
@@ -282,4 +282,25 @@ fn some_of(range: &Range, limit: usize) -> GetOptions {
     GetOptions::new()
         .with_range(range.to.clone())
         .with_limit(limit)
+}
+
+/// That a key is there.
+pub(crate) fn present(key: Vec<u8>) -> Compare {
+    Compare::create_revision(key, CompareOp::Greater, 0)
+}
+
+/// That a key is not there.
+pub(crate) fn absent(key: Vec<u8>) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, 0)
+}
+
+/// That no key of a range is there.
+pub(crate) fn nobody(range: &Range) -> Compare {
+    absent(range.from.clone()).with_range(range.to.clone())
+}
+
+/// That nothing in a range was written after a revision.
+pub(crate) fn not_since(range: &Range, revision: i64) -> Compare {
+    Compare::mod_revision(range.from.clone(), CompareOp::Less, revision + 1)
+        .with_range(range.to.clone())
 }
