@@ -23,8 +23,8 @@ use crate::txn::{Answer, Found, get, nobody, not_since, present};
 
 /// So many holders of each range are read with a refusal.
 const FIRST_LOOK: usize = 64;
-/// So many bytes a removal has beside the name.
-const BESIDE_A_NAME: usize = 16;
+/// So many bytes has what removes a holder beside its name, which is there three times: whether the step is taken or not.
+const BESIDE_A_NAME: usize = 64;
 /// How often a step is taken past those who do not count before it gives way to those who are quicker.
 const ATTEMPTS: usize = 64;
 
@@ -467,7 +467,7 @@ impl EtcdBackend {
         let put: BTreeSet<&Vec<u8>> = places.iter().collect();
         let mut bytes = 0;
         let fits = |name: &&&Vec<u8>| {
-            bytes += name.len() + BESIDE_A_NAME;
+            bytes += 3 * name.len() + BESIDE_A_NAME;
             bytes <= MAX_REMOVED
         };
         let gone = gone.difference(&put).take(room).take_while(fits);

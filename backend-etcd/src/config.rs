@@ -22,6 +22,7 @@ const MAX_OPERATIONS: u64 = 10_000;
 /// is met on the way.
 const MAX_REQUEST: usize = 1_280 * 1024;
 pub(crate) const MAX_REMOVED: usize = 200 * 1024;
+const _: () = assert!(MAX_REQUEST + MAX_REMOVED + 32 * 1024 < 1_536 * 1024);
 /// So often a key stands in a request: from and to of what it is compared with and of what is read, the holder, the step.
 const NAMED: usize = 6;
 /// So many bytes beside its names a key has there at most.

@@ -389,7 +389,7 @@ async fn steps_of_long_keys_fit_into_a_request() {
             info.keys_per_step > 1_500,
             "short ones as many as before: {info:?}"
         );
-        for (kind, bytes) in [("long", 1_024), ("short", 12)] {
+        for (kind, bytes) in [("long", 1_024), ("medium", 100), ("short", 12)] {
             let most = info.keys_per_step.min(info.bytes_per_step / bytes);
             let keys: Vec<String> = (0..most)
                 .map(|n| format!("{kind}{n:0>width$}", width = bytes - kind.len()))
