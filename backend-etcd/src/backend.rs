@@ -7,11 +7,11 @@ use etcd_client::{DeleteOptions, TxnOp};
 use lockcore::limits::MAX_TTL;
 use lockcore::{Error, Info, LockBackend, Operation, Survives};
 
-use crate::config::{EtcdConfig, OVERHEAD};
+use crate::config::EtcdConfig;
 use crate::error::NAME;
 use crate::link::{Link, SharedLink};
 use crate::pages::after;
-use crate::record::Range;
+use crate::txn::{Found, Way, keys};
 use crate::wakeups::Watches;
 
 /// The server makes no shorter leases, as it is configured by itself.
@@ -82,19 +82,18 @@ impl EtcdBackend {
     /// Dropping the future leaves what was not removed by then, or no more than the key `NAMESPACE/meta`; do it again.
     pub async fn remove(config: EtcdConfig) -> Result<(), Error> {
         let link = Link::new(config)?;
-        let mut range = link.names.all();
+        let (mut range, operation) = (link.names.all(), Operation::Remove);
+        let way = Way {
+            link: &link,
+            operation,
+        };
         loop {
-            let found = link
-                .keys(Operation::Remove, &range, REMOVED_AT_ONCE)
-                .await?;
-            let next = after(&found.pairs, found.more);
-            let part = Range {
-                from: range.from,
-                to: next.clone().unwrap_or_else(|| range.to.clone()),
-            };
-            let removal = DeleteOptions::new().with_range(part.to);
-            let removal = vec![TxnOp::delete(part.from, Some(removal))];
-            link.txn(Operation::Remove, Vec::new(), removal, Vec::new())
+            let mut found = way.all(vec![keys(&range, REMOVED_AT_ONCE)]).await?;
+            let Found { pairs, more } = found.found()?;
+            let next = after(&pairs, more);
+            let to = next.clone().unwrap_or_else(|| range.to.clone());
+            let removal = DeleteOptions::new().with_range(to);
+            way.all(vec![TxnOp::delete(range.from, Some(removal))])
                 .await?;
             match next {
                 Some(from) => range.from = from,
@@ -103,16 +102,21 @@ impl EtcdBackend {
         }
     }
 
+    pub(crate) fn way(&self, operation: Operation) -> Way<'_> {
+        let link: &Link = &self.link;
+        Way { link, operation }
+    }
+
     /// So many claims and ancestors fit into a transaction.
     pub(crate) fn keys_per_step(&self) -> usize {
-        self.link.config.operations - OVERHEAD
+        self.link.config.step().0
     }
 }
 
 impl LockBackend for EtcdBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the monotonic clock of the cluster's leader");
-        info.keys_per_step = self.keys_per_step();
+        (info.keys_per_step, info.bytes_per_step) = self.link.config.step();
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.survives = Survives {
             crash: true,

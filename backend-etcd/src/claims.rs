@@ -13,15 +13,18 @@ use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
 use lockcore::{Busy, Claim, Grant, LockKey, Operation, Result, SessionState, Want};
 
 use crate::EtcdBackend;
-use crate::link::{Answer, Found, get, unix_ms};
+use crate::config::{MAX_REMOVED, OVERHEAD};
+use crate::namespace::unix_ms;
 use crate::pages::{PAGE, after};
 use crate::record::{
-    Classes, Held, Range, SHARED, class, digits, holder_value, step_value, values_of,
+    Classes, Held, Range, SHARED, class, digits, holder_value, shares_from, step_value, values_of,
 };
-use crate::sessions::{nobody, present};
+use crate::txn::{Answer, Found, get, nobody, not_since, present};
 
 /// So many holders of each range are read with a refusal.
 const FIRST_LOOK: usize = 64;
+/// So many bytes has what removes a holder beside its name, which is there three times: whether the step is taken or not.
+const BESIDE_A_NAME: usize = 64;
 /// How often a step is taken past those who do not count before it gives way to those who are quicker.
 const ATTEMPTS: usize = 64;
 
@@ -29,6 +32,7 @@ const ATTEMPTS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Look {
     key: LockKey,
+    classes: Classes,
     pub(crate) range: Range,
 }
 
@@ -52,6 +56,8 @@ enum Known {
         revision: i64,
         places: Vec<Vec<u8>>,
         gone: Vec<Vec<u8>>,
+        /// Beside looks that ask for those who hold exclusively: only others are there, and more of them may come.
+        shared: Vec<bool>,
     },
 }
 
@@ -59,6 +65,7 @@ enum Known {
 enum Tried {
     Granted(Acquired),
     Void,
+    Moved,
     Met(View),
     /// Somebody is there, and nobody was asked for.
     Refused,
@@ -77,6 +84,7 @@ impl ClaimStore for EtcdBackend {
             let mut view = match self.take_step(request, &looks, known).await? {
                 Tried::Granted(granted) => return Ok(granted),
                 Tried::Void => return Ok(Acquired::Void),
+                Tried::Moved => return Ok(Acquired::Moved),
                 Tried::Met(view) => view,
                 Tried::Refused => {
                     known = Known::Asked;
@@ -86,9 +94,9 @@ impl ClaimStore for EtcdBackend {
             if let Some(refused) = self.judge(request, &looks, &mut view, &mut judged).await? {
                 return Ok(refused);
             }
-            known = self.passed(request, &view, &judged);
+            known = self.passed(request, &looks, &view, &judged);
         }
-        Err(self.never_still(Operation::Acquire))
+        Err(self.way(Operation::Acquire).never_still())
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
@@ -104,10 +112,7 @@ impl ClaimStore for EtcdBackend {
         let (mut lives, mut removed) = (None, Vec::with_capacity(claims.len()));
         while !removals.is_empty() {
             let some = self.some_of(&mut removals);
-            let mut answer = self
-                .link
-                .txn(Operation::Release, Vec::new(), some, Vec::new())
-                .await?;
+            let mut answer = self.way(Operation::Release).all(some).await?;
             if lives.is_none() {
                 lives = Some(answer.succeeded_or_found()?);
             }
@@ -140,10 +145,8 @@ impl ClaimStore for EtcdBackend {
                 TxnOp::txn(Txn::new().when(stands).or_else([beside]))
             });
             let then = [written].into_iter().chain(held).collect();
-            let mut answer = self
-                .link
-                .txn(Operation::Confirm, all, then, Vec::new())
-                .await?;
+            let way = self.way(Operation::Confirm);
+            let mut answer = way.txn(all, then, Vec::new()).await?;
             if !answer.succeeded {
                 return Ok(false);
             }
@@ -214,11 +217,16 @@ impl EtcdBackend {
         };
         let above = above.into_iter().map(|(key, classes)| Look {
             range: names.holders(&key, classes, false),
+            classes,
             key,
         });
-        let own = claims.iter().map(|claim| Look {
-            range: names.holders(claim.key(), classes(claim.want()), claim.want().is_path()),
-            key: claim.key().clone(),
+        let own = claims.iter().map(|claim| {
+            let classes = classes(claim.want());
+            Look {
+                range: names.holders(claim.key(), classes, claim.want().is_path()),
+                classes,
+                key: claim.key().clone(),
+            }
         });
         above.chain(own).collect()
     }
@@ -235,7 +243,8 @@ impl EtcdBackend {
         let counted = claims.iter().any(|claim| claim.want().limit().is_some());
         let since_ms = unix_ms();
         let compares = || {
-            let free = looks.iter().map(|look| match &known {
+            let free = looks.iter().enumerate().map(|(at, look)| match &known {
+                Known::Passed { shared, .. } if shared[at] => all_share(&look.range),
                 Known::Passed { revision, .. } => not_since(&look.range, *revision),
                 Known::Nothing | Known::Asked => nobody(&look.range),
             });
@@ -257,19 +266,25 @@ impl EtcdBackend {
         let first_look = if counted { PAGE } else { FIRST_LOOK };
         let or_else = || {
             if matches!(known, Known::Nothing) {
-                return Vec::new();
+                return None;
             }
             let own = [
                 TxnOp::get(names.live(grant.session), None),
                 get(&names.over_from(grant.session, grant.n), 0),
             ];
             let met = looks.iter().map(|look| get(&look.range, first_look));
-            own.into_iter().chain(met).collect()
+            Some(
+                own.into_iter()
+                    .chain(met)
+                    .chain(self.cleared(looks, &known))
+                    .collect(),
+            )
         };
-        let mut answer = self
-            .link
-            .txn_with_token(Operation::Acquire, compares, then, or_else)
-            .await?;
+        let way = self.way(Operation::Acquire);
+        let asked = way.under(request.incarnation, compares, then, or_else);
+        let Ok(mut answer) = asked.await? else {
+            return Ok(Tried::Moved);
+        };
         if answer.succeeded {
             return Ok(Tried::Granted(Acquired::Acquired(answer.token()?)));
         }
@@ -287,6 +302,25 @@ impl EtcdBackend {
             return Ok(Tried::Void);
         }
         Ok(Tried::Met(self.view(looks, &mut answer)?))
+    }
+
+    /// Removes who does not count also where somebody has come meanwhile: those who come and go would keep a step away from
+    /// them for ever.
+    fn cleared(&self, looks: &[Look], known: &Known) -> Vec<TxnOp> {
+        let Known::Passed { revision, gone, .. } = known else {
+            return Vec::new();
+        };
+        let room = self
+            .link
+            .config
+            .operations
+            .saturating_sub(looks.len() + OVERHEAD);
+        let cleared = gone.iter().take(room).map(|name| {
+            let as_seen = Compare::mod_revision(name.clone(), CompareOp::Less, revision + 1);
+            let removal = TxnOp::delete(name.clone(), None);
+            TxnOp::txn(Txn::new().when([as_seen]).and_then([removal]))
+        });
+        cleared.collect()
     }
 
     fn view(&self, looks: &[Look], answer: &mut Answer) -> Result<View> {
@@ -320,9 +354,8 @@ impl EtcdBackend {
                 }
                 continue;
             }
-            let states = self
-                .look_at(Operation::Acquire, &Judged::to_end(request, &met))
-                .await?;
+            let to_end = Judged::to_end(request, &met);
+            let states = self.way(Operation::Acquire).look_at(&to_end).await?;
             match judged.learn(request, &met, states) {
                 Verdict::Again => {}
                 Verdict::Void => return Ok(Some(Acquired::Void)),
@@ -344,7 +377,7 @@ impl EtcdBackend {
                 from,
                 to: look.range.to.clone(),
             };
-            let (Found { pairs, more }, _) = self.link.get(Operation::Acquire, &rest, PAGE).await?;
+            let (Found { pairs, more }, _) = self.way(Operation::Acquire).get(&rest, PAGE).await?;
             view.more[at] = after(&pairs, more);
             view.held[at].extend(self.held(&look.key, &pairs));
             return Ok(true);
@@ -403,7 +436,7 @@ impl EtcdBackend {
     }
 
     /// How a step is taken past those who were met.
-    fn passed(&self, request: &Acquire, view: &View, judged: &Judged) -> Known {
+    fn passed(&self, request: &Acquire, looks: &[Look], view: &View, judged: &Judged) -> Known {
         let is_free = |held: &Held| {
             held.grant()
                 .is_some_and(|grant| judged.free().contains(&grant))
@@ -432,11 +465,21 @@ impl EtcdBackend {
         let gone = held().filter(|held| is_free(held)).map(|held| &held.name);
         let gone: BTreeSet<&Vec<u8>> = gone.collect();
         let put: BTreeSet<&Vec<u8>> = places.iter().collect();
-        let gone = gone.difference(&put).take(room).copied().cloned().collect();
+        let mut bytes = 0;
+        let fits = |name: &&&Vec<u8>| {
+            bytes += 3 * name.len() + BESIDE_A_NAME;
+            bytes <= MAX_REMOVED
+        };
+        let gone = gone.difference(&put).take(room).take_while(fits);
+        let gone = gone.copied().cloned().collect();
+        let shared = looks.iter().zip(&view.held).map(|(look, held)| {
+            look.classes == Classes::Exclusive && !held.is_empty() && held.iter().all(Held::shares)
+        });
         Known::Passed {
             revision: view.revision,
             places,
             gone,
+            shared: shared.collect(),
         }
     }
 }
@@ -522,8 +565,8 @@ fn classes(want: Want) -> Classes {
     }
 }
 
-/// That nothing in a range was written after a revision.
-pub(crate) fn not_since(range: &Range, revision: i64) -> Compare {
-    Compare::mod_revision(range.from.clone(), CompareOp::Less, revision + 1)
+/// That there is somebody in a range, and whoever is there shares.
+fn all_share(range: &Range) -> Compare {
+    Compare::value(range.from.clone(), CompareOp::Greater, shares_from())
         .with_range(range.to.clone())
 }

@@ -18,6 +18,15 @@ pub(crate) const OVERHEAD: usize = 3;
 /// One path of the greatest depth has to fit.
 const MIN_OPERATIONS: u64 = 67;
 const MAX_OPERATIONS: u64 = 10_000;
+/// A step is as large as this at most: what is left of the 1.5 MiB that a server takes in one request is for removing what
+/// is met on the way.
+const MAX_REQUEST: usize = 1_280 * 1024;
+pub(crate) const MAX_REMOVED: usize = 200 * 1024;
+const _: () = assert!(MAX_REQUEST + MAX_REMOVED + 32 * 1024 < 1_536 * 1024);
+/// So often a key stands in a request: from and to of what it is compared with and of what is read, the holder, the step.
+const NAMED: usize = 6;
+/// So many bytes beside its names a key has there at most.
+const BESIDE: usize = 250;
 const _: () = assert!(lockcore::limits::MAX_PATH_COMPONENTS + OVERHEAD == 67);
 
 const GRAMMAR: Grammar = Grammar {
@@ -172,14 +181,25 @@ impl EtcdConfig {
         self
     }
 
-    /// As many operations as the server takes in one transaction, which is its `--max-txn-ops`: so large are steps. Less
-    /// than 67, which a path of 64 components needs, and more than 10,000 are taken as those.
+    /// As many operations as the server takes in one transaction, which is its `--max-txn-ops`: so large are steps, as far
+    /// as their keys fit into 1.5 MiB, the longest request of a server. Less than 67, which a path of 64 components needs,
+    /// and more than 10,000 are taken as those.
     #[must_use]
     pub fn operations(mut self, operations: usize) -> Self {
         let operations = u64::try_from(operations).unwrap_or(u64::MAX);
         let operations = operations.clamp(MIN_OPERATIONS, MAX_OPERATIONS);
         self.operations = usize::try_from(operations).unwrap_or(DEFAULT_OPERATIONS);
         self
+    }
+}
+
+impl EtcdConfig {
+    /// So many claims and ancestors fit into a step, and so many bytes of their keys.
+    pub(crate) fn step(&self) -> (usize, usize) {
+        let of_each = NAMED * self.namespace.to_string().len() + BESIDE;
+        // Half of a request is for the keys themselves.
+        let keys = (self.operations - OVERHEAD).min(MAX_REQUEST / 2 / of_each);
+        (keys, (MAX_REQUEST - keys * of_each) / NAMED)
     }
 }
 

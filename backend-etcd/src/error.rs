@@ -53,6 +53,28 @@ pub(crate) fn is_of_the_member(error: &etcd_client::Error) -> bool {
     }
 }
 
+/// Whether who we are has to be said again before the server looks at a request: a name that it has given out is no good any
+/// more, as after every change of its users where it signs them (`--auth-token jwt`).
+pub(crate) fn is_of_the_login(error: &etcd_client::Error) -> bool {
+    match error {
+        etcd_client::Error::GRpcStatus(status) => {
+            status.code() == Code::Unauthenticated || is_old_login(status)
+        }
+        // A watch that is refused does not say why, before etcd 3.5.
+        etcd_client::Error::WatchError(_) => true,
+        _ => false,
+    }
+}
+
+/// Etcd 3.4 has no code for it.
+fn is_old_login(status: &tonic::Status) -> bool {
+    matches!(
+        (status.code(), said(status)),
+        (Code::InvalidArgument, "revision of auth store is old")
+            | (Code::Unknown, "auth: revision in header is old")
+    )
+}
+
 /// What a server says, without its name before it.
 fn said(status: &tonic::Status) -> &str {
     let message = status.message();
@@ -78,7 +100,7 @@ fn judge(phase: Phase, error: &etcd_client::Error) -> (ErrorKind, &'static str) 
         (Code::InvalidArgument, "user name is empty" | "user name not found") => {
             (Unauthorized, "the server wants to know who we are")
         }
-        (Code::InvalidArgument, "revision of auth store is old") => (
+        _ if is_old_login(status) => (
             Unavailable,
             "the rights on the server have just been changed",
         ),
@@ -152,6 +174,7 @@ mod tests {
         nobody: InvalidArgument "etcdserver: user name is empty" => Unauthorized, Unauthorized;
         somebody_who_was_removed: InvalidArgument "etcdserver: user name not found" => Unauthorized, Unauthorized;
         changed_rights: InvalidArgument "etcdserver: revision of auth store is old" => Unavailable, Unavailable;
+        changed_rights_of_3_4: Unknown "auth: revision in header is old" => Unavailable, Unavailable;
         an_old_token: Unauthenticated "etcdserver: invalid auth token" => Unauthorized, Unauthorized;
         no_right: PermissionDenied "etcdserver: permission denied" => Unauthorized, Unauthorized;
         no_users: FailedPrecondition "etcdserver: authentication is not enabled" => Config, Config;
@@ -198,6 +221,37 @@ mod tests {
         ] {
             assert_eq!(judge(Phase::Connecting, &error).0, connecting, "{error}");
             assert_eq!(judge(Phase::Sent, &error).0, sent, "{error}");
+        }
+    }
+
+    #[test]
+    fn who_we_are_is_said_again_where_the_server_has_forgotten_it() {
+        let status = |code, line: &str| etcd_client::Error::from(Status::new(code, line));
+        for (code, line, again) in [
+            (
+                Code::InvalidArgument,
+                "etcdserver: revision of auth store is old",
+                true,
+            ),
+            (Code::Unknown, "auth: revision in header is old", true),
+            (
+                Code::Unauthenticated,
+                "etcdserver: invalid auth token",
+                true,
+            ),
+            (
+                Code::PermissionDenied,
+                "etcdserver: permission denied",
+                false,
+            ),
+            (
+                Code::InvalidArgument,
+                "etcdserver: user name is empty",
+                false,
+            ),
+            (Code::Unknown, "something", false),
+        ] {
+            assert_eq!(is_of_the_login(&status(code, line)), again, "{line}");
         }
     }
 

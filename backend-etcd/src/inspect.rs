@@ -7,10 +7,10 @@ use lockcore::backend::{Filter, Inspect, Page, Record};
 use lockcore::{Error, ErrorKind, Grant, LockKey, Operation, Result, SessionState};
 
 use crate::EtcdBackend;
-use crate::claims::not_since;
 use crate::error::found;
 use crate::pages::Groups;
 use crate::record::{Classes, Held, Session};
+use crate::txn::not_since;
 
 #[async_trait]
 impl Inspect for EtcdBackend {
@@ -31,7 +31,7 @@ impl Inspect for EtcdBackend {
             range.from = names.holders(&key, Classes::All, false).to;
         }
         let of = |names: &crate::record::Names, name: &[u8]| Some(names.read_holder(name)?.0);
-        let mut records = Groups::new(&self.link, Operation::Inspect, range, of);
+        let mut records = Groups::new(self.way(Operation::Inspect), range, of);
         let mut items = Vec::new();
         while let Some((key, pairs)) = records.next().await? {
             let held = self.held(&key, &pairs);
@@ -52,7 +52,7 @@ impl Inspect for EtcdBackend {
             range.from = names.session(session).to;
         }
         let of = |names: &crate::record::Names, name: &[u8]| Some(names.read_session(name)?.0);
-        let mut sessions = Groups::new(&self.link, Operation::Inspect, range, of);
+        let mut sessions = Groups::new(self.way(Operation::Inspect), range, of);
         let mut items = Vec::new();
         while let Some((session, pairs)) = sessions.next().await? {
             let read = Session::read(names, session, &pairs);
@@ -67,7 +67,7 @@ impl Inspect for EtcdBackend {
 
     async fn evict(&self, seen: &Record) -> Result<bool> {
         let range = self.link.names.holders(&seen.key, Classes::All, false);
-        let (all, revision) = self.link.get(Operation::Inspect, &range, 0).await?;
+        let (all, revision) = self.way(Operation::Inspect).get(&range, 0).await?;
         let foreign: Vec<TxnOp> = self
             .held(&seen.key, &all.pairs)
             .into_iter()
@@ -79,10 +79,8 @@ impl Inspect for EtcdBackend {
             return Ok(false);
         }
         let unchanged = vec![not_since(&range, revision)];
-        let evicted = self
-            .link
-            .txn(Operation::Inspect, unchanged, foreign, Vec::new())
-            .await?;
+        let way = self.way(Operation::Inspect);
+        let evicted = way.txn(unchanged, foreign, Vec::new()).await?;
         Ok(evicted.succeeded)
     }
 }
@@ -91,7 +89,7 @@ impl EtcdBackend {
     /// The record of one key, with those who hold something below it.
     async fn one(&self, key: &LockKey) -> Result<Page<Record>> {
         let range = self.link.names.holders(key, Classes::All, key.is_path());
-        let (all, _) = self.link.get(Operation::Inspect, &range, 0).await?;
+        let (all, _) = self.way(Operation::Inspect).get(&range, 0).await?;
         let held = self.held(key, &all.pairs);
         let own = held.iter().filter(|held| held.key == *key).count();
         let filter = Filter::Key(key.clone());
@@ -117,9 +115,8 @@ impl EtcdBackend {
         filter: &Filter,
     ) -> Result<Option<Record>> {
         let grants = held.iter().filter_map(Held::grant);
-        let states = self
-            .peek(Operation::Inspect, grants.map(|grant| grant.session))
-            .await?;
+        let way = self.way(Operation::Inspect);
+        let states = way.peek(grants.map(|grant| grant.session)).await?;
         let state = |grant: Grant| states.get(&grant.session);
         held.retain(|held| {
             held.grant()

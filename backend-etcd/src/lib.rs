@@ -18,11 +18,16 @@
 //! # Tokens
 //!
 //! A token is the revision of the transaction that granted it, above a base that is under the namespace. Revisions go back
-//! when a cluster is restored from a snapshot. A program that has seen later ones refuses the first older answer as
-//! indeterminate, connects again and raises the base;
-//! where none may have gone on, remove the key `NAMESPACE/meta` after the restore (or restore with `--bump-revision`), and
-//! whoever connects next makes it anew with a greater base. Sessions that lived when the snapshot was taken are back for
-//! one lease; the guards of later ones are told at the next renewal.
+//! when a cluster is restored from a snapshot. The base names the cluster that it was made in. Whoever connects to a cluster
+//! of another id, or to one that has gone back behind what it has heard of, makes the base anew, and greater. What is
+//! answered on a connection that was made before that is taken for unknown.
+//!
+//! Each base is another [incarnation](lockcore::backend::Incarnation), which requests name: sessions move to a new one only
+//! with all their grants. So restore with another `--initial-cluster-token`, as etcd's manual has it. A cluster that keeps
+//! its name has the same id: it is noticed by whoever has heard of later revisions, and with `--bump-revision` by nobody.
+//! Where nobody may have, remove the key `NAMESPACE/meta` after the restore, and whoever connects next makes it anew.
+//! Sessions that lived when the snapshot was taken are back for one lease; the guards of later ones are told at the next
+//! renewal.
 //!
 //! # Its clock
 //!
@@ -36,7 +41,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `meta` | the version, and where the tokens begin |
+//! | `meta` | the version, where the tokens begin, and in which cluster |
 //! | `lock/KEY\0x` | who holds it exclusively: the grant, how, for which owner, since when. In `KEY` each `/` is the byte 1, so that the store's order is path order. The same owner's second one has its grant behind the `x` |
 //! | `lock/KEY\0\0GRANT` | one of those who share it, or read it |
 //! | `session/ID/live` | the number of the last renewal, on the lease: the session lives as long as this is there |
@@ -63,7 +68,8 @@
 //! # Its limits
 //!
 //! - So many claims and ancestors fit into a step: the server's `--max-txn-ops` (128, unless
-//!   [said otherwise](EtcdConfig::operations)) less three.
+//!   [said otherwise](EtcdConfig::operations)) less three, and as many as fit into a request of 1.5 MiB: some hundreds of the
+//!   longest keys, or two thousand short ones. A server with a smaller `--max-request-bytes` refuses steps that are longer.
 //! - One order of all writes, and one disk: some thousands of locks a second for all namespaces together.
 //! - Every change is kept until the server compacts: give it `--auto-compaction-retention`. Until then a writer also passes
 //!   over every reader of its key who has gone, and whoever takes a path over every key that was held below it. When its space is used up,
@@ -109,10 +115,13 @@ mod error;
 mod fenced;
 mod inspect;
 mod link;
+mod namespace;
 mod pages;
 mod record;
 mod sessions;
+mod states;
 mod sweep;
+mod txn;
 mod wakeups;
 
 pub use backend::EtcdBackend;

@@ -3,34 +3,27 @@
 use std::collections::VecDeque;
 
 use etcd_client::KeyValue;
-use lockcore::{Operation, Result};
+use lockcore::Result;
 
-use crate::link::{Link, SharedLink};
 use crate::record::{Names, Range};
+use crate::txn::Way;
 
 /// So many keys are read at once.
 pub(crate) const PAGE: usize = 1_000;
 
 /// What belongs together in a range, one after the other. Each page is read as it is then.
-pub(crate) struct Groups<G> {
-    link: SharedLink,
-    operation: Operation,
+pub(crate) struct Groups<'a, G> {
+    way: Way<'a>,
     of: fn(&Names, &[u8]) -> Option<G>,
     rest: Option<Range>,
     read: VecDeque<(G, KeyValue)>,
 }
 
-impl<G: PartialEq + Clone> Groups<G> {
+impl<'a, G: PartialEq + Clone> Groups<'a, G> {
     /// Those of a range; what belongs to nothing is passed over.
-    pub(crate) fn new(
-        link: &SharedLink,
-        operation: Operation,
-        range: Range,
-        of: fn(&Names, &[u8]) -> Option<G>,
-    ) -> Self {
+    pub(crate) fn new(way: Way<'a>, range: Range, of: fn(&Names, &[u8]) -> Option<G>) -> Self {
         Self {
-            link: SharedLink::clone(link),
-            operation,
+            way,
             of,
             rest: Some(range),
             read: VecDeque::new(),
@@ -61,10 +54,9 @@ impl<G: PartialEq + Clone> Groups<G> {
         let Some(range) = self.rest.take() else {
             return Ok(());
         };
-        let link: &Link = &self.link;
-        let (found, _) = link.get(self.operation, &range, PAGE).await?;
+        let (found, _) = self.way.get(&range, PAGE).await?;
         self.rest = after(&found.pairs, found.more).map(|from| Range { from, ..range });
-        let of = |pair: KeyValue| Some(((self.of)(&link.names, pair.key())?, pair));
+        let of = |pair: KeyValue| Some(((self.of)(&self.way.link.names, pair.key())?, pair));
         self.read.extend(found.pairs.into_iter().filter_map(of));
         Ok(())
     }

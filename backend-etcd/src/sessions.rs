@@ -11,19 +11,18 @@ use lockcore::backend::{
 use lockcore::{ErrorKind, Label, Life, Note, Notes, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
-use crate::error::found;
-use crate::link::get;
-use crate::record::{NOBODY, Range, Session, digits, intent, last, number, read_intent};
+use crate::record::{NOBODY, Session, digits, intent, last, number, read_intent};
+use crate::states::SESSIONS_PER_REQUEST;
+use crate::txn::{Moved, absent, get, keys, nobody, present};
 
-/// So many sessions are asked about in one request.
-const SESSIONS_PER_REQUEST: usize = 50;
 /// How often what others have changed meanwhile is looked at again.
 const ATTEMPTS: usize = 16;
 
 #[async_trait]
 impl SessionStore for EtcdBackend {
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
-        let lease = self.link.grant(Operation::Open, ttl).await?;
+        let way = self.way(Operation::Open);
+        let lease = way.grant(ttl).await?;
         let names = &self.link.names;
         let on_lease = PutOptions::new().with_lease(lease);
         let then = vec![
@@ -32,35 +31,60 @@ impl SessionStore for EtcdBackend {
             TxnOp::put(names.live(session), digits(0), Some(on_lease)),
             TxnOp::put(names.over_last(session), last(), None),
         ];
-        let unused = vec![nobody(&names.session(session))];
-        let opened = self
-            .link
-            .txn(Operation::Open, unused, then, Vec::new())
-            .await?;
-        if opened.succeeded {
-            return Ok(Opened::Opened(Incarnation::UNKNOWN));
+        let unused = || vec![nobody(&names.session(session))];
+        let (any, nothing) = (Incarnation::UNKNOWN, || Some(Vec::new()));
+        let opened = way.under(any, unused, || then.clone(), nothing);
+        if let Ok(answer) = opened.await?
+            && answer.succeeded
+        {
+            return Ok(Opened::Opened(answer.incarnation()));
         }
-        self.link.revoke(Operation::Open, lease).await;
+        way.revoke(lease).await;
         Ok(Opened::Used)
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let names = &self.link.names;
-        let range = names.session(session);
-        let (found, _) = self.link.get(Operation::Renew, &range, 0).await?;
-        let read = Session::read(names, session, &found.pairs);
-        let Some(read) = read else {
+        let looks = || {
+            let steps = (!renewal.granted.is_empty()).then(|| names.steps(Some(session)));
+            let session = get(&names.session(session), 0);
+            let steps = steps.map(|steps| keys(&steps, 0));
+            [session].into_iter().chain(steps).collect()
+        };
+        let (any, nothing) = (Incarnation::UNKNOWN, || Some(Vec::new()));
+        let way = self.way(Operation::Renew);
+        let found = way.under(any, Vec::new, looks, nothing);
+        let mut found = match found.await? {
+            Ok(found) => found,
+            Err(Moved(incarnation)) => return Ok(Renewed::Moved(incarnation)),
+        };
+        let Some(read) = Session::read(names, session, &found.found()?.pairs) else {
             return Ok(Renewed::Dead);
         };
-        match read.live {
-            None => return Ok(Renewed::Dead),
-            Some(seq) if seq < renewal.acknowledged => return Ok(Renewed::Forgotten),
-            Some(seq) if seq >= renewal.seq => return Ok(Renewed::Overtaken),
-            Some(_) => {}
+        let Some(seq) = read.live else {
+            return Ok(Renewed::Dead);
+        };
+        let here = found.incarnation();
+        if renewal.incarnation.is_known() && renewal.incarnation != here {
+            return Ok(Renewed::Moved(here));
+        }
+        if !renewal.granted.is_empty() {
+            let steps = found.found()?.pairs;
+            let steps = steps.iter().filter_map(|step| names.read_step(step.key()));
+            let there: BTreeSet<u64> = steps.map(|grant| grant.n).collect();
+            if !has_all(&there, &renewal.granted) {
+                return Ok(Renewed::Forgotten);
+            }
+        }
+        if seq < renewal.acknowledged {
+            return Ok(Renewed::Forgotten);
+        }
+        if seq >= renewal.seq {
+            return Ok(Renewed::Overtaken);
         }
         // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
         // and has been followed by another would end it, too early.
-        let lease = self.link.grant(Operation::Renew, read.ttl).await?;
+        let lease = way.grant(read.ttl).await?;
         let mut changes = self.over_changes(session, &read.over, &renewal.over);
         // A part of them does no harm: what is over stays so.
         while changes.len() > self.keys_per_step() {
@@ -93,10 +117,10 @@ impl SessionStore for EtcdBackend {
         let mut states = Vec::with_capacity(sessions.len());
         for some in sessions.chunks(SESSIONS_PER_REQUEST) {
             let ended = match how {
-                End::IfDue => self.look_at(Operation::End, some).await?,
+                End::IfDue => self.way(Operation::End).look_at(some).await?,
                 End::Close | End::Revoke => self.end_some(some).await?,
                 End::Discard => {
-                    let mut ended = self.look_at(Operation::End, some).await?;
+                    let mut ended = self.way(Operation::End).look_at(some).await?;
                     for state in ended
                         .iter_mut()
                         .filter(|state| state.life == Life::Abandoned)
@@ -146,17 +170,16 @@ impl SessionStore for EtcdBackend {
             TxnOp::delete(names.intent(session), None),
             TxnOp::delete(names.payload(session), None),
         ];
-        let settled = self
-            .link
-            .txn(Operation::Settle, adopted, then, Vec::new())
-            .await?;
+        let way = self.way(Operation::Settle);
+        let settled = way.txn(adopted, then, Vec::new()).await?;
         Ok(settled.succeeded)
     }
 
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
         let names = &self.link.names;
         let range = names.session(session);
-        let (mut found, _) = self.link.get(Operation::Note, &range, 0).await?;
+        let way = self.way(Operation::Note);
+        let (mut found, _) = way.get(&range, 0).await?;
         for _ in 0..ATTEMPTS {
             let Some(read) = Session::read(names, session, &found.pairs) else {
                 return Ok(false);
@@ -165,25 +188,22 @@ impl SessionStore for EtcdBackend {
                 // It goes with its lease, which a note would outlive.
                 return Ok(false);
             }
-            let mut as_seen = vec![
+            let as_seen = vec![
                 present(names.label(session)),
                 Compare::lease(names.label(session), CompareOp::Equal, 0),
+                self.notes_are(session, &read.state.notes),
             ];
-            as_seen.push(self.notes_are(session, &read.state.notes));
             let mut notes = read.state.notes;
             notes.add(note);
             let then = vec![TxnOp::put(names.notes(session), notes.as_str(), None)];
             let or_else = vec![get(&range, 0)];
-            let mut answer = self
-                .link
-                .txn(Operation::Note, as_seen, then, or_else)
-                .await?;
+            let mut answer = way.txn(as_seen, then, or_else).await?;
             if answer.succeeded {
                 return Ok(true);
             }
             found = answer.found()?;
         }
-        Err(self.never_still(Operation::Note))
+        Err(way.never_still())
     }
 }
 
@@ -219,20 +239,25 @@ impl EtcdBackend {
         changes: Vec<TxnOp>,
     ) -> Result<Option<Renewed>> {
         let live = self.link.names.live(session);
-        let mut next = vec![Compare::value(
-            live.clone(),
-            CompareOp::Less,
-            digits(renewal.seq),
-        )];
-        if let Some(before) = renewal.acknowledged.checked_sub(1) {
-            let at_least = Compare::value(live.clone(), CompareOp::Greater, digits(before));
-            next.push(at_least);
-        }
-        let or_else = vec![TxnOp::get(live, None)];
-        let mut answer = self
-            .link
-            .txn(Operation::Renew, next, changes, or_else)
-            .await?;
+        let next = || {
+            let earlier = Compare::value(live.clone(), CompareOp::Less, digits(renewal.seq));
+            let known = renewal
+                .acknowledged
+                .checked_sub(1)
+                .map(|before| Compare::value(live.clone(), CompareOp::Greater, digits(before)));
+            [earlier].into_iter().chain(known).collect()
+        };
+        let way = self.way(Operation::Renew);
+        let written = way.under(
+            renewal.incarnation,
+            next,
+            || changes.clone(),
+            || Some(vec![TxnOp::get(live.clone(), None)]),
+        );
+        let mut answer = match written.await? {
+            Ok(answer) => answer,
+            Err(Moved(incarnation)) => return Ok(Some(Renewed::Moved(incarnation))),
+        };
         if answer.succeeded {
             return Ok(None);
         }
@@ -246,83 +271,6 @@ impl EtcdBackend {
         }))
     }
 
-    /// Sessions as they are; one that was never opened never will be.
-    pub(crate) async fn look_at(
-        &self,
-        operation: Operation,
-        sessions: &[SessionId],
-    ) -> Result<Vec<SessionState>> {
-        let mut states = Vec::with_capacity(sessions.len());
-        for some in sessions.chunks(SESSIONS_PER_REQUEST) {
-            for (session, pairs) in self.read(operation, some).await? {
-                states.push(self.state(operation, session, &pairs).await?);
-            }
-        }
-        Ok(states)
-    }
-
-    /// Those of the sessions that have a record, each asked about once.
-    pub(crate) async fn peek(
-        &self,
-        operation: Operation,
-        sessions: impl Iterator<Item = SessionId>,
-    ) -> Result<BTreeMap<SessionId, SessionState>> {
-        let sessions: Vec<SessionId> = sessions.collect::<BTreeSet<_>>().into_iter().collect();
-        let mut states = BTreeMap::new();
-        for some in sessions.chunks(SESSIONS_PER_REQUEST) {
-            for (session, pairs) in self.read(operation, some).await? {
-                let read = Session::read(&self.link.names, session, &pairs);
-                states.extend(read.map(|read| (session, read.state)));
-            }
-        }
-        Ok(states)
-    }
-
-    /// The keys of some sessions, at one moment.
-    async fn read(
-        &self,
-        operation: Operation,
-        sessions: &[SessionId],
-    ) -> Result<Vec<(SessionId, Vec<KeyValue>)>> {
-        let gets = sessions
-            .iter()
-            .map(|session| get(&self.link.names.session(*session), 0));
-        let mut answer = self
-            .link
-            .txn(operation, Vec::new(), gets.collect(), Vec::new())
-            .await?;
-        let read = |session: &SessionId| Ok((*session, answer.found()?.pairs));
-        sessions.iter().map(read).collect()
-    }
-
-    /// What a session is, by its keys; where there are none, it gets one that says that it was used.
-    async fn state(
-        &self,
-        operation: Operation,
-        session: SessionId,
-        pairs: &[KeyValue],
-    ) -> Result<SessionState> {
-        let names = &self.link.names;
-        if let Some(read) = Session::read(names, session, pairs) {
-            return Ok(read.state);
-        }
-        let range = names.session(session);
-        let mut answer = self
-            .link
-            .txn(
-                operation,
-                vec![nobody(&range)],
-                vec![TxnOp::put(names.label(session), "", None), get(&range, 0)],
-                vec![get(&range, 0)],
-            )
-            .await?;
-        if answer.succeeded {
-            answer.skip();
-        }
-        let read = Session::read(names, session, &answer.found()?.pairs);
-        read.map(|read| read.state).ok_or_else(|| answer.odd())
-    }
-
     /// Ends sessions that live.
     async fn end_some(&self, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
         let names = &self.link.names;
@@ -331,19 +279,17 @@ impl EtcdBackend {
             let death = TxnOp::delete(names.live(*session), Some(options));
             [death, get(&names.session(*session), 0)]
         });
-        let mut answer = self
-            .link
-            .txn(Operation::End, Vec::new(), ends.collect(), Vec::new())
-            .await?;
+        let way = self.way(Operation::End);
+        let mut answer = way.all(ends.collect()).await?;
         let mut states = Vec::with_capacity(sessions.len());
         let mut leases = Vec::new();
         for session in sessions {
             leases.extend(answer.removed()?.iter().map(KeyValue::lease));
             let pairs = answer.found()?.pairs;
-            states.push(self.state(Operation::End, *session, &pairs).await?);
+            states.push(way.state(*session, &pairs).await?);
         }
         for lease in leases {
-            self.link.revoke(Operation::End, lease).await;
+            way.revoke(lease).await;
         }
         Ok(states)
     }
@@ -352,6 +298,7 @@ impl EtcdBackend {
     async fn discard(&self, mut state: SessionState) -> Result<SessionState> {
         let names = &self.link.names;
         let session = state.session;
+        let way = self.way(Operation::End);
         for _ in 0..ATTEMPTS {
             if state.life != Life::Abandoned {
                 return Ok(state);
@@ -370,17 +317,15 @@ impl EtcdBackend {
                 TxnOp::put(names.adopter(session), NOBODY, None),
                 get(&range, 0),
             ];
-            let mut answer = self
-                .link
-                .txn(Operation::End, as_seen, then, vec![get(&range, 0)])
-                .await?;
+            let or_else = vec![get(&range, 0)];
+            let mut answer = way.txn(as_seen, then, or_else).await?;
             if answer.succeeded {
                 (0..4).for_each(|_| answer.skip());
             }
             let pairs = answer.found()?.pairs;
-            state = self.state(Operation::End, session, &pairs).await?;
+            state = way.state(session, &pairs).await?;
         }
-        Err(self.never_still(Operation::End))
+        Err(way.never_still())
     }
 
     async fn take(
@@ -418,17 +363,19 @@ impl EtcdBackend {
                     TxnOp::put(names.adopter(session), adopter_text.as_str(), None),
                 ]
             };
-            let or_else = || vec![get(&range, 0)];
-            let mut answer = self
-                .link
-                .txn_with_token(Operation::Adopt, compares, then, or_else)
-                .await?;
+            let or_else = || Some(vec![get(&range, 0)]);
+            let any = Incarnation::UNKNOWN;
+            let way = self.way(Operation::Adopt);
+            let taken = way.under(any, compares, then, or_else);
+            let Ok(mut answer) = taken.await? else {
+                break;
+            };
             let pairs = answer.found()?.pairs;
             if answer.succeeded {
                 let payload = pairs.first().map(KeyValue::value).unwrap_or_default();
                 let left = read_intent(payload).ok_or_else(|| {
                     let what = "the intent of the abandoned session cannot be understood";
-                    found(ErrorKind::Corrupt, Operation::Adopt, what)
+                    way.error(ErrorKind::Corrupt, what)
                 })?;
                 return Ok(Some(Adoption {
                     number: next,
@@ -457,6 +404,7 @@ impl EtcdBackend {
         let names = &self.link.names;
         let range = names.session(session);
         let mut number = seen;
+        let way = self.way(Operation::Adopt);
         for _ in 0..ATTEMPTS {
             let mut as_seen = vec![
                 present(names.label(session)),
@@ -476,10 +424,7 @@ impl EtcdBackend {
                 TxnOp::put(names.adopter(session), NOBODY, None),
             ];
             let or_else = vec![get(&range, 0)];
-            let mut answer = self
-                .link
-                .txn(Operation::Adopt, as_seen, then, or_else)
-                .await?;
+            let mut answer = way.txn(as_seen, then, or_else).await?;
             if answer.succeeded {
                 return Ok(());
             }
@@ -494,7 +439,7 @@ impl EtcdBackend {
             }
             number = state.adoption;
         }
-        Err(self.never_still(Operation::Adopt))
+        Err(way.never_still())
     }
 
     /// That the last adoption number that was used is this one.
@@ -515,25 +460,12 @@ impl EtcdBackend {
             false => Compare::value(key, CompareOp::Equal, notes.as_str()),
         }
     }
-
-    /// The error of what others change as often as it is looked at. Nothing was done.
-    pub(crate) fn never_still(&self, operation: Operation) -> lockcore::Error {
-        let what = "others were quicker, again and again";
-        found(ErrorKind::Unavailable, operation, what)
-    }
 }
 
-/// That a key is there.
-pub(crate) fn present(key: Vec<u8>) -> Compare {
-    Compare::create_revision(key, CompareOp::Greater, 0)
-}
-
-/// That a key is not there.
-pub(crate) fn absent(key: Vec<u8>) -> Compare {
-    Compare::create_revision(key, CompareOp::Equal, 0)
-}
-
-/// That no key of a range is there.
-pub(crate) fn nobody(range: &Range) -> Compare {
-    absent(range.from.clone()).with_range(range.to.clone())
+/// Whether all of these numbers are there.
+fn has_all(there: &BTreeSet<u64>, numbers: &Ranges) -> bool {
+    numbers.as_slice().iter().all(|(from, to)| {
+        let found = there.range(from..=to).count();
+        u64::try_from(found).is_ok_and(|found| found.checked_sub(1) == Some(to - from))
+    })
 }

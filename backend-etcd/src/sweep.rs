@@ -8,7 +8,7 @@ use lockcore::{Grant, Life, Operation, Result, SessionState};
 use crate::EtcdBackend;
 use crate::pages::{Groups, after};
 use crate::record::{Names, SHARED, Session, read_step};
-use crate::sessions::{absent, present};
+use crate::txn::{absent, present};
 
 /// So many steps are looked at in one request: each may have a thousand bytes for each of its keys.
 const STEPS: usize = 32;
@@ -28,7 +28,7 @@ impl EtcdBackend {
         let mut removed = 0;
         let mut range = self.link.names.steps(of);
         loop {
-            let (found, _) = self.link.get(Operation::Sweep, &range, STEPS).await?;
+            let (found, _) = self.way(Operation::Sweep).get(&range, STEPS).await?;
             for gone in self.gone_steps(&found.pairs).await? {
                 if removed >= limit {
                     return Ok(Swept {
@@ -60,7 +60,7 @@ impl EtcdBackend {
             .filter_map(|pair| Some((names.read_step(pair.key())?, pair)));
         let steps: Vec<(Grant, &KeyValue)> = read.collect();
         let sessions = steps.iter().map(|(grant, _)| grant.session);
-        let states = self.peek(Operation::Sweep, sessions).await?;
+        let states = self.way(Operation::Sweep).peek(sessions).await?;
         // One that nobody knows was forgotten, long after it had died.
         let counts = |grant: &Grant| {
             states
@@ -93,10 +93,8 @@ impl EtcdBackend {
                 .iter()
                 .map(|(class, key)| TxnOp::delete(names.holder(grant, *class, key), None));
             let (as_written, all) = (as_written.collect(), all.chain(step_too()).collect());
-            let mut answer = self
-                .link
-                .txn(Operation::Sweep, as_written, all, Vec::new())
-                .await?;
+            let way = self.way(Operation::Sweep);
+            let mut answer = way.txn(as_written, all, Vec::new()).await?;
             if answer.succeeded {
                 // The step is no holder.
                 return Ok(answer.all_removed().saturating_sub(1));
@@ -109,10 +107,7 @@ impl EtcdBackend {
         let mut removed = 0;
         while !removals.is_empty() {
             let some = self.some_of(&mut removals);
-            let mut answer = self
-                .link
-                .txn(Operation::Sweep, Vec::new(), some, Vec::new())
-                .await?;
+            let mut answer = self.way(Operation::Sweep).all(some).await?;
             removed += answer.all_removed();
         }
         Ok(removed.saturating_sub(1))
@@ -123,7 +118,7 @@ impl EtcdBackend {
     async fn bury(&self) -> Result<()> {
         let names = &self.link.names;
         let of = |names: &Names, name: &[u8]| Some(names.read_session(name)?.0);
-        let mut sessions = Groups::new(&self.link, Operation::Sweep, names.sessions(), of);
+        let mut sessions = Groups::new(self.way(Operation::Sweep), names.sessions(), of);
         let mut lease = None;
         while let Some((session, pairs)) = sessions.next().await? {
             let dead = Session::read(names, session, &pairs)
@@ -143,14 +138,14 @@ impl EtcdBackend {
     ) -> Result<()> {
         let (names, session) = (&self.link.names, dead.session);
         let steps = names.steps(Some(session));
-        let (steps, _) = self.link.get(Operation::Sweep, &steps, 1).await?;
+        let (steps, _) = self.way(Operation::Sweep).get(&steps, 1).await?;
         if !steps.pairs.is_empty() {
             return Ok(());
         }
         let lease = match lease {
             Some(lease) => *lease,
             None => {
-                let granted = self.link.grant(Operation::Sweep, TOMBSTONE_KEPT).await?;
+                let granted = self.way(Operation::Sweep).grant(TOMBSTONE_KEPT).await?;
                 *lease.insert(granted)
             }
         };
@@ -172,7 +167,7 @@ impl EtcdBackend {
             absent(names.intent(session)),
             self.notes_are(session, &dead.notes),
         ];
-        let buried = self.link.txn(Operation::Sweep, still, burial, Vec::new());
-        buried.await.map(drop)
+        let way = self.way(Operation::Sweep);
+        way.txn(still, burial, Vec::new()).await.map(drop)
     }
 }

@@ -1,27 +1,29 @@
 //! What servers may refuse, lack or forget. Every test has servers of its own.
 #![allow(clippy::unwrap_used, reason = "it is a test")]
 
+mod restored;
 mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions, Txn, TxnOp};
 use lockcore::backend::{
-    Acquire, Acquired, ClaimStore as _, Inspect as _, IntentChange, Opened, Ranges, Renewal,
-    Renewed, SessionStore as _, Sweep, Wakeups as _,
+    Acquire, Acquired, ClaimStore as _, End, Inspect as _, IntentChange, Opened, Ranges, Renewal,
+    Renewed, SessionStore as _, Stood, Sweep, Wakeups as _,
 };
 use lockcore::{
     Claim, Error, ErrorKind, FencingToken, Grant, Label, LockBackend as _, LockKey, OwnerId,
     SessionId, Want,
 };
-use lockcore_conformance::servers::etcd::{ETCD_3_6, Member};
+use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Secured, Space, artefacts, certificates, client, member, restarted, until, waited};
 
-const TTL: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(600);
 
 fn url(member: &Member) -> String {
     member.url().replacen("http", "etcd", 1)
@@ -220,6 +222,51 @@ async fn a_server_that_forgets_who_we_are_is_told_again() {
     renewed(&backend, session, 1).await;
 }
 
+/// Where the server signs the names that it gives out, none of them is good any more after a change of users or roles.
+#[tokio::test]
+async fn a_change_of_users_cuts_nobody_off() {
+    for version in [&ETCD_3_6, &ETCD_3_4] {
+        let server = Secured::signing(version).await;
+        let backend = connect(&format!("{}&namespace=t1", server.least()))
+            .await
+            .unwrap();
+        let session = opened(&backend).await;
+        let held = ask(session, 1, "a");
+        token(&backend, &held).await;
+        let mut changes = 0;
+        // Each by a client of its own: the administrator's name is as old afterwards.
+        let mut changed = async || {
+            changes += 1;
+            let role = format!("role{changes}");
+            server.admin().await.role_add(role).await.unwrap();
+        };
+        for seq in 1..4 {
+            changed().await;
+            let renewed = backend.renew(session, &keep(seq)).await.unwrap();
+            assert_eq!(renewed, Renewed::Living);
+        }
+        changed().await;
+        assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+        changed().await;
+        let watch = backend.watch(&held.claims).await.unwrap();
+        changed().await;
+        backend.release(held.grant, &held.claims).await.unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(5), watch).await;
+        told.expect("it is told");
+        changed().await;
+        token(&backend, &ask(session, 2, "a")).await;
+        // And many at once.
+        changed().await;
+        let many = (3..40).map(|n| {
+            let (backend, request) = (Arc::clone(&backend), ask(session, n, &format!("k{n}")));
+            tokio::spawn(async move { token(&backend, &request).await })
+        });
+        for one in many.collect::<Vec<_>>() {
+            one.await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn tls_takes_the_authority_that_is_named_and_no_other() {
     let server = Secured::start().await;
@@ -268,7 +315,9 @@ async fn a_certificate_that_is_over_is_refused_on_either_side() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let error = refused(&format!("{url}/?ca={ca}&timeout_ms=2000")).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    connect(&ours(good.path())).await.unwrap();
+    // As long as a slow machine needs.
+    let patient = ours(good.path()).replace("&timeout_ms=2000", "&timeout_ms=30000");
+    connect(&patient).await.unwrap();
 }
 
 #[tokio::test]
@@ -319,15 +368,79 @@ async fn steps_are_as_large_as_the_server_takes() {
         fewer.acquire(&asks(other, 1, &keys(most))).await.unwrap(),
         Acquired::Busy(_)
     ));
-    fewer
-        .end(&[session], lockcore::backend::End::Close)
-        .await
-        .unwrap();
+    fewer.end(&[session], End::Close).await.unwrap();
     let held = asks(other, 2, &keys(most));
     token(&fewer, &held).await;
     assert!(fewer.confirm(held.grant, &held.claims).await.unwrap());
     fewer.release(held.grant, &held.claims).await.unwrap();
     assert!(!fewer.confirm(held.grant, &held.claims).await.unwrap());
+}
+
+/// A server that takes many operations takes no longer requests.
+#[tokio::test]
+async fn steps_of_long_keys_fit_into_a_request() {
+    let server = member(&[("max-txn-ops", "10000")]).await;
+    let space = Space::at(url(&server));
+    for operations in [2_000, 10_000] {
+        let config = space.config().operations(operations);
+        let backend = EtcdBackend::connect(config).await.unwrap();
+        let info = backend.info();
+        assert!(
+            info.keys_per_step > 1_500,
+            "short ones as many as before: {info:?}"
+        );
+        for (kind, bytes) in [("long", 1_024), ("medium", 100), ("short", 12)] {
+            let most = info.keys_per_step.min(info.bytes_per_step / bytes);
+            let keys: Vec<String> = (0..most)
+                .map(|n| format!("{kind}{n:0>width$}", width = bytes - kind.len()))
+                .collect();
+            let share = |session, n| {
+                let mut shares = asks(session, n, &keys);
+                let want = Want::Share { limit: None };
+                let claim = |claim: &Claim| Claim::new(claim.key().clone(), want).unwrap();
+                shares.claims = shares.claims.iter().map(claim).collect();
+                shares
+            };
+            // Numbers as long as they can be.
+            let (first, next) = (u64::MAX - 2, u64::MAX - 1);
+            let alive = opened(&backend).await;
+            let rival = asks(alive, first, &keys);
+            let mut dead = Vec::new();
+            for _ in 0..8 {
+                dead.push(opened(&backend).await);
+                token(&backend, &share(dead[dead.len() - 1], first)).await;
+            }
+            for exclusive in [false, true] {
+                if exclusive {
+                    dead = vec![opened(&backend).await];
+                    token(&backend, &asks(dead[0], first, &keys)).await;
+                }
+                // Who is refused reads who is there, and who comes after the dead removes some of them.
+                let refused = backend.acquire(&rival).await.unwrap();
+                assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+                backend.end(&dead, End::Close).await.unwrap();
+                token(&backend, &rival).await;
+                assert!(backend.confirm(rival.grant, &rival.claims).await.unwrap());
+                let stood = backend.release(rival.grant, &rival.claims).await.unwrap();
+                assert_eq!(stood, Stood::Held);
+                backend.sweep(Sweep::All, 100_000).await.unwrap();
+            }
+            let again = asks(alive, next, &keys);
+            token(&backend, &again).await;
+            backend.end(&[alive], End::Close).await.unwrap();
+            let swept = backend.sweep(Sweep::Session(alive), 10_000).await.unwrap();
+            assert_eq!((swept.removed, swept.more), (keys.len(), false));
+        }
+    }
+    // The client cuts by both.
+    let config = space.config().operations(2_000);
+    let backend = EtcdBackend::connect(config).await.unwrap() as Arc<dyn lockcore::LockBackend>;
+    let locks = lockcore::Locks::builder(backend).build().unwrap();
+    let ids = (0..2_000).map(|n| format!("{n:0>1024}"));
+    let guard = locks.documents(ids).acquire().await.unwrap();
+    assert!(guard.confirm().await.unwrap());
+    let released = guard.release().await.unwrap();
+    assert_eq!(released, lockcore::Released::Released);
 }
 
 #[tokio::test]
@@ -380,10 +493,7 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
     stand(&[]).await;
     // One that does not count is replaced.
     token(&backend, &again(4)).await;
-    backend
-        .end(&[session], lockcore::backend::End::Close)
-        .await
-        .unwrap();
+    backend.end(&[session], End::Close).await.unwrap();
     let other = opened(&backend).await;
     token(&backend, &ask(other, 1, "a")).await;
     let late = Sweep::Session(session);
@@ -395,6 +505,64 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
         .unwrap();
     let next = ask(other, 1, "a");
     assert!(backend.confirm(next.grant, &next.claims).await.unwrap());
+}
+
+/// Who reads above others who read is in nobody's way, and they are not in his, however quickly they come and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_above_readers_who_come_and_go_is_granted() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let path = |session, n, key: &str, want| {
+        let claim = Claim::new(LockKey::parse(key).unwrap(), want).unwrap();
+        Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
+    };
+    let read = move |session, n, key: &str| path(session, n, key, Want::Read);
+    let write = |session, n| path(session, n, "/a/w", Want::Write);
+    let turns = Arc::new(AtomicU64::new(0));
+    let mut churn = tokio::task::JoinSet::new();
+    for one in 0..40 {
+        let (backend, turns) = (Arc::clone(&backend), Arc::clone(&turns));
+        churn.spawn(async move {
+            let session = opened(&backend).await;
+            for n in 1.. {
+                // Now and then at a place where nobody has been.
+                let key = format!("/a/{one}/{}", n / 4);
+                let reads = read(session, n, &key);
+                token(&backend, &reads).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                backend.release(reads.grant, &reads.claims).await.unwrap();
+                turns.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let session = opened(&backend).await;
+    for n in 1..4 {
+        // Others read meanwhile.
+        let before = turns.load(Ordering::Relaxed);
+        until("others read", async || {
+            (turns.load(Ordering::Relaxed) > before + 40).then_some(())
+        })
+        .await;
+        if n == 2 {
+            // One who has written below and is dead is in nobody's way, either.
+            let dead = opened(&backend).await;
+            token(&backend, &write(dead, 1)).await;
+            backend.end(&[dead], End::Close).await.unwrap();
+        }
+        let above = read(session, n, "/a");
+        token(&backend, &above).await;
+        // And who writes is in their way, and is kept out.
+        let writes = write(session, 100 + n);
+        let refused = backend.acquire(&writes).await.unwrap();
+        assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+        backend.release(above.grant, &above.claims).await.unwrap();
+        token(&backend, &writes).await;
+        let above = read(session, 200 + n, "/a");
+        let refused = backend.acquire(&above).await.unwrap();
+        assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+        backend.release(writes.grant, &writes.claims).await.unwrap();
+    }
+    churn.abort_all();
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::limits::{MAX_KEYS, MAX_KEYS_BYTES};
-use crate::{Claim, Want};
+use crate::{Claim, Info, Want};
 
 /// One claim for each key, the strongest; a path that is read and has a path to write at or below it is written (S
 /// with IX is X); in path order, the one global order of all acquirers.
@@ -80,17 +80,25 @@ fn strength(want: Want) -> (u8, u32) {
     }
 }
 
-/// How many of the claims a step takes: as many as have at most `keys_per_step` keys, ancestors counted, and at least
-/// one.
-pub(crate) fn step_len(claims: &[Claim], keys_per_step: usize) -> usize {
+/// How many of the claims a step takes: as many as have at most so many keys, ancestors counted, and those so many bytes;
+/// and at least one.
+pub(crate) fn step_len(claims: &[Claim], info: &Info) -> usize {
+    let (most, most_bytes) = (info.keys_per_step, info.bytes_per_step);
+    let mut bytes = 0;
     if claims.len() <= 1 || !claims[0].want().is_path() {
-        return claims.len().min(keys_per_step.max(1));
+        let claims = &claims[..claims.len().min(most.max(1))];
+        let too_large = claims.iter().position(|claim| {
+            bytes += claim.key().as_str().len();
+            bytes > most_bytes
+        });
+        return too_large.map_or(claims.len(), |at| at.max(1));
     }
     let mut keys: HashSet<&str> = HashSet::new();
     for (at, claim) in claims.iter().enumerate() {
-        keys.insert(claim.key().as_str());
-        keys.extend(claim.key().ancestors());
-        if keys.len() > keys_per_step && at > 0 {
+        for key in claim.key().ancestors().chain([claim.key().as_str()]) {
+            bytes += if keys.insert(key) { key.len() } else { 0 };
+        }
+        if (keys.len() > most || bytes > most_bytes) && at > 0 {
             return at;
         }
     }
@@ -221,15 +229,22 @@ mod tests {
             .iter()
             .map(|text| path(Want::Write, text))
             .collect();
-        for (keys_per_step, len) in [(1, 1), (3, 1), (4, 2), (5, 3), (100, 3)] {
-            assert_eq!(
-                step_len(&claims, keys_per_step),
-                len,
-                "{keys_per_step} keys"
-            );
+        let of = |keys, bytes| {
+            let mut info = Info::new("test", "no clock");
+            (info.keys_per_step, info.bytes_per_step) = (keys, bytes);
+            info
+        };
+        let max = usize::MAX;
+        for (keys, len) in [(1, 1), (3, 1), (4, 2), (5, 3), (100, 3)] {
+            assert_eq!(step_len(&claims, &of(keys, max)), len, "{keys} keys");
+        }
+        // With "/a" and "/a/b", which are counted once.
+        for (bytes, len) in [(0, 1), (17, 1), (18, 2), (21, 2), (22, 3)] {
+            assert_eq!(step_len(&claims, &of(100, bytes)), len, "{bytes} bytes");
         }
         let flats: Vec<Claim> = (0..5).map(|n| flat(Want::Upsert, &n.to_string())).collect();
-        assert_eq!(step_len(&flats, 2), 2);
-        assert_eq!(step_len(&flats, 9), 5);
+        for (keys, bytes, len) in [(2, max, 2), (9, max, 5), (0, max, 1), (9, 3, 3), (9, 0, 1)] {
+            assert_eq!(step_len(&flats, &of(keys, bytes)), len, "{keys}, {bytes}");
+        }
     }
 }

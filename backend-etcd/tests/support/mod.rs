@@ -7,6 +7,7 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use etcd_client::{
 };
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
+use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Etcd as Version, Member};
 use lockcore_conformance::{BoxError, World};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use tempfile::TempDir;
@@ -56,13 +57,46 @@ pub fn given() -> String {
     GIVEN.clone()
 }
 
+/// The program of the newer version that restores snapshots: an installed one, else built from the server's Go module.
+pub fn etcdutl() -> PathBuf {
+    let runs = |program: &Path| Command::new(program).arg("version").output().is_ok();
+    let installed = PathBuf::from("etcdutl");
+    if runs(&installed) {
+        return installed;
+    }
+    let home = artefacts().join(ETCD_3_6.name);
+    let program = home.join("etcdutl");
+    if !runs(&program) {
+        // Beside it, and put in its place when it is whole: another run may do the same.
+        std::fs::create_dir_all(&home).unwrap();
+        let made = tempfile::tempdir_in(&home).unwrap();
+        let built = made.path().join("etcdutl");
+        let mut go = Command::new("go");
+        go.args(["build", "-trimpath", "-mod=readonly", "-o"])
+            .arg(&built);
+        go.arg("go.etcd.io/etcd/etcdutl/v3");
+        go.current_dir(artefacts().join("../../conformance/servers/etcd-3.6"));
+        let status = go
+            .status()
+            .expect("Go, which the server is built with, too");
+        assert!(status.success(), "{go:?}");
+        std::fs::rename(&built, &program).unwrap();
+    }
+    program
+}
+
 /// A server of the newer version with these settings.
 pub async fn member(settings: &[(&str, &str)]) -> Member {
+    member_of(&ETCD_3_6, settings).await
+}
+
+/// A server of that version.
+pub async fn member_of(version: &'static Version, settings: &[(&str, &str)]) -> Member {
     let settings = settings.iter();
     let settings = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let settings: Vec<(String, String)> = settings.collect();
     waited(move || {
-        let program = ETCD_3_6.program(&artefacts()).expect("an etcd");
+        let program = version.program(&artefacts()).expect("an etcd");
         let settings = settings.iter();
         let settings = settings.map(|(name, value)| (name.as_str(), value.as_str()));
         Member::new(program, &settings.collect::<Vec<_>>()).expect("it starts")
@@ -150,14 +184,33 @@ pub struct Secured {
 
 impl Secured {
     pub async fn start() -> Self {
+        Self::of(&ETCD_3_6, false).await
+    }
+
+    /// One that signs the names that it gives out, and remembers none.
+    pub async fn signing(version: &'static Version) -> Self {
+        Self::of(version, true).await
+    }
+
+    async fn of(version: &'static Version, signs: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, [7; 32]).unwrap();
+        let names = match signs {
+            true => format!("jwt,sign-method=HS256,priv-key={}", secret.display()),
+            false => "simple".to_owned(),
+        };
         let [ca, cert, key] = certificates(folder.path(), 1);
-        let member = member(&[
-            ("cert-file", &cert),
-            ("key-file", &key),
-            // Whoever connects is asked for the password, many times.
-            ("bcrypt-cost", "4"),
-        ])
+        let member = member_of(
+            version,
+            &[
+                ("cert-file", &cert),
+                ("key-file", &key),
+                ("auth-token", &names),
+                // Whoever connects is asked for the password, many times.
+                ("bcrypt-cost", "4"),
+            ],
+        )
         .await;
         let secured = Self { member, ca, folder };
         let hosts = secured.member.url().replacen("https", "etcds", 1);

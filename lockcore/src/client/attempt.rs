@@ -26,7 +26,9 @@ use crate::client::step::{Asker, Step};
 use crate::client::task;
 use crate::client::wait::Waiting;
 use crate::prepare::step_len;
-use crate::{Busy, Claim, FencingToken, Intent, Life, OwnerId, Registered, SessionState, Want};
+use crate::{
+    Busy, Claim, FencingToken, Info, Intent, Life, OwnerId, Registered, SessionState, Want,
+};
 
 /// Steps above which an acquisition has a session of its own, so that giving up or releasing it is one write.
 const STEPS_IN_SHARED_SESSION: usize = 10;
@@ -157,7 +159,7 @@ impl Plan {
 
     async fn once(&self, caller: &mut Caller) -> Result<Guard, Stop> {
         let core = &self.locks.core;
-        let many = many_steps(&self.claims, core.info.keys_per_step);
+        let many = many_steps(&self.claims, &core.info);
         let (handle, owner) = self.session(caller, many).await?;
         let mut taking = Taking {
             plan: self,
@@ -187,10 +189,10 @@ fn own(handle: crate::Result<Handle>) -> Result<(Handle, OwnerId), AcquireError>
 }
 
 /// Whether the claims take more than ten steps.
-fn many_steps(claims: &[Claim], keys_per_step: usize) -> bool {
+fn many_steps(claims: &[Claim], info: &Info) -> bool {
     let mut at = 0;
     for _ in 0..STEPS_IN_SHARED_SESSION {
-        at += step_len(&claims[at..], keys_per_step);
+        at += step_len(&claims[at..], info);
         if at == claims.len() {
             return false;
         }
@@ -230,7 +232,7 @@ impl Taking<'_> {
             }
             let len = next_len
                 .take()
-                .unwrap_or_else(|| step_len(&claims[at..], self.core.info.keys_per_step));
+                .unwrap_or_else(|| step_len(&claims[at..], &self.core.info));
             match self.ask(at..at + len, caller).await {
                 Step::Granted { n, token, in_doubt } => {
                     waiting = None;

@@ -32,6 +32,8 @@ pub struct Info {
     pub clock: &'static str,
     /// Most keys of a step; a claim counts one and its distinct ancestors. A single claim may count more.
     pub keys_per_step: usize,
+    /// Most bytes of the keys of a step, counted alike.
+    pub bytes_per_step: usize,
     /// So many records the client asks to [sweep](ClaimStore::sweep) in one call: more where each call is dear.
     pub sweep_limit: usize,
     /// A step is taken in one atomic action.
@@ -52,14 +54,15 @@ pub struct Info {
 }
 
 impl Info {
-    /// What is true of most stores: 1,000 keys per step and per sweep, atomic, pushed, a TTL from 1 s to 24 h, and grants that
-    /// survive nothing.
+    /// What is true of most stores: 1,000 keys of any length per step and 1,000 records per sweep, atomic, pushed, a TTL
+    /// from 1 s to 24 h, and grants that survive nothing.
     #[must_use]
     pub fn new(name: &'static str, clock: &'static str) -> Self {
         Self {
             name,
             clock,
             keys_per_step: 1_000,
+            bytes_per_step: usize::MAX,
             sweep_limit: 1_000,
             atomic: true,
             repeats: false,

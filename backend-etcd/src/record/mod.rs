@@ -1,0 +1,9 @@
+//! The stored shape: keys and values, and what a key is that cannot be understood.
+
+mod holder;
+mod names;
+mod session;
+
+pub(crate) use holder::{Held, class, holder_value, read_step, shares_from, step_value, values_of};
+pub(crate) use names::{Classes, Names, Range, SHARED, digits, last, number};
+pub(crate) use session::{NOBODY, Session, intent, read_intent};

@@ -1,0 +1,72 @@
+//! What sessions are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use etcd_client::{KeyValue, TxnOp};
+use lockcore::{Result, SessionId, SessionState};
+
+use crate::record::Session;
+use crate::txn::{Way, get, nobody};
+
+/// So many sessions are asked about in one request.
+pub(crate) const SESSIONS_PER_REQUEST: usize = 50;
+
+impl Way<'_> {
+    /// Sessions as they are; one that was never opened never will be.
+    pub(crate) async fn look_at(self, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
+        let mut states = Vec::with_capacity(sessions.len());
+        for some in sessions.chunks(SESSIONS_PER_REQUEST) {
+            for (session, pairs) in self.read(some).await? {
+                states.push(self.state(session, &pairs).await?);
+            }
+        }
+        Ok(states)
+    }
+
+    /// Those of the sessions that have a record, each asked about once.
+    pub(crate) async fn peek(
+        self,
+        sessions: impl Iterator<Item = SessionId>,
+    ) -> Result<BTreeMap<SessionId, SessionState>> {
+        let sessions: Vec<SessionId> = sessions.collect::<BTreeSet<_>>().into_iter().collect();
+        let mut states = BTreeMap::new();
+        for some in sessions.chunks(SESSIONS_PER_REQUEST) {
+            for (session, pairs) in self.read(some).await? {
+                let read = Session::read(&self.link.names, session, &pairs);
+                states.extend(read.map(|read| (session, read.state)));
+            }
+        }
+        Ok(states)
+    }
+
+    /// The keys of some sessions, at one moment.
+    async fn read(self, sessions: &[SessionId]) -> Result<Vec<(SessionId, Vec<KeyValue>)>> {
+        let gets = sessions
+            .iter()
+            .map(|session| get(&self.link.names.session(*session), 0));
+        let mut answer = self.all(gets.collect()).await?;
+        let read = |session: &SessionId| Ok((*session, answer.found()?.pairs));
+        sessions.iter().map(read).collect()
+    }
+
+    /// What a session is, by its keys; where there are none, it gets one that says that it was used.
+    pub(crate) async fn state(
+        self,
+        session: SessionId,
+        pairs: &[KeyValue],
+    ) -> Result<SessionState> {
+        let names = &self.link.names;
+        if let Some(read) = Session::read(names, session, pairs) {
+            return Ok(read.state);
+        }
+        let range = names.session(session);
+        let unused = vec![nobody(&range)];
+        let used = vec![TxnOp::put(names.label(session), "", None), get(&range, 0)];
+        let mut answer = self.txn(unused, used, vec![get(&range, 0)]).await?;
+        if answer.succeeded {
+            answer.skip();
+        }
+        let read = Session::read(names, session, &answer.found()?.pairs);
+        read.map(|read| read.state).ok_or_else(|| answer.odd())
+    }
+}
