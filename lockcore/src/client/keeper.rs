@@ -141,7 +141,7 @@ impl Keeper {
     async fn run(mut self) {
         let mut handles = true;
         let mut timer_at = self.next;
-        let mut timer = std::pin::pin!(tokio::time::sleep_until(clock::timer(timer_at)));
+        let mut timer = std::pin::pin!(tokio::time::sleep_until(clock::look(timer_at)));
         while handles || self.has_work() {
             let now = now();
             if self.session.deadline.is_ahead(now) {
@@ -162,7 +162,7 @@ impl Keeper {
                 && wake != timer_at
             {
                 timer_at = wake;
-                timer.as_mut().reset(clock::timer(wake));
+                timer.as_mut().reset(clock::look(wake));
             }
             tokio::select! {
                 biased;
@@ -339,6 +339,7 @@ impl Keeper {
 
     /// The session is not valid any more. Whoever waits for a living one is told.
     fn lost(&mut self) {
+        self.session.tell();
         if let Some(put) = self.put.take() {
             let _ = put.send(false);
         }
@@ -506,6 +507,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
+        self.session.leave();
         self.core
             .sessions
             .lock()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
-use crate::client::clock::{now, sleep_until};
+use crate::client::clock::{now, sleep_awake_until, sleep_until};
 use crate::client::deadline::Deadline;
 use crate::client::numbers::Numbers;
 use crate::client::order::Order;
@@ -35,6 +35,8 @@ pub(crate) struct Session {
     dead: AtomicBool,
     /// The store said that it knows less of it than it acknowledged.
     forgotten: AtomicBool,
+    /// Its keeper is gone.
+    is_left: AtomicBool,
     died: Notify,
     numbers: Mutex<Numbers>,
     owners: AtomicU64,
@@ -47,6 +49,7 @@ impl Session {
             deadline,
             dead: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
             died: Notify::new(),
             numbers: Mutex::new(Numbers::new(incarnation)),
             owners: AtomicU64::new(1),
@@ -93,21 +96,33 @@ impl Session {
     pub(crate) fn die(&self) {
         self.dead.store(true, Ordering::Release);
         self.deadline.pass();
-        self.died.notify_waiters();
+        self.tell();
     }
 
     /// The store has lost some of what it acknowledged. The session may live there.
     pub(crate) fn forget(&self) {
         self.forgotten.store(true, Ordering::Release);
         self.deadline.pass();
+        self.tell();
+    }
+
+    /// Whoever waits for its end looks again.
+    pub(crate) fn tell(&self) {
         self.died.notify_waiters();
+    }
+
+    /// Its keeper goes, which would have told of its end.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+        self.tell();
     }
 
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Resolves when the session is not valid any more, even if its keeper hangs or is gone.
+    /// Resolves when the session is not valid any more, even if its keeper hangs or is gone. After a suspension it is the
+    /// keeper who notices, so that many who wait here cost nothing.
     pub(crate) async fn lost(&self) -> LostReason {
         loop {
             let died = self.died.notified();
@@ -116,6 +131,7 @@ impl Session {
                 Some(deadline) if self.is_valid() => tokio::select! {
                     biased;
                     () = died => {}
+                    () = sleep_awake_until(deadline), if self.is_left.load(Ordering::Acquire) => {}
                     () = sleep_until(deadline) => {}
                 },
                 _ if self.forgotten.load(Ordering::Acquire) => return LostReason::Forgotten,

@@ -1,5 +1,6 @@
 //! What is seen only from inside: the order of what the keeper does. The public suite has the rest.
 
+mod asleep;
 mod attempts;
 mod ended;
 mod guards;
