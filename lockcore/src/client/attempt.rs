@@ -104,28 +104,43 @@ impl From<crate::Error> for Stop {
 
 impl Plan {
     /// The session that it runs in, and the owner there. One that waits bears with a store that is away.
-    async fn session(&self, caller: &Caller, many: bool) -> Result<(Handle, OwnerId), Stop> {
+    async fn session(&self, caller: &mut Caller, many: bool) -> Result<(Handle, OwnerId), Stop> {
+        tokio::select! {
+            biased;
+            () = caller.closed() => Err(Stop::Cancelled),
+            // The caller has its own answer.
+            () = self.is_over() => Err(Stop::Cancelled),
+            session = self.opened(many) => Ok(session?),
+        }
+    }
+
+    async fn opened(&self, many: bool) -> Result<(Handle, OwnerId), AcquireError> {
         let core = &self.locks.core;
         let patience = core.patience();
         let mut failures = 0;
         loop {
             let session = match &self.owner {
                 Some(owner) => owner.bind().await,
-                None if many || self.intent.is_some() => own(pool::open(core).await),
+                None if many || self.intent.is_some() => own(pool::alone(core).await),
                 None => own(self.locks.pool.shared(core).await),
             };
             match session {
                 Err(AcquireError::Store(error))
-                    if self.wait.is_some()
-                        && may_pass(&error)
-                        && now() < patience
-                        && !caller.is_closed() =>
+                    if self.wait.is_some() && may_pass(&error) && now() < patience =>
                 {
                     failures += 1;
                     pause(core, failures).await;
                 }
-                session => return Ok(session?),
+                session => return session,
             }
+        }
+    }
+
+    /// Resolves when the caller's wait is over.
+    async fn is_over(&self) {
+        match self.wait.flatten() {
+            Some(until) => sleep_until(until).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -406,17 +421,11 @@ impl Taking<'_> {
         caller: &mut Caller,
         wait: impl Future<Output = ()>,
     ) -> Result<(), Stop> {
-        let over = async {
-            match self.plan.wait.flatten() {
-                Some(until) => sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = caller.closed() => Err(Stop::Cancelled),
             _ = self.handle.session.lost() => Err(AcquireError::Lost.into()),
-            () = over => Err(self.wait_over()),
+            () = self.plan.is_over() => Err(self.wait_over()),
             () = wait => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ mod ended;
 mod guards;
 mod keeping;
 mod moving;
+mod opening;
 mod recoveries;
 mod releases;
 mod spy;
