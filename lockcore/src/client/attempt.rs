@@ -20,7 +20,7 @@ use crate::client::owner::Owner;
 use crate::client::pool;
 use crate::client::queue::{Refusal, lock};
 use crate::client::recovery;
-use crate::client::retry::{may_pass, pause};
+use crate::client::retry::may_pass;
 use crate::client::session::Handle;
 use crate::client::step::{Asker, Step};
 use crate::client::task;
@@ -125,11 +125,11 @@ impl Plan {
                 None => own(self.locks.pool.shared(core).await),
             };
             match session {
-                Err(AcquireError::Store(error))
-                    if self.wait.is_some() && may_pass(&error) && now() < patience =>
-                {
+                Err(AcquireError::Store(error)) if self.wait.is_some() && may_pass(&error) => {
                     failures += 1;
-                    pause(core, failures).await;
+                    if !core.asking.again(core, failures, patience).await {
+                        return Err(error.into());
+                    }
                 }
                 session => return session,
             }
@@ -359,7 +359,7 @@ impl Taking<'_> {
         waiting
     }
 
-    async fn ask(&self, range: Range<usize>, caller: &Caller) -> Step {
+    async fn ask(&self, range: Range<usize>, caller: &mut Caller) -> Step {
         let joined = !self.grants.is_empty() || range.end < self.plan.claims.len();
         let asker = Asker {
             core: self.core,
@@ -368,9 +368,8 @@ impl Taking<'_> {
             claims: &self.plan.claims,
             waits: self.plan.wait.is_some(),
         };
-        asker
-            .ask(range, joined, || !caller.is_closed() && !self.is_over())
-            .await
+        let ends = self.stoppable(caller, std::future::pending());
+        asker.ask(range, joined, ends).await
     }
 
     /// Registers the intent, if there is one, when all claims are granted.

@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::client::breaker::Breaker;
 use crate::client::clock;
 use crate::client::contention::Contention;
 use crate::client::error::InputError;
@@ -44,6 +45,9 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
     pub(crate) contention: Contention,
+    /// What asks for sessions and locks, and what gives back, ends and settles.
+    pub(crate) asking: Breaker,
+    pub(crate) giving: Breaker,
     /// Sessions of this client.
     pub(crate) sessions: Mutex<HashSet<SessionId>>,
     /// Abandoned sessions that this client adopts, has adopted, or gives up.
@@ -68,6 +72,8 @@ impl Core {
             info,
             config,
             queues: Arc::default(),
+            asking: Breaker::new(),
+            giving: Breaker::new(),
             sessions: Mutex::default(),
             adopting: Arc::default(),
             rng: Mutex::new(seed.map_or_else(rand::make_rng, StdRng::seed_from_u64)),

@@ -409,7 +409,12 @@ impl Keeper {
                 release.answer(answer);
             }
             Done::Abandoned => self.session.die(),
-            Done::Doubted(n, acknowledged) => self.doubts.was_sent(n, acknowledged),
+            Done::Doubted(n, acknowledged) => {
+                self.doubts.was_sent(n, acknowledged);
+                if acknowledged {
+                    self.release_doubts();
+                }
+            }
             Done::Other => {}
         }
         if let Some(release) = self.backlog.pop_front() {
@@ -440,10 +445,10 @@ impl Keeper {
             .add(&release.claims, &release.grants, now, self.seq);
     }
 
-    /// The last renewal is acknowledged.
+    /// A renewal is acknowledged, or such a release.
     fn release_doubts(&mut self) {
         let most = RELEASES_AT_ONCE.saturating_sub(self.work.len());
-        for (claims, n, range) in self.doubts.are_over(self.seq, now(), most) {
+        for (claims, n, range) in self.doubts.are_over(self.acknowledged, now(), most) {
             let backend = Arc::clone(&self.core.backend);
             let session = self.session.id;
             self.work.push(Box::pin(async move {

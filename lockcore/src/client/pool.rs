@@ -1,7 +1,6 @@
 //! Which session an acquisition runs in.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -129,28 +128,24 @@ pub(crate) async fn open(core: &Arc<Core>, go_on: impl Fn() -> bool) -> Result<H
         // is due.
         let id = SessionId::new(core.random());
         let sent = now();
-        match core
-            .backend
-            .open(id, &core.config.label, core.config.ttl)
-            .await
-        {
+        let (label, ttl) = (&core.config.label, core.config.ttl);
+        let answer = core.backend.open(id, label, ttl).await;
+        core.asking.heard(core, &answer);
+        match answer {
             Ok(Opened::Opened(incarnation)) if now() < sent + core.config.validity() => {
                 return Ok(keep(core, id, sent, incarnation));
             }
             Ok(_) => {}
-            Err(error)
-                if error.kind() != ErrorKind::Indeterminate || now() >= patience || !go_on() =>
-            {
-                return Err(error);
-            }
-            Err(_) => {
+            Err(error) => {
                 failures += 1;
-                tokio::time::sleep(core.backoff(
-                    failures,
-                    Duration::from_millis(50),
-                    Duration::from_secs(1),
-                ))
-                .await;
+                let in_doubt = error.kind() == ErrorKind::Indeterminate && now() < patience;
+                if !in_doubt
+                    || !go_on()
+                    || !core.asking.again(core, failures, patience).await
+                    || !go_on()
+                {
+                    return Err(error);
+                }
             }
         }
     }

@@ -1,7 +1,5 @@
 //! Sending a request again that may be sent again.
 
-use std::time::Duration;
-
 use futures_util::future::BoxFuture;
 
 use crate::client::clock::now;
@@ -27,7 +25,9 @@ pub(crate) async fn until_answered<'a, T>(
     let mut failures = 0;
     let mut in_doubt: Option<Error> = None;
     loop {
-        let error = match send().await {
+        let answer = send().await;
+        core.giving.heard(core, &answer);
+        let error = match answer {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
@@ -36,17 +36,10 @@ pub(crate) async fn until_answered<'a, T>(
             Some(unknown) if error.is_certainly_without_effect() => unknown,
             _ => error,
         };
-        if !again {
+        failures += 1;
+        if !again || !core.giving.again(core, failures, patience).await || !go_on() {
             return Err(failed);
         }
         in_doubt = (!failed.is_certainly_without_effect()).then_some(failed);
-        failures += 1;
-        pause(core, failures).await;
     }
-}
-
-/// The pause after so many failures of one request.
-pub(crate) async fn pause(core: &Core, failures: u32) {
-    tokio::time::sleep(core.backoff(failures, Duration::from_millis(20), Duration::from_secs(1)))
-        .await;
 }

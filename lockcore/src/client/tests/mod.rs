@@ -5,6 +5,7 @@ mod attempts;
 mod ended;
 mod guards;
 mod keeping;
+mod load;
 mod moving;
 mod opening;
 mod recoveries;
