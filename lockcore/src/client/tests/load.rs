@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::task;
 use crate::client::tests::spy::{Call, Fate, Spy};
-use crate::{Attempt, ErrorKind, Guard, Locks, MemoryBackend, Released};
+use crate::{AcquireError, Attempt, ErrorKind, Guard, InputError, Locks, MemoryBackend, Released};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -56,6 +57,8 @@ impl How {
 struct Seen {
     /// Requests while the store failed, in the moment after, and then.
     requests: [usize; 3],
+    /// The most within a tenth of a second.
+    busiest: usize,
     /// The slowest of the attempts begun when everything goes as before, and how many of those failed.
     slowest: Duration,
     failed: usize,
@@ -106,11 +109,15 @@ async fn seen(store: Arc<MemoryBackend>, ttl: Duration, how: How, fate: Option<F
     };
     let requests = [(FAILS, IS_BACK), (IS_BACK, AS_BEFORE), (AS_BEFORE, END)];
     let requests = requests.map(|(from, to)| within(from, to));
+    let tenth = |at: Duration| at.as_millis() / 100;
+    let busy = sent.chunk_by(|(a, _), (b, _)| tenth(*a) == tenth(*b));
+    let busiest = busy.map(<[_]>::len).max().unwrap_or(0);
     let kept = kept.release().await.unwrap() == Released::Released;
     // Nothing is left.
     assert!(locks.shutdown(secs(60)).await, "{how:?}, {fate:?}");
     Seen {
         requests,
+        busiest,
         slowest,
         failed,
         kept,
@@ -149,6 +156,9 @@ async fn a_store_that_fails_gets_no_storm_and_is_as_before_when_it_is_back() {
             assert_eq!(failing.failed, 0, "{what}");
             let slower = failing.slowest.saturating_sub(healthy.slowest);
             assert!(slower < Duration::from_millis(100), "{what}");
+            // Without anything in doubt: those who waited are spread.
+            let spread = matches!(fate, Fate::Fails(ErrorKind::Unavailable));
+            assert!(!spread || failing.busiest <= 400, "{what}");
             // What was kept meanwhile was renewed all the same, as soon as that went.
             assert_eq!(failing.kept, ttl == 300, "{what}");
         }
@@ -183,4 +193,29 @@ async fn many_who_ask_again_ask_as_often_as_one() {
         sleep(secs(4)).await;
         assert_eq!(locks.core.waiters.load(Ordering::Relaxed), 0, "{many}");
     }
+}
+
+/// More than are released at once.
+#[tokio::test(start_paused = true)]
+async fn many_in_doubt_are_settled_as_soon_as_the_store_is_back() {
+    let spy = Spy::new(MemoryBackend::new());
+    let most = 300;
+    let locks = spy.builder().ttl(secs(300)).patience(secs(1));
+    let locks = locks.max_unsettled(most).build().unwrap();
+    let kept = locks.global("kept").acquire().await.unwrap();
+    spy.decide(|_| Fate::Fails(ErrorKind::Indeterminate));
+    let tries = (0..2 * most).map(|n| locks.documents([format!("d{n}")]).try_acquire());
+    assert!(join_all(tries).await.iter().all(Result::is_err));
+    // Their releases fail, too.
+    sleep(secs(30)).await;
+    let refused = locks.documents(["e"]).try_acquire().await;
+    let many = matches!(
+        refused,
+        Err(AcquireError::Input(InputError::TooMany { .. }))
+    );
+    assert!(many, "{refused:?}");
+    spy.answer_all();
+    sleep(secs(5)).await;
+    assert!(locks.documents(["e"]).try_acquire().await.is_ok());
+    assert_eq!(kept.release().await.unwrap(), Released::Released);
 }
