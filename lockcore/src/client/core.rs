@@ -137,6 +137,11 @@ impl Core {
         self.rng().random()
     }
 
+    /// Whether it is the one of so many.
+    pub(crate) fn is_one_of(&self, many: u32) -> bool {
+        self.rng().random_range(0..many) == 0
+    }
+
     /// A random part of a duration.
     pub(crate) fn chance(&self, of: Duration) -> Duration {
         of.mul_f64(self.rng().random())

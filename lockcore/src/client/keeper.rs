@@ -30,6 +30,10 @@ use crate::{
 const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
 /// How often a session sweeps some of the namespace.
 const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
+/// One of so many sessions sweeps some of the namespace when it begins: else nobody would where processes are short.
+const ONE_SWEEPS_OF: u32 = 32;
+/// How many requests a sweep takes at most.
+const SWEEP_REQUESTS: usize = 4;
 /// Time between two renewals that are sent for what is in doubt.
 const BETWEEN_RENEWALS: Duration = Duration::from_millis(200);
 /// Releases under way at once; more wait their turn.
@@ -139,6 +143,9 @@ pub(crate) fn keep(
 
 impl Keeper {
     async fn run(mut self) {
+        if self.core.is_one_of(ONE_SWEEPS_OF) {
+            self.sweep(Sweep::All);
+        }
         let mut handles = true;
         let mut timer_at = self.next;
         let mut timer = std::pin::pin!(tokio::time::sleep_until(clock::look(timer_at)));
@@ -472,11 +479,20 @@ impl Keeper {
             self.next_namespace_sweep = now + NAMESPACE_SWEEP;
             Sweep::All
         };
+        self.sweep(which);
+    }
+
+    /// Tidying: what is left does not count, and there is a next time.
+    fn sweep(&mut self, which: Sweep) {
         let backend = Arc::clone(&self.core.backend);
-        let limit = backend.info().sweep_limit;
+        let limit = self.core.info.sweep_limit;
         self.work.push(Box::pin(async move {
-            // Tidying: what is left does not count, and there is a next time.
-            let _ = backend.sweep(which, limit).await;
+            for _ in 0..SWEEP_REQUESTS {
+                let swept = backend.sweep(which, limit).await;
+                if !swept.is_ok_and(|swept| swept.more) {
+                    break;
+                }
+            }
             Done::Other
         }));
     }

@@ -141,7 +141,6 @@ async fn a_store_that_fails_gets_no_storm_and_is_as_before_when_it_is_back() {
         // The session outlives the failure, or does not.
         for (fate, ttl) in [
             (fails[0], 300),
-            (fails[0], 30),
             (fails[1], 300),
             (late, 300),
             (Fate::AnswerLost, 30),
@@ -158,7 +157,7 @@ async fn a_store_that_fails_gets_no_storm_and_is_as_before_when_it_is_back() {
             assert!(slower < Duration::from_millis(100), "{what}");
             // Without anything in doubt: those who waited are spread.
             let spread = matches!(fate, Fate::Fails(ErrorKind::Unavailable));
-            assert!(!spread || failing.busiest <= 400, "{what}");
+            assert!(!spread || failing.busiest <= 800, "{what}");
             // What was kept meanwhile was renewed all the same, as soon as that went.
             assert_eq!(failing.kept, ttl == 300, "{what}");
         }

@@ -11,6 +11,7 @@ mod opening;
 mod recoveries;
 mod releases;
 mod spy;
+mod tombstones;
 
 use std::sync::Arc;
 use std::time::Duration;
