@@ -127,7 +127,7 @@ impl Plan {
             match session {
                 Err(AcquireError::Store(error)) if self.wait.is_some() && may_pass(&error) => {
                     failures += 1;
-                    if !core.asking.again(core, failures, patience).await {
+                    if !core.asking.again(&**core, failures, patience).await {
                         return Err(error.into());
                     }
                 }

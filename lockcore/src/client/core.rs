@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::client::breaker::Breaker;
+use crate::client::breaker::{Breaker, Chance};
 use crate::client::clock;
 use crate::client::contention::Contention;
 use crate::client::error::InputError;
@@ -149,8 +149,7 @@ impl Core {
 
     /// The pause after so many failures: exponential, with full jitter.
     pub(crate) fn backoff(&self, failures: u32, first: Duration, longest: Duration) -> Duration {
-        let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        self.chance(doubled.min(longest))
+        Chance::backoff(self, failures, first, longest)
     }
 
     /// The greatest token acknowledged so far.
@@ -195,6 +194,12 @@ impl Core {
     /// Until when a failing store is borne with.
     pub(crate) fn patience(&self) -> Instant {
         clock::after(self.config.patience)
+    }
+}
+
+impl Chance for Core {
+    fn chance(&self, of: Duration) -> Duration {
+        self.chance(of)
     }
 }
 

@@ -130,7 +130,7 @@ pub(crate) async fn open(core: &Arc<Core>, go_on: impl Fn() -> bool) -> Result<H
         let sent = now();
         let (label, ttl) = (&core.config.label, core.config.ttl);
         let answer = core.backend.open(id, label, ttl).await;
-        core.asking.heard(core, &answer);
+        core.asking.heard(&**core, &answer);
         match answer {
             Ok(Opened::Opened(incarnation)) if now() < sent + core.config.validity() => {
                 return Ok(keep(core, id, sent, incarnation));
@@ -141,7 +141,7 @@ pub(crate) async fn open(core: &Arc<Core>, go_on: impl Fn() -> bool) -> Result<H
                 let in_doubt = error.kind() == ErrorKind::Indeterminate && now() < patience;
                 if !in_doubt
                     || !go_on()
-                    || !core.asking.again(core, failures, patience).await
+                    || !core.asking.again(&**core, failures, patience).await
                     || !go_on()
                 {
                     return Err(error);

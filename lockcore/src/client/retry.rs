@@ -2,17 +2,10 @@
 
 use futures_util::future::BoxFuture;
 
+pub(crate) use crate::client::breaker::may_pass;
 use crate::client::clock::now;
 use crate::client::core::Core;
-use crate::{Error, ErrorKind, Result};
-
-/// Whether the same request may succeed later.
-pub(crate) fn may_pass(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Unavailable | ErrorKind::Indeterminate
-    )
-}
+use crate::{Error, Result};
 
 /// Sends a request that may be repeated until it is answered, for at most the client's patience, and only while
 /// `go_on` says so. The error is one of unknown outcome if any of the failures was, whatever failed last.

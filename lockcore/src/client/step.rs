@@ -96,7 +96,10 @@ impl Asker<'_> {
                             asked = Asked::new(self, range.clone());
                             (request.grant, request.incarnation) = (asked.grant, asked.incarnation);
                         }
-                        self.core.asking.again(self.core, failures, patience).await
+                        self.core
+                            .asking
+                            .again(&**self.core, failures, patience)
+                            .await
                     };
                     let again = may
                         && self.handle.is_usable()
@@ -146,7 +149,7 @@ impl<'a> Asked<'a> {
         let in_doubt = std::mem::replace(&mut self.in_doubt, true);
         let core = self.asker.core;
         let answer = core.backend.acquire(request).await;
-        core.asking.heard(core, &answer);
+        core.asking.heard(&**core, &answer);
         let has_none = |error: &Error| !error.is_certainly_without_effect();
         self.in_doubt = in_doubt || answer.as_ref().is_err_and(has_none);
         answer
