@@ -38,7 +38,7 @@ pub(crate) enum Action {
     /// Claims are of one kind: --global, --document with --documents-from, --write with --read, or --share.
     ///
     /// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
-    /// LOCKKEEPER_SESSION and LOCKKEEPER_URL (without a password) in its environment. It is ended when the lock is
+    /// LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment; LOCKKEEPER_URL stays as it is. It is ended when the lock is
     /// lost: TERM when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is
     /// released when the command ends; what it leaves running in the background is not protected. While a shell has
     /// stopped it, the lock is not renewed.

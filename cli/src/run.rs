@@ -64,7 +64,8 @@ pub(crate) async fn close(locks: &Locks) {
     }
 }
 
-/// What the command finds in its environment.
+/// What the command finds in its environment, beside the caller's own `LOCKKEEPER_URL`, which may have a password: that is
+/// for a `lockkeeper` inside the command.
 pub(crate) fn environment(
     store: &Store,
     token: FencingToken,
@@ -73,7 +74,7 @@ pub(crate) fn environment(
     [
         ("LOCKKEEPER_TOKEN", token.to_string()),
         ("LOCKKEEPER_SESSION", session.to_string()),
-        ("LOCKKEEPER_URL", store.url.clone()),
+        ("LOCKKEEPER_STORE", store.url.clone()),
     ]
 }
 

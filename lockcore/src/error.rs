@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::LockKey;
 
@@ -19,15 +20,17 @@ use crate::LockKey;
 /// assert!(!error.is_certainly_without_effect());
 /// assert_eq!(error.to_string(), "redis: renew: outcome unknown: no answer within 5 s");
 /// ```
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     backend: &'static str,
     operation: Operation,
     what: std::borrow::Cow<'static, str>,
     key: Option<LockKey>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What an [`Error`] lets the caller do.
@@ -146,7 +149,7 @@ impl Error {
     /// The same error with its cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(source.into().into());
         self
     }
 

@@ -74,7 +74,7 @@ fn recovery_comes_first() {
     let place = Place::new();
     let session = leave(&place, &INTENT);
     let recover = format!(
-        "cat > {0}/lines; echo $LOCKKEEPER_TOKEN $LOCKKEEPER_SESSION $LOCKKEEPER_URL > {0}/env; echo recovered",
+        "cat > {0}/lines; echo $LOCKKEEPER_TOKEN $LOCKKEEPER_SESSION $LOCKKEEPER_STORE > {0}/env; echo recovered",
         place.path("").display()
     );
     let claims = ["--global", "a", "--no-wait", "--recover", &recover];

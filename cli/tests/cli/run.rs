@@ -77,7 +77,7 @@ fn a_command_that_only_fails_when_it_is_run() {
 #[test]
 fn the_environment() {
     let place = Place::new();
-    let script = "echo $LOCKKEEPER_TOKEN; echo $LOCKKEEPER_SESSION; echo $LOCKKEEPER_URL";
+    let script = "echo $LOCKKEEPER_TOKEN; echo $LOCKKEEPER_SESSION; echo $LOCKKEEPER_STORE";
     let first = place.runs(&["--global", "a"], script).stdout;
     let second = place.runs(&["--global", "a"], script).stdout;
     let token = |output: &str| output.lines().next().unwrap().parse::<u64>().unwrap();
@@ -88,10 +88,32 @@ fn the_environment() {
     assert_eq!(first.lines().nth(2), Some(place.url().as_str()));
 }
 
+/// With whatever a password would be, for a `lockkeeper` inside the command.
+#[test]
+fn the_callers_url_stays_as_it_is() {
+    let place = Place::new();
+    let script = "echo ${LOCKKEEPER_URL-none}; echo $LOCKKEEPER_STORE";
+    let elsewhere = format!("sqlite:{}", place.path("elsewhere.db").display());
+    let args = [
+        "--url", &elsewhere, "run", "--global", "a", "--", "sh", "-c", script,
+    ];
+    for theirs in [None, Some("redis://me:secret@host")] {
+        let mut command = place.lockkeeper(args);
+        match theirs {
+            Some(url) => command.env("LOCKKEEPER_URL", url),
+            None => command.env_remove("LOCKKEEPER_URL"),
+        };
+        let ended = ends(&mut command);
+        let expected = format!("{}\n{elsewhere}\n", theirs.unwrap_or("none"));
+        assert_eq!((ended.status, ended.stdout), (0, expected));
+    }
+}
+
 #[test]
 fn the_url_is_good_from_elsewhere() {
     let place = Place::new();
-    let script = format!("cd /; {} inspect a", env!("CARGO_BIN_EXE_lockkeeper"));
+    let lockkeeper = env!("CARGO_BIN_EXE_lockkeeper");
+    let script = format!("cd /; {lockkeeper} --url $LOCKKEEPER_STORE inspect a");
     let args = [
         "--url",
         "sqlite:relative.db",
@@ -121,7 +143,7 @@ fn without_a_url() {
             "--",
             "sh",
             "-c",
-            "echo $LOCKKEEPER_URL",
+            "echo $LOCKKEEPER_STORE",
         ]);
         for (name, value) in [
             ("XDG_STATE_HOME", state),

@@ -20,7 +20,7 @@ use crate::client::owner::Owner;
 use crate::client::pool;
 use crate::client::queue::{Refusal, lock};
 use crate::client::recovery;
-use crate::client::retry::{may_pass, pause};
+use crate::client::retry::may_pass;
 use crate::client::session::Handle;
 use crate::client::step::{Asker, Step};
 use crate::client::task;
@@ -106,28 +106,43 @@ impl From<crate::Error> for Stop {
 
 impl Plan {
     /// The session that it runs in, and the owner there. One that waits bears with a store that is away.
-    async fn session(&self, caller: &Caller, many: bool) -> Result<(Handle, OwnerId), Stop> {
+    async fn session(&self, caller: &mut Caller, many: bool) -> Result<(Handle, OwnerId), Stop> {
+        tokio::select! {
+            biased;
+            () = caller.closed() => Err(Stop::Cancelled),
+            // The caller has its own answer.
+            () = self.is_over() => Err(Stop::Cancelled),
+            session = self.opened(many) => Ok(session?),
+        }
+    }
+
+    async fn opened(&self, many: bool) -> Result<(Handle, OwnerId), AcquireError> {
         let core = &self.locks.core;
         let patience = core.patience();
         let mut failures = 0;
         loop {
             let session = match &self.owner {
                 Some(owner) => owner.bind().await,
-                None if many || self.intent.is_some() => own(pool::open(core).await),
+                None if many || self.intent.is_some() => own(pool::alone(core).await),
                 None => own(self.locks.pool.shared(core).await),
             };
             match session {
-                Err(AcquireError::Store(error))
-                    if self.wait.is_some()
-                        && may_pass(&error)
-                        && now() < patience
-                        && !caller.is_closed() =>
-                {
+                Err(AcquireError::Store(error)) if self.wait.is_some() && may_pass(&error) => {
                     failures += 1;
-                    pause(core, failures).await;
+                    if !core.asking.again(&**core, failures, patience).await {
+                        return Err(error.into());
+                    }
                 }
-                session => return Ok(session?),
+                session => return session,
             }
+        }
+    }
+
+    /// Resolves when the caller's wait is over.
+    async fn is_over(&self) {
+        match self.wait.flatten() {
+            Some(until) => sleep_until(until).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -347,7 +362,7 @@ impl Taking<'_> {
         waiting
     }
 
-    async fn ask(&self, range: Range<usize>, caller: &Caller) -> Step {
+    async fn ask(&self, range: Range<usize>, caller: &mut Caller) -> Step {
         let joined = !self.grants.is_empty() || range.end < self.plan.claims.len();
         let asker = Asker {
             core: self.core,
@@ -356,9 +371,8 @@ impl Taking<'_> {
             claims: &self.plan.claims,
             waits: self.plan.wait.is_some(),
         };
-        asker
-            .ask(range, joined, || !caller.is_closed() && !self.is_over())
-            .await
+        let ends = self.stoppable(caller, std::future::pending());
+        asker.ask(range, joined, ends).await
     }
 
     /// Registers the intent, if there is one, when all claims are granted.
@@ -419,17 +433,11 @@ impl Taking<'_> {
         caller: &mut Caller,
         wait: impl Future<Output = ()>,
     ) -> Result<(), Stop> {
-        let over = async {
-            match self.plan.wait.flatten() {
-                Some(until) => sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = caller.closed() => Err(Stop::Cancelled),
             _ = self.handle.session.lost(self.numbers()) => Err(AcquireError::Lost.into()),
-            () = over => Err(self.wait_over()),
+            () = self.plan.is_over() => Err(self.wait_over()),
             () = wait => Ok(()),
         }
     }

@@ -7,7 +7,10 @@ use tokio::time::Instant;
 /// Now. Tokio's clock (so that paused time drives it in tests), ahead by the time that the machine has slept since
 /// the first call: a lease goes on while a laptop is closed, `CLOCK_MONOTONIC` does not.
 pub(crate) fn now() -> Instant {
-    Instant::now() + suspended()
+    #[cfg(test)]
+    return Instant::now() + suspended() + tests::SLEPT.get();
+    #[cfg(not(test))]
+    return Instant::now() + suspended();
 }
 
 /// In that time from now; years from now, if that is no instant any more.
@@ -17,16 +20,36 @@ pub(crate) fn after(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now + YEARS)
 }
 
-/// Resolves at `until`; at once if that has passed.
+/// Resolves at `until`; at once if that has passed. After a suspension it is late by as much.
 pub(crate) async fn sleep_until(until: Instant) {
     tokio::time::sleep_until(timer(until)).await;
 }
 
-/// When a timer has to fire for that instant. After a suspension it is late by as much; who must not be late looks at
-/// `now` as well.
+/// As [`sleep_until`], and not late after a suspension: it wakes twice a second.
+pub(crate) async fn sleep_awake_until(until: Instant) {
+    while now() < until {
+        tokio::time::sleep_until(look(until)).await;
+    }
+}
+
+/// When a timer has to fire for that instant. After a suspension it is late by as much; who must not be late takes
+/// [`look`].
 pub(crate) fn timer(at: Instant) -> Instant {
     Instant::now() + at.saturating_duration_since(now())
 }
+
+/// When whoever must not be late looks at `now` again: timers stand still while the machine sleeps.
+pub(crate) fn look(at: Instant) -> Instant {
+    match SLEEPS {
+        true => timer(at).min(Instant::now() + BETWEEN_LOOKS),
+        false => timer(at),
+    }
+}
+
+/// Time between two looks, so that the end of a lease is noticed within a second of waking.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// Whether it can be told that the machine slept.
+const SLEEPS: bool = cfg!(all(target_os = "linux", not(lockcore_sim)));
 
 // In a simulation only virtual time passes.
 #[cfg(all(target_os = "linux", not(lockcore_sim)))]
@@ -58,4 +81,19 @@ fn suspended() -> Duration {
 #[cfg(any(not(target_os = "linux"), lockcore_sim))]
 fn suspended() -> Duration {
     Duration::ZERO
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    thread_local! {
+        pub(super) static SLEPT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    /// The machine sleeps for so long, as the tasks of this thread see it: their timers stand still.
+    pub(crate) fn suspend(time: Duration) {
+        SLEPT.set(SLEPT.get() + time);
+    }
 }

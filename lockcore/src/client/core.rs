@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::client::breaker::{Breaker, Chance};
 use crate::client::clock;
 use crate::client::contention::Contention;
 use crate::client::error::InputError;
@@ -49,6 +50,9 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
     pub(crate) contention: Contention,
+    /// What asks for sessions and locks, and what gives back, ends and settles.
+    pub(crate) asking: Breaker,
+    pub(crate) giving: Breaker,
     /// Sessions of this client.
     pub(crate) sessions: Mutex<HashSet<SessionId>>,
     /// Abandoned sessions that this client adopts, has adopted, or gives up.
@@ -73,6 +77,8 @@ impl Core {
             info,
             config,
             queues: Arc::default(),
+            asking: Breaker::new(),
+            giving: Breaker::new(),
             sessions: Mutex::default(),
             adopting: Arc::default(),
             rng: Mutex::new(seed.map_or_else(rand::make_rng, StdRng::seed_from_u64)),
@@ -136,6 +142,11 @@ impl Core {
         self.rng().random()
     }
 
+    /// Whether it is the one of so many.
+    pub(crate) fn is_one_of(&self, many: u32) -> bool {
+        self.rng().random_range(0..many) == 0
+    }
+
     /// A random part of a duration.
     pub(crate) fn chance(&self, of: Duration) -> Duration {
         of.mul_f64(self.rng().random())
@@ -143,8 +154,7 @@ impl Core {
 
     /// The pause after so many failures: exponential, with full jitter.
     pub(crate) fn backoff(&self, failures: u32, first: Duration, longest: Duration) -> Duration {
-        let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        self.chance(doubled.min(longest))
+        Chance::backoff(self, failures, first, longest)
     }
 
     /// The greatest token acknowledged so far.
@@ -189,6 +199,12 @@ impl Core {
     /// Until when a failing store is borne with.
     pub(crate) fn patience(&self) -> Instant {
         clock::after(self.config.patience)
+    }
+}
+
+impl Chance for Core {
+    fn chance(&self, of: Duration) -> Duration {
+        self.chance(of)
     }
 }
 

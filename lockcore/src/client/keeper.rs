@@ -30,6 +30,10 @@ use crate::{
 const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
 /// How often a session sweeps some of the namespace.
 const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
+/// One of so many sessions sweeps some of the namespace when it begins: else nobody would where processes are short.
+const ONE_SWEEPS_OF: u32 = 32;
+/// How many requests a sweep takes at most.
+const SWEEP_REQUESTS: usize = 4;
 /// Time between two renewals that are sent for what is in doubt.
 const BETWEEN_RENEWALS: Duration = Duration::from_millis(200);
 /// How long the store is asked why a session is dead.
@@ -143,9 +147,12 @@ pub(crate) fn keep(
 
 impl Keeper {
     async fn run(mut self) {
+        if self.core.is_one_of(ONE_SWEEPS_OF) {
+            self.sweep(Sweep::All);
+        }
         let mut handles = true;
         let mut timer_at = self.next;
-        let mut timer = std::pin::pin!(tokio::time::sleep_until(clock::timer(timer_at)));
+        let mut timer = std::pin::pin!(tokio::time::sleep_until(clock::look(timer_at)));
         while handles || self.has_work() {
             let now = now();
             if self.session.deadline.is_ahead(now) {
@@ -166,7 +173,7 @@ impl Keeper {
                 && wake != timer_at
             {
                 timer_at = wake;
-                timer.as_mut().reset(clock::timer(wake));
+                timer.as_mut().reset(clock::look(wake));
             }
             tokio::select! {
                 biased;
@@ -384,6 +391,7 @@ impl Keeper {
 
     /// The session is not valid any more. Whoever waits for a living one is told.
     fn lost(&mut self) {
+        self.session.tell();
         if let Some(put) = self.put.take() {
             let _ = put.send(false);
         }
@@ -454,7 +462,12 @@ impl Keeper {
             }
             Done::Abandoned => self.session.die(),
             Done::Fell(revoked) => self.session.fell(revoked),
-            Done::Doubted(n, acknowledged) => self.doubts.was_sent(n, acknowledged),
+            Done::Doubted(n, acknowledged) => {
+                self.doubts.was_sent(n, acknowledged);
+                if acknowledged {
+                    self.release_doubts();
+                }
+            }
             Done::Other => {}
         }
         if let Some(release) = self.backlog.pop_front() {
@@ -485,10 +498,10 @@ impl Keeper {
             .add(&release.claims, &release.grants, now, self.seq);
     }
 
-    /// The last renewal is acknowledged.
+    /// A renewal is acknowledged, or such a release.
     fn release_doubts(&mut self) {
         let most = RELEASES_AT_ONCE.saturating_sub(self.work.len());
-        for (claims, n, range) in self.doubts.are_over(self.seq, now(), most) {
+        for (claims, n, range) in self.doubts.are_over(self.acknowledged, now(), most) {
             let backend = Arc::clone(&self.core.backend);
             let session = self.session.id;
             self.work.push(Box::pin(async move {
@@ -512,11 +525,20 @@ impl Keeper {
             self.next_namespace_sweep = now + NAMESPACE_SWEEP;
             Sweep::All
         };
+        self.sweep(which);
+    }
+
+    /// Tidying: what is left does not count, and there is a next time.
+    fn sweep(&mut self, which: Sweep) {
         let backend = Arc::clone(&self.core.backend);
-        let limit = backend.info().sweep_limit;
+        let limit = self.core.info.sweep_limit;
         self.work.push(Box::pin(async move {
-            // Tidying: what is left does not count, and there is a next time.
-            let _ = backend.sweep(which, limit).await;
+            for _ in 0..SWEEP_REQUESTS {
+                let swept = backend.sweep(which, limit).await;
+                if !swept.is_ok_and(|swept| swept.more) {
+                    break;
+                }
+            }
             Done::Other
         }));
     }
@@ -552,7 +574,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.session.fell(None);
+        self.session.leave();
         self.core
             .sessions
             .lock()

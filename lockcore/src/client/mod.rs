@@ -10,6 +10,7 @@
 mod acquisition;
 mod adopting;
 mod attempt;
+mod breaker;
 mod clock;
 mod config;
 mod contention;

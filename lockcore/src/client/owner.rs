@@ -1,9 +1,7 @@
 //! [`Owner`]: who may re-enter.
 
 use std::fmt;
-use std::sync::Arc;
-
-use tokio::sync::OnceCell;
+use std::sync::{Arc, OnceLock};
 
 use crate::OwnerId;
 use crate::client::core::Core;
@@ -44,7 +42,7 @@ struct Inner {
 
 enum Binding {
     /// Made by the program; it keeps its session.
-    Program(Locks, OnceCell<(Handle, OwnerId)>),
+    Program(Locks, OnceLock<(Handle, OwnerId)>),
     /// That of a guard; the guard keeps the session.
     Guard(WeakHandle, OwnerId),
 }
@@ -59,7 +57,7 @@ impl Locks {
 
 impl Owner {
     pub(crate) fn unbound(locks: &Locks) -> Self {
-        let binding = Binding::Program(locks.clone(), OnceCell::new());
+        let binding = Binding::Program(locks.clone(), OnceLock::new());
         Self(Arc::new(Inner {
             core: Arc::clone(&locks.core),
             binding,
@@ -82,12 +80,17 @@ impl Owner {
     pub(crate) async fn bind(&self) -> Result<(Handle, OwnerId), AcquireError> {
         let (handle, owner) = match &self.0.binding {
             Binding::Program(locks, cell) => {
-                let bind = || async {
+                if let Some(bound) = cell.get() {
+                    bound.clone()
+                } else {
+                    // All who come before it is bound wait for the session at once.
                     let handle = locks.pool.shared(&locks.core).await?;
-                    let owner = handle.session.owner();
-                    Ok::<_, crate::Error>((handle, owner))
-                };
-                cell.get_or_try_init(bind).await?.clone()
+                    let bind = || {
+                        let owner = handle.session.owner();
+                        (handle, owner)
+                    };
+                    cell.get_or_init(bind).clone()
+                }
             }
             Binding::Guard(handle, owner) => (handle.upgrade().ok_or(AcquireError::Lost)?, *owner),
         };

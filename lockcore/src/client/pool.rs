@@ -1,58 +1,126 @@
 //! Which session an acquisition runs in.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::oneshot;
 
 use crate::client::clock::now;
-use crate::client::core::Core;
+use crate::client::core::{Alive, Core};
 use crate::client::keeper::keep;
 use crate::client::session::Handle;
+use crate::client::task;
 use crate::limits::MAX_OVER_RANGES;
-use crate::{ErrorKind, Opened, Result, SessionId};
+use crate::{Error, ErrorKind, Opened, Operation, Result, SessionId};
 
 /// The session that acquisitions share, opened by the first that needs it and replaced when it is lost or its numbers
 /// have become too many ranges; the old one then closes with its last guard.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
-    shared: Mutex<Option<Handle>>,
-    opening: tokio::sync::Mutex<()>,
+pub(crate) struct Pool(Mutex<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    session: Option<Handle>,
+    /// Those who wait for the session that is being opened, in order. They are the task's that opens it, and gone with it.
+    opening: Weak<Waiters>,
+}
+
+type Waiters = Mutex<Vec<oneshot::Sender<Result<Handle>>>>;
+
+fn locked<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
-    /// The shared session.
-    pub(crate) async fn shared(&self, core: &Arc<Core>) -> Result<Handle> {
-        if let Some(handle) = self.usable() {
-            return Ok(handle);
+    /// The shared session. It is opened on a task of its own, so that whoever goes keeps nobody waiting.
+    pub(crate) async fn shared(self: &Arc<Self>, core: &Arc<Core>) -> Result<Handle> {
+        // The runtime of an opening may end, and with it the opening; this one's lives.
+        for _ in 0..2 {
+            let opened = {
+                let mut shared = locked(&self.0);
+                if let Some(handle) = shared.usable() {
+                    return Ok(handle);
+                }
+                let (done, opened) = oneshot::channel();
+                let opening = shared.opening.upgrade().unwrap_or_else(|| {
+                    let waiters = Arc::default();
+                    shared.opening = Arc::downgrade(&waiters);
+                    self.begin(core, &waiters);
+                    waiters
+                });
+                locked(&opening).push(done);
+                opened
+            };
+            if let Ok(outcome) = opened.await {
+                return outcome;
+            }
         }
-        let _only_one_opens = self.opening.lock().await;
-        if let Some(handle) = self.usable() {
-            return Ok(handle);
-        }
-        let handle = open(core).await?;
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        // An acquisition that is still under way while the client shuts down keeps its session to itself. A client that
-        // shuts down after this look takes it away, for which it waits for the lock.
-        if core.check_open().is_ok() {
-            *shared = Some(handle.clone());
-        }
-        drop(shared);
-        Ok(handle)
+        Err(gone(core))
     }
 
-    fn usable(&self) -> Option<Handle> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let handle = shared.as_ref().filter(|handle| handle.is_usable())?;
-        (handle.session.numbers().ranges() <= MAX_OVER_RANGES).then(|| handle.clone())
+    fn begin(self: &Arc<Self>, core: &Arc<Core>, waiters: &Arc<Waiters>) {
+        let (pool, waiters) = (Arc::clone(self), Arc::clone(waiters));
+        let (core, alive) = (Arc::clone(core), Alive::new(core));
+        task::spawn(async move {
+            let _counted = alive;
+            let is_wanted = || !locked(&waiters).iter().all(oneshot::Sender::is_closed);
+            let outcome = open(&core, is_wanted).await;
+            let waiters = {
+                let mut shared = locked(&pool.0);
+                shared.opening = Weak::new();
+                // An acquisition that is still under way while the client shuts down keeps its session to itself. A client
+                // that shuts down after this look takes it away, for which it waits for the lock.
+                if core.check_open().is_ok()
+                    && let Ok(handle) = &outcome
+                {
+                    shared.session = Some(handle.clone());
+                }
+                std::mem::take(&mut *locked(&waiters))
+            };
+            for waiter in waiters {
+                // Whoever waited may have gone.
+                drop(waiter.send(outcome.clone()));
+            }
+        });
     }
 
     /// The pool's own handle goes; the session closes with its last guard.
     pub(crate) fn let_go(&self) {
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        locked(&self.0).session = None;
     }
 }
 
-/// Opens a session of its own.
-pub(crate) async fn open(core: &Arc<Core>) -> Result<Handle> {
+impl Shared {
+    fn usable(&self) -> Option<Handle> {
+        let handle = self.session.as_ref().filter(|handle| handle.is_usable())?;
+        (handle.session.numbers().ranges() <= MAX_OVER_RANGES).then(|| handle.clone())
+    }
+}
+
+/// Opens a session of its own, on a task of its own: if nobody waits for it any more it is closed.
+pub(crate) async fn alone(core: &Arc<Core>) -> Result<Handle> {
+    let (done, opened) = oneshot::channel();
+    let (opens, alive) = (Arc::clone(core), Alive::new(core));
+    task::spawn(async move {
+        let _counted = alive;
+        let outcome = open(&opens, || !done.is_closed()).await;
+        drop(done.send(outcome));
+    });
+    opened.await.unwrap_or_else(|_| Err(gone(core)))
+}
+
+/// The opening ended without an outcome.
+fn gone(core: &Core) -> Error {
+    let what = "the runtime in which the session was being opened is gone: acquire again";
+    Error::new(
+        ErrorKind::Indeterminate,
+        core.info.name,
+        Operation::Open,
+        what,
+    )
+}
+
+/// Opens a session. `go_on` says whether an open of unknown outcome is worth another one.
+pub(crate) async fn open(core: &Arc<Core>, go_on: impl Fn() -> bool) -> Result<Handle> {
     let patience = core.patience();
     let mut failures = 0;
     loop {
@@ -60,26 +128,24 @@ pub(crate) async fn open(core: &Arc<Core>) -> Result<Handle> {
         // is due.
         let id = SessionId::new(core.random());
         let sent = now();
-        match core
-            .backend
-            .open(id, &core.config.label, core.config.ttl)
-            .await
-        {
+        let (label, ttl) = (&core.config.label, core.config.ttl);
+        let answer = core.backend.open(id, label, ttl).await;
+        core.asking.heard(&**core, &answer);
+        match answer {
             Ok(Opened::Opened(incarnation)) if now() < sent + core.config.validity() => {
                 return Ok(keep(core, id, sent, incarnation));
             }
             Ok(_) => {}
-            Err(error) if error.kind() != ErrorKind::Indeterminate || now() >= patience => {
-                return Err(error);
-            }
-            Err(_) => {
+            Err(error) => {
                 failures += 1;
-                tokio::time::sleep(core.backoff(
-                    failures,
-                    Duration::from_millis(50),
-                    Duration::from_secs(1),
-                ))
-                .await;
+                let in_doubt = error.kind() == ErrorKind::Indeterminate && now() < patience;
+                if !in_doubt
+                    || !go_on()
+                    || !core.asking.again(&**core, failures, patience).await
+                    || !go_on()
+                {
+                    return Err(error);
+                }
             }
         }
     }

@@ -1,20 +1,11 @@
 //! Sending a request again that may be sent again.
 
-use std::time::Duration;
-
 use futures_util::future::BoxFuture;
 
+pub(crate) use crate::client::breaker::may_pass;
 use crate::client::clock::now;
 use crate::client::core::Core;
-use crate::{Error, ErrorKind, Result};
-
-/// Whether the same request may succeed later.
-pub(crate) fn may_pass(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Unavailable | ErrorKind::Indeterminate
-    )
-}
+use crate::{Error, Result};
 
 /// Sends a request that may be repeated until it is answered, for at most the client's patience, and only while
 /// `go_on` says so. The error is one of unknown outcome if any of the failures was, whatever failed last.
@@ -27,7 +18,9 @@ pub(crate) async fn until_answered<'a, T>(
     let mut failures = 0;
     let mut in_doubt: Option<Error> = None;
     loop {
-        let error = match send().await {
+        let answer = send().await;
+        core.giving.heard(core, &answer);
+        let error = match answer {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
@@ -36,17 +29,10 @@ pub(crate) async fn until_answered<'a, T>(
             Some(unknown) if error.is_certainly_without_effect() => unknown,
             _ => error,
         };
-        if !again {
+        failures += 1;
+        if !again || !core.giving.again(core, failures, patience).await || !go_on() {
             return Err(failed);
         }
         in_doubt = (!failed.is_certainly_without_effect()).then_some(failed);
-        failures += 1;
-        pause(core, failures).await;
     }
-}
-
-/// The pause after so many failures of one request.
-pub(crate) async fn pause(core: &Core, failures: u32) {
-    tokio::time::sleep(core.backoff(failures, Duration::from_millis(20), Duration::from_secs(1)))
-        .await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
-use crate::client::clock::{now, sleep_until};
+use crate::client::clock::{now, sleep_awake_until, sleep_until};
 use crate::client::deadline::Deadline;
 use crate::client::numbers::Numbers;
 use crate::client::order::Order;
@@ -61,6 +61,8 @@ pub(crate) struct Session {
     any_evicted: AtomicBool,
     /// The store said that it knows less of it than it acknowledged.
     forgotten: AtomicBool,
+    /// Its keeper is gone.
+    is_left: AtomicBool,
     died: Notify,
     numbers: Mutex<Numbers>,
     owners: AtomicU64,
@@ -77,6 +79,7 @@ impl Session {
             evicted: Mutex::default(),
             any_evicted: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
             died: Notify::new(),
             numbers: Mutex::new(Numbers::new(incarnation)),
             owners: AtomicU64::new(1),
@@ -123,7 +126,7 @@ impl Session {
     pub(crate) fn die(&self) {
         self.dead.store(true, Ordering::Release);
         self.deadline.pass();
-        self.died.notify_waiters();
+        self.tell();
     }
 
     /// The store said that it is dead. Nothing is valid any more; why is told with [`fell`](Self::fell).
@@ -132,14 +135,12 @@ impl Session {
         self.deadline.pass();
     }
 
-    /// It is dead, and that is why, if an operator has revoked it. Does nothing unless it [falls](Self::falls).
+    /// It is dead, and that is why, if an operator has revoked it.
     pub(crate) fn fell(&self, revoked: Option<Note>) {
-        if self.falling.load(Ordering::Acquire) {
-            if let Some(note) = revoked {
-                let _ = self.revoked.set(note);
-            }
-            self.die();
+        if let Some(note) = revoked {
+            let _ = self.revoked.set(note);
         }
+        self.die();
     }
 
     /// The operator's note, if one of the grants was evicted.
@@ -163,7 +164,7 @@ impl Session {
         self.any_evicted.store(true, Ordering::Release);
         numbers.end(number);
         drop((evicted, numbers));
-        self.died.notify_waiters();
+        self.tell();
         true
     }
 
@@ -171,14 +172,26 @@ impl Session {
     pub(crate) fn forget(&self) {
         self.forgotten.store(true, Ordering::Release);
         self.deadline.pass();
+        self.tell();
+    }
+
+    /// Whoever waits for its end looks again.
+    pub(crate) fn tell(&self) {
         self.died.notify_waiters();
+    }
+
+    /// Its keeper goes, which would have told of its end.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+        self.tell();
     }
 
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Resolves when one of these grants is not valid any more, even if the session's keeper hangs or is gone.
+    /// Resolves when one of these grants is not valid any more, even if the session's keeper hangs or is gone. After a
+    /// suspension it is the keeper who notices, so that many who wait here cost nothing.
     pub(crate) async fn lost(&self, numbers: impl Iterator<Item = u64> + Clone) -> LostReason {
         loop {
             let died = self.died.notified();
@@ -190,6 +203,7 @@ impl Session {
                 Some(deadline) if self.is_valid() => tokio::select! {
                     biased;
                     () = died => {}
+                    () = sleep_awake_until(deadline), if self.is_left.load(Ordering::Acquire) => {}
                     () = sleep_until(deadline) => {}
                 },
                 _ if self.forgotten.load(Ordering::Acquire) => return LostReason::Forgotten,
@@ -197,8 +211,10 @@ impl Session {
                     let revoked = self.revoked.get().cloned().map(Box::new);
                     return revoked.map_or(LostReason::Dead, LostReason::Revoked);
                 }
-                _ if self.falling.load(Ordering::Acquire) => died.await,
-                _ => return LostReason::Deadline,
+                _ if !self.falling.load(Ordering::Acquire) => return LostReason::Deadline,
+                // Nobody asks why any more.
+                _ if self.is_left.load(Ordering::Acquire) => return LostReason::Dead,
+                _ => died.await,
             }
         }
     }

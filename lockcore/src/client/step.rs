@@ -4,6 +4,7 @@
 //! given back, and the next one has another number.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -12,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::clock::{now, timer};
 use crate::client::core::Core;
 use crate::client::order::{Order, Release, Released};
-use crate::client::retry::{may_pass, pause};
+use crate::client::retry::may_pass;
 use crate::client::session::Handle;
 use crate::{
     Acquire, Acquired, Busy, Claim, Error, FencingToken, Grant, Incarnation, OwnerId, Result,
@@ -44,17 +45,12 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Asks for a range of the claims. `go_on` says whether a request of unknown outcome is still worth sending again.
+    /// Asks for a range of the claims. When `ends` does, no request is worth sending again.
     ///
     /// # Cancel safety
     ///
     /// What it was granted, or may be, is given back.
-    pub(crate) async fn ask(
-        &self,
-        range: Range<usize>,
-        joined: bool,
-        go_on: impl Fn() -> bool,
-    ) -> Step {
+    pub(crate) async fn ask(&self, range: Range<usize>, joined: bool, ends: impl Future) -> Step {
         let mut asked = Asked::new(self, range.clone());
         let mut request = Acquire {
             grant: asked.grant,
@@ -68,6 +64,7 @@ impl Asker<'_> {
         let floor = self.core.floor();
         let mut patience: Option<Instant> = None;
         let mut failures = 0;
+        let mut ends = pin!(ends);
         loop {
             match asked.send(&request).await {
                 Ok(Acquired::Acquired(token)) if self.core.rose(token, floor) => {
@@ -88,20 +85,33 @@ impl Asker<'_> {
                 Ok(Acquired::Void) => return Step::Void,
                 Ok(Acquired::Moved) => return Step::Moved,
                 Err(error) => {
-                    let again = may_pass(&error) && (asked.in_doubt || self.waits);
+                    let may = may_pass(&error) && (asked.in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());
-                    if !again || now() >= patience || !go_on() || !self.handle.is_usable() {
+                    failures += 1;
+                    let worth_asking = async {
+                        if torn && asked.in_doubt {
+                            if !asked.is_given_back(patience).await {
+                                return false;
+                            }
+                            asked = Asked::new(self, range.clone());
+                            (request.grant, request.incarnation) = (asked.grant, asked.incarnation);
+                        }
+                        self.core
+                            .asking
+                            .again(&**self.core, failures, patience)
+                            .await
+                    };
+                    let again = may
+                        && self.handle.is_usable()
+                        && now() < patience
+                        && tokio::select! {
+                            biased;
+                            _ = &mut ends => false,
+                            worth_asking = worth_asking => worth_asking,
+                        };
+                    if !again {
                         return Step::Failed(error);
                     }
-                    if torn && asked.in_doubt {
-                        if !asked.is_given_back(patience).await || !go_on() {
-                            return Step::Failed(error);
-                        }
-                        asked = Asked::new(self, range.clone());
-                        (request.grant, request.incarnation) = (asked.grant, asked.incarnation);
-                    }
-                    failures += 1;
-                    pause(self.core, failures).await;
                 }
             }
         }
@@ -137,7 +147,9 @@ impl<'a> Asked<'a> {
     /// Sends the request once.
     async fn send(&mut self, request: &Acquire) -> Result<Acquired> {
         let in_doubt = std::mem::replace(&mut self.in_doubt, true);
-        let answer = self.asker.core.backend.acquire(request).await;
+        let core = self.asker.core;
+        let answer = core.backend.acquire(request).await;
+        core.asking.heard(&**core, &answer);
         let has_none = |error: &Error| !error.is_certainly_without_effect();
         self.in_doubt = in_doubt || answer.as_ref().is_err_and(has_none);
         answer

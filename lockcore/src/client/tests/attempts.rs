@@ -591,10 +591,21 @@ async fn a_wait_that_is_over_names_the_last_who_was_in_the_way() {
         let next = other.documents(["d"]).acquire();
         let frees = async {
             sleep(secs(1)).await;
-            // Whoever waits longest is not always first among processes.
-            spy.decide(|call| match call.keys() {
-                Some(_) => Fate::AnsweredAfter(ms(1)),
-                None => Fate::Answered,
+            // Whoever waits longest is not always first among processes: its next request fails.
+            let asked = spy.sent(asks);
+            let waits = asked.iter().find_map(|(_, call)| match call {
+                Call::Acquire(request) if request.grant.session != first.session() => {
+                    Some(request.grant.session)
+                }
+                _ => None,
+            });
+            let mut failed = false;
+            spy.decide(move |call| match call {
+                Call::Acquire(request) if waits == Some(request.grant.session) && !failed => {
+                    failed = true;
+                    Fate::Fails(ErrorKind::Unavailable)
+                }
+                _ => Fate::Answered,
             });
             drop(first);
         };

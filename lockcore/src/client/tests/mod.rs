@@ -1,14 +1,18 @@
 //! What is seen only from inside: the order of what the keeper does. The public suite has the rest.
 
+mod asleep;
 mod attempts;
 mod ended;
 mod guards;
 mod keeping;
+mod load;
 mod moving;
 mod notes;
+mod opening;
 mod recoveries;
 mod releases;
 mod spy;
+mod tombstones;
 
 use std::sync::Arc;
 use std::time::Duration;

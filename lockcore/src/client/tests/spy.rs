@@ -78,6 +78,8 @@ pub(super) enum Fate {
     Kept(usize),
     /// It is not executed, a moment passes, and the answer is an error.
     Fails(ErrorKind),
+    /// The same, when so much time has passed.
+    FailsAfter(Duration, ErrorKind),
     /// It is not executed and never answered.
     Hangs,
     /// It is not executed, and the session of what acquires is said to be dead.
@@ -217,7 +219,7 @@ impl Spy {
             decide(&call)
         };
         let mut calls = self.calls();
-        assert!(calls.len() < 10_000, "requests without end");
+        assert!(calls.len() < 100_000, "requests without end");
         calls.push((self.elapsed(), call));
         (operation, fate)
     }
@@ -241,6 +243,10 @@ impl Spy {
             }
             Fate::Fails(kind) => {
                 sleep(Duration::from_millis(1)).await;
+                Err(error(kind))
+            }
+            Fate::FailsAfter(time, kind) => {
+                sleep(time).await;
                 Err(error(kind))
             }
             Fate::Hangs => std::future::pending().await,

@@ -1,0 +1,125 @@
+//! [`Breaker`]: asking again while a store fails. Those of a client who have to take turns, so that many are no storm.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::client::clock::{now, sleep_until, timer};
+use crate::{Error, ErrorKind, Result};
+
+/// The first and the longest pause before a request is sent again, whoever sends it.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// Those who have waited are spread over a fifth of that time when the store answers again, and over so much at most.
+const SPREAD: Duration = Duration::from_secs(2);
+
+/// Whether the same request may succeed later.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Unavailable | ErrorKind::Indeterminate
+    )
+}
+
+/// The client's chance.
+pub(crate) trait Chance {
+    /// A random part of a duration.
+    fn chance(&self, of: Duration) -> Duration;
+
+    /// The pause after so many failures: exponential, with full jitter.
+    fn backoff(&self, failures: u32, first: Duration, longest: Duration) -> Duration {
+        let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        self.chance(doubled.min(longest))
+    }
+}
+
+/// What a client knows of a store that fails. A request that was not sent yet is sent at once. Those who send one again do
+/// so one after the other while nothing is answered, with pauses that grow, and all when something is.
+///
+/// What asks for locks and what gives them back have one each, so that neither waits for the other.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    fails: AtomicBool,
+    turns: Mutex<Turns>,
+    /// Whoever holds it has the next turn; the others stand behind it in their order.
+    first: tokio::sync::Mutex<()>,
+    answered: Notify,
+}
+
+#[derive(Debug)]
+struct Turns {
+    next: Instant,
+    /// How many there were since something was answered.
+    taken: u32,
+}
+
+impl Breaker {
+    pub(crate) fn new() -> Self {
+        Self {
+            fails: AtomicBool::new(false),
+            turns: Mutex::new(Turns {
+                next: now(),
+                taken: 0,
+            }),
+            first: tokio::sync::Mutex::default(),
+            answered: Notify::new(),
+        }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to a request.
+    pub(crate) fn heard<T>(&self, chance: &impl Chance, answer: &Result<T>) {
+        let fails = answer.as_ref().is_err_and(may_pass);
+        if fails == self.fails.load(Ordering::Acquire) {
+            return;
+        }
+        let mut turns = self.turns();
+        turns.taken = 0;
+        turns.next = now() + chance.backoff(1, PAUSE.0, PAUSE.1);
+        self.fails.store(fails, Ordering::Release);
+        if !fails {
+            self.answered.notify_waiters();
+        }
+    }
+
+    /// Waits until a request that failed so often is to be sent again: `false` if that is not before `until`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The place among those who wait is lost.
+    pub(crate) async fn again(&self, chance: &impl Chance, failures: u32, until: Instant) -> bool {
+        let since = now();
+        let worth_asking = async {
+            loop {
+                let answered = self.answered.notified();
+                if !self.fails.load(Ordering::Acquire) {
+                    break;
+                }
+                tokio::select! {
+                    biased;
+                    () = answered => {}
+                    () = self.turn(chance) => return,
+                }
+            }
+            let waited = now().saturating_duration_since(since);
+            let own = chance.backoff(failures, PAUSE.0, PAUSE.1);
+            sleep(own.max(chance.chance((waited / 5).min(SPREAD)))).await;
+        };
+        timeout_at(timer(until), worth_asking).await.is_ok()
+    }
+
+    /// The next turn. Whoever goes before it comes leaves it to the one behind.
+    async fn turn(&self, chance: &impl Chance) {
+        let _first = self.first.lock().await;
+        let next = self.turns().next;
+        sleep_until(next).await;
+        let mut turns = self.turns();
+        turns.taken += 1;
+        turns.next = now() + chance.backoff(turns.taken + 1, PAUSE.0, PAUSE.1);
+    }
+}
