@@ -158,6 +158,12 @@ pub enum What {
         /// By so many nanoseconds.
         by: i64,
     },
+    /// An operator is about to have a session's owner give something up.
+    Evicting {
+        /// Which.
+        #[serde(with = "text")]
+        session: SessionId,
+    },
     /// An operator revokes a session. Written before that is done.
     Revoking {
         /// Which.

@@ -1,6 +1,6 @@
 //! Guards as intervals: from when each was handed out until when it last said that it would be valid.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockcore::SessionId;
 
@@ -51,6 +51,8 @@ pub(super) struct Guards {
     by_session: BTreeMap<SessionId, Vec<usize>>,
     /// The longest validity of a guard.
     validity: Option<u64>,
+    /// Sessions of which something was to be given up. When each guard that goes with it is gone its own client says.
+    evicting: BTreeSet<SessionId>,
     /// When each session was to be revoked.
     revoked: BTreeMap<SessionId, Pos>,
     /// Steps of the store's clock forward.
@@ -166,9 +168,7 @@ impl Guards {
                     // Its session is closed, and with it go those that have re-entered it.
                     let session = guard.session;
                     for other in self.by_session.remove(&session).unwrap_or_default() {
-                        self.guards[other].over(at);
-                        self.guards[other].not_valid = true;
-                        self.guards[other].closed = true;
+                        self.guards[other].gone(at);
                     }
                 }
             }
@@ -190,9 +190,7 @@ impl Guards {
                 for guard in of_it {
                     let guard = &mut self.guards[*guard];
                     if !guard.over && guard.numbers.iter().any(|n| over.contains(*n)) {
-                        guard.over(at);
-                        guard.not_valid = true;
-                        guard.closed = true;
+                        guard.gone(at);
                     }
                 }
             }
@@ -202,13 +200,14 @@ impl Guards {
                 discard: false,
                 ..
             }) => {
-                // A guard that is evicted leaves its intent, with its session.
-                for guard in self.by_session.get(session).into_iter().flatten() {
-                    let guard = &mut self.guards[*guard];
-                    let asked = self.asked.get(&guard.attempt);
-                    guard.closed |= asked.is_some_and(|asked| asked.intent);
+                // By its owner, who believes nothing of it any more, or by an operator.
+                if self.evicting.contains(session) && !self.revoked.contains_key(session) {
+                    for guard in self.by_session.get(session).into_iter().flatten() {
+                        self.guards[*guard].gone(at);
+                    }
                 }
             }
+            What::Evicting { session } => drop(self.evicting.insert(*session)),
             What::Revoking { session } => drop(self.revoked.entry(*session).or_insert(at)),
             What::Stepped { by } if *by > 0 => self.steps.push(at),
             _ => {}
@@ -264,7 +263,8 @@ impl Guards {
             return;
         };
         let sent = guard.deadline.saturating_sub(guard.validity);
-        let broken = guard.closed || self.broken_for(guard.session, sent);
+        let evicted = self.evicting.contains(&guard.session);
+        let broken = guard.closed || evicted || self.broken_for(guard.session, sent);
         if at.at < guard.deadline && !broken {
             let left = std::time::Duration::from_nanos(guard.deadline - at.at);
             findings.add(
@@ -306,6 +306,13 @@ impl Guards {
 }
 
 impl Guard {
+    /// Its client believes nothing of it any more.
+    fn gone(&mut self, at: Pos) {
+        self.over(at);
+        self.not_valid = true;
+        self.closed = true;
+    }
+
     fn over(&mut self, at: Pos) {
         self.end = self.end.min(at);
         self.over = true;

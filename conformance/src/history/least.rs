@@ -176,9 +176,9 @@ impl About {
             What::Believed { adoption }
             | What::Settling { adoption }
             | What::GivingUp { adoption } => self.adoptions.contains(adoption),
-            What::Revoking { session } | What::Discarding { session } => {
-                self.sessions.contains(session)
-            }
+            What::Evicting { session }
+            | What::Revoking { session }
+            | What::Discarding { session } => self.sessions.contains(session),
             What::Killed | What::Paused | What::Resumed | What::ShutDown { .. } => {
                 self.processes.contains(&event.process)
             }

@@ -170,6 +170,8 @@ async fn evict(world: &World, rng: &mut Xoshiro256PlusPlus) {
     if let Some(grant) = grants.choose(rng) {
         let nobody = Label::parse("").expect("it is short");
         let note = Note::new(NoteKind::Evict, nobody.clone(), nobody, UNIX_EPOCH).about(grant.n);
-        drop(world.observed.note(grant.session, &note).await);
+        let session = grant.session;
+        world.record(0, What::Evicting { session });
+        drop(world.observed.note(session, &note).await);
     }
 }

@@ -203,6 +203,10 @@ impl Keeper {
                 self.after_intent.push(release);
             }
             Order::Release(release) => self.release(release),
+            Order::Put(_, done) if self.session.has_evicted() => {
+                // An intent has its locks: one of them was taken away when the last was granted.
+                let _ = done.send(false);
+            }
             Order::Put(registered, done) => {
                 self.may_have_intent = true;
                 self.set_intent(IntentChange::Put(registered));

@@ -143,9 +143,14 @@ impl Session {
         self.die();
     }
 
+    /// Whether any of its grants was evicted.
+    pub(crate) fn has_evicted(&self) -> bool {
+        self.any_evicted.load(Ordering::Acquire)
+    }
+
     /// The operator's note, if one of the grants was evicted.
     pub(crate) fn evicted(&self, mut numbers: impl Iterator<Item = u64>) -> Option<Note> {
-        if !self.any_evicted.load(Ordering::Acquire) {
+        if !self.has_evicted() {
             return None;
         }
         let evicted = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);

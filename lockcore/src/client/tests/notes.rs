@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, Attempt, End, Filter, Guard, Inspect, Label, Life, LockKey, Locks, LostReason,
-    MemoryBackend, Note, NoteKind, Released, SessionId, SessionStore,
+    AcquireError, Attempt, End, Filter, Guard, Inspect, IntentChange, Label, Life, LockKey, Locks,
+    LostReason, MemoryBackend, Note, NoteKind, Released, SessionId, SessionStore,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -140,6 +140,37 @@ async fn an_acquisition_under_way_that_is_evicted_holds_nothing() {
     assert!(spy.elapsed() <= secs(12), "{:?}", spy.elapsed());
     assert!(is_free(&spy, "a").await);
     drop(theirs);
+}
+
+/// The note is heard of at the moment in which the last claim is granted, when its intent is about to be registered.
+#[tokio::test(start_paused = true)]
+async fn what_is_evicted_as_its_intent_is_registered_leaves_none() {
+    let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_step = 1);
+    spy.decide(|call| match call {
+        Call::Renew(..) => Fate::AnsweredAfter(secs(3)),
+        Call::Acquire(request) if request.claims[0].key().as_str() == "b" => {
+            Fate::AnsweredAfter(secs(13))
+        }
+        _ => Fate::Answered,
+    });
+    let locks = spy.locks();
+    let acquisition = locks.documents(["a", "b"]).intent(&"change").unwrap();
+    let evicts = async {
+        tokio::time::sleep(secs(1)).await;
+        let filter = Filter::Key(LockKey::parse("a").unwrap());
+        let held = spy.records(&filter, None, 10).await.unwrap().items;
+        let grant = held[0].holders[0].grant.unwrap();
+        write(&spy, grant.session, &note(NoteKind::Evict).about(grant.n)).await;
+        grant.session
+    };
+    let (outcome, session) = tokio::join!(acquisition.acquire(), evicts);
+    assert!(matches!(outcome, Err(AcquireError::Lost)), "{outcome:?}");
+    tokio::time::sleep(secs(20)).await;
+    let state = spy.end(&[session], End::IfDue).await.unwrap();
+    assert_eq!(state[0].life, Life::Dead, "its change never began");
+    let puts = |call: &Call| call.changes_intent(|how| matches!(how, IntentChange::Put(_)));
+    assert_eq!(spy.count(puts), 0, "an intent has its locks");
+    assert!(is_free(&spy, "a").await && is_free(&spy, "b").await);
 }
 
 #[tokio::test(start_paused = true)]
