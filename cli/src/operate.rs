@@ -94,6 +94,10 @@ impl Breaking<'_> {
                     ),
                 ));
             }
+            // One that has died holds nothing when it is due, which somebody has to say.
+            let sessions: BTreeSet<SessionId> = round.left.iter().map(|it| it.session).collect();
+            let sessions: Vec<SessionId> = sessions.into_iter().collect();
+            self.backend.end(&sessions, End::IfDue).await?;
             tokio::time::sleep(LOOK).await;
         }
     }

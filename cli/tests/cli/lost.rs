@@ -83,6 +83,17 @@ fn a_lock_that_is_broken_and_the_others_of_its_process() {
 }
 
 #[test]
+fn a_holder_that_is_dead_is_waited_for_until_it_is_due() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--global", "a", "--ttl", "2s"]);
+    holder.signal(Signal::KILL);
+    drop(holder.ends());
+    let broken = place.ends(&["break", "a", "--reason", "test", "--wait", "60s"]);
+    assert_eq!(broken.status, 0, "{broken:?}");
+    assert_eq!(place.held().len(), 0);
+}
+
+#[test]
 fn a_holder_that_does_not_renew_is_not_waited_for_longer_than_asked() {
     let place = Place::new();
     let mut holder = place.holds(&["--global", "a", "--ttl", "10m"]);
