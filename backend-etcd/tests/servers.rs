@@ -22,6 +22,7 @@ use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Secured, Space, artefacts, certificates, client, member, restarted, until, waited};
+use tokio::task::JoinSet;
 
 const TTL: Duration = Duration::from_secs(600);
 
@@ -259,11 +260,9 @@ async fn a_change_of_users_cuts_nobody_off() {
         changed().await;
         let many = (3..40).map(|n| {
             let (backend, request) = (Arc::clone(&backend), ask(session, n, &format!("k{n}")));
-            tokio::spawn(async move { token(&backend, &request).await })
+            async move { token(&backend, &request).await }
         });
-        for one in many.collect::<Vec<_>>() {
-            one.await.unwrap();
-        }
+        many.collect::<JoinSet<_>>().join_all().await;
     }
 }
 

@@ -199,12 +199,10 @@ impl Guards {
                 if_due: false,
                 discard: false,
                 ..
-            }) => {
-                // By its owner, who believes nothing of it any more, or by an operator.
-                if self.evicting.contains(session) && !self.revoked.contains_key(session) {
-                    for guard in self.by_session.get(session).into_iter().flatten() {
-                        self.guards[*guard].gone(at);
-                    }
+            }) if self.evicting.contains(session) && !self.revoked.contains_key(session) => {
+                // By its owner, who believes nothing of it any more, and not by an operator.
+                for guard in self.by_session.get(session).into_iter().flatten() {
+                    self.guards[*guard].gone(at);
                 }
             }
             What::Evicting { session } => drop(self.evicting.insert(*session)),
