@@ -88,7 +88,7 @@ async fn work_is_stopped_when_the_lock_is_lost(scene: Scene) -> Verdict {
     });
     let lost = soon("the work is stopped", work).await?;
     ensure!(
-        matches!(lost, Err(RunError::Lost)),
+        matches!(lost, Err(RunError::Lost(_))),
         "the lock is lost: {lost:?}"
     );
     ensure!(

@@ -297,7 +297,7 @@ impl<S> Acquisition<S> {
             let work = work(guard.held());
             tokio::select! {
                 biased;
-                _ = held.lost() => return Err(RunError::Lost),
+                why = held.lost() => return Err(RunError::Lost(why)),
                 result = work => result,
             }
         };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::client::session::LostReason;
 use crate::{Busy, Error, IntentError, KeyError, LabelError, PrepareError, SessionState};
 
 /// Input that no store ever sees.
@@ -115,8 +116,8 @@ pub enum RunError<E> {
     #[error(transparent)]
     Acquire(#[from] AcquireError),
     /// The lock was lost while the work ran; the work was stopped where it was.
-    #[error("the lock was lost while the work ran")]
-    Lost,
+    #[error("the lock was lost while the work ran: {0}")]
+    Lost(LostReason),
     /// The work failed. An intent is left behind.
     #[error("the work failed")]
     Work(#[source] E),

@@ -46,7 +46,10 @@ async fn work_that_runs_is_stopped_within_a_second_of_waking() {
         Ok::<_, std::io::Error>(())
     });
     let ended = timeout(SECOND, run).await.expect("in time");
-    assert!(matches!(ended, Err(crate::RunError::Lost)), "{ended:?}");
+    assert!(
+        matches!(ended, Err(crate::RunError::Lost(LostReason::Deadline))),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,13 @@
 //! What operators note: guards that are evicted one by one, sessions that are revoked with a reason.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::spy::{Call, Fate, Spy};
 use crate::{
     AcquireError, Attempt, End, Filter, Guard, Inspect, IntentChange, Label, Life, LockKey, Locks,
-    LostReason, MemoryBackend, Note, NoteKind, Released, SessionId, SessionStore,
+    LostReason, MemoryBackend, Note, NoteKind, Released, RunError, SessionId, SessionStore,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -191,6 +192,35 @@ async fn why_a_session_was_revoked_is_told_to_all_of_its_guards() {
         assert_eq!(reasons, (revoked.clone(), revoked));
         assert!(spy.elapsed() <= secs(10), "{:?}", spy.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_stopped_says_who_broke_its_lock() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let work = locks
+        .global("g")
+        .run(|_| std::future::pending::<Result<(), Infallible>>());
+    let evicts = async {
+        tokio::time::sleep(secs(1)).await;
+        let filter = Filter::Key(LockKey::parse("g").unwrap());
+        let held = spy.records(&filter, None, 10).await.unwrap().items;
+        let grant = held[0].holders[0].grant.unwrap();
+        let evicts = note(NoteKind::Evict).about(grant.n);
+        write(&spy, grant.session, &evicts).await;
+        evicts
+    };
+    let (outcome, evicts) = tokio::join!(work, evicts);
+    let Err(error @ RunError::Lost(_)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(
+        error
+            .to_string()
+            .ends_with("it was broken by ops: it hangs"),
+        "{error}"
+    );
+    assert!(matches!(error, RunError::Lost(LostReason::Evicted(why)) if *why == evicts));
 }
 
 #[tokio::test(start_paused = true)]
