@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::session::LostReason;
+use crate::client::lost::LostReason;
 use crate::{Busy, Error, IntentError, KeyError, LabelError, PrepareError, SessionState};
 
 /// Input that no store ever sees.

@@ -10,9 +10,10 @@ use tokio::sync::oneshot;
 
 use crate::client::core::Core;
 use crate::client::keeper::release_each;
+use crate::client::lost::LostReason;
 use crate::client::order::{Order, Release, Released};
 use crate::client::owner::Owner;
-use crate::client::session::{Handle, LostReason, WeakHandle};
+use crate::client::session::{Handle, WeakHandle};
 use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
 
 /// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it

@@ -11,9 +11,10 @@ use tokio::sync::oneshot;
 use crate::client::adopting::Adopting;
 use crate::client::core::Core;
 use crate::client::error::{AcquireError, RecoverError};
+use crate::client::lost::LostReason;
 use crate::client::order::Order;
 use crate::client::retry::until_answered;
-use crate::client::session::{Handle, LostReason};
+use crate::client::session::Handle;
 use crate::{Adopt, Adoption, End, FencingToken, Intent, Life, Result, SessionId, SessionState};
 
 /// A recovery handler: finishes or undoes the change of a holder that died, before its locks are handed on.

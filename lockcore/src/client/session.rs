@@ -1,7 +1,6 @@
 //! A session as its own process knows it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -10,40 +9,10 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::client::clock::{now, sleep_awake_until, sleep_until};
 use crate::client::deadline::Deadline;
+use crate::client::lost::LostReason;
 use crate::client::numbers::Numbers;
 use crate::client::order::Order;
 use crate::{Grant, Incarnation, Note, OwnerId, SessionId};
-
-/// Why something is not held any more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LostReason {
-    /// The store said that the session is dead, or the session was closed.
-    Dead,
-    /// An operator has revoked the session, with everything that it held.
-    Revoked(Box<Note>),
-    /// An operator has taken this away, and left the session's others alone.
-    Evicted(Box<Note>),
-    /// The deadline passed without an acknowledged renewal: the store could not be reached, or this process was
-    /// paused. Others may hold the locks from now on.
-    Deadline,
-    /// The store has lost writes that it acknowledged to the session, as one does that fails over to a copy that was
-    /// behind, or is restored; or it may have, and the guard has an intent. Others may hold the locks.
-    Forgotten,
-}
-
-impl fmt::Display for LostReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, note) = match self {
-            Self::Dead => return f.write_str("its session died or was closed"),
-            Self::Deadline => return f.write_str("no renewal got through in time"),
-            Self::Forgotten => return f.write_str("the store has forgotten what it had written"),
-            Self::Revoked(note) => ("its session was revoked", note),
-            Self::Evicted(note) => ("it was broken", note),
-        };
-        write!(f, "{what} by {}: {}", note.by, note.reason)
-    }
-}
 
 /// What guards, attempts and the keeper share.
 #[derive(Debug)]
