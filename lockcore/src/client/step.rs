@@ -88,7 +88,7 @@ impl Asker<'_> {
                     let may = may_pass(&error) && (asked.in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());
                     failures += 1;
-                    let worth_asking = async {
+                    let asks_again = async {
                         if torn && asked.in_doubt {
                             if !asked.is_given_back(patience).await {
                                 return false;
@@ -96,19 +96,19 @@ impl Asker<'_> {
                             asked = Asked::new(self, range.clone());
                             (request.grant, request.incarnation) = (asked.grant, asked.incarnation);
                         }
-                        self.core
-                            .asking
-                            .again(&**self.core, failures, patience)
-                            .await
+                        let asking = &self.core.asking;
+                        asking.again(&**self.core, failures, patience).await
                     };
-                    let again = may
-                        && self.handle.is_usable()
-                        && now() < patience
-                        && tokio::select! {
+                    let again = if may && self.handle.is_usable() && now() < patience {
+                        tokio::select! {
                             biased;
                             _ = &mut ends => false,
-                            worth_asking = worth_asking => worth_asking,
-                        };
+                            again = asks_again => again,
+                        }
+                    } else {
+                        drop(asks_again);
+                        false
+                    };
                     if !again {
                         return Step::Failed(error);
                     }
