@@ -4,6 +4,7 @@
 mod support;
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ impl Asked {
 struct Recorder {
     port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
+    clients: AtomicU64,
 }
 
 impl Recorder {
@@ -48,6 +50,7 @@ impl Recorder {
         let recorder = Self {
             port: listener.local_addr().unwrap().port(),
             asked: Arc::default(),
+            clients: AtomicU64::new(1),
         };
         let asked = recorder.asked.clone();
         #[expect(
@@ -65,7 +68,10 @@ impl Recorder {
     async fn locks(&self, space: &Space, ttl: Duration) -> Locks {
         let url = space.url_at(&format!("elasticsearch://127.0.0.1:{}", self.port));
         let backend = EsBackend::connect(EsConfig::parse(&url).unwrap()).await;
-        Locks::builder(backend.unwrap()).ttl(ttl).build().unwrap()
+        // Some sessions sweep when they begin, by chance: those of these seeds do not.
+        let seed = self.clients.fetch_add(1, Ordering::Relaxed);
+        let builder = Locks::builder(backend.unwrap()).ttl(ttl).seed(seed);
+        builder.build().unwrap()
     }
 
     /// What was asked since this was called last.

@@ -57,7 +57,9 @@ mod tests {
         let list: Vec<(String, u32)> = serde_json::from_str(&list).unwrap();
         let mut names = Vec::new();
         for (figure, _) in &list {
-            let found = answer(&mut measurer, &format!("{figure} 5")).await.unwrap();
+            let found = answer(&mut measurer, &format!("{figure} 50"))
+                .await
+                .unwrap();
             let found: BTreeMap<String, f64> = serde_json::from_str(&found).unwrap();
             assert!(found.values().all(|us| *us > 0.0), "{figure}: {found:?}");
             // The driver looks for the figure of a part so.

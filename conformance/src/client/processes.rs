@@ -393,13 +393,15 @@ async fn transfer(task: Task, ttl: Duration, mut chance: StdRng, turns: usize) -
     Ok(())
 }
 
-/// Acquires; while another process recovers what is in the way, looks again.
+/// Acquires; while another process recovers what is in the way, looks again. So does one whose session is lost meanwhile,
+/// as it is on a machine that has no time for its renewals.
 async fn take<S>(make: impl Fn() -> lockcore::Acquisition<S>) -> Verdict<Guard> {
     loop {
         match make().wait(SOON).acquire().await {
             Err(AcquireError::Abandoned(abandoned)) if abandoned.recovery.is_none() => {
                 sleep(Duration::from_millis(10)).await;
             }
+            Err(AcquireError::Lost) => {}
             answer => return Ok(answer?),
         }
     }
