@@ -37,6 +37,16 @@ async fn write(spy: &Spy, session: SessionId, note: &Note) {
     assert!(spy.note(session, note).await.unwrap());
 }
 
+/// Has the holder of a key give it up: its session, and the note.
+async fn evict_from(spy: &Spy, key: &str) -> (SessionId, Note) {
+    let filter = Filter::Key(LockKey::parse(key).unwrap());
+    let held = spy.records(&filter, None, 10).await.unwrap().items;
+    let grant = held[0].holders[0].grant.unwrap();
+    let evicts = note(NoteKind::Evict).about(grant.n);
+    write(spy, grant.session, &evicts).await;
+    (grant.session, evicts)
+}
+
 async fn is_free(spy: &Arc<Spy>, key: &str) -> bool {
     match spy
         .builder()
@@ -131,10 +141,7 @@ async fn an_acquisition_under_way_that_is_evicted_holds_nothing() {
     let acquisition = locks.documents(["a", "b"]).wait(secs(60)).acquire();
     let evicts = async {
         tokio::time::sleep(secs(1)).await;
-        let filter = Filter::Key(LockKey::parse("a").unwrap());
-        let held = spy.records(&filter, None, 10).await.unwrap().items;
-        let grant = held[0].holders[0].grant.unwrap();
-        write(&spy, grant.session, &note(NoteKind::Evict).about(grant.n)).await;
+        evict_from(&spy, "a").await;
     };
     let (outcome, ()) = tokio::join!(acquisition, evicts);
     assert!(matches!(outcome, Err(AcquireError::Lost)), "{outcome:?}");
@@ -158,11 +165,7 @@ async fn what_is_evicted_as_its_intent_is_registered_leaves_none() {
     let acquisition = locks.documents(["a", "b"]).intent(&"change").unwrap();
     let evicts = async {
         tokio::time::sleep(secs(1)).await;
-        let filter = Filter::Key(LockKey::parse("a").unwrap());
-        let held = spy.records(&filter, None, 10).await.unwrap().items;
-        let grant = held[0].holders[0].grant.unwrap();
-        write(&spy, grant.session, &note(NoteKind::Evict).about(grant.n)).await;
-        grant.session
+        evict_from(&spy, "a").await.0
     };
     let (outcome, session) = tokio::join!(acquisition.acquire(), evicts);
     assert!(matches!(outcome, Err(AcquireError::Lost)), "{outcome:?}");
@@ -203,12 +206,7 @@ async fn work_that_is_stopped_says_who_broke_its_lock() {
         .run(|_| std::future::pending::<Result<(), Infallible>>());
     let evicts = async {
         tokio::time::sleep(secs(1)).await;
-        let filter = Filter::Key(LockKey::parse("g").unwrap());
-        let held = spy.records(&filter, None, 10).await.unwrap().items;
-        let grant = held[0].holders[0].grant.unwrap();
-        let evicts = note(NoteKind::Evict).about(grant.n);
-        write(&spy, grant.session, &evicts).await;
-        evicts
+        evict_from(&spy, "g").await.1
     };
     let (outcome, evicts) = tokio::join!(work, evicts);
     let Err(error @ RunError::Lost(_)) = outcome else {
