@@ -1,5 +1,6 @@
-//! Every public async function, dropped after its first, second, … last poll; dropped with its runtime; guards dropped
-//! where nothing can be awaited. Nothing stays held, nothing panics, nothing blocks.
+//! Every public async function, dropped after its first, second, … last poll, also by a panic of its caller, and with the
+//! runtime that it runs on while that of its session lives; guards dropped where nothing can be awaited. Nothing stays
+//! held, nothing panics, nothing blocks.
 //!
 //! The sessions' TTL is an hour, so that nothing here is freed by expiry.
 
@@ -9,6 +10,7 @@
 )]
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,10 +26,27 @@ const TTL: Duration = Duration::from_secs(3_600);
 /// A request's own time-out is 5 s on SQLite, and there is none in memory.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Polls a future so many times and then drops it. `None` if it was dropped.
+/// When a future ends, and how.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    polls: usize,
+    how: How,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Its caller drops it.
+    Dropped,
+    /// Its caller panics.
+    Panic,
+    /// Its caller's runtime ends at once, with all tasks. The session's goes on.
+    Runtime,
+}
+
+/// Polls a future so many times and then ends it. `None` if it was dropped.
 struct Dropped<F> {
     future: Option<Pin<Box<F>>>,
-    polls: usize,
+    at: At,
 }
 
 impl<F: Future> Future for Dropped<F> {
@@ -40,10 +59,11 @@ impl<F: Future> Future for Dropped<F> {
             .map(|future| future.as_mut().poll(context));
         match answer {
             Some(Poll::Ready(answer)) => return Poll::Ready(Some(answer)),
-            Some(Poll::Pending) if self.polls > 1 => {
-                self.polls -= 1;
+            Some(Poll::Pending) if self.at.polls > 1 => {
+                self.at.polls -= 1;
                 return Poll::Pending;
             }
+            _ if self.at.how == How::Panic => resume_unwind(Box::new("on purpose")),
             _ => {}
         }
         self.future = None;
@@ -51,10 +71,10 @@ impl<F: Future> Future for Dropped<F> {
     }
 }
 
-fn dropped<F: Future>(future: F, polls: usize) -> Dropped<F> {
+fn dropped<F: Future>(future: F, at: At) -> Dropped<F> {
     Dropped {
         future: Some(Box::pin(future)),
-        polls,
+        at,
     }
 }
 
@@ -163,26 +183,68 @@ impl Recover for Undo {
 /// must be free, and as many intents left as the case says for a dropped run.
 async fn sweep<F, Fut>(case: &str, left: impl Fn(bool) -> std::ops::RangeInclusive<usize>, run: F)
 where
-    F: Fn(Locks, usize) -> Fut,
+    F: Fn(Locks, At) -> Fut,
     Fut: Future<Output = bool>,
 {
+    for how in [How::Dropped, How::Panic] {
+        let ends = async |locks, at| AssertUnwindSafe(run(locks, at)).catch_unwind().await;
+        sweep_by(case, how, &left, async |locks, at| {
+            ends(locks, at).await.unwrap_or_else(|panic| {
+                assert!(panic.downcast_ref() == Some(&"on purpose"), "{case} panics");
+                false
+            })
+        })
+        .await;
+    }
+}
+
+/// As [`sweep`], for what needs no session of its own: the session is opened first, on a runtime that lives on.
+async fn sweep_runtimes<F, Fut>(case: &str, run: F)
+where
+    F: Fn(Locks, At) -> Fut + Sync,
+    Fut: Future<Output = bool>,
+{
+    sweep_by(case, How::Runtime, none, async |locks, at| {
+        drop(locks.global("first").acquire().await.unwrap());
+        let ends = || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(run(locks, at))
+        };
+        tokio::task::block_in_place(|| {
+            std::thread::scope(|scope| match scope.spawn(ends).join() {
+                Ok(completed) => completed,
+                Err(panic) => resume_unwind(panic),
+            })
+        })
+    })
+    .await;
+}
+
+async fn sweep_by(
+    case: &str,
+    how: How,
+    left: impl Fn(bool) -> std::ops::RangeInclusive<usize>,
+    run: impl AsyncFn(Locks, At) -> bool,
+) {
     for store in Store::all().await {
         for polls in 1.. {
             assert!(polls < 200, "{}: {case} never completes", store.name);
             let locks = store.locks();
-            let completed = run(locks.clone(), polls).await;
+            let completed = run(locks.clone(), At { polls, how }).await;
             // The client lives on, so that closing its session frees nothing.
             let recovered = store
-                .is_free(&format!("{case}, dropped after poll {polls}"))
+                .is_free(&format!("{case}, ended after poll {polls}: {how:?}"))
                 .await;
             assert!(
                 left(completed).contains(&recovered),
-                "{}: {case} after {polls} polls (completed: {completed}) left {recovered} intents",
+                "{}: {case} after {polls} polls (completed: {completed}, {how:?}) left {recovered} intents",
                 store.name
             );
             if completed {
                 println!(
-                    "{}: {case}: dropped after each of {polls} polls",
+                    "{}: {case}: ended after each of {polls} polls: {how:?}",
                     store.name
                 );
                 break;
@@ -196,7 +258,7 @@ fn none(_: bool) -> std::ops::RangeInclusive<usize> {
 }
 
 /// Drops whatever an acquisition won.
-async fn acquired<S>(acquisition: Acquisition<S>, polls: usize) -> bool {
+async fn acquired<S>(acquisition: Acquisition<S>, polls: At) -> bool {
     dropped(acquisition.acquire(), polls)
         .await
         .is_some_and(|guard| {
@@ -279,6 +341,45 @@ async fn documents_from_a_stream() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_runtime_that_ends_while_that_of_the_session_lives() {
+    sweep_runtimes("global", |locks, at| async move {
+        acquired(locks.global("g"), at).await
+    })
+    .await;
+    sweep_runtimes("documents", |locks, at| async move {
+        acquired(locks.documents(&forty()[..9]), at).await
+    })
+    .await;
+    sweep_runtimes("share", |locks, at| async move {
+        acquired(locks.share("s").limit(1), at).await
+    })
+    .await;
+    sweep_runtimes("tree", |locks, at| async move {
+        acquired(two_paths(&locks), at).await
+    })
+    .await;
+    sweep_runtimes("release", |locks, at| async move {
+        released(two_paths(&locks).acquire().await.unwrap(), at).await
+    })
+    .await;
+    sweep_runtimes("confirm", |locks, at| async move {
+        let guard = locks.global("g").acquire().await.unwrap();
+        let confirmed = dropped(guard.confirm(), at).await;
+        confirmed.is_some_and(|held| held.unwrap())
+    })
+    .await;
+    sweep_runtimes("run", |locks, at| async move {
+        let work = |_| async {
+            tokio::task::yield_now().await;
+            Ok::<_, std::io::Error>(())
+        };
+        let ran = dropped(locks.global("g").run(work), at).await;
+        ran.is_some_and(|done| done.is_ok_and(|(_, released)| released.is_ok()))
+    })
+    .await;
+}
+
 /// Dropped while it waits, on each of the polls until it is granted.
 #[tokio::test]
 async fn acquire_that_waits() {
@@ -343,7 +444,7 @@ async fn run() {
     .await;
 }
 
-async fn released(guard: Guard, polls: usize) -> bool {
+async fn released(guard: Guard, polls: At) -> bool {
     dropped(guard.release(), polls)
         .await
         .is_some_and(|released| released.is_ok())
@@ -389,7 +490,11 @@ async fn confirm_and_lost() {
     }
     sweep("lost", none, |locks, _| async move {
         let guard = locks.global("g").acquire().await.unwrap();
-        assert!(dropped(guard.lost(), 1).await.is_none(), "it is not lost");
+        let at = At {
+            polls: 1,
+            how: How::Dropped,
+        };
+        assert!(dropped(guard.lost(), at).await.is_none(), "it is not lost");
         guard.is_valid()
     })
     .await;
@@ -487,7 +592,11 @@ async fn connect() {
     for polls in 1..200 {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-        let done = dropped(lockkeeper::connect(&url), polls).await.is_some();
+        let at = At {
+            polls,
+            how: How::Dropped,
+        };
+        let done = dropped(lockkeeper::connect(&url), at).await.is_some();
         let guard = lockkeeper::connect(&url)
             .await
             .unwrap()

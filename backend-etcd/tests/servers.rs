@@ -528,6 +528,7 @@ async fn a_reader_above_readers_who_come_and_go_is_granted() {
                 let key = format!("/a/{one}/{}", n / 4);
                 let reads = read(session, n, &key);
                 token(&backend, &reads).await;
+                // It is held for a moment; how many turns there were is counted.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 backend.release(reads.grant, &reads.claims).await.unwrap();
                 turns.fetch_add(1, Ordering::Relaxed);

@@ -101,7 +101,7 @@ BEGIN
         r_what := 'void';
         RETURN NEXT;
         RETURN;
-    ELSIF p_incarnation <> 0 AND p_incarnation <> incarnation() THEN
+    ELSIF based() <> p_incarnation AND p_incarnation <> 0 THEN
         r_what := 'moved';
         RETURN NEXT;
         RETURN;
@@ -155,7 +155,8 @@ DECLARE
     latched text;
     at timestamptz;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off' THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') = 'off'
+       OR current_setting('lock_timeout') = '0' THEN
         PERFORM ready();
     END IF;
     latched := CASE WHEN p_ask = 'share' AND p_limit IS NULL THEN pg_advisory_xact_lock_shared(latch(p_key))::text
@@ -165,14 +166,16 @@ BEGIN
         INSERT INTO holders (key, session, n, m, want, since)
         SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
         WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
-          AND (p_incarnation = 0 OR p_incarnation = incarnation())
+          AND (SELECT b.started = pg_postmaster_start_time() AND b.written = b.xmin AND p_incarnation IN (0, b.name)
+               FROM base b WHERE b.one)
           AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key)
         ON CONFLICT DO NOTHING;
     ELSE
         INSERT INTO holders (key, session, n, m, want, since)
         SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
         WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
-          AND (p_incarnation = 0 OR p_incarnation = incarnation())
+          AND (SELECT b.started = pg_postmaster_start_time() AND b.written = b.xmin AND p_incarnation IN (0, b.name)
+               FROM base b WHERE b.one)
           AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key);
     END IF;
     IF FOUND THEN
@@ -216,7 +219,7 @@ DECLARE
     done text;
     lives boolean;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR current_setting('lock_timeout') = '0' THEN
         PERFORM ready();
     END IF;
     done := set_config('synchronous_commit', 'off', true);
@@ -232,7 +235,7 @@ END $$;
 -- Whether the grant holds all of these and its session lives. Until the transaction ends, nobody ends the session and
 -- nobody releases the grant.
 CREATE OR REPLACE FUNCTION {ns}.confirm(p_session bytea, p_n bigint, p_keys text[], p_wants text[]) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+LANGUAGE plpgsql SECURITY DEFINER {settings} SET lock_timeout = '4s' AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'the transaction is not READ COMMITTED' USING ERRCODE = 'LK001';

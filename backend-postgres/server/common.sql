@@ -12,6 +12,10 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    -- Nobody waits for a latch until its client has gone; connections of our own have a time that goes with the client's.
+    IF current_setting('lock_timeout') = '0' THEN
+        PERFORM set_config('lock_timeout', '4s', true);
+    END IF;
 END $$;
 
 -- What may be lost in a crash without harm does not wait for the disk.
@@ -25,15 +29,50 @@ CREATE OR REPLACE FUNCTION {ns}.latch(p_key text) RETURNS bigint LANGUAGE sql IM
     SELECT hashtextextended(p_key, hashtextextended('{name}', 0))
 $$;
 
--- The timeline: it rises when another server takes over.
-CREATE OR REPLACE FUNCTION {ns}.incarnation() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
-$$;
+-- The timeline, which rises when another server takes over; 0 where the server does not tell it, as some that copy their
+-- storage and not what is logged.
+CREATE OR REPLACE FUNCTION {ns}.timeline() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+EXCEPTION WHEN object_not_in_prerequisite_state OR undefined_function OR feature_not_supported OR insufficient_privilege THEN
+    RETURN 0;
+END $$;
 
--- A greater token than every one before. Called when the latches are held.
+-- The name of the incarnation. Whatever is restored comes with a start of the server, or by another transaction than it
+-- says, and so does a standby that takes over; a sequence that went back with it is raised first, above all that can have
+-- been drawn: 1,024 for each millisecond of the clock, and some more where the end of it may be lost and the clock is
+-- another one. No lock is waited for after this one's.
+CREATE OR REPLACE FUNCTION {ns}.based() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    b record;
+    now_on bigint;
+    same boolean;
+BEGIN
+    SELECT x.name INTO b FROM {ns}.base x
+    WHERE x.one AND x.started = pg_postmaster_start_time() AND x.written = x.xmin;
+    IF FOUND THEN
+        RETURN b.name;
+    END IF;
+    INSERT INTO {ns}.base (started, written, timeline, name) VALUES ('-infinity', '0', 0, 0) ON CONFLICT DO NOTHING;
+    SELECT x.*, x.written = x.xmin AS here INTO b FROM {ns}.base x WHERE x.one FOR UPDATE;
+    IF b.here AND b.started = pg_postmaster_start_time() THEN
+        RETURN b.name;
+    END IF;
+    now_on := {ns}.timeline();
+    same := b.here AND b.timeline = now_on;
+    PERFORM setval('{ns}.token', greatest(
+        (SELECT last_value FROM {ns}.token) + CASE WHEN same THEN 0 ELSE 1 << 26 END,
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint << 10));
+    UPDATE {ns}.base x
+    SET started = pg_postmaster_start_time(), written = pg_current_xact_id()::xid, timeline = now_on,
+        name = CASE WHEN same THEN x.name ELSE nextval('{ns}.token') END
+    WHERE x.one RETURNING x.name INTO b;
+    RETURN b.name;
+END $$;
+
+-- A greater token than every one before. Called when the latches are held and the tokens are based.
 CREATE OR REPLACE FUNCTION {ns}.next_token() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    -- Where another server takes over, the sequence may go back.
-    SELECT ({ns}.incarnation() << 40) + nextval('{ns}.token'::regclass)
+    SELECT nextval('{ns}.token'::regclass)
 $$;
 
 CREATE OR REPLACE FUNCTION {ns}.known(p_want text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$

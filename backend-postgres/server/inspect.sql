@@ -84,11 +84,15 @@ END $$;
 CREATE OR REPLACE FUNCTION {ns}.about()
 RETURNS TABLE (r_version bigint, r_latches bigint, r_synchronous text, r_fsync boolean, r_standbys text, r_copies bigint)
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    synchronous text := current_setting('synchronous_commit');
 BEGIN
+    -- A server that cannot draw tokens is not used.
+    PERFORM ready_without_waiting(), based(), next_token();
     RETURN QUERY
         SELECT m.version::bigint,
                current_setting('max_locks_per_transaction')::bigint * current_setting('max_connections')::bigint,
-               current_setting('synchronous_commit'), current_setting('fsync')::boolean,
+               synchronous, current_setting('fsync')::boolean,
                current_setting('synchronous_standby_names'),
                (SELECT count(*) FROM pg_stat_replication) + (SELECT count(*) FROM pg_replication_slots)
         FROM meta m WHERE m.one;

@@ -9,11 +9,17 @@ CREATE TABLE {ns}.meta (
 
 INSERT INTO {ns}.meta (version) VALUES (1);
 
--- The tokens, less the timeline. Values that were drawn ahead would come out of order. It begins above those of a namespace
--- that was here before; after a restore from a dump, set it to a greater value.
+-- The tokens. Values that were drawn ahead would come out of order.
 CREATE SEQUENCE {ns}.token AS bigint CACHE 1;
 
-SELECT setval('{ns}.token', (extract(epoch FROM clock_timestamp()) * 1000)::bigint << 10);
+-- When the tokens were raised last, in at most one row.
+CREATE TABLE {ns}.base (
+    one      boolean     NOT NULL PRIMARY KEY DEFAULT true CHECK (one),
+    started  timestamptz NOT NULL,   -- the server that did it
+    written  xid         NOT NULL,   -- by this transaction: a row that a dump has brought is of another one
+    timeline bigint      NOT NULL,   -- 0 where the server does not tell it
+    name     bigint      NOT NULL    -- of the incarnation: a token, so that none comes back
+);
 
 CREATE TABLE {ns}.sessions (
     id       bytea          NOT NULL PRIMARY KEY CHECK (octet_length(id) = 16),

@@ -4,8 +4,11 @@
 -- The incarnation in which it was opened, 0 if nothing is lost with the server, or null if the id was used.
 CREATE OR REPLACE FUNCTION {ns}.open(p_id bytea, p_label text, p_ttl_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    incarnation bigint;
 BEGIN
     PERFORM ready();
+    incarnation := based();
     -- The order is that of the index by session: without it, a plan for an empty table reads the whole primary key.
     IF EXISTS (SELECT FROM intents WHERE session = p_id)
        OR (SELECT n FROM holders WHERE session = p_id ORDER BY n LIMIT 1) IS NOT NULL THEN
@@ -20,7 +23,7 @@ BEGIN
     ELSIF current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') <> 'local' THEN
         RETURN 0;
     END IF;
-    RETURN incarnation();
+    RETURN incarnation;
 END $$;
 
 CREATE OR REPLACE FUNCTION {ns}.renew(
@@ -28,13 +31,15 @@ CREATE OR REPLACE FUNCTION {ns}.renew(
     p_incarnation bigint, p_granted text
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
+    incarnation bigint;
     before int8multirange;
     noted text;
     answer text;
 BEGIN
     PERFORM ready();
-    IF p_incarnation <> 0 AND p_incarnation <> incarnation() THEN
-        RETURN 'moved ' || incarnation();
+    incarnation := based();
+    IF p_incarnation NOT IN (0, incarnation) THEN
+        RETURN 'moved ' || incarnation;
     ELSIF EXISTS (
         SELECT FROM unnest(p_granted::int8multirange) grants
         CROSS JOIN LATERAL generate_series(lower(grants), coalesce(upper(grants) - 1, 9223372036854775807)) granted (n)
@@ -68,13 +73,16 @@ END $$;
 CREATE OR REPLACE FUNCTION {ns}.end_sessions(p_ids bytea[], p_how text)
 RETURNS TABLE (
     r_id bytea, r_label text, r_life text, r_over text, r_adoption bigint, r_adopter bytea, r_notes text, r_ended_ms bigint
-) LANGUAGE plpgsql SECURITY DEFINER {settings} SET lock_timeout = '1s' AS $$
+) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     p_id bytea;
     s sessions;
     freed boolean := false;
 BEGIN
     PERFORM ready();
+    IF current_setting('lock_timeout')::interval > '1s' THEN
+        PERFORM set_config('lock_timeout', '1s', true);
+    END IF;
     FOR p_id IN SELECT DISTINCT i FROM unnest(p_ids) i ORDER BY i LOOP
         SELECT * INTO s FROM sessions WHERE id = p_id;
         IF NOT FOUND THEN
@@ -122,7 +130,9 @@ BEGIN
     RETURN QUERY
         SELECT x.id, x.label, x.life, x.over::text, x.adoption, x.adopter, x.notes,
                (extract(epoch FROM x.ended) * 1000)::bigint
-        FROM unnest(p_ids) WITH ORDINALITY asked (id, place) JOIN sessions x ON x.id = asked.id
+        -- One look at the key for each, however many sessions there are.
+        FROM unnest(p_ids) WITH ORDINALITY asked (id, place)
+        CROSS JOIN LATERAL (SELECT * FROM sessions y WHERE y.id = asked.id OFFSET 0) x
         ORDER BY asked.place;
 END $$;
 
@@ -132,7 +142,7 @@ LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     s sessions;
 BEGIN
-    PERFORM ready();
+    PERFORM ready(), based();
     SELECT * INTO s FROM sessions WHERE id = p_id FOR UPDATE;
     IF NOT FOUND OR s.life <> 'abandoned' OR after(p_seen) = p_seen THEN
         RETURN;

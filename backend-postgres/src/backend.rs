@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use lockcore::{Claim, Error, Grant, Info, LockBackend, Operation, Survives};
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
 use tokio::time::Instant;
 
 use crate::claims::{SWEPT_AT_ONCE, confirmation};
 use crate::config::PostgresConfig;
-use crate::connections::{Link, Own, Source};
+use crate::connections::{Link, Own, Source, lock_timeout};
 use crate::error::{Failure, NAME, Outcome};
 use crate::namespace::{About, find_or_make, let_in, remove};
 use crate::record::only;
@@ -23,8 +23,9 @@ const PART_OF_LATCHES: i64 = 8;
 
 /// Locks in a schema of a PostgreSQL database.
 ///
-/// Its operations are those of lockcore's traits. Dropping the future of one closes the connection that it uses; what
-/// was sent may still be done, and its answer is lost.
+/// Its operations are those of lockcore's traits. Dropping the future of one loses the answer; what was sent may still be
+/// done. Its connection is not used for anything else; one of our own is closed when the server has answered, or its
+/// process is ended there if it does not.
 ///
 /// # Examples
 ///
@@ -64,9 +65,7 @@ impl PostgresBackend {
     ///
     /// Dropping the future leaves nothing but perhaps the schema.
     pub async fn connect(config: PostgresConfig) -> Result<Arc<Self>, Error> {
-        let link = own_link(&config);
-        let options = driver_options(&config);
-        Self::connected(link, &config, &options)
+        Self::connected(own_link(&config), &config)
             .await
             .map_err(Failure::of(Operation::Connect))
     }
@@ -74,7 +73,8 @@ impl PostgresBackend {
     /// The same with connections of the application's pool, each for the time of one round trip; and with one of our
     /// own, to the same server, that listens. Of the configuration only the namespace, the timeout and whether there is
     /// a pooler matter. A pool that tests its connections before it hands them out costs a round trip more for each
-    /// operation.
+    /// operation. With a pooler, connections that the pool makes from now on log no statements, which have intents in
+    /// them.
     ///
     /// # Errors
     ///
@@ -84,14 +84,18 @@ impl PostgresBackend {
     ///
     /// As [`connect`](Self::connect).
     pub async fn from_pool(pool: PgPool, config: PostgresConfig) -> Result<Arc<Self>, Error> {
-        let options = PgConnectOptions::clone(&pool.connect_options());
+        if config.pooled {
+            // There, statements have the intents in them.
+            let options = PgConnectOptions::clone(&pool.connect_options());
+            pool.set_connect_options(options.disable_statement_logging());
+        }
         let link = Link::new(
             Source::Pool(pool),
             config.namespace.as_str(),
             config.timeout,
             config.pooled,
         );
-        Self::connected(link, &config, &options)
+        Self::connected(link, &config)
             .await
             .map_err(Failure::of(Operation::Connect))
     }
@@ -133,16 +137,12 @@ impl PostgresBackend {
         removed.map_err(Failure::of(Operation::Remove))
     }
 
-    async fn connected(
-        link: Link,
-        config: &PostgresConfig,
-        options: &PgConnectOptions,
-    ) -> Outcome<Arc<Self>> {
+    async fn connected(link: Link, config: &PostgresConfig) -> Outcome<Arc<Self>> {
         let about = find_or_make(&link, &config.namespace).await?;
         let link = Arc::new(link);
         let watches = match config.pooled {
             true => None,
-            false => Watches::start(&link, options).await?,
+            false => Watches::start(&link).await?,
         };
         let info = info(&about, watches.is_some());
         Ok(Arc::new(Self {
@@ -215,8 +215,9 @@ impl PostgresBackend {
     }
 }
 
-fn driver_options(config: &PostgresConfig) -> PgConnectOptions {
-    let options = config.options.clone();
+fn driver_options(config: &PostgresConfig, options: &PgConnectOptions) -> PgConnectOptions {
+    // A statement may have an intent in it.
+    let options = options.clone().disable_statement_logging();
     let options = match options.get_application_name() {
         Some(_) => options,
         None => options.application_name("lockkeeper"),
@@ -225,13 +226,18 @@ fn driver_options(config: &PostgresConfig) -> PgConnectOptions {
         // Poolers refuse settings that they do not know.
         return options.extra_float_digits(None).statement_cache_capacity(0);
     }
-    options.options([("default_transaction_isolation", "read committed")])
+    options.options([
+        ("default_transaction_isolation", "read committed"),
+        ("lock_timeout", &lock_timeout(config.timeout).to_string()),
+    ])
 }
 
 fn own_link(config: &PostgresConfig) -> Link {
-    let own = Box::new(Own::new(driver_options(config), config.connections));
+    let hosts = config.hosts.iter();
+    let hosts = hosts.map(|host| driver_options(config, host)).collect();
+    let own = Own::new(hosts, config.connections, config.timeout, config.pooled);
     Link::new(
-        Source::Own(own),
+        Source::Own(Box::new(own)),
         config.namespace.as_str(),
         config.timeout,
         config.pooled,

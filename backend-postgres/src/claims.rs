@@ -12,9 +12,7 @@ use tokio::time::Instant;
 use crate::PostgresBackend;
 use crate::connections::Link;
 use crate::error::{Failure, Outcome};
-use crate::record::{
-    Entry, broken, column, id_bytes, only, session_id, stored, timeline, want_name,
-};
+use crate::record::{Entry, broken, column, id_bytes, name, only, session_id, stored, want_name};
 use crate::sessions::{end, token};
 use crate::sql::{Call, Value};
 
@@ -183,7 +181,7 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
         };
         values.extend(one.unwrap_or_else(|| asks.values()));
         values.push(Value::Flag(though_due));
-        values.push(Value::Int(timeline(request.incarnation)));
+        values.push(Value::Int(name(request.incarnation)));
         let rows = link.call(deadline, &Call::new(function, values)).await?;
         let what: &str = only(&rows, "r_what")?;
         match what {

@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnectOptions;
 
 /// How long one operation may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most connections of our own, beside the one that listens.
+/// Most connections of our own, beside the one that listens and the one that is there for renewals.
 const DEFAULT_CONNECTIONS: usize = 8;
 /// The options that the driver reads.
 const OF_THE_DRIVER: [&str; 6] = [
@@ -36,7 +36,7 @@ const ADDRESS: &str = "the URL is written as postgres://USER:PASSWORD@HOST:PORT/
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lockkeeper` | the schema that holds the locks |
 /// | [`timeout`](Self::timeout) | 5 s | how long one operation may take |
-/// | [`connections`](Self::connections) | 8 | most connections, beside the one that listens |
+/// | [`connections`](Self::connections) | 8 | most connections, beside the one that listens and one more for renewals |
 /// | [`pooled`](Self::pooled) | no | a pooler in transaction mode stands before the server |
 ///
 /// `Debug` shows no password.
@@ -54,7 +54,8 @@ const ADDRESS: &str = "the URL is written as postgres://USER:PASSWORD@HOST:PORT/
 /// ```
 #[derive(Clone)]
 pub struct PostgresConfig {
-    pub(crate) options: PgConnectOptions,
+    /// Of each server.
+    pub(crate) hosts: Vec<PgConnectOptions>,
     pub(crate) namespace: Namespace,
     pub(crate) timeout: Duration,
     pub(crate) connections: usize,
@@ -64,9 +65,13 @@ pub struct PostgresConfig {
 impl PostgresConfig {
     /// Takes a URL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE` or `postgresql://…`, then perhaps `?` and options with
     /// `&` between them: ours (`namespace`, `timeout_ms`, `connections`, `pooler=transaction`), and the usual ones
-    /// (`host`, also of a socket's folder, `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `application_name`). `%` and
+    /// (`target_session_attrs`, which is `read-write`, `host`, also of a socket's folder, `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `application_name`). `%` and
     /// two digits are a byte. What the URL does not say is as the usual environment variables (`PGHOST`, `PGPASSWORD`
     /// and so on) and the password file have it.
+    ///
+    /// Several servers are written with commas between them: `HOST:PORT,HOST:PORT`. The one that is no standby is used,
+    /// and another one when that has taken over. Two that are none are refused, if both answer when a connection is made:
+    /// nobody knows which of them others use.
     ///
     /// # Errors
     ///
@@ -85,6 +90,10 @@ impl PostgresConfig {
         let pooler = options.read("pooler", "transaction", takes, |value| {
             (value == "transaction").then_some(())
         })?;
+        let takes = "read-write: whoever grants locks writes";
+        options.read("target_session_attrs", "read-write", takes, |value| {
+            matches!(value, "read-write" | "primary").then_some(())
+        })?;
         let mut config = Self {
             namespace: options.namespace()?,
             timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
@@ -99,9 +108,20 @@ impl PostgresConfig {
             .filter_map(|name| Some(format!("{name}={}", options.raw(name, "…")?)))
             .collect();
         options.end()?;
-        // Its errors may quote the URL.
-        let driver = format!("postgres://{address}?{}", of_the_driver.join("&"));
-        config.options = driver.parse().map_err(|_| UrlError::Path(ADDRESS))?;
+        let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
+        let at = authority.rfind('@').map_or(0, |at| at + 1);
+        let (user, hosts) = authority.split_at(at);
+        let several = hosts.contains(',');
+        let of_the_driver = of_the_driver.join("&");
+        if several && (hosts.split(',').any(str::is_empty) || of_the_driver.starts_with("host=")) {
+            return Err(UrlError::Host);
+        }
+        let of_host = |host| {
+            let driver = format!("postgres://{user}{host}{path}?{of_the_driver}");
+            // Its errors may quote the URL.
+            driver.parse().map_err(|_| UrlError::Path(ADDRESS))
+        };
+        config.hosts = hosts.split(',').map(of_host).collect::<Result<_, _>>()?;
         Ok(config)
     }
 
@@ -139,7 +159,7 @@ impl PostgresConfig {
 impl Default for PostgresConfig {
     fn default() -> Self {
         Self {
-            options: PgConnectOptions::new(),
+            hosts: vec![PgConnectOptions::new()],
             namespace: Namespace::default(),
             timeout: DEFAULT_TIMEOUT,
             connections: DEFAULT_CONNECTIONS,
@@ -158,10 +178,11 @@ impl FromStr for PostgresConfig {
 
 impl fmt::Debug for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = self.hosts.iter();
+        let hosts = hosts.map(|host| format!("{}:{}", host.get_host(), host.get_port()));
         f.debug_struct("PostgresConfig")
-            .field("host", &self.options.get_host())
-            .field("port", &self.options.get_port())
-            .field("database", &self.options.get_database())
+            .field("hosts", &hosts.collect::<Vec<_>>())
+            .field("database", &self.hosts[0].get_database())
             .field("namespace", &self.namespace)
             .field("timeout", &self.timeout)
             .field("connections", &self.connections)
@@ -193,12 +214,43 @@ mod tests {
                 None,
             ),
         ] {
-            let options = PostgresConfig::parse(url).unwrap().options;
+            let hosts = PostgresConfig::parse(url).unwrap().hosts;
+            let [options] = &*hosts else { panic!("{url}") };
             assert_eq!(options.get_host(), host, "{url}");
             assert_eq!(options.get_port(), port, "{url}");
             assert_eq!(options.get_username(), user, "{url}");
             assert_eq!(options.get_database(), database, "{url}");
         }
+    }
+
+    #[test]
+    fn several_servers_are_read() {
+        let url = "postgres://me:p%40s,s@a:1,b,[::1]:3/d?target_session_attrs=read-write";
+        let config = PostgresConfig::parse(url).unwrap();
+        let hosts = config.hosts.iter();
+        let hosts: Vec<_> = hosts
+            .map(|host| (host.get_host(), host.get_port()))
+            .collect();
+        assert_eq!(hosts, [("a", 1), ("b", 5432), ("[::1]", 3)]);
+        for host in &config.hosts {
+            assert_eq!(
+                (host.get_username(), host.get_database()),
+                ("me", Some("d"))
+            );
+        }
+        for url in [
+            "postgres://a,,b/d",
+            "postgres://a,/d",
+            "postgres://a,b/d?host=c",
+        ] {
+            assert_eq!(
+                PostgresConfig::parse(url).unwrap_err(),
+                UrlError::Host,
+                "{url}"
+            );
+        }
+        let error = PostgresConfig::parse("postgres://a,b/d?target_session_attrs=standby");
+        assert!(matches!(error.unwrap_err(), UrlError::Value { .. }));
     }
 
     #[test]

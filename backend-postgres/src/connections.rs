@@ -1,14 +1,20 @@
 //! The way to the server: connections, and one attempt of one call.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
-use tokio::sync::{Notify, Semaphore};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Failure, Outcome};
+use crate::hosts::{Connected, Hosts, Process};
 use crate::sql::{Call, Value, identifier};
 
 /// Where connections come from.
@@ -20,72 +26,243 @@ pub(crate) enum Source {
 }
 
 /// Connections of our own, without the pings of a pool: what is idle is used, and may turn out to be broken. They are
-/// made one after the other: one costs as much as many operations, and mostly another comes back before.
+/// made one after the other: one costs as much as many operations, and mostly another comes back before. All who need one
+/// make it together, and stand in a queue for it and for those that come back, renewals first. None of them holds what the
+/// others wait for: a future may be kept and not polled.
 pub(crate) struct Own {
-    options: PgConnectOptions,
-    idle: Mutex<Vec<PgConnection>>,
-    came_back: Notify,
-    making: Semaphore,
-    most: Semaphore,
+    hosts: Arc<Hosts>,
+    connections: Mutex<Connections>,
+    making: Mutex<Option<Making>>,
+    most: Arc<Semaphore>,
+    /// One more, for renewals: however many wait for something else, a lease does not end by it.
+    one_more: Arc<Semaphore>,
+    timeout: Duration,
+    pooled: bool,
+}
+
+#[derive(Default)]
+struct Connections {
+    /// Each with the time of its last answer. While somebody waits there are none.
+    idle: Vec<(Instant, Connected)>,
+    waiting: VecDeque<oneshot::Sender<Connected>>,
+}
+
+/// Whose request it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Renewals,
+    Others,
+}
+
+/// A place in the queue. What is handed to who has left goes to the next.
+struct Place<'a> {
+    own: &'a Own,
+    handed: oneshot::Receiver<Connected>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.handed.close();
+        if let Ok(connected) = self.handed.try_recv() {
+            self.own.give(connected);
+        }
+        let mut connections = lock(&self.own.connections);
+        connections.waiting.retain(|next| !next.is_closed());
+    }
+}
+
+/// A connection that is being made, by whoever needs one.
+#[derive(Clone)]
+struct Making {
+    begun: Instant,
+    made: Shared<BoxFuture<'static, Made>>,
+}
+
+type Made = Arc<Mutex<Option<Outcome<Connected>>>>;
+
+/// A connection on which something was sent. Whoever does not wait for the answer leaves it to a task, so that no other
+/// connection takes the place of one that the server is still at work for.
+struct UnderWay {
+    sent: Option<Sent>,
+    place: Option<OwnedSemaphorePermit>,
+    process: Process,
+    timeout: Duration,
+    pooled: bool,
+}
+
+type Sent = Pin<Box<dyn Future<Output = (Connected, sqlx::Result<Vec<PgRow>>)> + Send>>;
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let Some(sent) = self.sent.take() else { return };
+        // What a pooler has begun it ends itself, and its process is another one's meanwhile.
+        if let (false, Ok(runtime)) = (self.pooled, Handle::try_current()) {
+            let place = self.place.take();
+            let end = self.process.clone().end(self.timeout);
+            runtime.spawn(async move {
+                tokio::select! {
+                    _ = sent => {}
+                    () = end => {}
+                }
+                drop(place);
+            });
+        }
+    }
 }
 
 impl Own {
-    pub(crate) fn new(options: PgConnectOptions, most: usize) -> Self {
+    pub(crate) fn new(
+        options: Vec<PgConnectOptions>,
+        most: usize,
+        timeout: Duration,
+        pooled: bool,
+    ) -> Self {
         Self {
-            options,
-            idle: Mutex::default(),
-            came_back: Notify::new(),
-            making: Semaphore::new(1),
-            most: Semaphore::new(most),
+            hosts: Arc::new(Hosts::new(options, timeout)),
+            connections: Mutex::default(),
+            making: Mutex::default(),
+            most: Arc::new(Semaphore::new(most)),
+            one_more: Arc::new(Semaphore::new(1)),
+            timeout,
+            pooled,
         }
     }
 
-    async fn run(&self, deadline: Instant, statement: Statement) -> Outcome<Vec<PgRow>> {
-        let most = timeout_at(deadline, self.most.acquire()).await;
-        let _one = most.map_err(|_| Failure::NoConnection)?;
-        let mut connection = timeout_at(deadline, self.connection())
-            .await
-            .map_err(|_| Failure::NoConnection)?
-            .map_err(Failure::Connecting)?;
-        let answer = attempt(deadline, &mut connection, statement).await;
-        match &answer {
-            Ok(_) => {
-                self.idle().push(connection);
-                self.came_back.notify_one();
+    async fn run(
+        &self,
+        deadline: Instant,
+        lane: Lane,
+        statement: Statement,
+    ) -> Outcome<Vec<PgRow>> {
+        let place = timeout_at(deadline, self.place(lane)).await;
+        let place = place.ok().flatten().ok_or(Failure::NoConnection)?;
+        let connected = timeout_at(deadline, self.connection(lane)).await;
+        let mut connected = connected.map_err(|_| {
+            self.distrust_making();
+            Failure::NoConnection
+        })??;
+        let begun = Instant::now();
+        let mut under_way = UnderWay {
+            process: connected.process.clone(),
+            sent: None,
+            place: Some(place),
+            timeout: self.timeout,
+            pooled: self.pooled,
+        };
+        let sent = under_way.sent.insert(Box::pin(async move {
+            let answer = statement.send(&mut connected.connection).await;
+            (connected, answer)
+        }));
+        let answer = timeout_at(deadline, sent).await;
+        match answer {
+            Ok((connected, answer)) => {
+                under_way.sent = None;
+                match &answer {
+                    Ok(_) => self.give(connected),
+                    Err(error) if error.as_database_error().is_none() => self.distrust(begun),
+                    Err(_) => {}
+                }
+                answer.map_err(Failure::Sent)
             }
-            // The others were made to the same server, which may have ended.
-            Err(Failure::Sent(error)) if error.as_database_error().is_none() => self.idle().clear(),
-            Err(_) => {}
+            Err(_) => {
+                self.distrust(begun);
+                Err(Failure::Late)
+            }
         }
-        answer
     }
 
-    /// One that is idle, or a new one.
-    async fn connection(&self) -> sqlx::Result<PgConnection> {
+    /// What has answered nothing since then may have ended with the one that failed; what has, has not.
+    fn distrust(&self, since: Instant) {
+        self.distrust_making();
+        let mut connections = lock(&self.connections);
+        connections.idle.retain(|(answered, _)| *answered > since);
+    }
+
+    /// What is being made may never be.
+    fn distrust_making(&self) {
+        self.hosts.forget();
+        *lock(&self.making) = None;
+    }
+
+    /// One of the places; nothing, if there are none any more.
+    async fn place(&self, lane: Lane) -> Option<OwnedSemaphorePermit> {
+        let most = Arc::clone(&self.most).acquire_owned();
+        let one_more = Arc::clone(&self.one_more).acquire_owned();
+        let place = tokio::select! {
+            biased;
+            place = most => place,
+            place = one_more, if lane == Lane::Renewals => place,
+        };
+        place.ok()
+    }
+
+    /// To who waits, or for later.
+    fn give(&self, mut connected: Connected) {
+        let mut connections = lock(&self.connections);
+        while let Some(next) = connections.waiting.pop_front() {
+            match next.send(connected) {
+                Ok(()) => return,
+                Err(back) => connected = back,
+            }
+        }
+        connections.idle.push((Instant::now(), connected));
+    }
+
+    /// One that is idle or comes back, or a new one. A login takes a second where many begin at once.
+    async fn connection(&self, lane: Lane) -> Outcome<Connected> {
+        let (next, handed) = oneshot::channel();
+        {
+            let mut connections = lock(&self.connections);
+            if let Some((_, connected)) = connections.idle.pop() {
+                return Ok(connected);
+            }
+            match lane {
+                Lane::Renewals => connections.waiting.push_front(next),
+                Lane::Others => connections.waiting.push_back(next),
+            }
+        }
+        let mut place = Place { own: self, handed };
         loop {
-            if let Some(connection) = self.idle_one() {
-                return Ok(connection);
-            }
             tokio::select! {
                 biased;
-                () = self.came_back.notified() => {}
-                _making = self.making.acquire() => {
-                    return match self.idle_one() {
-                        Some(connection) => Ok(connection),
-                        None => PgConnection::connect_with(&self.options).await,
-                    };
+                handed = &mut place.handed => return handed.map_err(|_| Failure::NoConnection),
+                made = self.making() => {
+                    if let Some(made) = lock(&made).take() {
+                        self.give(made?);
+                    }
                 }
             }
         }
     }
 
-    fn idle_one(&self) -> Option<PgConnection> {
-        self.idle().pop()
+    /// Makes one, with all others who do. It is over for all when it is made, or after the timeout: the server waits for
+    /// who has left it for a while only.
+    async fn making(&self) -> Made {
+        let making = {
+            let mut making = lock(&self.making);
+            making.take_if(|it| it.begun.elapsed() > self.timeout);
+            let hosts = &self.hosts;
+            let making = making.get_or_insert_with(|| Making::begin(Arc::clone(hosts)));
+            making.clone()
+        };
+        let made = making.made.clone().await;
+        lock(&self.making).take_if(|it| it.made.ptr_eq(&making.made));
+        made
     }
+}
 
-    fn idle(&self) -> MutexGuard<'_, Vec<PgConnection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+impl Making {
+    fn begin(hosts: Arc<Hosts>) -> Self {
+        let made = async move { Arc::new(Mutex::new(Some(hosts.connect().await))) };
+        Self {
+            begun: Instant::now(),
+            made: made.boxed().shared(),
+        }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How the server is reached and called.
@@ -113,30 +290,68 @@ impl Link {
         Instant::now() + self.timeout
     }
 
+    /// Where who listens connects to.
+    pub(crate) async fn primary(&self) -> Outcome<PgConnectOptions> {
+        match &self.source {
+            Source::Own(own) => own.hosts.primary_options().await,
+            Source::Pool(pool) => {
+                Ok(PgConnectOptions::clone(&pool.connect_options()).disable_statement_logging())
+            }
+        }
+    }
+
+    /// Which of several servers that is now, if that is known.
+    pub(crate) fn place(&self) -> Option<usize> {
+        match &self.source {
+            Source::Own(own) => own.hosts.primary(),
+            Source::Pool(_) => None,
+        }
+    }
+
     /// One attempt of a call, and the rows of its answer.
     pub(crate) async fn call(&self, deadline: Instant, call: &Call) -> Outcome<Vec<PgRow>> {
+        self.call_in(Lane::Others, deadline, call).await
+    }
+
+    /// The same, before all others.
+    pub(crate) async fn renew(&self, deadline: Instant, call: &Call) -> Outcome<Vec<PgRow>> {
+        self.call_in(Lane::Renewals, deadline, call).await
+    }
+
+    async fn call_in(&self, lane: Lane, deadline: Instant, call: &Call) -> Outcome<Vec<PgRow>> {
         let statement = if self.pooled {
-            Statement::Raw(call.with_literals(&self.schema))
+            // Longer than that nobody waits for an answer; a setting of the connection's is not ours.
+            let (lock_timeout, call) =
+                (lock_timeout(self.timeout), call.with_literals(&self.schema));
+            Statement::Raw(format!("SET LOCAL lock_timeout = {lock_timeout}; {call}"))
         } else {
             Statement::Prepared(call.with_parameters(&self.schema), arguments(&call.values)?)
         };
-        self.run(deadline, statement).await
+        self.run(deadline, lane, statement).await
     }
 
     /// One attempt of a text, which may be several statements: they are one transaction.
     pub(crate) async fn raw(&self, deadline: Instant, text: String) -> Outcome<Vec<PgRow>> {
-        self.run(deadline, Statement::Raw(text)).await
+        let statement = Statement::Raw(text);
+        self.run(deadline, Lane::Others, statement).await
     }
 
-    async fn run(&self, deadline: Instant, statement: Statement) -> Outcome<Vec<PgRow>> {
+    async fn run(
+        &self,
+        deadline: Instant,
+        lane: Lane,
+        statement: Statement,
+    ) -> Outcome<Vec<PgRow>> {
         match &self.source {
-            Source::Own(own) => own.run(deadline, statement).await,
+            Source::Own(own) => own.run(deadline, lane, statement).await,
             Source::Pool(pool) => {
                 let mut connection = timeout_at(deadline, pool.acquire())
                     .await
                     .map_err(|_| Failure::NoConnection)?
                     .map_err(Failure::Connecting)?;
-                let answer = attempt(deadline, &mut connection, statement).await;
+                let sent = timeout_at(deadline, statement.send(&mut connection)).await;
+                let answer = sent.map_err(|_| Failure::Late);
+                let answer = answer.and_then(|answer| answer.map_err(Failure::Sent));
                 if answer.is_err() {
                     connection.close_on_drop();
                 }
@@ -152,22 +367,24 @@ enum Statement {
     Prepared(String, PgArguments),
 }
 
-async fn attempt(
-    deadline: Instant,
-    connection: &mut PgConnection,
-    statement: Statement,
-) -> Outcome<Vec<PgRow>> {
-    let answer = match statement {
-        Statement::Raw(text) => {
-            let sent = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(connection);
-            timeout_at(deadline, sent).await
+impl Statement {
+    async fn send(self, connection: &mut PgConnection) -> sqlx::Result<Vec<PgRow>> {
+        match self {
+            Self::Raw(text) => {
+                let sent = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(connection);
+                sent.await
+            }
+            Self::Prepared(text, arguments) => {
+                let sent = sqlx::query_with(AssertSqlSafe(text), arguments).fetch_all(connection);
+                sent.await
+            }
         }
-        Statement::Prepared(text, arguments) => {
-            let sent = sqlx::query_with(AssertSqlSafe(text), arguments).fetch_all(connection);
-            timeout_at(deadline, sent).await
-        }
-    };
-    answer.map_err(|_| Failure::Late)?.map_err(Failure::Sent)
+    }
+}
+
+/// In milliseconds: the server gives up a latch before nobody waits for its answer any more.
+pub(crate) fn lock_timeout(timeout: Duration) -> u128 {
+    (timeout * 4 / 5).as_millis().clamp(1, 4_000)
 }
 
 fn arguments(values: &[Value]) -> Outcome<PgArguments> {

@@ -141,6 +141,10 @@ fn refused(code: &str) -> (ErrorKind, &'static str) {
             "the namespace is gone, or of another version: connect again",
         ),
         "0A000" => (Unavailable, "the namespace was changed: try again"),
+        "55000" => (
+            Unavailable,
+            "the server cannot do this as it is now: connect to a primary that is let to grant",
+        ),
         "55P03" => (Unavailable, "others kept a latch or a row for too long"),
         "57014" => (Unavailable, "the statement was cancelled"),
         "53100" => (Unavailable, "the disk is full"),
@@ -222,6 +226,7 @@ mod tests {
             no_function: "42883" => Config;
             no_table: "42P01" => Config;
             changed_plan: "0A000" => Unavailable;
+            state: "55000" => Unavailable;
             latch: "55P03" => Unavailable;
             cancelled: "57014" => Unavailable;
             disk: "53100" => Unavailable;

@@ -11,9 +11,11 @@
 //! What is granted waits for the disk, whatever `synchronous_commit` says, and for the standbys where the server is
 //! configured so; a release does not. A grant survives a crash of the server. It survives a loss of power unless the
 //! server runs with `fsync = off`, and the promotion of a standby if that is a synchronous one. [`Info::survives`] says
-//! what was found when connecting. Tokens only rise in any case but a loss of power with `fsync = off`: they contain the
-//! timeline, which rises with every promotion. A namespace that was restored from a dump must be given greater tokens
-//! (`SELECT setval('token', …)` in its schema) or be made anew.
+//! what was found when connecting. Tokens only rise, over promotions, `pg_upgrade`, restores from a dump, from a copy of the
+//! disk and to a point in time: they are raised above the server's clock before the first one is drawn after a start of the
+//! server, on another timeline, or from rows that a dump has brought. A clock that is behind what was drawn before is not
+//! covered, nor a copy of a whole machine with its memory; then give the namespace greater tokens
+//! (`SELECT setval('token', …)` in its schema).
 //!
 //! # Its clock
 //!
@@ -21,7 +23,7 @@
 //!
 //! # Its limits
 //!
-//! - The server is the primary: a standby is refused.
+//! - The server is the primary: a standby is refused. Of several in one URL the primary is used; two of them are refused.
 //! - The database is in UTF-8, and transactions are `READ COMMITTED`, as they are unless somebody has changed the
 //!   default; connections of our own set it.
 //! - Every key of a step, and every ancestor of a path, is a latch in a table that the whole server shares. A step has at
@@ -50,6 +52,7 @@ mod claims;
 mod config;
 mod connections;
 mod error;
+mod hosts;
 mod inspect;
 mod namespace;
 mod record;

@@ -31,14 +31,14 @@ pub(crate) fn session_id(bytes: &[u8]) -> Option<SessionId> {
     Some(SessionId::new(u128::from_be_bytes(bytes)))
 }
 
-/// A timeline, as the incarnation's name.
-pub(crate) fn named(timeline: i64) -> Incarnation {
-    Incarnation::new(u128::from(timeline.cast_unsigned()))
+/// An incarnation, by its stored name.
+pub(crate) fn named(name: i64) -> Incarnation {
+    Incarnation::new(u128::from(name.cast_unsigned()))
 }
 
-/// The timeline that a name is; 0 is none.
-pub(crate) fn timeline(incarnation: Incarnation) -> i64 {
-    // A name that is no timeline is none of this store's, and equals none.
+/// The stored name of an incarnation; 0 is none.
+pub(crate) fn name(incarnation: Incarnation) -> i64 {
+    // One that cannot be stored is none of this store's, and equals none.
     i64::try_from(incarnation.get()).unwrap_or(i64::MAX)
 }
 

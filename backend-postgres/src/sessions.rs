@@ -15,7 +15,7 @@ use crate::PostgresBackend;
 use crate::connections::Link;
 use crate::error::{Failure, Outcome};
 use crate::record::{
-    broken, column, id_bytes, loaded, named, only, over_text, state, stored, timeline,
+    broken, column, id_bytes, loaded, name, named, only, over_text, state, stored,
 };
 use crate::sql::{Call, Value};
 
@@ -32,7 +32,7 @@ impl SessionStore for PostgresBackend {
         let (link, deadline) = self.begin();
         let outcome = async {
             let opened: Option<i64> = only(&link.call(deadline, &call).await?, "open")?;
-            Ok(opened.map_or(Opened::Used, |timeline| Opened::Opened(named(timeline))))
+            Ok(opened.map_or(Opened::Used, |name| Opened::Opened(named(name))))
         }
         .await;
         outcome.map_err(Failure::of(Operation::Open))
@@ -52,13 +52,13 @@ impl SessionStore for PostgresBackend {
             Value::Text(Some(change.to_owned())),
             Value::Int(put.map_or(0, |put| put.token.get().cast_signed())),
             Value::Bytes(put.map_or_else(Vec::new, |put| put.intent.as_bytes().to_vec())),
-            Value::Int(timeline(renewal.incarnation)),
+            Value::Int(name(renewal.incarnation)),
             Value::Text(Some(over_text(&renewal.granted))),
         ];
         let call = Call::new("renew", values);
         let (link, deadline) = self.begin();
         let outcome = async {
-            let rows = link.call(deadline, &call).await?;
+            let rows = link.renew(deadline, &call).await?;
             match only::<&str>(&rows, "renew")? {
                 "overtaken" => Ok(Renewed::Overtaken),
                 "forgotten" => Ok(Renewed::Forgotten),
@@ -67,11 +67,11 @@ impl SessionStore for PostgresBackend {
                     if let Some(notes) = answer.strip_prefix("living") {
                         return Ok(Renewed::living(&Notes::stored(notes)));
                     }
-                    let timeline = answer
+                    let name = answer
                         .strip_prefix("moved ")
                         .and_then(|name| name.parse().ok());
                     let none = || broken("a renewal has an answer that is none");
-                    Ok(Renewed::Moved(named(timeline.ok_or_else(none)?)))
+                    Ok(Renewed::Moved(named(name.ok_or_else(none)?)))
                 }
             }
         }

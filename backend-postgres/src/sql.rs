@@ -18,14 +18,13 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../server/revoke.sql"),
 ];
 const GRANT: &str = include_str!("../server/grant.sql");
-/// Of every function that is called from outside. Plans are made for tables that were found empty or huge alike, and
-/// nobody waits for a latch until its client has gone.
+/// Of every function that is called from outside. Plans are made for tables that were found empty or huge alike.
 const SETTINGS: &str = "SET search_path = pg_catalog, {ns}, pg_temp \
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off \
-    SET enable_mergejoin = off SET enable_material = off SET jit = off SET lock_timeout = '4s'";
+    SET enable_mergejoin = off SET enable_material = off SET jit = off";
 /// What the functions for one flat key need of them, whose statements join nothing: each costs a microsecond.
 const FEWER_SETTINGS: &str = "SET search_path = pg_catalog, {ns}, pg_temp \
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '4s'";
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off";
 
 /// What makes or brings up to date a namespace of that version; of none, from nothing but perhaps an empty schema.
 pub(crate) fn migration(namespace: &Namespace, from: Option<i64>, exists: bool) -> String {

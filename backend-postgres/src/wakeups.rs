@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use lockcore::backend::{Changed, Wakeups};
 use lockcore::{Claim, ErrorKind, Operation, Result};
 use sqlx::Row as _;
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use tokio::sync::{Notify, mpsc};
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -30,6 +30,8 @@ const FOLLOWED: usize = 64;
 const KEPT: Duration = Duration::from_millis(500);
 /// Time from the loss of the connection that listens to the next attempt to make one.
 const AGAIN: Duration = Duration::from_millis(250);
+/// After so long without a word, the connection that listens is tried: what lies between may have forgotten it.
+const SILENCE: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl Wakeups for PostgresBackend {
@@ -183,15 +185,12 @@ impl Drop for Watch {
 impl Watches {
     /// Begins to listen; `None` if what is told does not arrive, because something between us and the server changes
     /// connections.
-    pub(crate) async fn start(
-        link: &Arc<Link>,
-        options: &PgConnectOptions,
-    ) -> Outcome<Option<Self>> {
+    pub(crate) async fn start(link: &Arc<Link>) -> Outcome<Option<Self>> {
         let channel = format!("lockkeeper_{:032x}", rand::random::<u128>());
-        let (mut listener, pid) = timeout(link.timeout, listen(options, &channel))
+        let place = link.place();
+        let (mut listener, pid) = timeout(link.timeout, listen(link, &channel))
             .await
-            .map_err(|_| Failure::NoConnection)?
-            .map_err(Failure::Connecting)?;
+            .map_err(|_| Failure::NoConnection)??;
         // Nobody has to wait for a disk or a standby to learn whether this arrives.
         let probe = format!(
             "SELECT set_config('synchronous_commit', 'off', true), pg_notify('{channel}', '')"
@@ -207,7 +206,7 @@ impl Watches {
             keys: Mutex::default(),
             ended,
         });
-        let listening = hear(Arc::clone(&shared), listener, options.clone());
+        let listening = hear(Arc::clone(&shared), listener, place, Arc::clone(link));
         let forgetting = forget(Arc::clone(&shared), Arc::clone(link), heard);
         #[expect(
             clippy::disallowed_methods,
@@ -258,40 +257,62 @@ impl Drop for Watches {
 }
 
 /// A connection that listens, and the server's process of it.
-async fn listen(options: &PgConnectOptions, channel: &str) -> sqlx::Result<(PgListener, i64)> {
+async fn listen(link: &Link, channel: &str) -> Outcome<(PgListener, i64)> {
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
-        .connect_lazy_with(options.clone());
-    let mut listener = PgListener::connect_with(&pool).await?;
-    listener.ignore_pool_close_event(true);
-    listener.eager_reconnect(false);
-    listener.listen(channel).await?;
-    let pid = "SELECT pg_backend_pid()::bigint AS pid";
-    let row = sqlx::raw_sql(pid).fetch_one(&mut listener).await?;
-    Ok((listener, row.try_get("pid")?))
+        .connect_lazy_with(link.primary().await?);
+    let listening = async {
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.ignore_pool_close_event(true);
+        listener.eager_reconnect(false);
+        listener.listen(channel).await?;
+        let pid = "SELECT pg_backend_pid()::bigint AS pid";
+        let row = sqlx::raw_sql(pid).fetch_one(&mut listener).await?;
+        Ok((listener, row.try_get("pid")?))
+    };
+    listening.await.map_err(Failure::Connecting)
 }
 
-/// Hands on what is told. When the connection is lost, everybody looks, and another one is made.
-async fn hear(shared: Arc<Shared>, listener: PgListener, options: PgConnectOptions) {
+/// Hands on what is told. When the connection is lost, or the primary is another server, everybody looks, and another
+/// one is made.
+async fn hear(
+    shared: Arc<Shared>,
+    listener: PgListener,
+    mut place: Option<usize>,
+    link: Arc<Link>,
+) {
     let mut listening = Some(listener);
     loop {
         if let Some(listener) = &mut listening {
-            while let Ok(Some(notification)) = listener.try_recv().await {
-                shared.told(notification.payload());
-            }
+            while hears(listener, &shared, link.timeout).await && link.place() == place {}
         }
         shared.pid.store(0, Ordering::Release);
         shared.lost();
         listening = None;
         sleep(AGAIN).await;
-        if let Ok((listener, pid)) = listen(&options, &shared.channel).await {
+        let again = timeout(link.timeout, listen(&link, &shared.channel)).await;
+        if let Ok(Ok((listener, pid))) = again {
+            place = link.place();
             shared.pid.store(pid, Ordering::Release);
             listening = Some(listener);
         }
     }
+}
+
+/// Hands on what is told next; in silence, asks whether anybody is there, and returns whether that is so.
+async fn hears(listener: &mut PgListener, shared: &Shared, patience: Duration) -> bool {
+    if let Ok(heard) = timeout(SILENCE, listener.try_recv()).await {
+        let Ok(Some(notification)) = heard else {
+            return false;
+        };
+        shared.told(notification.payload());
+        return true;
+    }
+    let asked = sqlx::raw_sql("SELECT 1").execute(listener);
+    matches!(timeout(patience, asked).await, Ok(Ok(_)))
 }
 
 /// Removes the rows of keys that nobody has watched for a while: who waits in turns needs no row for each turn. What is
@@ -314,21 +335,34 @@ async fn forget(
     }
 }
 
-/// A watch that looks at the store itself.
+/// A watch that looks at the store itself, in a task: whoever waits may do something else meanwhile, and a request that
+/// nobody is at would keep a connection.
 async fn look(link: Arc<Link>, claims: &[Claim]) -> Outcome<Changed> {
     let call = Call::new("watched", Asks::of(claims, None).values());
     let seen = in_the_way(&link, &call).await?;
-    Ok(Box::pin(async move {
-        let Some(seen) = seen else { return };
-        loop {
-            let early = Duration::from_millis(rand::random_range(0..=JITTER_MS));
-            sleep(LOOK_EVERY - early).await;
-            // A store that cannot be read ends the watch, too: the client asks by itself, and will see the error.
-            match in_the_way(&link, &call).await {
-                Ok(Some(now)) if now.is_superset(&seen) => {}
-                _ => return,
+    let (mut changed, told) = oneshot::channel::<()>();
+    if let Some(seen) = seen {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task ends when nobody watches any more"
+        )]
+        tokio::spawn(async move {
+            loop {
+                let early = Duration::from_millis(rand::random_range(0..=JITTER_MS));
+                tokio::select! {
+                    () = changed.closed() => return,
+                    () = sleep(LOOK_EVERY - early) => {}
+                }
+                // A store that cannot be read ends the watch, too: the client asks by itself, and will see the error.
+                match in_the_way(&link, &call).await {
+                    Ok(Some(now)) if now.is_superset(&seen) => {}
+                    _ => return,
+                }
             }
-        }
+        });
+    }
+    Ok(Box::pin(async move {
+        let _ = told.await;
     }))
 }
 

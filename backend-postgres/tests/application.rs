@@ -168,6 +168,7 @@ async fn an_open_transaction_does_not_stop_renewals() {
     let until = Instant::now() + Duration::from_secs(4);
     while Instant::now() < until {
         assert!(guard.is_valid(), "it is renewed");
+        // From one look to the next.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     transaction.commit().await.unwrap();

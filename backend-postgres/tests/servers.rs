@@ -5,12 +5,12 @@
     reason = "these are tests"
 )]
 
+mod nodes;
 mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,25 +24,11 @@ use lockcore::{
 };
 use lockcore_conformance::servers::{Port, Server, postgres};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
-use sqlx::{Connection as _, PgConnection, Row as _};
+use nodes::{again, begun, config, kill, raw, taken_over, waited};
+use sqlx::Row as _;
 use tempfile::TempDir;
 
 const SESSION: SessionId = SessionId::new(7);
-
-fn config(server: &Server) -> PostgresConfig {
-    PostgresConfig::parse(&server.url().replacen("http", "postgres", 1)).unwrap()
-}
-
-async fn raw(server: &Server) -> PgConnection {
-    PgConnection::connect(&server.url().replacen("http", "postgres", 1))
-        .await
-        .unwrap()
-}
-
-fn kill(pid: i64) {
-    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
-    assert!(killed.unwrap().success());
-}
 
 fn request(n: u64) -> Acquire {
     let key = LockKey::parse(format!("k{n}")).unwrap();
@@ -72,35 +58,6 @@ async fn acquired(backend: &PostgresBackend, n: u64) -> FencingToken {
         Acquired::Acquired(token) => token,
         answer => panic!("{answer:?}"),
     }
-}
-
-/// Does what waits for a process, on a thread that may.
-async fn waited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.unwrap()
-}
-
-/// The data of a new server, and the server.
-async fn begun() -> (TempDir, Server) {
-    waited(|| {
-        let data = postgres::data().unwrap();
-        let server = postgres::run_in(data.path(), &[]).unwrap();
-        (data, server)
-    })
-    .await
-}
-
-/// The server of this data again; what the killed one has left may hold it for a moment.
-async fn again(data: &Path, port: &Port) -> Server {
-    let (data, port) = (data.to_owned(), port.clone());
-    waited(move || {
-        for _ in 0..50 {
-            if let Ok(server) = postgres::run_at(&port, &data, &[]) {
-                return server;
-            }
-        }
-        panic!("the server does not start again");
-    })
-    .await
 }
 
 /// Several tasks acquire one key after the other, until the store cannot be used or it is over; returns what was
@@ -299,28 +256,6 @@ async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
         panic!("{answer:?}")
     };
     assert!(token > last, "{token} after {last}");
-}
-
-/// A copy of what a server has now takes over at its address, while clients go on. `between` comes after the copy.
-async fn taken_over<T>(
-    port: &Port,
-    primary: Server,
-    between: impl Future<Output = T>,
-) -> (TempDir, Server, T) {
-    let url = primary.url().to_owned();
-    let copy = waited(move || postgres::copy_of(&url).unwrap()).await;
-    let done = between.await;
-    drop(primary);
-    let server = again(copy.path(), port).await;
-    let promoted = async || {
-        // It takes connections when it has recovered.
-        let url = server.url().replacen("http", "postgres", 1);
-        let mut connection = PgConnection::connect(&url).await.ok()?;
-        let promoted = sqlx::raw_sql("SELECT pg_promote()").execute(&mut connection);
-        promoted.await.ok()
-    };
-    support::until("the copy is promoted", promoted).await;
-    (copy, server, done)
 }
 
 /// A server, a client that renews every 40 s, and another client.

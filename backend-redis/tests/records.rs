@@ -6,14 +6,16 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 use lockcore::backend::{
-    Acquired, Adopt, Changed, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered,
-    Renewed, SessionStore, Stood, Sweep, Wakeups,
+    Acquired, Adopt, Changed, ClaimStore, End, Filter, Inspect, IntentChange, Opened, Ranges,
+    Registered, Renewed, SessionStore, Stood, Sweep, Wakeups,
 };
-use lockcore::{ErrorKind, FencingToken, Grant, Intent, Life, LockKey, Locks, Released, SessionId};
+use lockcore::{
+    ErrorKind, FencingToken, Grant, Intent, Label, Life, LockKey, Note, NoteKind, SessionId,
+};
 use lockcore_redis::{RedisBackend, RedisConfig};
 use support::servers::{node, url};
 use support::steps::{claim, granted, kind_of_acquire, open, renewal, request};
@@ -132,6 +134,12 @@ async fn a_session_that_cannot_be_understood_lives_and_frees_nothing() {
         backend.settle(one, 1, one).await.unwrap_err().kind(),
         ErrorKind::Corrupt
     );
+    let by = Label::parse("operator").unwrap();
+    let note = Note::new(NoteKind::Ask, by.clone(), by, SystemTime::UNIX_EPOCH);
+    assert_eq!(
+        backend.note(one, &note).await.unwrap_err().kind(),
+        ErrorKind::Corrupt
+    );
     let held = request(one, 1, &["c k"]);
     let confirmed = backend.confirm(held.grant, &held.claims).await;
     assert_eq!(confirmed.unwrap_err().kind(), ErrorKind::Corrupt);
@@ -142,6 +150,25 @@ async fn a_session_that_cannot_be_understood_lives_and_frees_nothing() {
         .unwrap();
     assert!(backend.evict(&page.items[0]).await.unwrap());
     granted(&backend, &request(two, 2, &["c k"])).await;
+}
+
+#[tokio::test]
+async fn an_id_of_which_something_is_left_is_not_opened() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let label = Label::parse("again").unwrap();
+    let forgotten = async |id: SessionId| {
+        let mut remove = redis::cmd("HDEL");
+        let remove = remove.arg(space.key("sessions")).arg(id.to_string());
+        space.raw::<()>(remove).unwrap();
+        let opened = backend.open(id, &label, Duration::from_secs(60)).await;
+        assert_eq!(opened.unwrap(), Opened::Used);
+    };
+    forgotten(abandon(&backend, 1).await).await;
+    // Of the second the only step is left.
+    let session = open(&backend, 2).await;
+    granted(&backend, &request(session, 1, &["c a", "c b"])).await;
+    forgotten(session).await;
 }
 
 #[tokio::test]
@@ -650,110 +677,6 @@ async fn tokens_are_exact_and_rise_beyond_the_clock() {
 }
 
 #[tokio::test]
-async fn nobody_is_held_up_by_a_large_acquisition() {
-    /// Number, second, microseconds, arguments, client, its name.
-    type Command = (u64, u64, u64, Vec<String>, String, String);
-    const IDS: u32 = 100_000;
-    // Every command is kept, with its time.
-    let all = [
-        ("slowlog-log-slower-than", "0"),
-        ("slowlog-max-len", "100000"),
-    ];
-    let server = node(&all).await;
-    let space = Space::at(&Place::of(url(&server)));
-    let backend = space.connect().await;
-    let locks = Locks::builder(backend.clone()).build().unwrap();
-    let ids = (0..IDS).map(|n| format!("document-{n}"));
-    let guard = locks.documents(ids).acquire().await.unwrap();
-    let held: u32 = space
-        .raw(redis::cmd("HLEN").arg(space.key("records")))
-        .unwrap();
-    assert_eq!(held, IDS + 1);
-    assert_eq!(guard.release().await.unwrap(), Released::Released);
-    assert!(locks.shutdown(Duration::from_secs(60)).await, "it is swept");
-    let left: u32 = space
-        .raw(redis::cmd("HLEN").arg(space.key("records")))
-        .unwrap();
-    assert_eq!(left, 1, "only the last token");
-    let commands: Vec<Command> = space.raw(redis::cmd("SLOWLOG").arg("GET").arg(-1)).unwrap();
-    let times = || commands.iter().map(|command| command.2);
-    let (longest, together) = (times().max().unwrap(), times().sum::<u64>());
-    // As one script each, acquiring and sweeping would take about half of it; a machine that stops for a moment adds to one.
-    assert!(
-        longest < together / 5,
-        "one of {} commands took {longest} of {together} µs",
-        commands.len()
-    );
-}
-
-#[tokio::test]
-async fn much_that_does_not_count_is_removed_before_a_path_is_taken() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let (dies, takes) = (open(&backend, 1).await, open(&backend, 2).await);
-    for n in 0..6 {
-        let claims: Vec<String> = (0..900).map(|key| format!("w /a/{n}/{key:03}")).collect();
-        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
-        granted(&backend, &request(dies, n + 1, &claims)).await;
-    }
-    backend.end(&[dies], End::Close).await.unwrap();
-    granted(&backend, &request(takes, 1, &["w /a"])).await;
-    let left: Vec<u32> = ["records", "writes"]
-        .map(|name| {
-            let command = if name == "records" { "HLEN" } else { "ZCARD" };
-            space.raw(redis::cmd(command).arg(space.key(name))).unwrap()
-        })
-        .into();
-    assert_eq!(
-        left,
-        [2, 1],
-        "beside the last token, what was in the way and did not count is gone"
-    );
-}
-
-/// A script serves nobody else meanwhile, so that it looks at so much and no more.
-#[tokio::test]
-async fn who_holds_very_much_below_a_path_is_refused_that_path() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let (holds, other) = (open(&backend, 1).await, open(&backend, 2).await);
-    let owned = |n, claims: &[&str]| {
-        let mut request = request(holds, n, claims);
-        request.owner.m = 1;
-        request
-    };
-    for n in 0..50 {
-        let claims: Vec<String> = (0..1_000).map(|key| format!("w /a/{n}/{key:03}")).collect();
-        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
-        granted(&backend, &owned(n + 1, &claims)).await;
-    }
-    let takes_all = owned(51, &["w /a"]);
-    granted(&backend, &takes_all).await;
-    backend
-        .release(takes_all.grant, &takes_all.claims)
-        .await
-        .unwrap();
-    granted(&backend, &owned(52, &["w /a/one more"])).await;
-    let error = backend.acquire(&owned(53, &["w /a"])).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
-    assert!(error.to_string().contains("hold the path above"), "{error}");
-    // Nothing is written, and a part of it can be had.
-    let filter = Filter::Key(LockKey::parse("/a/49").unwrap());
-    assert!(
-        !backend
-            .records(&filter, None, 1)
-            .await
-            .unwrap()
-            .items
-            .is_empty()
-    );
-    granted(&backend, &owned(54, &["w /a/49"])).await;
-    // Somebody else is refused by the first that he meets.
-    let busy = backend.acquire(&request(other, 1, &["w /a"])).await;
-    assert!(matches!(busy, Ok(Acquired::Busy(_))), "{busy:?}");
-}
-
-#[tokio::test]
 async fn nothing_is_left_of_what_was_released() {
     let space = Space::new();
     let backend = space.connect().await;
@@ -841,38 +764,6 @@ async fn nothing_is_left_of_what_was_swept() {
 }
 
 #[tokio::test]
-async fn a_sweep_of_many_goes_on_where_a_script_has_ended() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let (first, lives, last) = (
-        open(&backend, 1).await,
-        open(&backend, 2).await,
-        open(&backend, 3).await,
-    );
-    // Each step is as much as one script removes.
-    for session in [first, lives, last] {
-        for n in 1..=3 {
-            let names: Vec<String> = (0..1_000)
-                .map(|at| format!("c {session} {n} {at}"))
-                .collect();
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            granted(&backend, &request(session, n, &names)).await;
-        }
-    }
-    backend.end(&[first, last], End::Close).await.unwrap();
-    let steps = || -> u32 {
-        space
-            .raw(redis::cmd("ZCARD").arg(space.key("steps")))
-            .unwrap()
-    };
-    let swept = backend.sweep(Sweep::Session(first), 10_000).await.unwrap();
-    assert_eq!((swept.removed, swept.more, steps()), (3_000, false, 6));
-    // It passes those of the living one.
-    let swept = backend.sweep(Sweep::All, 10_000).await.unwrap();
-    assert_eq!((swept.removed, swept.more, steps()), (3_000, false, 3));
-}
-
-#[tokio::test]
 async fn what_is_confirmed_is_what_is_held() {
     let space = Space::new();
     let backend = space.connect().await;
@@ -884,50 +775,6 @@ async fn what_is_confirmed_is_what_is_held() {
         let other = request(session, 1, &other);
         let confirmed = backend.confirm(other.grant, &other.claims).await.unwrap();
         assert!(!confirmed, "{other:?}");
-    }
-}
-
-#[tokio::test]
-async fn pages_are_whole_however_large_they_are() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let session = open(&backend, 1).await;
-    for n in 0..3 {
-        let claims: Vec<String> = (0..500).map(|key| format!("c k*{n}-{key:03}")).collect();
-        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
-        granted(&backend, &request(session, n + 1, &claims)).await;
-    }
-    granted(&backend, &request(session, 9, &["c other"])).await;
-    for filter in [Filter::Prefix("k*".into()), Filter::Session(session)] {
-        let all = if filter == Filter::Session(session) {
-            1_501
-        } else {
-            1_500
-        };
-        for limit in [7, 400, 5_000] {
-            let (mut seen, mut after) = (Vec::new(), None);
-            loop {
-                let page = backend
-                    .records(&filter, after.as_deref(), limit)
-                    .await
-                    .unwrap();
-                assert!(page.items.len() <= limit);
-                seen.extend(page.items.into_iter().map(|record| record.key));
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-            }
-            seen.sort();
-            seen.dedup();
-            assert_eq!(seen.len(), all, "{filter:?}, {limit} at a time");
-        }
-    }
-    for after in ["", "x", "1", "-1:a"] {
-        let page = backend
-            .records(&Filter::Session(session), Some(after), 1)
-            .await;
-        assert_eq!(page.unwrap_err().kind(), ErrorKind::Config, "{after:?}");
     }
 }
 

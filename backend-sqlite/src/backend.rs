@@ -163,9 +163,10 @@ mod tests {
     use std::time::Duration;
 
     use lockcore::backend::{
-        Adopt, End, IntentChange, Ranges, Registered, Renewal, SessionStore as _,
+        Acquire, Adopt, ClaimStore as _, End, IntentChange, Ranges, Registered, Renewal,
+        SessionStore as _,
     };
-    use lockcore::{FencingToken, Intent, Label, SessionId};
+    use lockcore::{FencingToken, Grant, Intent, Label, LockKey, OwnerId, SessionId, Want};
 
     use super::*;
     use crate::Synchronous;
@@ -225,5 +226,70 @@ mod tests {
             [NORMAL, NORMAL, FULL, FULL, FULL, NORMAL, FULL, NORMAL, FULL]
         );
         assert_eq!(commits(Synchronous::Full).await, [FULL; 9]);
+    }
+
+    /// What a reader costs that does not end: the log is not written back, and one day the disk is full.
+    #[tokio::test]
+    async fn while_a_reader_does_not_end_the_log_grows_to_a_bound_and_what_is_held_stays_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks.db");
+        let backend = SqliteBackend::connect(SqliteConfig::new(&path))
+            .await
+            .unwrap();
+        let session = SessionId::new(1);
+        let label = Label::parse("").unwrap();
+        let ttl = Duration::from_secs(600);
+        backend.open(session, &label, ttl).await.unwrap();
+        let request = |n, key: &str| {
+            let claims = vec![Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap()];
+            Acquire::new(Grant { session, n }, OwnerId { session, m: n }, claims)
+        };
+        let held = request(1, "held");
+        backend.acquire(&held).await.unwrap();
+        let reader = rusqlite::Connection::open(&path).unwrap();
+        reader
+            .execute_batch("BEGIN; SELECT count(*) FROM sessions")
+            .unwrap();
+        let mut n = 1;
+        let refused = loop {
+            n += 1;
+            assert!(n < 100_000, "it grows without bound");
+            let request = request(n, "other");
+            match backend.acquire(&request).await {
+                Ok(_) => backend
+                    .release(request.grant, &request.claims)
+                    .await
+                    .unwrap(),
+                Err(error) => break error,
+            };
+        };
+        assert_eq!(refused.kind(), lockcore::ErrorKind::Unavailable);
+        assert!(refused.to_string().contains("fuser"), "{refused}");
+        let opened = backend.open(SessionId::new(2), &label, ttl).await;
+        assert!(opened.is_err(), "{opened:?}");
+        // What is held is kept, and given back.
+        let renewal = |seq| Renewal::new(seq, Ranges::EMPTY, IntentChange::Keep);
+        assert!(
+            backend
+                .renew(session, &renewal(1))
+                .await
+                .unwrap()
+                .is_living()
+        );
+        assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+        drop(reader);
+        // Whoever writes next writes the log back, and whoever writes then begins it anew.
+        for seq in 2..5 {
+            assert!(
+                backend
+                    .renew(session, &renewal(seq))
+                    .await
+                    .unwrap()
+                    .is_living()
+            );
+        }
+        backend.acquire(&request(n + 1, "other")).await.unwrap();
+        let log = std::fs::metadata(directory.path().join("locks.db-wal")).unwrap();
+        assert!(log.len() < 4 << 20, "{}", log.len());
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockcore::ErrorKind;
 use lockcore::backend::rows::{Access, Act, ready};
+use lockcore::{ErrorKind, Operation};
 use rusqlite::Connection;
 
 use crate::clock::Clock;
@@ -17,6 +17,12 @@ use crate::transaction::{Freed, Transaction};
 
 /// How often a file may be replaced while one transaction begins.
 const REPLACED_AT_MOST: usize = 3;
+
+/// While the log is longer, nothing more is acquired. It grows while a reader keeps an old state of the file, by some 16 KiB
+/// for a lock that is taken and given back.
+const LOG_AT_MOST: u64 = if cfg!(test) { 8 << 20 } else { 1 << 30 };
+/// Every so many acquisitions it is looked at.
+const BETWEEN_LOOKS: u32 = 64;
 
 /// The file, open or to be opened by the next transaction. It lives on the writer thread.
 pub(crate) struct File {
@@ -30,6 +36,8 @@ pub(crate) struct File {
     left: Option<Identity>,
     /// What transactions may have freed since this was taken.
     freed: Freed,
+    /// How many acquisitions there were since the log was looked at; none, if it was too long then.
+    asked: u32,
 }
 
 struct Open {
@@ -81,6 +89,7 @@ impl File {
             open: None,
             left: None,
             freed: Freed::default(),
+            asked: 0,
         })
     }
 
@@ -91,6 +100,9 @@ impl File {
     /// One transaction. One that reads waits for nobody; a durable one's commit waits for the disk.
     pub(crate) fn act<A: Act>(&mut self, act: &A) -> Outcome<A::Answer> {
         let access = act.access();
+        if matches!(A::OPERATION, Operation::Open | Operation::Acquire) {
+            self.check_log()?;
+        }
         self.begin(access)?;
         let open = self.open.as_mut().expect("begin has opened it");
         let mut transaction = Transaction::new(&mut open.conn, &self.clock, &mut self.freed);
@@ -102,6 +114,21 @@ impl File {
             self.close();
         }
         outcome
+    }
+
+    /// Whether something more may be taken on.
+    fn check_log(&mut self) -> Outcome<()> {
+        let Some(open) = self.open.as_ref().filter(|_| self.asked == 0) else {
+            self.asked = (self.asked + 1) % BETWEEN_LOOKS;
+            return Ok(());
+        };
+        if open.identity.log_bytes() > LOG_AT_MOST {
+            let what = "somebody reads the file and does not end, so that its log grows (the file that ends in -wal): end who \
+                        has it open and does not use it, as fuser shows them";
+            return Err(Failure::Found(ErrorKind::Unavailable, what.into()));
+        }
+        self.asked = 1;
+        Ok(())
     }
 
     /// Opens the file, if it is not open.

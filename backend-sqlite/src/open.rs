@@ -42,6 +42,14 @@ impl Identity {
         })
     }
 
+    /// How long its log is.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        let [(log, _), ..] = &self.companions[..] else {
+            return 0;
+        };
+        fs::metadata(log).map_or(0, |meta| meta.len())
+    }
+
     /// Whether the path still names this database.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         inode(path) == Some(self.database)

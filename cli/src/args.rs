@@ -113,6 +113,9 @@ pub(crate) struct RunArgs {
     /// How long the locks outlive a lockkeeper that was killed.
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl, default_value = "30s")]
     pub(crate) ttl: Duration,
+    /// The longest that the locks are held: the command gets TERM when nine tenths of it are over, and KILL at its end.
+    #[arg(long, value_name = "DURATION", value_parser = parse_hold)]
+    pub(crate) max_hold: Option<Duration>,
     /// What the command is about to do, as JSON or as a file of JSON. Until the command ends with 0 it stays in the
     /// store, and the locks with it.
     #[arg(long, value_name = "JSON|@FILE")]
@@ -228,6 +231,14 @@ fn parse_ttl(text: &str) -> Result<Duration, String> {
         Ok(ttl)
     } else {
         Err("a time to live is from 1s to 24h".to_owned())
+    }
+}
+
+fn parse_hold(text: &str) -> Result<Duration, String> {
+    let longest = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match longest.is_zero() {
+        true => Err("the command would be ended at once".to_owned()),
+        false => Ok(longest),
     }
 }
 

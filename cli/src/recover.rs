@@ -126,13 +126,13 @@ async fn with_intents(
             let _ = stdin.write_all(lines.as_bytes()).await;
         }
     };
-    let supervised = supervise(job, signals, adopted, ttl);
+    let supervised = supervise(job, signals, adopted, ttl / 4);
     let (mut write, mut supervised) = (std::pin::pin!(write), std::pin::pin!(supervised));
     let ended = tokio::select! {
         ended = &mut supervised => ended?,
         () = &mut write => supervised.await?,
     };
-    if ended.lost {
+    if ended.by_us.is_some() {
         return Err(Failure::new(
             status::LOST,
             "the adoption was lost and the command was ended: run it again",

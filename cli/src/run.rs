@@ -18,7 +18,7 @@ use crate::job::{self, Job};
 use crate::progress::Display;
 use crate::signals::Signals;
 use crate::store::{self, Store};
-use crate::supervise::supervise;
+use crate::supervise::{ByUs, supervise};
 use crate::terminal::Terminal;
 use crate::{intent, recover};
 
@@ -109,12 +109,16 @@ impl Asked {
                 _ => (Stdio::inherit(), Terminal::of_stdin()),
             };
             let job = Job::start(&self.args.command, &environment, stdin, terminal)?;
-            supervise(job, signals, &*guard, self.args.ttl).await?
+            supervise(job, signals, &*guard, self.patience()).await?
         };
-        if ended.lost {
+        if let Some(by_us) = ended.by_us {
+            let why = match by_us {
+                ByUs::Lost => "the lock was lost",
+                ByUs::TooLong => "the lock was held for as long as --max-hold allows",
+            };
             return Err(Failure::new(
                 status::LOST,
-                "the lock was lost and the command was ended: check what it did, and run it again",
+                format!("{why}, and the command was ended: check what it did, and run it again"),
             ));
         }
         if self.intent.is_some() && !ended.status.success() {
@@ -204,6 +208,13 @@ impl Asked {
         }
     }
 
+    /// So much before the end of the lease the command is ended. The last tenth of its time is for that anyway.
+    fn patience(&self) -> Duration {
+        let quarter = self.args.ttl / 4;
+        let tenth = self.args.max_hold.map(|longest| longest / 10);
+        tenth.map_or(quarter, |tenth| tenth.min(quarter))
+    }
+
     async fn attempt(&self, locks: &Locks, limit: Option<Duration>) -> Result<Guard, AcquireError> {
         match &self.claims {
             Claims::Global(name) => self.acquisition(locks.global(name), limit).await,
@@ -244,6 +255,10 @@ impl Asked {
         let acquisition = acquisition.observe(move |progress| shown.show(&progress));
         let acquisition = match &self.intent {
             Some(intent) => acquisition.intent_bytes(intent.clone()),
+            None => acquisition,
+        };
+        let acquisition = match self.args.max_hold {
+            Some(longest) => acquisition.max_hold(longest),
             None => acquisition,
         };
         let result = if self.args.no_wait || limit.is_some_and(|limit| limit.is_zero()) {

@@ -16,6 +16,8 @@ use crate::terminal;
 pub(crate) trait Lease {
     /// The time until it is lost unless it is renewed, where that can be told.
     fn remaining(&self) -> Option<Duration>;
+    /// Resolves when most of the time is over for which it may be held.
+    async fn nearly_over(&self);
     /// Resolves when it is lost.
     async fn lost(&self) -> LostReason;
 }
@@ -23,6 +25,10 @@ pub(crate) trait Lease {
 impl Lease for Held {
     fn remaining(&self) -> Option<Duration> {
         Some(Held::remaining(self))
+    }
+
+    async fn nearly_over(&self) {
+        Held::nearly_over(self).await;
     }
 
     async fn lost(&self) -> LostReason {
@@ -35,6 +41,10 @@ impl Lease for Vec<Recovery> {
         self.iter().map(Recovery::remaining).min()
     }
 
+    async fn nearly_over(&self) {
+        std::future::pending().await
+    }
+
     async fn lost(&self) -> LostReason {
         let each = self.iter().map(|recovery| Box::pin(recovery.lost()));
         futures_util::future::select_all(each).await.0
@@ -45,38 +55,54 @@ impl Lease for Vec<Recovery> {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// It was ended because the lease was lost, or about to be.
-    pub(crate) lost: bool,
+    /// Why it was ended, if that was not its own doing.
+    pub(crate) by_us: Option<ByUs>,
 }
 
-/// Waits for the command's end, and brings it about: TERM when a quarter of the TTL is left, KILL when the lease is
-/// lost.
+/// Why a command is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByUs {
+    /// The lease is lost, or about to be.
+    Lost,
+    /// It may not be held for longer.
+    TooLong,
+}
+
+/// Waits for the command's end, and brings it about: TERM when so much of the lease is left, or most of the time for which
+/// it may be held is over; KILL when it is lost.
 pub(crate) async fn supervise(
     job: Job,
     signals: &mut Signals,
     lease: &impl Lease,
-    ttl: Duration,
+    left: Duration,
 ) -> Result<Ended, Failure> {
-    let quarter = ttl / 4;
-    let mut lost = pin!(lease.lost());
-    let (mut warned, mut killed) = (false, false);
+    let (mut lost, mut nearly_over) = (pin!(lease.lost()), pin!(lease.nearly_over()));
+    let (mut by_us, mut killed) = (None, false);
     // A command that was told to stop takes this process with it, terminal or not.
     let mut stop = job.has_terminal();
     loop {
-        let warning = warning(lease, quarter);
+        let warning = warning(lease, left);
+        let warned_of = |what| {
+            job.signal(Signal::TERM);
+            job.signal(Signal::CONT);
+            say(&format!("{what}: ending the command"));
+        };
         tokio::select! {
             biased;
             reason = &mut lost, if !killed => {
                 job.signal(Signal::TERM);
                 job.signal(Signal::KILL);
                 killed = true;
+                by_us.get_or_insert(ByUs::Lost);
                 say(&format!("the lock is lost, {reason}: the command is killed"));
             }
-            () = warning, if !warned && !killed => {
-                job.signal(Signal::TERM);
-                job.signal(Signal::CONT);
-                warned = true;
-                say("the lock is about to be lost, no renewal gets through: ending the command");
+            () = &mut nearly_over, if by_us.is_none() => {
+                warned_of("the lock has been held for nine tenths of --max-hold");
+                by_us = Some(ByUs::TooLong);
+            }
+            () = warning, if by_us.is_none() => {
+                warned_of("the lock is about to be lost, no renewal gets through");
+                by_us = Some(ByUs::Lost);
             }
             signal = signals.next() => match signal {
                 Signal::CHILD => match job.look()? {
@@ -99,22 +125,21 @@ pub(crate) async fn supervise(
             },
         }
     }
-    let lost = warned || killed;
-    if lost {
+    if by_us.is_some() {
         // What the command has started may have outlived it.
         job.signal(Signal::KILL);
     }
     let status = job.reap()?;
-    Ok(Ended { status, lost })
+    Ok(Ended { status, by_us })
 }
 
-/// Resolves when no more than a quarter of the TTL is left; renewals move that on.
-async fn warning(lease: &impl Lease, quarter: Duration) {
+/// Resolves when no more than so much is left; renewals move that on.
+async fn warning(lease: &impl Lease, least: Duration) {
     loop {
         match lease.remaining() {
             None => std::future::pending().await,
-            Some(left) if left <= quarter => return,
-            Some(left) => tokio::time::sleep(left - quarter).await,
+            Some(left) if left <= least => return,
+            Some(left) => tokio::time::sleep(left - least).await,
         }
     }
 }

@@ -35,8 +35,8 @@ mod simulate {
         #[arg(long, value_name = "FROM..TO", value_parser = parse_range)]
         seeds: Option<Range<u64>>,
         /// So many at the same time.
-        #[arg(long, value_name = "N", default_value_t = 1, requires = "seeds")]
-        threads: u64,
+        #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "seed")]
+        threads: usize,
         /// Runs one seed, and shows what it breaks.
         #[arg(long, value_name = "N")]
         seed: Option<u64>,
@@ -62,8 +62,8 @@ mod simulate {
             one(seed, args.rule, args.lines)
         } else {
             match args.broken.flatten() {
-                Some(rule) => broken(&[rule], args.first),
-                None => broken(&rules().collect::<Vec<_>>(), args.first),
+                Some(rule) => broken(&[rule], args.first, args.threads),
+                None => broken(&rules().collect::<Vec<_>>(), args.first, args.threads),
             }
         }
     }
@@ -124,9 +124,9 @@ mod simulate {
         }
     }
 
-    fn seeds(range: Range<u64>, threads: u64) -> ExitCode {
+    fn seeds(range: Range<u64>, threads: usize) -> ExitCode {
         let started = Instant::now();
-        let threads = threads.max(1);
+        let threads = u64::try_from(threads.max(1)).expect("a number of threads fits");
         let parts = (0..threads).map(|thread| {
             let range = range.clone();
             std::thread::spawn(move || {
@@ -201,12 +201,12 @@ mod simulate {
         }
     }
 
-    fn broken(rules: &[Rule], first: u64) -> ExitCode {
+    fn broken(rules: &[Rule], first: u64, threads: usize) -> ExitCode {
         let mut missed = 0;
         println!("| broken rule | seeds needed | of at most | what shows it |");
         println!("|---|---|---|---|");
         for rule in rules {
-            match find(*rule, first) {
+            match find(*rule, first, threads) {
                 Some(found) => {
                     let mut laws: BTreeMap<_, usize> = BTreeMap::new();
                     for violation in &found.run.report.violations {

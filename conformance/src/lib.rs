@@ -93,18 +93,37 @@
 //! What no case sees: an entry for a watch that stays in a list of the backend's, or in the store, when the watch was
 //! dropped. A task that stays is seen.
 
+#![cfg_attr(
+    lockcore_sim,
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what only the cases and the processes use"
+    )
+)]
+
+// The simulation is clients and the checker. To build the cases, too, would take most of its time.
+#[cfg(not(lockcore_sim))]
 mod actor;
+#[cfg(not(lockcore_sim))]
 mod backend;
+#[cfg(not(lockcore_sim))]
 mod case;
+#[cfg(not(lockcore_sim))]
 mod child;
+#[cfg(not(lockcore_sim))]
 mod client;
 mod decorator;
+#[cfg(not(lockcore_sim))]
 mod each;
 pub mod faults;
 pub mod history;
+#[cfg(not(lockcore_sim))]
 mod journal;
+#[cfg(not(lockcore_sim))]
 mod lateness;
 mod law;
+#[cfg(not(lockcore_sim))]
 mod model;
 #[cfg(any(unix, feature = "servers"))]
 #[cfg_attr(
@@ -112,26 +131,36 @@ mod model;
     expect(unreachable_pub, reason = "it is shown with the servers")
 )]
 mod ports;
-#[cfg(unix)]
+#[cfg(all(unix, not(lockcore_sim)))]
 pub mod processes;
 #[cfg(any(unix, lockcore_sim))]
 mod programs;
+#[cfg(not(lockcore_sim))]
 mod quick;
+#[cfg(not(lockcore_sim))]
 mod recorded;
+#[cfg(not(lockcore_sim))]
 mod run;
+#[cfg(not(lockcore_sim))]
 mod scene;
 #[cfg(feature = "servers")]
 pub mod servers;
 #[cfg(lockcore_sim)]
 pub mod simulation;
+#[cfg(not(lockcore_sim))]
 mod verdict;
+#[cfg(not(lockcore_sim))]
 mod wire;
+#[cfg(not(lockcore_sim))]
 mod world;
 
+#[cfg(not(lockcore_sim))]
 pub use case::{Case, Failure, FailureKind, Layer};
 pub use decorator::{Decorated, Decorator};
 pub use law::Law;
+#[cfg(not(lockcore_sim))]
 pub use run::{check, main, suite};
+#[cfg(not(lockcore_sim))]
 pub use world::{BoxError, Space, World};
 
 /// A few cases, for while a backend is written: they find nearly every mistake that the kit is tried on, in less than a
@@ -142,6 +171,7 @@ pub use world::{BoxError, Space, World};
 ///
 /// assert!(quick().len() * 8 < cases().len());
 /// ```
+#[cfg(not(lockcore_sim))]
 #[must_use]
 pub fn quick() -> Vec<Case> {
     let mut cases = cases();
@@ -158,6 +188,7 @@ pub fn quick() -> Vec<Case> {
 /// assert!(cases.len() > 100);
 /// assert!(cases.iter().any(|case| case.law() == Law::GarbageIsHeld));
 /// ```
+#[cfg(not(lockcore_sim))]
 #[must_use]
 pub fn cases() -> Vec<Case> {
     [backend::cases(), client::cases()].concat()

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::builds::root;
 
+/// The program has a name of its own in the copy, since both are built in one directory: their dependencies are the same.
+pub(crate) const PROGRAM: &str = "simulate-broken";
+
 /// Lines of a file, and those that come instead.
 #[derive(Debug, PartialEq, Eq)]
 struct Change {
@@ -49,7 +52,10 @@ fn copy_folder(from: &Path, to: &Path, changed: &BTreeMap<PathBuf, String>) -> R
         if name == "target" || name.to_string_lossy().starts_with('.') {
             continue;
         }
-        let to = to.join(name);
+        let to = match path.ends_with("conformance/examples/simulate.rs") {
+            true => to.join(PROGRAM).with_extension("rs"),
+            false => to.join(name),
+        };
         if entry.file_type().map_err(failed)?.is_dir() {
             copy_folder(&path, &to, changed)?;
             continue;

@@ -8,14 +8,12 @@ use crate::breaches;
 use crate::builds::{Programs, cargo_command, root};
 
 /// Its clients can be paused and killed, so it is a build of its own.
-const BUILD: [&str; 3] = [
-    "--profile=simulation",
-    "--package=lockcore-conformance",
-    "--target-dir=target/simulation",
-];
+const BUILD: [&str; 2] = ["--profile=simulation", "--package=lockcore-conformance"];
 
-/// Where the one is built whose clients can break their rules.
-const BROKEN: &str = "target/broken";
+/// Where it is built, and the one whose clients can break their rules.
+const TARGET: &str = "target/simulation";
+/// The program of the first.
+const PROGRAM: &str = "simulate";
 
 /// The seeds of every test run: these, and as many that follow from the commit.
 const SEEDS: u64 = 500;
@@ -44,27 +42,35 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
 /// Builds the simulation and its own tests; those are found under their names.
 pub(crate) fn build() -> Result<Programs, String> {
     build_program()?;
-    Programs::build(&[&BUILD[..], &["--test=simulation"]].concat(), &flags())
+    let target = target();
+    let build = [&BUILD[..], &["--test=simulation", &target]].concat();
+    Programs::build(&build, &flags())
 }
 
 fn build_program() -> Result<PathBuf, String> {
-    let build = [&["build"], &BUILD[..], &["--example=simulate"]].concat();
-    cargo_command(&build, &flags())?;
-    Ok(program("target/simulation"))
+    build_example(PROGRAM, &[])
 }
 
 /// Builds the simulation of a client that can break its rules.
 pub(crate) fn build_broken() -> Result<PathBuf, String> {
     let manifest = breaches::copy()?.join("Cargo.toml");
     let manifest = format!("--manifest-path={}", manifest.display());
-    let target = format!("--target-dir={}", root().join(BROKEN).display());
-    let build = ["build", &manifest, BUILD[0], BUILD[1], &target];
-    cargo_command(&[&build[..], &["--example=simulate"]].concat(), &flags())?;
-    Ok(program(BROKEN))
+    build_example(breaches::PROGRAM, &[&manifest])
 }
 
-fn program(target: &str) -> PathBuf {
-    root().join(target).join("simulation/examples/simulate")
+fn build_example(name: &str, of: &[&str]) -> Result<PathBuf, String> {
+    let (target, example) = (target(), format!("--example={name}"));
+    let build = [&["build", &target, &example], of, &BUILD[..]].concat();
+    cargo_command(&build, &flags())?;
+    Ok(program(name))
+}
+
+fn target() -> String {
+    format!("--target-dir={}", root().join(TARGET).display())
+}
+
+fn program(name: &str) -> PathBuf {
+    root().join(TARGET).join("simulation/examples").join(name)
 }
 
 /// What every test run does: the unbroken client keeps all laws, and each broken one is found.
@@ -78,8 +84,9 @@ pub(crate) fn checks() -> Vec<(String, Command)> {
             "--threads=2".to_owned(),
         ]
     });
-    let seeds = seeds.map(|args| (program("target/simulation"), args));
-    let broken = (program(BROKEN), vec!["--broken".to_owned()]);
+    let seeds = seeds.map(|args| (program(PROGRAM), args));
+    let broken = ["--broken", "--threads=2"].map(str::to_owned).to_vec();
+    let broken = (program(breaches::PROGRAM), broken);
     let commands = seeds.into_iter().chain([broken]).map(|(program, args)| {
         let mut command = Command::new(program);
         command.args(&args).current_dir(root());

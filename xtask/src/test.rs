@@ -16,16 +16,11 @@ use crate::times::Times;
 /// Places at a time. Most cases wait for a TTL or for an answer; two leave a processor each where there are two.
 const AT_A_TIME: usize = 2;
 
-/// All test programs of the workspace, with one set of features, so that nothing is built twice. The star takes those
-/// too that `cargo test` leaves out by itself. A fuzz target is no test: its properties are tested where their code is.
-const WORKSPACE: &[&str] = &[
-    "--workspace",
-    "--exclude=lockkeeper-fuzz",
-    "--all-features",
-    "--lib",
-    "--bins",
-    "--test=*",
-];
+/// All packages with tests, with one set of features, so that nothing is built twice. A fuzz target is no test: its
+/// properties are tested where their code is.
+const SELECTED: [&str; 3] = ["--workspace", "--exclude=lockkeeper-fuzz", "--all-features"];
+/// All their test programs. The star takes those too that `cargo test` leaves out by itself.
+const TARGETS: [&str; 3] = ["--lib", "--bins", "--test=*"];
 
 /// What is left out of a run of one store.
 const LOOP: &str = "left to the whole run";
@@ -65,7 +60,7 @@ fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     }
     let here = Place::here(&mut places);
     // What takes the processors comes first, while the first server starts; after it, what mostly waits.
-    let mut first = vec![documentation(&["--workspace", "--all-features"])];
+    let mut first = vec![documentation()];
     first.extend(rest(&programs)?);
     here.steps.splice(..0, first);
     let simulation = times.time("build", "simulation", simulate::build)?;
@@ -85,7 +80,8 @@ fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
 
 /// Builds every test program of the workspace.
 pub(crate) fn build(times: &Times) -> Result<Programs, String> {
-    times.time("build", "workspace", || Programs::build(WORKSPACE, &[]))
+    let everything = [SELECTED, TARGETS].concat();
+    times.time("build", "workspace", || Programs::build(&everything, &[]))
 }
 
 /// The test programs of a store's package, and these besides.
@@ -232,9 +228,9 @@ fn rest(programs: &Programs) -> Result<Vec<Step>, String> {
 }
 
 /// The examples in the documentation; cargo alone can run them.
-fn documentation(args: &[&str]) -> Step {
+fn documentation() -> Step {
     let mut command = cargo(&["test", "--doc"]);
-    command.args(args).current_dir(root());
+    command.args(SELECTED).current_dir(root());
     Step {
         name: "documentation".to_owned(),
         command,

@@ -14,8 +14,9 @@ use crate::support;
 
 pub(crate) struct Server {
     name: String,
-    /// Started when the first namespace is made: not by the processes that the suite starts.
-    pooler: Option<OnceCell<servers::Server>>,
+    /// Started when the first namespace is made: not by the processes that the suite starts. It lasts as long as the
+    /// process, so that its log can be shown at the end.
+    pooler: Option<&'static OnceCell<servers::Server>>,
 }
 
 struct Space {
@@ -128,10 +129,11 @@ impl Server {
     /// The same behind a PgBouncer in transaction mode.
     #[allow(dead_code, reason = "not every test program uses it")]
     pub(crate) fn pooled() -> Self {
+        static POOLER: OnceCell<servers::Server> = OnceCell::const_new();
         let direct = Self::new();
         Self {
             name: format!("pgbouncer-{}", direct.name),
-            pooler: Some(OnceCell::new()),
+            pooler: Some(&POOLER),
         }
     }
 }

@@ -83,6 +83,35 @@ fn a_lock_that_is_broken_and_the_others_of_its_process() {
 }
 
 #[test]
+fn a_command_that_takes_too_long_is_ended() {
+    let place = Place::new();
+    let since = Instant::now();
+    let mut running = place.starts(&["--global", "a", "--max-hold", "2s"], STUBBORN);
+    let ended = running.ends();
+    assert!(since.elapsed() >= Duration::from_secs(2), "{ended:?}");
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stdout.contains("term"), "{ended:?}");
+    for said in [
+        "nine tenths of --max-hold",
+        "it was held for as long as it may be",
+        "as --max-hold allows",
+    ] {
+        assert!(ended.stderr.contains(said), "{said}: {ended:?}");
+    }
+    let next = place.runs(&["--global", "a", "--no-wait"], "true");
+    assert_eq!(next.status, 0, "{next:?}");
+    // One that heeds the warning, and its lock was its own until then.
+    let heeds = place.runs(&["--global", "a", "--max-hold", "3s"], "sleep 60");
+    assert_eq!(heeds.status, 76, "{heeds:?}");
+    assert!(
+        heeds.stderr.contains("nine tenths") && !heeds.stderr.contains("lost"),
+        "{heeds:?}"
+    );
+    let refused = place.runs(&["--global", "a", "--max-hold", "0s"], "true");
+    assert_eq!(refused.status, 64, "{refused:?}");
+}
+
+#[test]
 fn a_holder_that_is_dead_is_waited_for_until_it_is_due() {
     let place = Place::new();
     let mut holder = place.holds(&["--global", "a", "--ttl", "2s"]);

@@ -3,10 +3,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::{Either, select};
+use futures_util::stream::FuturesUnordered;
 use lockcore::Want;
 use lockcore::backend::{Changed, End};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::actor::{Actor, SHARE, share};
 use crate::backend::recovery::with_intent;
@@ -31,7 +33,8 @@ pub(super) fn cases() -> Vec<Case> {
             a_settlement_wakes,
             a_discard_wakes,
             an_eviction_wakes,
-            every_watcher_is_woken;
+            every_watcher_is_woken,
+            a_watch_that_nobody_polls_is_in_nobodys_way;
     }
 }
 
@@ -43,6 +46,11 @@ const MOMENT: Duration = Duration::from_millis(250);
 const ROUND_TRIPS: u32 = 10;
 /// Between two requests that measure.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Watches that are not always polled, more than a process has connections, and how often they are.
+const MANY: usize = 40;
+const ROUNDS: u64 = 12;
+/// How long a request takes at most that nobody is in the way of.
+const SOON: Duration = Duration::from_secs(3);
 
 async fn watch(a: &Actor, want: Want, key: &str) -> Verdict<Changed> {
     asleep(a, &[claim(want, key)?]).await
@@ -258,6 +266,26 @@ async fn every_watcher_is_woken(scene: Scene) -> Verdict {
     let since = Instant::now();
     for changed in watches {
         woken_in_time(other, changed, since).await?;
+    }
+    Ok(())
+}
+
+/// Whoever waits does other things, too: a watch that was just looking at the store, say, holds nothing meanwhile that
+/// others need for their requests.
+async fn a_watch_that_nobody_polls_is_in_nobodys_way(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    a.hold(&[(Want::Create, "k")]).await?;
+    let mut watches = FuturesUnordered::new();
+    for _ in 0..MANY {
+        watches.push(watch(&b, Want::Create, "k").await?);
+    }
+    for round in 0..ROUNDS {
+        // Stopped wherever they are.
+        let polled = async { while watches.next().await.is_some() {} };
+        let _ = timeout(PAUSE + Duration::from_millis(round % 4), polled).await;
+        let ask = b.ask(&[(Want::Create, "k")]);
+        let refused = b.refused(&ask);
+        within(SOON, "a request beside watches that nobody polls", refused).await??;
     }
     Ok(())
 }

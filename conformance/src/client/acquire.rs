@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockcore::{AcquireError, Mode, Progress, Want};
+use lockcore::{Mode, Progress, Want};
 
 use crate::case::Case;
-use crate::client::{acquired, granted, locks, refused, release};
+use crate::client::{acquired, granted, locks, refusal, refused, release};
 use crate::scene::Scene;
 use crate::verdict::{Verdict, cases, ensure, ensure_eq};
 
@@ -201,13 +201,9 @@ async fn a_wait_that_is_over_names_the_holder(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let guard = granted(a.global("g")).await?;
     let limit = std::time::Duration::from_secs(1);
-    match b.global("g").wait(limit).acquire().await {
-        Err(AcquireError::Busy(busy)) => {
-            let session = busy.first().holders[0].grant.map(|grant| grant.session);
-            ensure_eq!(session, Some(guard.session()), "who is in the way");
-        }
-        other => ensure!(false, "the wait is over: {other:?}"),
-    }
+    let busy = refusal(b.global("g").wait(limit).acquire().await)?;
+    let session = busy.first().holders[0].grant.map(|grant| grant.session);
+    ensure_eq!(session, Some(guard.session()), "who is in the way");
     release(guard).await
 }
 

@@ -9,7 +9,7 @@ use lockcore::{AcquireError, InputError, Life, Locks, Released, RunError};
 use tokio::time::sleep;
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, refused, release, soon};
+use crate::client::{SOON, acquired, granted, locks, refusal, refused, release, soon};
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
@@ -28,6 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_shutdown_gives_everything_back,
             a_shutdown_waits_for_guards_until_its_limit,
             after_a_shutdown_nothing_is_acquired,
+            a_shutdown_ends_whoever_waits,
             the_last_clone_closes_the_session,
             a_guard_outlives_its_locks;
     }
@@ -117,11 +118,10 @@ async fn a_refused_run_never_begins(scene: Scene) -> Verdict {
         .global("g")
         .wait(Duration::from_secs(1))
         .run(|_| async { Err::<(), _>(Wrong("the work began".to_owned())) });
-    let refused = run.await;
-    ensure!(
-        matches!(refused, Err(RunError::Acquire(AcquireError::Busy(_)))),
-        "somebody else holds it: {refused:?}"
-    );
+    match run.await {
+        Err(RunError::Acquire(error)) => drop(refusal(Err(error))?),
+        other => ensure!(false, "somebody else holds it: {other:?}"),
+    }
     release(guard).await
 }
 
@@ -237,6 +237,38 @@ async fn after_a_shutdown_nothing_is_acquired(scene: Scene) -> Verdict {
         before,
         "requests after the shutdown"
     );
+    Ok(())
+}
+
+async fn a_shutdown_ends_whoever_waits(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let own = granted(a.global("g")).await?;
+    let others = granted(b.global("h")).await?;
+    // One waits for its own process, and one for another.
+    let wait = |name: &str| a.global(name).acquire();
+    let (first, second) = (wait("g"), wait("h"));
+    let ends = async {
+        sleep(Duration::from_millis(200)).await;
+        let down = a.shutdown(Duration::from_millis(1)).await;
+        ensure!(!down, "a guard is still there");
+        Verdict::Ok(())
+    };
+    let ended = soon("waiters end", async { tokio::join!(first, second, ends) }).await?;
+    ended.2?;
+    for waited in [ended.0.err(), ended.1.err()] {
+        ensure!(
+            matches!(waited, Some(AcquireError::Input(InputError::ShutDown))),
+            "the client was shut down: {waited:?}"
+        );
+    }
+    ensure!(own.is_valid(), "what is held stays held");
+    release(own).await?;
+    release(others).await?;
+    ensure!(a.shutdown(SOON).await, "nothing is under way");
+    let (c, mut got) = (locks(&scene).await?, Vec::new());
+    for name in ["g", "h"] {
+        got.push(granted(c.global(name)).await?);
+    }
     Ok(())
 }
 

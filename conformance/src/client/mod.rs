@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use lockcore::limits::DEFAULT_TTL;
 use lockcore::{
-    Acquisition, Attempt, Busy, Guard, Info, Label, LockBackend, Locks, LocksBuilder, Released,
+    AcquireError, Acquisition, Attempt, Busy, ErrorKind, Guard, Info, Label, LockBackend, Locks,
+    LocksBuilder, Released,
 };
 use rand::RngExt;
 use tokio::time::Instant;
@@ -123,6 +124,17 @@ async fn acquired_within<S>(limit: Duration, acquisition: Acquisition<S>) -> Ver
     let since = Instant::now();
     let guard = acquisition.wait(limit).acquire().await;
     guard.map_err(Unpassed::from).unless_late(since, limit / 4)
+}
+
+/// The refusal of a wait that is over. A store that is slow has perhaps not answered by then, and nothing can be told.
+fn refusal(late: Result<Guard, AcquireError>) -> Verdict<Busy> {
+    match late {
+        Err(AcquireError::Busy(busy)) => Ok(busy),
+        Err(AcquireError::Store(error)) if error.kind() == ErrorKind::Indeterminate => {
+            Err(Unpassed::Inconclusive(error.to_string()))
+        }
+        other => Err(Wrong(format!("the wait is over: {other:?}"))),
+    }
 }
 
 /// Releases what has to be held.

@@ -70,18 +70,15 @@ pub(crate) async fn run(task: Task) -> Verdict {
         "transfer" => transfer(task, ttl, chance, TURNS).await,
         "transfer for ever" => transfer(task, ttl, chance, usize::MAX).await,
         "hold" => {
-            let _guard = acquired(locks_on(task.backend, ttl)?.global("g")).await?;
+            let locks = locks_on(task.backend, ttl)?;
+            let _guard = take(|| locks.global("g")).await?;
             fs::write(task.dir.join("ready"), "")?;
             std::future::pending().await
         }
         "intend" => {
             let locks = locks_on(task.backend, ttl)?;
-            let _guard = acquired(
-                locks
-                    .global("g")
-                    .intent_bytes(Intent::new(&b"half done"[..])?),
-            )
-            .await?;
+            let intent = Intent::new(&b"half done"[..])?;
+            let _guard = take(|| locks.global("g").intent_bytes(intent.clone())).await?;
             fs::write(task.dir.join("ready"), "")?;
             std::future::pending().await
         }
@@ -98,7 +95,7 @@ pub(crate) async fn run(task: Task) -> Verdict {
         "wait" => {
             let locks = locks_on(task.backend, ttl)?;
             fs::write(task.dir.join("ready"), "")?;
-            release(acquired(locks.global("g")).await?).await?;
+            release(take(|| locks.global("g")).await?).await?;
             ensure!(locks.shutdown(SOON).await, "everything is given back");
             Ok(())
         }
@@ -133,10 +130,10 @@ async fn count(locks: Locks, dir: &Path, seed: u64, mut chance: StdRng, turns: u
         let key = chance.random_range(0..KEYS);
         let guard = match chance.random_range(0..3) {
             0 => {
-                acquired(locks.documents([format!("k{key}"), format!("k{}", (key + 1) % KEYS)]))
-                    .await?
+                let both = [key, (key + 1) % KEYS].map(|key| format!("k{key}"));
+                take(|| locks.documents(&both)).await?
             }
-            _ => acquired(locks.global(format!("k{key}"))).await?,
+            _ => take(|| locks.global(format!("k{key}"))).await?,
         };
         let file = dir.join(format!("counter-{key}"));
         let (counted, token) = read_counter(&file)?;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::future::{Either, join, join_all, select, try_join_all};
 use futures_util::poll;
 use lockcore::limits::DEFAULT_TTL;
-use lockcore::{AcquireError, Acquisition, Grant, Guard, Locks, Tree, Want};
+use lockcore::{Acquisition, Grant, Guard, Locks, Tree, Want};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
 use crate::client::{
-    SOON, acquired, acquired_within, granted, locks, locks_on, promptly, refused, release, soon,
-    wired,
+    SOON, acquired, acquired_within, granted, locks, locks_on, promptly, refusal, refused, release,
+    soon, wired,
 };
 use crate::scene::{Scene, short};
 use crate::verdict::{Under, Verdict, Wrong, at_most, cases, ensure, ensure_eq};
@@ -162,10 +162,7 @@ async fn the_wait_ends_at_its_limit(scene: Scene) -> Verdict {
             let late = locks.global("g").wait(limit).acquire().await;
             let took = since.elapsed();
             let in_time = at_most(since, limit + Duration::from_secs(2), "the wait");
-            ensure!(
-                matches!(late, Err(AcquireError::Busy(_))),
-                "the wait is over: {late:?}"
-            );
+            refusal(late)?;
             ensure!(took >= limit, "a wait of {limit:?} ended after {took:?}");
             in_time?;
         }
@@ -183,13 +180,9 @@ async fn every_waiter_whose_wait_is_over_is_told_who_holds_it(scene: Scene) -> V
     // Waiters of one process stand in one queue; whoever is not first there is refused all the same.
     let waits = [&a, &a, &b, &b, &b].map(|locks| locks.global("g").wait(limit).acquire());
     for late in join_all(waits).await {
-        match late {
-            Err(AcquireError::Busy(busy)) => {
-                let session = busy.first().holders[0].grant.map(|grant| grant.session);
-                ensure_eq!(session, Some(guard.session()), "who is in the way");
-            }
-            other => return Err(Wrong(format!("the wait is over: {other:?}"))),
-        }
+        let busy = refusal(late)?;
+        let session = busy.first().holders[0].grant.map(|grant| grant.session);
+        ensure_eq!(session, Some(guard.session()), "who is in the way");
     }
     release(guard).await
 }

@@ -8,9 +8,12 @@ use lockcore::{Claim, LockBackend, LockKey, Want};
 use rand::rngs::Xoshiro256PlusPlus;
 use tokio::time::sleep;
 
-use super::program::{Request, ask};
+use super::program::{Request, answered};
 use super::{FLAT, PATHS, Place, User, recovery};
-use crate::history::{History, How, What};
+use crate::history::{History, How, Outcome, What};
+
+/// So many sessions in a row may be lost while one key is asked for.
+const MOST_LOST: u32 = 5;
 
 /// The attempts without an answer, and whose they are.
 pub(crate) fn unanswered(history: &History) -> BTreeMap<u64, u32> {
@@ -53,7 +56,8 @@ pub(crate) async fn left(place: &impl Place, store: &dyn LockBackend) {
     }
 }
 
-/// Every key can be had, by somebody who waits for as long as this.
+/// Every key can be had, by somebody who waits for as long as this. Who loses a short session on a slow machine asks
+/// again: that says nothing about the key.
 pub(crate) async fn probe(place: &impl Place, prober: &User, wait: Duration) {
     for text in FLAT.into_iter().chain(PATHS) {
         let key = LockKey::parse(text).expect("a key");
@@ -63,7 +67,14 @@ pub(crate) async fn probe(place: &impl Place, prober: &User, wait: Duration) {
             Want::Create
         };
         let claim = Claim::new(key.clone(), want).expect("the want fits the key");
-        let Some(got) = ask(place, prober, Request::probe(claim, wait)).await else {
+        let mut got = Err(Outcome::Lost);
+        for _ in 0..MOST_LOST {
+            got = answered(place, prober, Request::probe(claim.clone(), wait)).await;
+            if !matches!(got, Err(Outcome::Lost)) {
+                break;
+            }
+        }
+        let Ok(got) = got else {
             place.record(What::NotToBeHad { key });
             continue;
         };

@@ -172,6 +172,15 @@ fn tree_claims(rng: &mut Xoshiro256PlusPlus, most: usize) -> Vec<Claim> {
 
 /// Asks, and writes down what came of it.
 pub(crate) async fn ask(place: &impl Place, user: &User, request: Request) -> Option<Got> {
+    answered(place, user, request).await.ok()
+}
+
+/// Asks, writes down what came of it, and says why nothing did.
+pub(super) async fn answered(
+    place: &impl Place,
+    user: &User,
+    request: Request,
+) -> Result<Got, Outcome> {
     let attempt = place.number();
     let owner = request.owner.as_ref().map_or(attempt, |(owner, _)| *owner);
     let claims = request.claims.clone();
@@ -207,7 +216,7 @@ pub(crate) async fn ask(place: &impl Place, user: &User, request: Request) -> Op
                     validity: nanos(validity(place.ttl())),
                 },
             );
-            Some(Got {
+            Ok(Got {
                 attempt,
                 owner,
                 claims,
@@ -220,7 +229,7 @@ pub(crate) async fn ask(place: &impl Place, user: &User, request: Request) -> Op
                 user.forget_owner(Some(owner));
             }
             place.record(What::Refused { attempt, outcome });
-            None
+            Err(outcome)
         }
     }
 }

@@ -100,6 +100,82 @@ pub fn copy_of(url: &str) -> Result<TempDir, String> {
     Ok(data)
 }
 
+/// A temporary folder with a copy of these data, as a disk has them whose server is gone.
+///
+/// # Errors
+///
+/// The program fails; the text says why.
+pub fn snapshot_of(data: &Path) -> Result<TempDir, String> {
+    let (copy, folder) = owned_folder()?;
+    run(Command::new("cp")
+        .arg("-a")
+        .arg(data.join("data"))
+        .arg(&folder))?;
+    // What the server that is gone has left is not another one's.
+    let _ = fs::remove_file(folder.join("postmaster.pid"));
+    Ok(copy)
+}
+
+/// A temporary folder with what `pg_upgrade` makes of these data, whose server is stopped by this.
+///
+/// # Errors
+///
+/// A program is missing, or fails; the text says why.
+pub fn upgraded(old: &Path) -> Result<TempDir, String> {
+    let programs = installed()?;
+    let new = data()?;
+    run(as_account(&programs.join("pg_ctl"))
+        .args(["stop", "--mode=fast", "--wait", "--silent"])
+        .arg("-D")
+        .arg(old.join("data")))?;
+    run(as_account(&programs.join("pg_upgrade"))
+        .arg("--username=postgres")
+        .arg("--no-sync")
+        .arg("--old-bindir")
+        .arg(&programs)
+        .arg("--old-datadir")
+        .arg(old.join("data"))
+        .arg("--new-datadir")
+        .arg(new.path().join("data"))
+        .arg("--socketdir")
+        .arg(new.path())
+        .current_dir(new.path())
+        .env("PGPASSWORD", PASSWORD)
+        .stdout(Stdio::null()))?;
+    Ok(new)
+}
+
+/// What `pg_dump` writes of the server of this URL.
+///
+/// # Errors
+///
+/// The program is missing, or fails; the text says why.
+pub fn dump_of(url: &str) -> Result<String, String> {
+    let (folder, _) = owned_folder()?;
+    let file = folder.path().join("dump.sql");
+    run(as_account(&installed()?.join("pg_dump"))
+        .arg(format!("--dbname={}", url.replacen("http", "postgres", 1)))
+        .arg(format!("--file={}", file.display())))?;
+    fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Does what a dump says at the server of this URL.
+///
+/// # Errors
+///
+/// The program is missing, or fails; the text says why.
+pub fn restore(url: &str, dump: &str) -> Result<(), String> {
+    let (folder, _) = owned_folder()?;
+    let file = folder.path().join("dump.sql");
+    fs::write(&file, dump).map_err(|error| format!("{}: {error}", file.display()))?;
+    give(&file)?;
+    run(as_account(&installed()?.join("psql"))
+        .args(["--quiet", "--set=ON_ERROR_STOP=1", "--single-transaction"])
+        .arg(format!("--dbname={}", url.replacen("http", "postgres", 1)))
+        .arg(format!("--file={}", file.display()))
+        .stdout(Stdio::null()))
+}
+
 /// The account that it is given to comes with the programs.
 fn owned_folder() -> Result<(TempDir, PathBuf), String> {
     let data = super::folder()?;
@@ -179,7 +255,7 @@ fn pgbouncer_at(
     let config = format!(
         "[databases]\n* = host={host} port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
          listen_port = {number}\nunix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\n\
-         pool_mode = transaction\ndefault_pool_size = 5\nserver_round_robin = 1\nmax_client_conn = 1000\n",
+         pool_mode = transaction\ndefault_pool_size = 20\nserver_round_robin = 1\nmax_client_conn = 1000\n",
         at("users.txt").display(),
     );
     let written = fs::write(at("users.txt"), list).and(fs::write(at("pgbouncer.ini"), config));

@@ -1,5 +1,7 @@
 //! Clients that break one of their rules, and how many seeds it takes to find out.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use lockcore::sim::break_rule;
 
 use super::{Run, run};
@@ -52,12 +54,37 @@ pub fn run_broken(rule: Rule, seed: u64) -> Run {
     run
 }
 
-/// Runs seeds from the first with clients that break the rule, until one shows it. `None` if none does within the
-/// stated number.
+/// Runs seeds from the first with clients that break the rule, so many at the same time, until one shows it: the first that
+/// does. `None` if none does within the stated number.
+///
+/// # Panics
+///
+/// Panics if a run does.
 #[must_use]
-pub fn find(rule: Rule, first: u64) -> Option<Found> {
-    (1..=rule.seeds).find_map(|seeds| {
-        let run = run_broken(rule, first + seeds - 1);
-        (!run.report.violations.is_empty()).then_some(Found { seeds, run })
+pub fn find(rule: Rule, first: u64, threads: usize) -> Option<Found> {
+    let threads = threads.max(1);
+    // The fewest with which it is known to show.
+    let fewest = AtomicU64::new(rule.seeds + 1);
+    let search = |thread: usize| {
+        let own = (1..=rule.seeds).skip(thread).step_by(threads);
+        let mut own = own.take_while(|seeds| *seeds < fewest.load(Ordering::Relaxed));
+        own.find_map(|seeds| {
+            let run = run_broken(rule, first + seeds - 1);
+            let shows = !run.report.violations.is_empty();
+            shows.then(|| {
+                fewest.fetch_min(seeds, Ordering::Relaxed);
+                Found { seeds, run }
+            })
+        })
+    };
+    std::thread::scope(|scope| {
+        let search = &search;
+        let searches: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || search(thread)))
+            .collect();
+        let found = searches
+            .into_iter()
+            .flat_map(|it| it.join().expect("a run panicked"));
+        found.min_by_key(|found| found.seeds)
     })
 }

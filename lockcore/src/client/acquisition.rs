@@ -86,6 +86,7 @@ pub struct Acquisition<S> {
     wait: Option<Duration>,
     owner: Option<Owner>,
     intent: Option<Intent>,
+    max_hold: Option<Duration>,
     observer: Option<Observer>,
     scheme: PhantomData<fn() -> S>,
 }
@@ -168,6 +169,7 @@ impl<S> Acquisition<S> {
             wait: None,
             owner: None,
             intent: None,
+            max_hold: locks.core.config.max_hold,
             observer: None,
             scheme: PhantomData,
         }
@@ -198,6 +200,17 @@ impl<S> Acquisition<S> {
     /// As [`intent`](Self::intent), with any bytes.
     pub fn intent_bytes(mut self, intent: Intent) -> Self {
         self.intent = Some(intent);
+        self
+    }
+
+    /// The longest that it is held, so that a program that lives and hangs does not hold it for ever. At nine tenths of it
+    /// [`nearly_over`](Held::nearly_over) resolves. At its end the guard is not valid any more, and
+    /// [`lost`](Held::lost) says [`TooLong`](crate::LostReason::TooLong). A TTL later, in which the program can stop its work,
+    /// it is given back in the store, if the program has not done so; an intent is left behind for whoever comes next.
+    ///
+    /// A runtime that hangs, and has the session on it, renews nothing: then the lease ends, which is sooner.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
         self
     }
 
@@ -237,7 +250,8 @@ impl<S> Acquisition<S> {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire); a wait that is over, and one that could only end by the owner itself.
+    /// As [`try_acquire`](Self::try_acquire); a wait that is over, one that could only end by the owner itself, and one that a
+    /// [shutdown](Locks::shutdown) ends.
     ///
     /// # Cancel safety
     ///
@@ -316,6 +330,9 @@ impl<S> Acquisition<S> {
         let core = Arc::clone(&self.locks.core);
         core.check_open()?;
         core.check_unsettled()?;
+        if self.max_hold == Some(Duration::ZERO) {
+            return Err(InputError::NoHold.into());
+        }
         if let Some(owner) = &self.owner {
             if self.intent.is_some() {
                 return Err(InputError::OwnerWithIntent.into());
@@ -325,6 +342,7 @@ impl<S> Acquisition<S> {
             }
         }
         let claims = self.keys.prepare().await?;
+        let max_hold = self.max_hold;
         let alive = Alive::new(&core);
         let under_way = UnderWay::new(&core, waits)?;
         let last_busy = LastBusy::default();
@@ -351,12 +369,13 @@ impl<S> Acquisition<S> {
         tokio::select! {
             biased;
             answer = answer => match answer {
-                Ok(Ok(answer)) => answer.map(super::guard::Undelivered::deliver),
+                Ok(Ok(answer)) => answer.map(|guard| guard.deliver(max_hold)),
                 Ok(Err(panic)) => resume_unwind(panic),
                 // The task ends without an answer only when its wait is over before any refusal, or with its runtime.
                 Err(_) => Err(no_answer(&core, &last_busy)),
             },
             // A request may still be under way; what it wins is given back.
+            () = core.is_shut_down() => Err(InputError::ShutDown.into()),
             () = over => Err(no_answer(&core, &last_busy)),
         }
     }

@@ -22,6 +22,7 @@ use crate::{Label, LockBackend};
 /// | [`max_attempts`](Self::max_attempts) | 10,000 |
 /// | [`max_waiters`](Self::max_waiters) | 100,000 |
 /// | [`max_unsettled`](Self::max_unsettled) | 1,000 |
+/// | [`max_hold`](Self::max_hold) | none: as long as the program holds it |
 ///
 /// # Examples
 ///
@@ -61,6 +62,7 @@ impl LocksBuilder {
             max_waiters: 100_000,
             max_unsettled: 1_000,
             patience: Duration::from_secs(10),
+            max_hold: None,
         };
         Self {
             backend,
@@ -97,6 +99,12 @@ impl LocksBuilder {
         self
     }
 
+    /// The longest that anything is held, unless an acquisition [says otherwise](crate::Acquisition::max_hold).
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.config.max_hold = Some(longest);
+        self
+    }
+
     /// Most calls of `try_acquire` under way at once.
     pub fn max_attempts(mut self, limit: usize) -> Self {
         self.config.max_attempts = limit;
@@ -128,13 +136,16 @@ impl LocksBuilder {
     ///
     /// # Errors
     ///
-    /// A TTL that the library or the store does not take.
+    /// A TTL that the library or the store does not take, or a longest hold of no time.
     pub fn build(mut self) -> Result<Locks, InputError> {
         let info = self.backend.info();
         let (min, max) = (info.min_ttl.max(MIN_TTL), info.max_ttl.min(MAX_TTL));
         let ttl = self.config.ttl;
         if ttl < min || ttl > max {
             return Err(InputError::Ttl { ttl, min, max });
+        }
+        if self.config.max_hold == Some(Duration::ZERO) {
+            return Err(InputError::NoHold);
         }
         self.config.label = self.label.unwrap_or_else(Label::of_this_process);
         let core = Core::new(self.backend, self.config, self.seed);

@@ -28,6 +28,7 @@ pub(crate) struct Config {
     pub(crate) max_waiters: usize,
     pub(crate) max_unsettled: usize,
     pub(crate) patience: Duration,
+    pub(crate) max_hold: Option<Duration>,
 }
 
 impl Config {
@@ -66,6 +67,7 @@ pub(crate) struct Core {
     alive: AtomicUsize,
     none_alive: Notify,
     shut_down: AtomicBool,
+    shuts_down: Notify,
 }
 
 impl Core {
@@ -89,12 +91,25 @@ impl Core {
             alive: AtomicUsize::new(0),
             none_alive: Notify::new(),
             shut_down: AtomicBool::new(false),
+            shuts_down: Notify::new(),
         }
     }
 
-    /// Nothing new is taken on from now on.
+    /// Nothing new is taken on from now on, and who waits is told so.
     pub(crate) fn shut_down(&self) {
         self.shut_down.store(true, Ordering::Release);
+        self.shuts_down.notify_waiters();
+    }
+
+    /// Resolves when nothing new is taken on any more.
+    pub(crate) async fn is_shut_down(&self) {
+        loop {
+            let shuts_down = self.shuts_down.notified();
+            if self.shut_down.load(Ordering::Acquire) {
+                return;
+            }
+            shuts_down.await;
+        }
     }
 
     /// Resolves when nothing is [`Alive`].

@@ -23,6 +23,9 @@ pub enum InputError {
     /// A limit of 0 shares.
     #[error("a limit of 0 shares grants nobody anything: use 1 or more, or no limit")]
     ZeroLimit,
+    /// A longest hold of no time.
+    #[error("a max_hold of no time would be lost at once: choose a longer one, or none")]
+    NoHold,
     /// A TTL that the library or the store does not take.
     #[error("a TTL of {ttl:?} is not between {min:?} and {max:?}: choose one that is")]
     Ttl {

@@ -2,16 +2,18 @@
 
 use std::fmt;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
+use crate::client::clock::{after, now, sleep_awake_until};
 use crate::client::core::Core;
 use crate::client::keeper::release_each;
 use crate::client::lost::LostReason;
-use crate::client::order::{Order, Release, Released};
+use crate::client::order::{Beside, Order, Release, Released};
 use crate::client::owner::Owner;
 use crate::client::session::{Handle, WeakHandle};
 use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
@@ -28,6 +30,16 @@ pub struct Held {
     by_close: bool,
     /// Given back, or a confirmation said that it is not held any more.
     gone: AtomicBool,
+    /// How long it may be held.
+    limit: OnceLock<Limit>,
+}
+
+/// How long something may be held.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    /// Nine tenths of the time are over.
+    nearly: Instant,
+    end: Instant,
 }
 
 impl Held {
@@ -75,6 +87,7 @@ impl Held {
         !self.gone.load(Ordering::Acquire)
             && session.is_valid()
             && session.evicted(self.numbers()).is_none()
+            && self.limit.get().is_none_or(|limit| now() < limit.end)
     }
 
     fn numbers(&self) -> impl Iterator<Item = u64> + Clone {
@@ -82,7 +95,8 @@ impl Held {
     }
 
     /// Until when it is valid if no further renewal is acknowledged; now, if it is not valid any more. Counted from
-    /// before the last acknowledged renewal was sent: the TTL less a margin of 1 %, at least 250 ms.
+    /// before the last acknowledged renewal was sent: the TTL less a margin of 1 %, at least 250 ms. It is not later than
+    /// the end of [`max_hold`](crate::Acquisition::max_hold).
     #[must_use]
     pub fn deadline(&self) -> std::time::Instant {
         (tokio::time::Instant::now() + self.remaining()).into_std()
@@ -91,9 +105,26 @@ impl Held {
     /// The time until the [deadline](Self::deadline).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match self.is_valid() {
-            true => self.session.session.remaining(),
-            false => Duration::ZERO,
+        if !self.is_valid() {
+            return Duration::ZERO;
+        }
+        let remaining = self.session.session.remaining();
+        match self.limit.get() {
+            Some(limit) => remaining.min(limit.end.saturating_duration_since(now())),
+            None => remaining,
+        }
+    }
+
+    /// Resolves when nine tenths of its [`max_hold`](crate::Acquisition::max_hold) are over; never without one. A program
+    /// that works in portions ends here, gives it back and asks again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping it.
+    pub async fn nearly_over(&self) {
+        match self.limit.get() {
+            Some(limit) => sleep_awake_until(limit.nearly).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -105,7 +136,15 @@ impl Held {
     ///
     /// Nothing is lost by dropping it.
     pub async fn lost(&self) -> LostReason {
-        self.session.session.lost(self.numbers()).await
+        let lost = self.session.session.lost(self.numbers());
+        let Some(limit) = self.limit.get() else {
+            return lost.await;
+        };
+        tokio::select! {
+            biased;
+            why = lost => why,
+            () = sleep_awake_until(limit.end) => LostReason::TooLong,
+        }
     }
 
     /// Asks the store whether it is still held: a guarded write, not a read. After `false` it is not
@@ -191,6 +230,8 @@ pub struct Guard {
     handle: Handle,
     in_doubt: bool,
     at_drop: AtDrop,
+    /// Whoever looks after its longest hold stops when this goes.
+    bound: Option<oneshot::Sender<()>>,
 }
 
 /// What dropping a guard does.
@@ -226,6 +267,7 @@ impl Guard {
             grants,
             by_close,
             gone,
+            limit: OnceLock::new(),
         };
         let at_drop = if intent {
             AtDrop::LeaveIntent
@@ -237,6 +279,27 @@ impl Guard {
             handle,
             in_doubt,
             at_drop,
+            bound: None,
+        }
+    }
+
+    /// From now on it is held for so long at most.
+    fn bind(&mut self, longest: Duration) {
+        let limit = Limit {
+            nearly: after(longest / 10 * 9),
+            end: after(longest),
+        };
+        let (guard, gone) = oneshot::channel();
+        if self.held.limit.set(limit).is_ok() {
+            self.bound = Some(guard);
+            let bound = Bound {
+                held: Arc::downgrade(&self.held),
+                end: limit.end,
+                leaves_intent: self.at_drop == AtDrop::LeaveIntent,
+                in_doubt: self.in_doubt,
+                gone,
+            };
+            self.handle.order(Order::Run(Beside(Box::pin(bound.run()))));
         }
     }
 
@@ -319,15 +382,70 @@ impl Guard {
     }
 
     fn order_release(&self, done: Option<oneshot::Sender<Result<Released>>>) {
-        self.held.gone.store(true, Ordering::Release);
-        self.handle.order(Order::Release(Release {
-            claims: Arc::clone(&self.held.claims),
-            grants: self.held.grants.clone(),
-            with_intent: self.at_drop == AtDrop::LeaveIntent,
-            in_doubt: self.in_doubt,
-            by_close: self.held.by_close,
+        let with_intent = self.at_drop == AtDrop::LeaveIntent;
+        self.held
+            .order_release(&self.handle, with_intent, self.in_doubt, done);
+    }
+}
+
+impl Held {
+    fn order_release(
+        &self,
+        handle: &Handle,
+        with_intent: bool,
+        in_doubt: bool,
+        done: Option<oneshot::Sender<Result<Released>>>,
+    ) {
+        self.gone.store(true, Ordering::Release);
+        handle.order(Order::Release(Release {
+            claims: Arc::clone(&self.claims),
+            grants: self.grants.clone(),
+            with_intent,
+            in_doubt,
+            by_close: self.by_close,
             done,
         }));
+    }
+
+    /// Ends the session, and leaves its intent.
+    fn order_abandon(&self, handle: &Handle) {
+        // Others of the session, too, believe nothing any more before its close is sent.
+        handle.session.die();
+        self.gone.store(true, Ordering::Release);
+        handle.order(Order::Abandon);
+    }
+}
+
+/// Looks after a guard with a longest hold.
+struct Bound {
+    held: Weak<Held>,
+    end: Instant,
+    leaves_intent: bool,
+    in_doubt: bool,
+    gone: oneshot::Receiver<()>,
+}
+
+impl Bound {
+    /// Gives it back a TTL after its end, which its program was told of, unless that has given it back.
+    async fn run(self) {
+        let Some(ttl) = self.held.upgrade().map(|held| held.core.config.ttl) else {
+            return;
+        };
+        tokio::select! {
+            biased;
+            _ = self.gone => return,
+            () = sleep_awake_until(self.end.checked_add(ttl).unwrap_or(self.end)) => {}
+        }
+        let Some(held) = self.held.upgrade() else {
+            return;
+        };
+        let Some(handle) = held.session.upgrade() else {
+            return;
+        };
+        match self.leaves_intent {
+            true => held.order_abandon(&handle),
+            false => held.order_release(&handle, false, self.in_doubt, None),
+        }
     }
 }
 
@@ -343,12 +461,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         match self.at_drop {
             AtDrop::Release => self.order_release(None),
-            AtDrop::LeaveIntent => {
-                // Others of the session, too, believe nothing any more before its close is sent.
-                self.handle.session.die();
-                self.held.gone.store(true, Ordering::Release);
-                self.handle.order(Order::Abandon);
-            }
+            AtDrop::LeaveIntent => self.held.order_abandon(&self.handle),
             AtDrop::Nothing => {}
         }
     }
@@ -372,8 +485,13 @@ impl Undelivered {
         Self(Some(guard))
     }
 
-    pub(crate) fn deliver(mut self) -> Guard {
-        self.0.take().expect("delivered once")
+    /// To its caller, who may hold it for so long.
+    pub(crate) fn deliver(mut self, max_hold: Option<Duration>) -> Guard {
+        let mut guard = self.0.take().expect("delivered once");
+        if let Some(longest) = max_hold {
+            guard.bind(longest);
+        }
+        guard
     }
 }
 

@@ -186,7 +186,12 @@ impl Keeper {
                 () = &mut timer, if wake.is_some() => timer_at = now,
             }
         }
-        self.close().await;
+        let renewal = self.renewal.take();
+        tokio::select! {
+            biased;
+            () = self.close() => {}
+            () = goes_on(renewal) => {}
+        }
     }
 
     fn has_work(&self) -> bool {
@@ -213,6 +218,7 @@ impl Keeper {
                 self.put = Some(done);
             }
             Order::Abandon => self.abandon(),
+            Order::Run(beside) => task::spawn(beside.0),
             Order::Fall => self.fall(),
             Order::Renew(done) => {
                 self.confirms.push(done);
@@ -597,6 +603,15 @@ async fn answered(renewal: &mut Option<InFlight>) -> (InFlight, Result<Renewed>)
             (in_flight, answer)
         }
     }
+}
+
+/// The renewal that is under way when the session closes changes nothing any more, and is not left in the way of the close:
+/// it may have its turn, or a connection, before. Never resolves.
+async fn goes_on(renewal: Option<InFlight>) {
+    if let Some(renewal) = renewal {
+        let _ = renewal.answer.await;
+    }
+    std::future::pending().await
 }
 
 /// Sends the release of every grant, the last first, until each is acknowledged. Says whether all of them were held.

@@ -127,7 +127,8 @@ impl Locks {
         answered.await.unwrap_or(Err(AcquireError::Lost))
     }
 
-    /// Takes no more acquisitions, waits for at most `limit` until every guard is gone and every release is
+    /// Takes no more acquisitions, ends those that wait
+    /// ([`ShutDown`](crate::InputError::ShutDown)), waits for at most `limit` until every guard is gone and every release is
     /// acknowledged, and closes the sessions. Whether all of that was done in time; if not, it goes on.
     ///
     /// # Cancel safety

@@ -1,8 +1,10 @@
 //! What the keeper of a session is asked for.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::client::adopting::Adopting;
@@ -20,6 +22,8 @@ pub(crate) enum Order {
     Abandon,
     /// The store said that the session is dead.
     Fall,
+    /// Run this beside the keeper: the runtime of whoever asks may hang.
+    Run(Beside),
     /// Renew at once. `true` when the session lived then.
     Renew(oneshot::Sender<bool>),
     /// The adoption `seen + 1` of the session must not be ours.
@@ -28,6 +32,15 @@ pub(crate) enum Order {
         seen: u64,
         done: Option<oneshot::Sender<Result<()>>>,
     },
+}
+
+/// What runs beside a keeper.
+pub(crate) struct Beside(pub(crate) BoxFuture<'static, ()>);
+
+impl fmt::Debug for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Beside")
+    }
 }
 
 /// Grants to give back.

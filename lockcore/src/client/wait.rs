@@ -83,7 +83,8 @@ impl Waiting {
                 }
             }
         }
-        // Without a watch the poll remains.
+        // The former one is not polled meanwhile. Without a watch the poll remains.
+        self.watch = None;
         self.watch = core
             .backend
             .watch(std::slice::from_ref(&self.claim))

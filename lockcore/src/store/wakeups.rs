@@ -8,6 +8,9 @@ use async_trait::async_trait;
 use crate::{Claim, Result};
 
 /// Resolves when one of the watched claims may have become free.
+///
+/// The client does other things between two polls. Meanwhile this must not hold what other requests need: a watch that looks
+/// at the store over one of a few connections does so in a task of its own.
 pub type Changed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Wake-ups: a hint, never a proof. The client looks again after the watch stands, and polls besides.

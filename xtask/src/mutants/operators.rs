@@ -350,8 +350,10 @@ fn removal(language: Language, lines: &[&str], code: &[usize], line: usize) -> O
         let end = kept.iter().find(|end| text.ends_with(*end));
         by += end.unwrap_or(&"");
     }
+    // Of a line that only closes something, all is kept.
+    let changes = by != text;
     let lines = last - line + 1;
-    Some(Mutation { line, lines, by })
+    changes.then_some(Mutation { line, lines, by })
 }
 
 /// Which bytes of a line are neither in a text, nor in a comment, nor a name that is put in later.

@@ -54,8 +54,10 @@ pub(super) const SUBJECTS: &[Subject] = &[
         programs: &[
             ("conformance", "redis::", 32),
             ("records", "", 8),
+            ("large", "", 4),
             ("fenced", "", 8),
             ("server", "", 8),
+            ("forgets", "", 4),
         ],
         variable: "LOCKKEEPER_TEST_REDIS",
         start: Some(|| redis::node(&[])),

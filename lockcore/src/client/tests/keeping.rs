@@ -350,6 +350,31 @@ async fn a_session_that_had_a_request_in_doubt_sweeps_its_own_records() {
     assert!(times[2] - times[1] >= secs(300), "{times:?}");
 }
 
+/// The renewal is next when the release is answered, and the close stands behind it.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_under_way_does_not_keep_the_session_from_closing() {
+    let moment = Duration::from_millis(50);
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let guard = hold(&locks, "g").await;
+    spy.decide(move |_| Fate::InTurn(moment));
+    sleep(secs(10) - spy.elapsed() - moment / 2).await;
+    drop((guard, locks));
+    sleep(secs(1)).await;
+    assert_eq!(spy.times(renews), [secs(10)]);
+    let closed = spy.times(closes);
+    assert_eq!(
+        closed,
+        [secs(10) + moment / 2],
+        "asked when the release is answered"
+    );
+    assert_eq!(
+        Arc::strong_count(&spy),
+        1,
+        "the close is answered, and the keeper gone"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_that_closes_sweeps_until_there_is_no_more() {
     let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));

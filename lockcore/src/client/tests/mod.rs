@@ -6,6 +6,7 @@ mod ended;
 mod guards;
 mod keeping;
 mod load;
+mod max_hold;
 mod moving;
 mod notes;
 mod opening;

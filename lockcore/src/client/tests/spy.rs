@@ -71,6 +71,8 @@ pub(super) enum Fate {
     Answered,
     /// It is executed at once, and answered so much later.
     AnsweredAfter(Duration),
+    /// The store has one connection: it is executed when those before are answered, and answered so much later.
+    InTurn(Duration),
     /// It is executed, and its outcome stays unknown.
     AnswerLost,
     /// What acquires is executed up to there, in steps of the runtime, and one more at [`Spy::deliver`]; its outcome
@@ -100,6 +102,7 @@ pub(super) struct Spy {
     calls: Mutex<Vec<(Duration, Call)>>,
     decide: Mutex<Box<Decide>>,
     kept: Mutex<Vec<BoxFuture<'static, Result<Acquired>>>>,
+    connection: tokio::sync::Mutex<()>,
     /// The number of the incarnation, and what it has lost of those before.
     incarnation: Mutex<(u128, HashSet<Grant>)>,
 }
@@ -125,6 +128,7 @@ impl Spy {
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
             incarnation: Mutex::default(),
             kept: Mutex::default(),
+            connection: tokio::sync::Mutex::default(),
         })
     }
 
@@ -233,6 +237,12 @@ impl Spy {
         match fate {
             Fate::Answered => execute.await,
             Fate::AnsweredAfter(time) => {
+                let answer = execute.await;
+                sleep(time).await;
+                answer
+            }
+            Fate::InTurn(time) => {
+                let _connection = self.connection.lock().await;
                 let answer = execute.await;
                 sleep(time).await;
                 answer
