@@ -14,8 +14,8 @@ use super::resources;
 use super::store;
 use super::{History, Law, What};
 
-/// Violations that are kept.
-const KEPT: usize = 100;
+/// Violations of each law that are kept.
+const KEPT: usize = 20;
 
 /// What came of a check.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ pub struct Report {
     pub losses: usize,
     /// How many events each law has judged.
     pub judged: BTreeMap<Law, usize>,
-    /// What is wrong, in the order of the history.
+    /// What is wrong, in the order of the history: the first of each law.
     pub violations: Vec<Violation>,
 }
 
@@ -126,14 +126,15 @@ impl Report {
 /// What is found on the way.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    pub(super) violations: Vec<Violation>,
+    pub(super) violations: BTreeMap<Law, Vec<Violation>>,
     pub(super) judged: BTreeMap<Law, usize>,
 }
 
 impl Findings {
     pub(super) fn add(&mut self, violation: Violation) {
-        if self.violations.len() < KEPT {
-            self.violations.push(violation);
+        let same = self.violations.entry(violation.law).or_default();
+        if same.len() < KEPT {
+            same.push(violation);
         }
     }
 
@@ -164,7 +165,7 @@ pub fn check(history: &History) -> Report {
         stale,
         losses,
         judged: findings.judged,
-        violations: findings.violations,
+        violations: findings.violations.into_values().flatten().collect(),
     };
     for event in &history.events {
         report.refused += usize::from(matches!(event.what, What::Refused { .. }));

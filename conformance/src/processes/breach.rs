@@ -53,7 +53,7 @@ pub enum Breach {
     AdoptedByTwo,
     /// The locks of an intent are released when its session is closed.
     IntentsUnlocked,
-    /// The client renews nothing, believes that it did, and hands out guards late.
+    /// The client renews nothing and believes that it did, and what it acquires is answered late.
     HandedOutLate,
     /// Guards say now and then that they are not valid, and later that they are.
     Revived,

@@ -162,6 +162,9 @@ impl Decorator for BrokenStore {
             _ => {}
         }
         let acquired = self.store.acquire(request).await?;
+        if self.breach == Breach::HandedOutLate {
+            sleep(self.ttl).await;
+        }
         let Acquired::Acquired(token) = &acquired else {
             let lies = self.breach == Breach::GrantedTwice
                 && matches!(acquired, Acquired::Busy(_))
@@ -305,11 +308,7 @@ impl Decorator for BrokenClient {
         if self.breach == Breach::NeverAnswered && self.known.every(20) {
             return std::future::pending().await;
         }
-        let acquired = self.store.acquire(request).await;
-        if self.breach == Breach::HandedOutLate {
-            sleep(self.ttl).await;
-        }
-        acquired
+        self.store.acquire(request).await
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {

@@ -1,7 +1,7 @@
 //! What programs see: each law broken once, beside what looks alike and is fine.
 
 use super::story::{Story, grant, key, session, token};
-use crate::history::{How, Law, Outcome, Stored, What};
+use crate::history::{How, Law, Outcome, Stored, What, check};
 
 fn story() -> Story {
     Story::new()
@@ -226,6 +226,21 @@ fn what_was_not_valid_does_not_become_valid() {
         .back(1, How::Dropped)
         .look(2, 800)
         .breaks(Law::ValidOnce);
+}
+
+#[test]
+fn a_law_that_is_broken_often_hides_no_other() {
+    let mut told = story();
+    for attempt in 1..200 {
+        told.ask(attempt, &["create f"]).after(2_000);
+        told.granted(attempt, 1, attempt, 0);
+    }
+    told.ask(200, &["create g"]).granted(200, 1, 200, 900);
+    told.look(200, 0).after(10).look(200, 800);
+    let report = check(&told.end());
+    for law in [Law::HandedOutValid, Law::ValidOnce] {
+        assert!(report.breach_of(&[law]).is_some(), "{law}");
+    }
 }
 
 #[test]
