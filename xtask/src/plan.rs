@@ -26,13 +26,23 @@ pub(crate) struct Row {
     pub(crate) groups: Groups,
     /// So many cases at a time; the program decides where this is `None`.
     pub(crate) threads: Option<u8>,
-    /// It measures time, or has many processes: nothing runs beside it.
-    pub(crate) alone: bool,
+    pub(crate) company: Company,
     pub(crate) scope: Scope,
     /// Also the trials that are left out where nobody asks for them.
     pub(crate) ignored: bool,
     /// Only the kit's quick set.
     pub(crate) quick_set: bool,
+}
+
+/// What may run beside a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// What is at other places.
+    Any,
+    /// Another one like it: it mostly waits, for an election or the end of a lease, and does not bear a busy machine.
+    Waiting,
+    /// Nothing: it measures time, or has many processes.
+    Nothing,
 }
 
 /// Which groups of the kit.
@@ -168,10 +178,10 @@ pub(crate) const PLAN: &[Place] = &[
             row(SQLITE, "processes").alone(),
             // What is broken on purpose is noticed by the checker, whatever the store: here all of it is.
             row(SQLITE, "trial").alone().ignored(),
-            row(ES, "cluster").alone(),
-            row(ETCD, "servers").alone(),
+            row(ES, "cluster").waiting(),
+            row(ETCD, "servers").waiting(),
             row(ETCD, "secured"),
-            row(ETCD, "cluster").alone(),
+            row(ETCD, "cluster").waiting(),
         ],
     },
     Place {
@@ -192,7 +202,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(REDIS, "large"),
             row(REDIS, "records"),
             row(REDIS, "server"),
-            row(REDIS, "deployments").alone(),
+            row(REDIS, "deployments").waiting(),
             row(REDIS, "trial").alone(),
         ],
     },
@@ -209,9 +219,9 @@ pub(crate) const PLAN: &[Place] = &[
             row(POSTGRES, "wakeups"),
             row(POSTGRES, "pooled").threads(8).only(BY_POOLER),
             row(POSTGRES, "pooled").threads(4).soak(),
-            row(POSTGRES, "servers").alone(),
-            row(POSTGRES, "restores").alone(),
-            row(POSTGRES, "connections").alone(),
+            row(POSTGRES, "servers").waiting(),
+            row(POSTGRES, "restores").waiting(),
+            row(POSTGRES, "connections").waiting(),
             row(POSTGRES, "trial").threads(3).alone(),
         ],
     },
@@ -256,7 +266,6 @@ pub(crate) const PLAN: &[Place] = &[
     Place {
         name: "opensearch-2",
         rows: &[
-            row(ES, "conformance").threads(8).only(BY_VERSION),
             row(ES, "conformance").threads(4).soak(),
             row(ES, "book").soak(),
             row(ES, "interoperation").soak(),
@@ -296,7 +305,7 @@ const fn row(package: &'static str, target: &'static str) -> Row {
         filter: None,
         groups: Groups::All,
         threads: None,
-        alone: false,
+        company: Company::Any,
         scope: Scope::Quick,
         ignored: false,
         quick_set: false,
@@ -329,7 +338,13 @@ impl Row {
     }
 
     const fn alone(mut self) -> Self {
-        self.alone = true;
+        self.company = Company::Nothing;
+        self.scope = Scope::Test;
+        self
+    }
+
+    const fn waiting(mut self) -> Self {
+        self.company = Company::Waiting;
         self.scope = Scope::Test;
         self
     }

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 use lockcore_conformance::servers::{self, Server, etcd};
 
 use crate::builds::{Programs, cargo, root};
-use crate::plan::{self, HERE, PLAN, Row, Scope};
+use crate::plan::{self, Company, HERE, PLAN, Row, Scope};
 use crate::simulate;
 use crate::stores::{STORES, Servers, Startable, Store};
 use crate::times::Times;
@@ -71,7 +71,7 @@ fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     here.steps.extend(checks.map(|(name, command)| Step {
         name,
         command,
-        alone: true,
+        company: Company::Nothing,
         planned: false,
     }));
     places.retain(|place| on.is_empty() || on.contains(&place.name));
@@ -161,7 +161,7 @@ pub(crate) struct Place {
 struct Step {
     name: String,
     command: Command,
-    alone: bool,
+    company: Company,
     /// Whether it is one of the plan, which has tests to run.
     planned: bool,
 }
@@ -234,7 +234,7 @@ fn documentation() -> Step {
     Step {
         name: "documentation".to_owned(),
         command,
-        alone: false,
+        company: Company::Any,
         planned: false,
     }
 }
@@ -243,6 +243,12 @@ impl Place {
     fn here(places: &mut [Self]) -> &mut Self {
         let here = places.iter_mut().find(|place| place.name == HERE);
         here.expect("the plan has this place")
+    }
+
+    /// The steps with that company, in order.
+    fn take(&mut self, company: Company) -> Vec<Step> {
+        let of_it = |step: &mut Step| step.company == company;
+        self.steps.extract_if(.., of_it).collect()
     }
 
     /// One place after the other: where a server is missing it is installed, and a JVM that starts takes the machine.
@@ -257,6 +263,27 @@ impl Place {
 }
 
 impl Step {
+    fn run(
+        mut self,
+        times: &Times,
+        place: &Place,
+        server: Option<&Server>,
+        failed: &dyn Fn(String),
+    ) {
+        if let (Some((store, servers, _)), Some(server)) = (place.server, server) {
+            let url = server.url().replacen("http", store.name, 1);
+            self.command.env(servers.variable, url);
+        }
+        let pid = server.and_then(Server::pid);
+        let command = &mut self.command;
+        if let Err(error) = times.run(place.name, &self.name, command, pid, self.planned) {
+            if let Some(server) = server {
+                println!("{}: {}", place.name, last_words(server));
+            }
+            failed(error);
+        }
+    }
+
     fn program(programs: &Programs, row: &Row, groups: &[&str]) -> Result<Self, String> {
         let mut step = Self::of(programs, row.package, row.target, &row.arguments(groups))?;
         if row.quick_set {
@@ -264,7 +291,7 @@ impl Step {
         }
         Ok(Self {
             name: row.name(),
-            alone: row.alone,
+            company: row.company,
             planned: true,
             ..step
         })
@@ -288,13 +315,14 @@ impl Step {
         Ok(Self {
             name: format!("{package} {target}"),
             command,
-            alone: false,
+            company: Company::Any,
             planned: false,
         })
     }
 }
 
-/// Runs what can have company in a few places at a time, then the rest one by one. Everything runs, whatever fails.
+/// Runs what can have any company in a few places at a time; then what mostly waits, as many at a time; then the rest one
+/// by one. Everything runs, whatever fails.
 pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), String> {
     let scratch = servers::scratch()?;
     for step in places.iter_mut().flat_map(|place| &mut place.steps) {
@@ -303,49 +331,34 @@ pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), St
     let failures = Mutex::new(Vec::new());
     let failed = |error: String| {
         println!("FAILED: {error}");
-        failures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(error);
+        locked(&failures).push(error);
     };
-    let (waiting, kept) = (Mutex::new(VecDeque::from(places)), Mutex::new(Vec::new()));
-    let next = || {
-        waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
-    };
-    thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                while let Some(mut place) = next() {
-                    let server = match place.start(times) {
-                        Ok(server) => server,
-                        Err(error) => {
-                            failed(format!("{}: {error}", place.name));
-                            continue;
-                        }
-                    };
-                    let (alone, beside) = place.steps.drain(..).partition(|step| step.alone);
-                    place.steps = alone;
-                    run_steps(times, &place, beside, server.as_ref(), &failed);
-                    if !place.steps.is_empty() {
-                        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                        kept.push((place, server));
-                    }
-                }
-            });
+    let started = Mutex::new(Vec::new());
+    for_each(places, AT_A_TIME, |mut place| {
+        let server = match place.start(times) {
+            Ok(server) => server,
+            Err(error) => return failed(format!("{}: {error}", place.name)),
+        };
+        for step in place.take(Company::Any) {
+            step.run(times, &place, server.as_ref(), &failed);
+        }
+        if !place.steps.is_empty() {
+            locked(&started).push((place, server));
         }
     });
-    let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for (mut place, server) in kept {
-        let steps = std::mem::take(&mut place.steps);
-        run_steps(times, &place, steps, server.as_ref(), &failed);
+    let mut started = started.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (company, at_a_time) in [(Company::Waiting, AT_A_TIME), (Company::Nothing, 1)] {
+        let taken = started.iter_mut().map(|(place, _)| place.take(company));
+        let taken: Vec<Vec<Step>> = taken.collect();
+        let steps = started.iter().zip(taken);
+        let steps =
+            steps.flat_map(|(place, steps)| steps.into_iter().map(move |step| (place, step)));
+        for_each(steps.collect(), at_a_time, |((place, server), step)| {
+            step.run(times, place, server.as_ref(), &failed);
+        });
+        started.retain(|(place, _)| !place.steps.is_empty());
     }
-    let failures = failures
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    match &failures[..] {
+    match &locked(&failures)[..] {
         [] => Ok(()),
         failures => Err(format!(
             "{} failed:\n{}",
@@ -355,27 +368,23 @@ pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), St
     }
 }
 
-fn run_steps(
-    times: &Times,
-    place: &Place,
-    steps: Vec<Step>,
-    server: Option<&Server>,
-    failed: &dyn Fn(String),
-) {
-    for mut step in steps {
-        if let (Some((store, servers, _)), Some(server)) = (place.server, server) {
-            let url = server.url().replacen("http", store.name, 1);
-            step.command.env(servers.variable, url);
+/// Does something with each, in order, with so many at a time.
+fn for_each<T: Send>(all: Vec<T>, at_a_time: usize, work: impl Fn(T) + Sync) {
+    let waiting = Mutex::new(VecDeque::from(all));
+    let next = || locked(&waiting).pop_front();
+    thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(|| {
+                while let Some(one) = next() {
+                    work(one);
+                }
+            });
         }
-        let pid = server.and_then(Server::pid);
-        if let Err(error) = times.run(place.name, &step.name, &mut step.command, pid, step.planned)
-        {
-            if let Some(server) = server {
-                println!("{}: {}", place.name, last_words(server));
-            }
-            failed(error);
-        }
-    }
+    });
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a server has to say when a step on it fails.

@@ -15,7 +15,7 @@ use clap::Parser;
 use futures_util::future::join_all;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockcore::backend::{IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore};
-use lockcore::{Label, LockBackend, SessionId};
+use lockcore::{Label, LockBackend, LockKey, SessionId};
 use lockcore_conformance::faults::ServerFault;
 use lockcore_conformance::processes::cluster::{
     ClusterArgs, Hosts, TIMEOUT_MS, strike_members, work_goes_on,
@@ -190,8 +190,9 @@ const LOST: &[Law] = &[
 fn finds_a_primary_that_is_forced(shared: &Shared, plan: &Plan) -> Result<(), BoxError> {
     let namespace = namespace();
     let run = shared.with(async |cluster| {
-        let hosts = hosts(cluster.url_of(0..NODES, &shared.options(&namespace)));
-        let trouble = async |_: &Witness| {
+        let url = cluster.url_of(0..NODES, &shared.options(&namespace));
+        let hosts = hosts(url.clone());
+        let trouble = async |witness: &Witness| {
             let settings = json!({"index": {"number_of_replicas": 0}});
             let path = format!("/{namespace}/_settings");
             cluster.ask(0, Method::PUT, &path, Some(settings)).await?;
@@ -205,6 +206,12 @@ fn finds_a_primary_that_is_forced(shared: &Shared, plan: &Plan) -> Result<(), Bo
             let command = json!({"commands": [{"allocate_empty_primary": {
                 "index": index, "shard": 0, "node": format!("n{other}"), "accept_data_loss": true,
             }}]});
+            let key = LockKey::flat("witness")?;
+            let hold = async || {
+                let store = EsBackend::connect(EsConfig::parse(&url)?).await?;
+                witness.hold(store, &key, PATIENCE).await
+            };
+            let held = hold().await?;
             cluster.signal(primary, Signal::KILL)?;
             let until = Instant::now() + PATIENCE;
             let forced = async || {
@@ -220,8 +227,10 @@ fn finds_a_primary_that_is_forced(shared: &Shared, plan: &Plan) -> Result<(), Bo
                 }
                 sleep(Duration::from_millis(200)).await;
             }
-            // What was lost is missed before the guards of then have ended.
+            // The run is over as soon as it has seen that both hold it.
+            let both = (held, hold().await?);
             sleep(LONG_TTL).await;
+            drop(both);
             Ok(())
         };
         let mut plan = plan.clone();

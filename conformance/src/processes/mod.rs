@@ -36,7 +36,8 @@
 //!
 //! `--also requests` puts [`Faulty`](crate::faults::Faulty) between each process's client and the store, and `--also
 //! network` a [`Proxy`](crate::faults::Proxy) of its own between each process and each host of the store's URL. The network
-//! of every second process stays well: there wake-ups are held against their bound. In a trial of a [`cluster`], members are killed, stopped and paused besides.
+//! of every second process stays well: there wake-ups are held against their bound. In a trial of a [`cluster`], members
+//! are killed, stopped and paused besides.
 //!
 //! What a process writes down is what its client sends and is told, above all of these: a law is about what clients may
 //! believe. A request that is lost, doubled or late below is the store's truth, which shows in what it answers others.
@@ -58,9 +59,11 @@ use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use lockcore::{Claim, Guard, LockBackend, LockKey, Want};
+use tokio::time::{sleep, timeout};
 
 pub use breach::Breach;
 pub use command::{main, report};
@@ -73,7 +76,7 @@ use crate::faults::{Fault, ServerFault};
 use crate::history::{History, Report, What, check};
 use crate::law::Law;
 use crate::programs::ending::{left, probe, recover_all, unanswered};
-use crate::programs::{Place, chance, nanos};
+use crate::programs::{Place, Request, ask, chance, nanos};
 use crate::scene::short;
 use crate::verdict::{Verdict, Wrong};
 use crate::world::{BoxError, World};
@@ -215,9 +218,9 @@ pub async fn run_beside(
     run.map_err(|unpassed| unpassed.to_string().into())
 }
 
-/// Writes down what is done to servers in a run.
+/// Whoever does something to the servers of a run, and writes it down.
 #[derive(Debug)]
-pub struct Witness(log::Log);
+pub struct Witness(Site);
 
 impl Witness {
     /// It is done now.
@@ -230,6 +233,35 @@ impl Witness {
     pub fn ends(&self, fault: ServerFault) {
         let fault = Fault::Server(fault);
         self.0.record(What::Mended { fault });
+    }
+
+    /// Acquires a key with a client of its own, and writes that down. It asks again for as long as `within`, whatever the
+    /// answer.
+    ///
+    /// # Errors
+    ///
+    /// It was not to be had.
+    pub async fn hold(
+        &self,
+        store: Arc<dyn LockBackend>,
+        key: &LockKey,
+        within: Duration,
+    ) -> Result<Guard, BoxError> {
+        let user = self.0.user(store, None);
+        let user = user.map_err(|unpassed| unpassed.to_string())?;
+        let claim = Claim::new(key.clone(), Want::Create);
+        let claim = claim.ok_or_else(|| format!("{key} is a path: a flat key is needed"))?;
+        let granted = async {
+            loop {
+                let request = Request::trying(vec![claim.clone()], false);
+                if let Some(got) = ask(&self.0, &user, request).await {
+                    return got.guard;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let granted = timeout(within, granted).await;
+        Ok(granted.map_err(|_| format!("{key} was not to be had within {within:?}"))?)
     }
 }
 
@@ -279,7 +311,7 @@ async fn run_here(
     let over = Cell::new(false);
     let faults = async {
         let passes = async {
-            trouble(&Witness(outside.log().clone())).await?;
+            trouble(&Witness(outside.clone())).await?;
             if plan.kill_only {
                 taken_over(dir.path(), ttl, plan.length * LONGER).await?;
             }
