@@ -58,10 +58,10 @@ impl EtcdBackend {
     ///
     /// Dropping the future may leave an empty namespace.
     pub async fn connect(config: EtcdConfig) -> Result<Arc<Self>, Error> {
-        let link = Link::new(config)?;
+        let link = Arc::new(Link::new(config)?);
         link.connected().await?;
         Ok(Arc::new(Self {
-            link: Arc::new(link),
+            link,
             watches: Watches::default(),
         }))
     }
@@ -81,7 +81,7 @@ impl EtcdBackend {
     ///
     /// Dropping the future leaves what was not removed by then, or no more than the key `NAMESPACE/meta`; do it again.
     pub async fn remove(config: EtcdConfig) -> Result<(), Error> {
-        let link = Link::new(config)?;
+        let link = Arc::new(Link::new(config)?);
         let (mut range, operation) = (link.names.all(), Operation::Remove);
         let way = Way {
             link: &link,
@@ -103,8 +103,10 @@ impl EtcdBackend {
     }
 
     pub(crate) fn way(&self, operation: Operation) -> Way<'_> {
-        let link: &Link = &self.link;
-        Way { link, operation }
+        Way {
+            link: &self.link,
+            operation,
+        }
     }
 
     /// So many claims and ancestors fit into a transaction.

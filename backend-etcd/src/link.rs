@@ -9,7 +9,7 @@ use etcd_client::{
     Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, TlsOptions, WatchOptions,
     WatchStream,
 };
-use lockcore::backend::Host;
+use lockcore::backend::{Host, Together};
 use lockcore::{Error, ErrorKind, Operation};
 use tokio::time::Instant;
 
@@ -29,7 +29,7 @@ pub(crate) struct Link {
     pub(crate) names: Names,
     tls: Option<TlsOptions>,
     place: Mutex<Place>,
-    connecting: tokio::sync::Mutex<()>,
+    making: Together<Result<Connection, Error>>,
 }
 
 /// What is known of the servers.
@@ -65,13 +65,13 @@ impl Link {
                 last: 0,
                 heard: None,
             }),
-            connecting: tokio::sync::Mutex::default(),
+            making: Together::default(),
             config,
         })
     }
 
     /// Connects, unless there is a connection.
-    pub(crate) async fn connected(&self) -> Result<(), Error> {
+    pub(crate) async fn connected(self: &Arc<Self>) -> Result<(), Error> {
         self.call(Operation::Connect, |_| async { Ok(()) }).await
     }
 
@@ -85,7 +85,7 @@ impl Link {
     }
 
     /// Begins to hear of what is removed, from now on. Says on which connection.
-    pub(crate) async fn watch(&self) -> Result<(WatchStream, u64), Error> {
+    pub(crate) async fn watch(self: &Arc<Self>) -> Result<(WatchStream, u64), Error> {
         let Range { from, to } = self.names.watched();
         let options = WatchOptions::new()
             .with_range(to)
@@ -115,7 +115,7 @@ impl Link {
     /// One attempt of anything. What is refused before it is looked at, because who we are has to be said again, is sent
     /// once more.
     pub(crate) async fn call<T, F>(
-        &self,
+        self: &Arc<Self>,
         operation: Operation,
         send: impl Fn(Connection) -> F + Send,
     ) -> Result<T, Error>
@@ -154,19 +154,22 @@ impl Link {
         }
     }
 
-    async fn connection(&self, operation: Operation) -> Result<Connection, Error> {
-        match self.current() {
-            Some(connection) => Ok(connection),
-            // Of what is seldom needed no request has to carry the room.
-            None => Box::pin(self.connect(operation)).await,
+    async fn connection(self: &Arc<Self>, operation: Operation) -> Result<Connection, Error> {
+        loop {
+            if let Some(connection) = self.current() {
+                return Ok(connection);
+            }
+            let begin = || {
+                let link = Arc::clone(self);
+                async move { link.connect(operation).await }
+            };
+            if let Some(made) = self.making.make(self.config.timeout, begin).await {
+                return made;
+            }
         }
     }
 
     async fn connect(&self, operation: Operation) -> Result<Connection, Error> {
-        let _one_at_a_time = self.connecting.lock().await;
-        if let Some(connection) = self.current() {
-            return Ok(connection);
-        }
         let nodes: Vec<Host> = self.place().nodes.iter().cloned().collect();
         let patience = self.config.timeout / u32::try_from(nodes.len() + 1).unwrap_or(u32::MAX);
         let mut failed: Option<Error> = None;

@@ -1,5 +1,6 @@
 //! One attempt of a transaction, and what it has answered.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
@@ -114,7 +115,7 @@ pub(crate) struct Found {
 /// The way to the store for one operation, which errors name.
 #[derive(Clone, Copy)]
 pub(crate) struct Way<'a> {
-    pub(crate) link: &'a Link,
+    pub(crate) link: &'a Arc<Link>,
     pub(crate) operation: Operation,
 }
 

@@ -3,16 +3,17 @@
 //! It is opened without a revision to start at: one that starts at a past revision is served by the server's loop for
 //! late watches, every 100 ms. Whoever waits looks again after the watch stands, so nothing has to be told from before.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use etcd_client::WatchStream;
-use lockcore::backend::{self, Changed, Wakeups};
+use lockcore::backend::{self, Changed, Together, Wakeups};
 use lockcore::{Claim, Result};
 use tokio::task::AbortHandle;
 
 use crate::EtcdBackend;
+use crate::link::SharedLink;
 use crate::record::Names;
 
 #[async_trait]
@@ -32,26 +33,39 @@ impl EtcdBackend {
             let number = self.watches.shared.number.load(Ordering::Acquire);
             number != 0 && number == self.link.number()
         };
-        if stands() {
-            return Ok(());
-        }
-        let mut task = self.watches.task.lock().await;
-        if stands() {
-            return Ok(());
-        }
-        let (stream, number) = self.link.watch().await?;
-        let shared = Arc::clone(&self.watches.shared);
-        shared.number.store(number, Ordering::Release);
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the task belongs to the stream, and ends with it or with the backend"
-        )]
-        let hearing = tokio::spawn(hear(shared, stream, self.link.names.clone(), number));
-        if let Some(former) = task.replace(hearing.abort_handle()) {
-            former.abort();
+        while !stands() {
+            let begin = || {
+                let link = Arc::clone(&self.link);
+                let (shared, task) = (
+                    Arc::clone(&self.watches.shared),
+                    Arc::clone(&self.watches.task),
+                );
+                async move {
+                    let hearing = listen(shared, link).await?;
+                    if let Some(former) = lock(&task).replace(hearing) {
+                        former.abort();
+                    }
+                    Ok(())
+                }
+            };
+            let within = self.link.config.timeout;
+            if let Some(made) = self.watches.making.make(within, begin).await {
+                return made;
+            }
         }
         Ok(())
     }
+}
+
+async fn listen(shared: Arc<Shared>, link: SharedLink) -> Result<AbortHandle> {
+    let (stream, number) = link.watch().await?;
+    shared.number.store(number, Ordering::Release);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the task belongs to the stream, and ends with it or with the backend"
+    )]
+    let hearing = tokio::spawn(hear(shared, stream, link.names.clone(), number));
+    Ok(hearing.abort_handle())
 }
 
 /// Hears of removals until the stream ends.
@@ -78,7 +92,8 @@ async fn hear(shared: Arc<Shared>, mut stream: WatchStream, names: Names, number
 #[derive(Default)]
 pub(crate) struct Watches {
     shared: Arc<Shared>,
-    task: tokio::sync::Mutex<Option<AbortHandle>>,
+    task: Arc<Mutex<Option<AbortHandle>>>,
+    making: Together<Result<()>>,
 }
 
 impl Watches {
@@ -90,10 +105,14 @@ impl Watches {
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        if let Some(task) = self.task.get_mut() {
+        if let Some(task) = lock(&self.task).take() {
             task.abort();
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]

@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared};
+use lockcore::backend::Together;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
@@ -32,7 +31,7 @@ pub(crate) enum Source {
 pub(crate) struct Own {
     hosts: Arc<Hosts>,
     connections: Mutex<Connections>,
-    making: Mutex<Option<Making>>,
+    making: Together<Outcome<Connected>>,
     most: Arc<Semaphore>,
     /// One more, for renewals: however many wait for something else, a lease does not end by it.
     one_more: Arc<Semaphore>,
@@ -70,15 +69,6 @@ impl Drop for Place<'_> {
         connections.waiting.retain(|next| !next.is_closed());
     }
 }
-
-/// A connection that is being made, by whoever needs one.
-#[derive(Clone)]
-struct Making {
-    begun: Instant,
-    made: Shared<BoxFuture<'static, Made>>,
-}
-
-type Made = Arc<Mutex<Option<Outcome<Connected>>>>;
 
 /// A connection on which something was sent. Whoever does not wait for the answer leaves it to a task, so that no other
 /// connection takes the place of one that the server is still at work for.
@@ -120,7 +110,7 @@ impl Own {
         Self {
             hosts: Arc::new(Hosts::new(options, timeout)),
             connections: Mutex::default(),
-            making: Mutex::default(),
+            making: Together::default(),
             most: Arc::new(Semaphore::new(most)),
             one_more: Arc::new(Semaphore::new(1)),
             timeout,
@@ -181,7 +171,7 @@ impl Own {
     /// What is being made may never be.
     fn distrust_making(&self) {
         self.hosts.forget();
-        *lock(&self.making) = None;
+        self.making.forget();
     }
 
     /// One of the places; nothing, if there are none any more.
@@ -227,7 +217,7 @@ impl Own {
                 biased;
                 handed = &mut place.handed => return handed.map_err(|_| Failure::NoConnection),
                 made = self.making() => {
-                    if let Some(made) = lock(&made).take() {
+                    if let Some(made) = made {
                         self.give(made?);
                     }
                 }
@@ -237,27 +227,12 @@ impl Own {
 
     /// Makes one, with all others who do. It is over for all when it is made, or after the timeout: the server waits for
     /// who has left it for a while only.
-    async fn making(&self) -> Made {
-        let making = {
-            let mut making = lock(&self.making);
-            making.take_if(|it| it.begun.elapsed() > self.timeout);
-            let hosts = &self.hosts;
-            let making = making.get_or_insert_with(|| Making::begin(Arc::clone(hosts)));
-            making.clone()
+    async fn making(&self) -> Option<Outcome<Connected>> {
+        let begin = || {
+            let hosts = Arc::clone(&self.hosts);
+            async move { hosts.connect().await }
         };
-        let made = making.made.clone().await;
-        lock(&self.making).take_if(|it| it.made.ptr_eq(&making.made));
-        made
-    }
-}
-
-impl Making {
-    fn begin(hosts: Arc<Hosts>) -> Self {
-        let made = async move { Arc::new(Mutex::new(Some(hosts.connect().await))) };
-        Self {
-            begun: Instant::now(),
-            made: made.boxed().shared(),
-        }
+        self.making.make(self.timeout, begin).await
     }
 }
 

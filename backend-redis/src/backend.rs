@@ -56,7 +56,7 @@ impl RedisBackend {
     /// Dropping the future may leave an empty namespace.
     pub async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         let backend = Self {
-            link: Arc::new(link(config)?),
+            link: link(config)?,
             watches: Arc::default(),
             subscription: Subscription::default(),
         };
@@ -87,7 +87,7 @@ impl RedisBackend {
     }
 }
 
-fn link(config: RedisConfig) -> Result<Link, Error> {
+fn link(config: RedisConfig) -> Result<Arc<Link>, Error> {
     let ca = match &config.ca {
         Some(path) => Some(std::fs::read(path).map_err(|error| {
             let what = "the file of the authority's certificate cannot be read";
@@ -99,7 +99,7 @@ fn link(config: RedisConfig) -> Result<Link, Error> {
         // Whoever was quicker has chosen; either will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-    Ok(Link::new(config, ca))
+    Ok(Arc::new(Link::new(config, ca)))
 }
 
 impl LockBackend for RedisBackend {

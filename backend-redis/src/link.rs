@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockcore::backend::Host;
+use lockcore::backend::{Host, Together};
 use lockcore::{Error, ErrorKind, Operation, Survives};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Script, Value};
@@ -45,7 +45,7 @@ pub(crate) struct Place {
 #[derive(Default)]
 struct Lane {
     connection: Mutex<Option<Connection>>,
-    connecting: tokio::sync::Mutex<()>,
+    making: Together<Result<Connection, Error>>,
 }
 
 /// A connection to a node that takes writes, or knows who does.
@@ -119,7 +119,7 @@ impl Link {
 
     /// One attempt of a script. What it wrote need not be on any replica.
     pub(crate) async fn call(
-        &self,
+        self: &Arc<Self>,
         operation: Operation,
         script: &Script,
         arguments: &[&[u8]],
@@ -131,7 +131,7 @@ impl Link {
     /// One attempt of a script, of which `counts` says whether its answer promises something: then the configured
     /// replicas have what it wrote.
     pub(crate) async fn call_durably(
-        &self,
+        self: &Arc<Self>,
         operation: Operation,
         script: &Script,
         arguments: &[&[u8]],
@@ -151,7 +151,7 @@ impl Link {
     }
 
     async fn attempt(
-        &self,
+        self: &Arc<Self>,
         operation: Operation,
         script: &Script,
         arguments: &[&[u8]],
@@ -165,7 +165,7 @@ impl Link {
         for argument in arguments {
             command.arg(argument);
         }
-        let lane = &self.lanes[self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len()];
+        let lane = self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len();
         let mut phase = Phase::Connecting;
         let mut since = Instant::now();
         let way = (&mut phase, &mut since);
@@ -196,9 +196,9 @@ impl Link {
     /// Sends a request, to another node where it is told so. Only an answer which says that the request was not done is
     /// followed by sending it again. `way` is how far it has come, and since when it has its connection.
     async fn hops(
-        &self,
+        self: &Arc<Self>,
         operation: Operation,
-        lane: &Lane,
+        lane: usize,
         script: &Script,
         command: &Cmd,
         durably: bool,
@@ -265,17 +265,28 @@ impl Link {
             .map_err(first_error)
     }
 
-    async fn connection(&self, operation: Operation, lane: &Lane) -> Result<Connection, Error> {
-        if let Some(connection) = lane.get() {
-            return Ok(connection);
+    async fn connection(
+        self: &Arc<Self>,
+        operation: Operation,
+        lane: usize,
+    ) -> Result<Connection, Error> {
+        let own = &self.lanes[lane];
+        loop {
+            if let Some(connection) = own.get() {
+                return Ok(connection);
+            }
+            let begin = || {
+                let link = Arc::clone(self);
+                async move {
+                    let connection = link.connect(operation).await?;
+                    *link.lanes[lane].lock() = Some(connection.clone());
+                    Ok(connection)
+                }
+            };
+            if let Some(made) = own.making.make(self.config.timeout, begin).await {
+                return made;
+            }
         }
-        let _one_at_a_time = lane.connecting.lock().await;
-        if let Some(connection) = lane.get() {
-            return Ok(connection);
-        }
-        let connection = self.connect(operation).await?;
-        *lane.lock() = Some(connection.clone());
-        Ok(connection)
     }
 
     fn close(&self) {

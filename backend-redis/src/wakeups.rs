@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{self, Changed, Wakeups};
+use lockcore::backend::{self, Changed, Together, Wakeups};
 use lockcore::{Claim, LockKey, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
@@ -31,36 +31,43 @@ impl Wakeups for RedisBackend {
 impl RedisBackend {
     /// Makes sure that the subscription stands.
     async fn subscribed(&self) -> Result<()> {
-        if self.watches.standing().load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut subscription = self.subscription.lock().await;
-        if self.watches.standing().load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let stands = Arc::new(AtomicBool::new(true));
-        let told = {
-            let (watches, stands) = (Arc::clone(&self.watches), Arc::clone(&stands));
-            move |push: PushInfo| {
-                watches.told(&push, &stands);
-                Ok::<(), std::convert::Infallible>(())
+        while !self.watches.standing().load(Ordering::Acquire) {
+            let begin = || {
+                let (watches, link) = (Arc::clone(&self.watches), Arc::clone(&self.link));
+                let probed = Arc::clone(&self.subscription.probed);
+                async move {
+                    let probing = subscribe(watches, link).await?;
+                    *probed.lock().unwrap_or_else(PoisonError::into_inner) = Some(probing);
+                    Ok(())
+                }
+            };
+            let within = self.link.config.timeout;
+            if let Some(made) = self.subscription.making.make(within, begin).await {
+                return made;
             }
-        };
-        let driver = self.link.subscribe(told).await?;
-        let probing = probe(
-            Arc::clone(&self.link),
-            driver,
-            Standing(Arc::clone(&self.watches), Arc::clone(&stands)),
-        );
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the task belongs to the subscription, and ends with the backend"
-        )]
-        let task = tokio::spawn(probing);
-        *subscription = Some(Probed(task.abort_handle()));
-        *self.watches.standing() = stands;
+        }
         Ok(())
     }
+}
+
+async fn subscribe(watches: Arc<Watches>, link: Arc<Link>) -> Result<Probed> {
+    let stands = Arc::new(AtomicBool::new(true));
+    let told = {
+        let (watches, stands) = (Arc::clone(&watches), Arc::clone(&stands));
+        move |push: PushInfo| {
+            watches.told(&push, &stands);
+            Ok::<(), std::convert::Infallible>(())
+        }
+    };
+    let driver = link.subscribe(told).await?;
+    let standing = Standing(Arc::clone(&watches), Arc::clone(&stands));
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the task belongs to the subscription, and ends with the backend"
+    )]
+    let task = tokio::spawn(probe(link, driver, standing));
+    *watches.standing() = stands;
+    Ok(Probed(task.abort_handle()))
 }
 
 /// Keeps a subscription as long as it answers: what has gone silent on the way is broken, though nobody says so.
@@ -84,7 +91,7 @@ impl Drop for Standing {
 }
 
 /// The subscription: a task that has its connection, which ends when this is dropped.
-pub(crate) struct Probed(AbortHandle);
+struct Probed(AbortHandle);
 
 impl Drop for Probed {
     fn drop(&mut self) {
@@ -93,7 +100,11 @@ impl Drop for Probed {
 }
 
 /// The one of this process, if it was needed yet.
-pub(crate) type Subscription = tokio::sync::Mutex<Option<Probed>>;
+#[derive(Default)]
+pub(crate) struct Subscription {
+    probed: Arc<Mutex<Option<Probed>>>,
+    making: Together<Result<()>>,
+}
 
 /// The watches of this process, and whether they are told.
 #[derive(Default)]

@@ -8,19 +8,19 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockcore::backend::{
     Acquired, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewed,
     SessionStore, Sweep, Wakeups,
 };
 use lockcore::{
-    ErrorKind, FencingToken, Grant, Intent, Label, Life, LockBackend, LockKey, Locks, Note,
-    NoteKind, Operation, Released, SessionId,
+    ErrorKind, FencingToken, Intent, Label, Life, LockBackend, LockKey, Locks, Note, NoteKind,
+    Operation, Released, SessionId,
 };
 use lockcore_redis::{RedisBackend, RedisConfig};
-use support::servers::{node, node_at, port, replica_of, signal, url};
-use support::steps::{claim, granted, open, renewal, request};
+use support::servers::{node, node_at, port, replica_of, url};
+use support::steps::{granted, open, renewal, request};
 use support::{Place, Space};
 
 #[tokio::test]
@@ -541,223 +541,6 @@ async fn what_may_not_be_removed_stays() {
     RedisBackend::remove(space.config()).await.unwrap();
     let left: Vec<String> = space.raw(redis::cmd("KEYS").arg("*")).unwrap();
     assert_eq!(left, [""; 0]);
-}
-
-#[tokio::test]
-async fn no_answer_in_time_is_an_unknown_outcome() {
-    let server = node(&[]).await;
-    let space = Space::at(&Place::of(format!("{}/?timeout_ms=300", url(&server))));
-    let backend = space.connect().await;
-    let session = open(&backend, 1).await;
-    // From then on the server knows the script.
-    granted(&backend, &request(session, 9, &["c other"])).await;
-    signal(&server, rustix::process::Signal::STOP);
-    let since = Instant::now();
-    let first = backend
-        .acquire(&request(session, 1, &["c k"]))
-        .await
-        .unwrap_err();
-    assert_eq!(first.kind(), ErrorKind::Indeterminate, "{first}");
-    let second = backend
-        .acquire(&request(session, 2, &["c k"]))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        second.kind(),
-        ErrorKind::Unavailable,
-        "no connection: {second}"
-    );
-    assert!(since.elapsed() < Duration::from_secs(5));
-    signal(&server, rustix::process::Signal::CONT);
-    // What was sent is done late.
-    let record = || async {
-        let filter = Filter::Key(LockKey::parse("k").unwrap());
-        backend.records(&filter, None, 1).await.ok()?.items.pop()
-    };
-    let since = Instant::now();
-    while record().await.is_none() {
-        assert!(since.elapsed() < Duration::from_secs(10), "it was sent");
-        tokio::task::yield_now().await;
-    }
-    backend
-        .release(Grant { session, n: 1 }, &[claim("c k")])
-        .await
-        .unwrap();
-    granted(&backend, &request(session, 3, &["c k"])).await;
-}
-
-#[tokio::test]
-async fn a_subscription_that_breaks_wakes_and_is_made_again() {
-    let server = node(&[]).await;
-    let space = Space::at(&Place::of(url(&server)));
-    let backend = space.connect().await;
-    let session = open(&backend, 1).await;
-    let held = request(session, 1, &["c k"]);
-    granted(&backend, &held).await;
-    let within = |changed| tokio::time::timeout(Duration::from_secs(10), changed);
-    for _ in 0..3 {
-        let changed = backend.watch(&held.claims).await.unwrap();
-        let mut kill = redis::cmd("CLIENT");
-        kill.arg("KILL").arg("TYPE").arg("PUBSUB");
-        assert_eq!(
-            space.raw::<u32>(&mut kill).unwrap(),
-            1,
-            "one subscription for all watches"
-        );
-        within(changed).await.expect("news");
-    }
-    let changed = backend.watch(&held.claims).await.unwrap();
-    backend.release(held.grant, &held.claims).await.unwrap();
-    within(changed).await.expect("a release is told");
-}
-
-#[tokio::test]
-async fn who_waits_looks_again_when_the_holder_is_due() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let (dies, waits) = (SessionId::new(1), open(&backend, 2).await);
-    let label = Label::parse("").unwrap();
-    backend
-        .open(dies, &label, Duration::from_secs(1))
-        .await
-        .unwrap();
-    let held = request(dies, 1, &["c k"]);
-    granted(&backend, &held).await;
-    let since = Instant::now();
-    let changed = backend.watch(&held.claims).await.unwrap();
-    assert!(matches!(
-        backend.acquire(&request(waits, 1, &["c k"])).await,
-        Ok(Acquired::Busy(_))
-    ));
-    tokio::time::timeout(Duration::from_secs(10), changed)
-        .await
-        .expect("it is due");
-    assert!(since.elapsed() >= Duration::from_millis(900));
-    granted(&backend, &request(waits, 2, &["c k"])).await;
-}
-
-/// Whoever ends a session that is due wakes all who wait for it, whatever he came for.
-#[tokio::test]
-async fn a_death_on_the_way_is_told() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let other = open(&backend, 1).await;
-    let adopter = open(&backend, 2).await;
-    granted(&backend, &request(other, 1, &["c held"])).await;
-    let records = space.key("records");
-    for (number, what) in [
-        "confirm",
-        "give up",
-        "take",
-        "in the way",
-        "sweep",
-        "sweep one",
-        "sweep two",
-        "sweep all",
-        "acquire",
-        "acquire beside",
-        "evict",
-        "evict what changed",
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let dies = open(&backend, 10 + number as u128).await;
-        let mut held = Vec::new();
-        for (n, key) in (1..).zip(["c waited", "s shared", "c third"]) {
-            held.push(request(dies, n, &[&format!("{key}-{number}")]));
-            granted(&backend, &held[held.len() - 1]).await;
-        }
-        let shared = format!("shared-{number}");
-        let mut get = redis::cmd("HGET");
-        let line: String = space.raw(get.arg(&records).arg(&shared)).unwrap();
-        let foreign = |text: &str| {
-            let mut put = redis::cmd("HSET");
-            let put = put
-                .arg(&records)
-                .arg(&shared)
-                .arg(format!("{line}\n{text}"));
-            space.raw::<()>(put).unwrap();
-        };
-        foreign("somebody else");
-        let filter = Filter::Key(LockKey::parse(&shared).unwrap());
-        let page = backend.records(&filter, None, 1).await.unwrap();
-
-        let mut changed = backend.watch(&held[0].claims).await.unwrap();
-        // Its lease ends.
-        let sessions = space.key("sessions");
-        let mut get = redis::cmd("HGET");
-        let get = get.arg(&sessions).arg(dies.to_string());
-        let record: String = space.raw(get).unwrap();
-        let mut lines: Vec<&str> = record.split('\n').collect();
-        lines[1] = "1";
-        let mut put = redis::cmd("HSET");
-        let put = put.arg(&sessions).arg(dies.to_string());
-        space.raw::<()>(put.arg(lines.join("\n"))).unwrap();
-        let sleeps = tokio::time::timeout(Duration::from_millis(20), &mut changed);
-        assert!(sleeps.await.is_err(), "{what}: nobody has looked yet");
-        let waited = held[0].claims[0].key();
-        match what {
-            "confirm" => {
-                let confirmed = backend.confirm(held[0].grant, &held[0].claims).await;
-                assert!(!confirmed.unwrap());
-            }
-            "give up" => {
-                let adopted = backend.adopt(dies, 0, adopter, Adopt::GiveUp).await;
-                assert_eq!(adopted.unwrap(), None);
-            }
-            "take" => {
-                let mine = request(other, 100, &[&format!("c {waited}")]);
-                granted(&backend, &mine).await;
-            }
-            "in the way" => {
-                let both = request(adopter, 100, &["c held", &format!("c {waited}")]);
-                let answer = backend.acquire(&both).await.unwrap();
-                assert!(matches!(answer, Acquired::Busy(_)), "{answer:?}");
-            }
-            "sweep" => drop(backend.sweep(Sweep::Session(dies), 100).await.unwrap()),
-            "sweep one" => drop(backend.sweep(Sweep::Session(dies), 1).await.unwrap()),
-            "sweep two" => drop(backend.sweep(Sweep::Session(dies), 2).await.unwrap()),
-            "sweep all" => drop(backend.sweep(Sweep::All, 1_000).await.unwrap()),
-            "acquire" => {
-                let answer = backend.acquire(&request(dies, 100, &["c free"])).await;
-                assert_eq!(answer.unwrap(), Acquired::Void);
-            }
-            "acquire beside" => {
-                let mine = request(
-                    other,
-                    101,
-                    &[&format!("c other-{number}"), &format!("c {waited}")],
-                );
-                granted(&backend, &mine).await;
-            }
-            _ => {
-                if what == "evict what changed" {
-                    foreign("somebody new");
-                }
-                let evicted = backend.evict(&page.items[0]).await.unwrap();
-                assert_eq!(evicted, what == "evict");
-            }
-        }
-        let woken = tokio::time::timeout(Duration::from_secs(10), changed).await;
-        assert!(woken.is_ok(), "{what}");
-    }
-}
-
-#[tokio::test]
-async fn who_connects_wakes_nobody() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let session = open(&backend, 1).await;
-    let held = request(session, 1, &["c k"]);
-    granted(&backend, &held).await;
-    let mut changed = backend.watch(&held.claims).await.unwrap();
-    let other = space.connect().await;
-    let sleeps = tokio::time::timeout(Duration::from_millis(300), &mut changed).await;
-    assert!(sleeps.is_err(), "nothing has happened");
-    other.release(held.grant, &held.claims).await.unwrap();
-    let woken = tokio::time::timeout(Duration::from_secs(10), changed).await;
-    assert!(woken.is_ok(), "it was released");
 }
 
 #[tokio::test]

@@ -24,6 +24,9 @@ const CHANCE: &str = "LOCKCORE_CONFORMANCE_CHILD_SEED";
 #[cfg(unix)]
 pub(crate) const TRIAL: &str = "trial ";
 
+/// How long a process is waited for until it is ready.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The exit status of a child that could not tell.
 const INCONCLUSIVE: u8 = 75;
 
@@ -220,9 +223,16 @@ impl Process {
         }
     }
 
-    /// Waits until it has made this file.
+    /// Waits until it has made this file. Without it nothing can be told: no law says how soon a process comes so far.
     pub(crate) async fn made(&mut self, file: &Path) -> Verdict {
+        let since = Instant::now();
         while !file.exists() {
+            if since.elapsed() > PATIENCE {
+                let (seed, file) = (self.seed, file.display());
+                let what =
+                    format!("the process of seed {seed} has not made {file} in {PATIENCE:?}");
+                return Err(Unpassed::Inconclusive(what));
+            }
             if let Some(status) = self.child.try_wait()? {
                 return Err(self.ended("ended early", status));
             }

@@ -202,6 +202,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(REDIS, "large"),
             row(REDIS, "records"),
             row(REDIS, "server"),
+            row(REDIS, "wakeups"),
             row(REDIS, "deployments").waiting(),
             row(REDIS, "trial").alone(),
         ],

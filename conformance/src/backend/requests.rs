@@ -1,8 +1,10 @@
 //! A request sent again, late, after its release, after its number is over: in every order.
 
 use std::fmt;
+use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{FutureExt as _, try_join_all};
+use futures_util::poll;
 use lockcore::Want;
 use lockcore::backend::{Acquire, Acquired, IntentChange, Renewed};
 use tokio::time::{sleep, timeout};
@@ -11,7 +13,7 @@ use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
 use crate::each::each;
 use crate::scene::Scene;
-use crate::verdict::{Under, Verdict, Wrong, cases, ensure, ensure_eq};
+use crate::verdict::{Under, Verdict, Wrong, cases, ensure, ensure_eq, within};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "requests";
@@ -37,6 +39,8 @@ pub(super) fn cases() -> Vec<Case> {
             over_is_of_its_session_only,
             over_shows_in_the_sessions_state,
             over_is_not_taken_from_an_overtaken_renewal;
+        WaitingEnds:
+            a_request_that_nobody_polls_keeps_no_other_waiting;
     }
 }
 
@@ -488,5 +492,51 @@ async fn over_is_not_taken_from_an_overtaken_renewal(scene: Scene) -> Verdict {
         "an overtaken renewal makes nothing over"
     );
     scene.held("k").await?;
+    Ok(())
+}
+
+/// How often requests are polled before they are left.
+const POLLS: usize = 8;
+/// Longest that others take beside them: less than a store's own time-out, after which what is left would be in nobody's
+/// way.
+const BESIDE: Duration = Duration::from_secs(3);
+
+/// A program may look at something else before it goes on with what it has begun, as the body of a `select!` does.
+async fn a_request_that_nobody_polls_keeps_no_other_waiting(scene: Scene) -> Verdict {
+    for polls in 1..=POLLS {
+        // Its way to the store is new, so that what is made when it is needed first is made now.
+        let a = scene.actor().await?;
+        let left = a.ask(&[(Want::Create, &format!("left-{polls}"))]);
+        let (backend, session) = (a.backend(), scene.session_id());
+        let ttl = backend.info().min_ttl;
+        let mut begun = [
+            backend.watch(&left.claims).map(drop).boxed().fuse(),
+            backend.acquire(&left).map(drop).boxed().fuse(),
+            backend
+                .open(session, a.label(), ttl)
+                .map(drop)
+                .boxed()
+                .fuse(),
+        ];
+        for _ in 0..polls {
+            for request in &mut begun {
+                let _ = poll!(request);
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        let others = async {
+            a.renew("", IntentChange::Keep).await?;
+            let other = a.hold(&[(Want::Create, &format!("other-{polls}"))]).await?;
+            drop(backend.watch(&other.claims).await?);
+            a.release(&other).await
+        };
+        within(
+            BESIDE,
+            format!("others, beside what was polled {polls} times"),
+            others,
+        )
+        .await??;
+        drop(begun);
+    }
     Ok(())
 }

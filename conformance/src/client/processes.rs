@@ -227,7 +227,7 @@ async fn a_killed_holder_frees_its_lock(scene: Scene) -> Verdict {
     let dir = Shared::new()?;
     let locks = locks(&scene).await?;
     let mut holder = Process::start(&scene, &dir, "hold")?;
-    soon("the holder holds", holder.made(&dir.path().join("ready"))).await??;
+    holder.made(&dir.path().join("ready")).await?;
     crate::client::refused(locks.global("g")).await?;
     holder.kill(&scene)?;
     let since = Instant::now();
@@ -242,7 +242,7 @@ async fn a_killed_holder_leaves_its_intent(scene: Scene) -> Verdict {
     let dir = Shared::new()?;
     let locks = locks(&scene).await?;
     let mut holder = Process::start(&scene, &dir, "intend")?;
-    soon("the holder holds", holder.made(&dir.path().join("ready"))).await??;
+    holder.made(&dir.path().join("ready")).await?;
     holder.kill(&scene)?;
     let session = match locks.global("g").wait(SOON).acquire().await {
         Err(AcquireError::Abandoned(abandoned)) => abandoned.sessions[0].session,
@@ -275,7 +275,7 @@ async fn a_release_wakes_a_waiter_of_another_process(scene: Scene) -> Verdict {
     let locks = locks(&scene).await?;
     let guard = granted(locks.global("g")).await?;
     let mut waiter = Process::start(&scene, &dir, "wait")?;
-    soon("the waiter waits", waiter.made(&dir.path().join("ready"))).await??;
+    waiter.made(&dir.path().join("ready")).await?;
     sleep(Duration::from_millis(200)).await;
     release(guard).await?;
     soon("the waiter is woken", waiter.done()).await??;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Filter, Page, Record, Renewal, Renewed, Stood, Sweep, Swept,
+    Acquire, Acquired, Adopt, Adoption, Changed, Filter, Page, Record, Renewal, Renewed, Stood,
+    Sweep, Swept,
 };
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Holder, LockBackend, Result, SessionId, async_trait,
@@ -27,6 +28,14 @@ pub(crate) fn all() -> Vec<Broken> {
         }
     };
     vec![
+        Broken::new(
+            "watch that holds a lock while it is made",
+            Law::WaitingEnds,
+            |store| Jams {
+                store,
+                making: tokio::sync::Mutex::default(),
+            },
+        ),
         Broken::new(
             "grant that lasts a millisecond",
             Law::AtMostOneHolder,
@@ -457,5 +466,24 @@ impl Decorator for Forgets {
             token: Self::token(adoption.token),
             ..adoption
         }))
+    }
+}
+
+/// Whoever makes a watch keeps everybody else from it until it is polled again.
+struct Jams {
+    store: Store,
+    making: tokio::sync::Mutex<()>,
+}
+
+#[async_trait]
+impl Decorator for Jams {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
+        let _one_at_a_time = self.making.lock().await;
+        tokio::task::yield_now().await;
+        self.store.watch(claims).await
     }
 }

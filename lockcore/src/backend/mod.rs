@@ -6,6 +6,7 @@
 pub mod judge;
 pub mod rows;
 
+mod together;
 mod url;
 mod watches;
 
@@ -18,5 +19,6 @@ pub use crate::store::{
     IntentChange, LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep,
     Swept, Wakeups,
 };
+pub use together::Together;
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};
 pub use watches::{Watch, Watches};

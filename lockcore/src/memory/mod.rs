@@ -7,6 +7,7 @@ mod record;
 mod records;
 mod rows;
 mod sessions;
+mod table;
 #[cfg(test)]
 mod tests;
 mod wakeups;
@@ -19,9 +20,10 @@ use std::time::Duration;
 
 use clock::Clock;
 use record::{Held, Record};
+use table::Table;
 
 use crate::backend::Watches;
-use crate::backend::rows::{Act, Corrupt, SessionRow, ready};
+use crate::backend::rows::{Act, Corrupt, ready};
 use crate::{
     FencingToken, Grant, Info, Life, LockBackend, LockKey, Mode, Operation, Registered, Result,
     SessionId, Survives,
@@ -81,7 +83,7 @@ enum Form {
 #[derive(Debug)]
 struct State {
     clock: Clock,
-    sessions: BTreeMap<SessionId, SessionRow>,
+    sessions: Table,
     intents: BTreeMap<SessionId, Registered>,
     records: BTreeMap<LockKey, Record>,
     /// The number of the last write.
@@ -116,7 +118,7 @@ impl MemoryBackend {
             keys_per_step,
             state: Mutex::new(State {
                 clock: Clock::new(),
-                sessions: BTreeMap::new(),
+                sessions: Table::default(),
                 intents: BTreeMap::new(),
                 records: BTreeMap::new(),
                 writes: 0,
@@ -214,13 +216,13 @@ impl State {
 
     /// Whether a holder counts, as things stand; nothing is written.
     fn counts(&self, grant: Grant) -> bool {
-        let session = self.sessions.get(&grant.session);
+        let session = self.sessions.get(grant.session);
         session.is_some_and(|session| session.counts(grant.n))
     }
 
     /// Whether the session lives, as things stand, and the number is not over.
     fn lives(&self, grant: Grant) -> bool {
-        let session = self.sessions.get(&grant.session);
+        let session = self.sessions.get(grant.session);
         session.is_some_and(|session| session.life == Life::Living && session.counts(grant.n))
     }
 

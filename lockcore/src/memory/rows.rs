@@ -46,20 +46,20 @@ impl Rows for State {
     }
 
     async fn session(&mut self, id: SessionId) -> Done<Stored<SessionRow>, Self> {
-        let stored = self.sessions.get(&id);
+        let stored = self.sessions.get(id);
         Ok(stored.map_or(Stored::Absent, |row| Stored::Row(row.clone())))
     }
 
     async fn create_session(&mut self, id: SessionId, row: &SessionRow) -> Done<bool, Self> {
-        let is_new = !self.sessions.contains_key(&id);
+        let is_new = self.sessions.get(id).is_none();
         if is_new {
-            self.sessions.insert(id, row.clone());
+            self.sessions.put(id, row.clone());
         }
         Ok(is_new)
     }
 
     async fn put_session(&mut self, id: SessionId, row: &SessionRow) -> Done<(), Self> {
-        self.sessions.insert(id, row.clone());
+        self.sessions.put(id, row.clone());
         Ok(())
     }
 
@@ -81,32 +81,18 @@ impl Rows for State {
         after: Option<SessionId>,
         most: usize,
     ) -> Done<Vec<(SessionId, Stored<SessionRow>)>, Self> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.sessions.range((from, Bound::Unbounded));
-        Ok(behind
-            .map(|(id, row)| (*id, Stored::Row(row.clone())))
-            .take(most)
-            .collect())
+        let behind = self.sessions.behind(after);
+        let rows = behind.map(|(id, row)| (*id, Stored::Row(row.clone())));
+        Ok(rows.take(most).collect())
     }
 
     async fn due(&mut self) -> Done<Vec<SessionId>, Self> {
-        let now = self.now();
-        let is_due = |row: &SessionRow| row.ends(crate::End::IfDue, now);
-        let due = self.sessions.iter().filter(|(_, row)| is_due(row));
-        Ok(due.map(|(id, _)| *id).collect())
+        Ok(self.sessions.due(self.now()))
     }
 
     async fn forget(&mut self, before: Duration, most: usize) -> Done<usize, Self> {
         // A sweep asks for this once no holder of the dead is left.
-        let is_old = |row: &SessionRow| {
-            row.life == crate::Life::Dead && row.ended.is_some_and(|ended| ended <= before)
-        };
-        let old = self.sessions.iter().filter(|(_, row)| is_old(row));
-        let old: Vec<SessionId> = old.map(|(id, _)| *id).take(most).collect();
-        for id in &old {
-            self.sessions.remove(id);
-        }
-        Ok(old.len())
+        Ok(self.sessions.forget(before, most))
     }
 
     async fn holders(

@@ -6,8 +6,13 @@ use crate::store::{ClaimStore, Inspect, SessionStore, Wakeups};
 
 /// A store of locks: [`SessionStore`], [`ClaimStore`], [`Wakeups`] and [`Inspect`] for one namespace.
 ///
-/// Its laws are those of its parts; the public suite `lockcore-conformance` checks them all. Creating the namespace is
-/// the constructor's business.
+/// Its laws are those of its parts; the public suite `lockcore-conformance` checks them all. Two are about all of them:
+///
+/// - What a request holds while nobody polls it, no other needs: a program may begin one and look at something else first, as
+///   the body of a `select!` does. [`Together`](crate::backend::Together) makes what they share.
+/// - A renewal waits for no other request of its client: neither for a place, nor for a connection, nor for a login.
+///
+/// Creating the namespace is the constructor's business.
 pub trait LockBackend: SessionStore + ClaimStore + Wakeups + Inspect {
     /// What the client and the operator have to know about the store.
     fn info(&self) -> Info;

@@ -57,6 +57,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             ("large", "", 4),
             ("fenced", "", 8),
             ("server", "", 8),
+            ("wakeups", "", 8),
             ("forgets", "", 4),
         ],
         variable: "LOCKKEEPER_TEST_REDIS",

@@ -52,7 +52,7 @@ const MUTATED: [&str; 4] = ["redis", "postgres", "elasticsearch", "sqlite"];
 
 /// All of them; `xtask` is this program.
 pub(super) fn all(xtask: &str) -> Vec<Part> {
-    let mut parts = vec![simulation(xtask), broken(xtask)];
+    let mut parts = vec![day(), simulation(xtask), broken(xtask)];
     parts.extend(trials(xtask));
     parts.extend(breaches(xtask));
     parts.extend(ENGINES.map(|engine| cluster("lockcore-es", engine, Some(engine))));
@@ -95,6 +95,20 @@ fn broken(xtask: &str) -> Part {
         least: minutes(5),
         full: minutes(5),
         work: Work::Fixed(vec![broken]),
+        missing: None,
+    }
+}
+
+/// More than a day of a service with ten intents a second, on the reference store's clock.
+fn day() -> Part {
+    let test = ["test", "--release", "--package=lockcore", "--lib"];
+    let test = |args: &[&str]| command("cargo", &[&test, args].concat());
+    Part {
+        name: "day".to_owned(),
+        build: test(&["--no-run"]),
+        least: minutes(2),
+        full: minutes(2),
+        work: Work::Fixed(vec![test(&["--", "--ignored", "--nocapture"])]),
         missing: None,
     }
 }

@@ -73,3 +73,28 @@ async fn a_service_with_many_intents_leaves_those_of_a_day() {
     assert!((a_day - 10..=a_day + 10 * 32).contains(&left), "{left}");
     assert!(locks.shutdown(MINUTE).await);
 }
+
+/// Ten changes a second, each with a session of its own.
+#[tokio::test(start_paused = true)]
+#[ignore = "a million changes: `cargo xtask soak --only day`"]
+async fn a_day_of_ten_intents_a_second_leaves_those_of_a_day() {
+    const BETWEEN: Duration = Duration::from_millis(100);
+    const HOUR: usize = 36_000;
+    let (day, hours) = (24 * HOUR, 30);
+    let store = MemoryBackend::new();
+    let locks = client(&store, 1);
+    let mut most = 0;
+    for n in 0..hours * HOUR {
+        let acquisition = locks.global("g").intent(&n).unwrap();
+        let guard = acquisition.acquire().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+        sleep(BETWEEN).await;
+        if n % HOUR == 0 {
+            let left = sessions(&store).await;
+            println!("after {} hours: {left} sessions", n / HOUR);
+            most = most.max(left);
+        }
+    }
+    assert!((day..=day + HOUR).contains(&most), "{most}");
+    assert!(locks.shutdown(MINUTE).await);
+}
