@@ -52,7 +52,7 @@ const ATTEMPTS: u32 = 5;
 pub struct EsBackend {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) alias: String,
-    /// How much later than its lease a session is due.
+    /// How much longer than its lease a session of ours lives.
     pub(crate) allowance: Duration,
     place: Arc<RwLock<Arc<Place>>>,
     /// The index was made anew while we were connected.
@@ -286,6 +286,15 @@ fn place(alias: &str, indices: &Map<String, Value>) -> Outcome<Place> {
         );
         return Err(Failure::config(what));
     }
+    // A copy has its writes numbered anew, and a snapshot those of before.
+    let made = format!("{alias}-{}", base >> BASE_SHIFT);
+    if *index != made {
+        let what = format!(
+            "the index {index} behind {alias} is a copy of {made} (a reindex, a clone, or a restore under another name), whose \
+             tokens would begin anew: take the alias off it, and the next who connects makes the namespace anew"
+        );
+        return Err(Failure::config(what));
+    }
     let ours = index_as_made();
     let properties = ours["mappings"]["properties"].as_object();
     for (name, property) in properties.into_iter().flatten() {
@@ -306,6 +315,9 @@ fn place(alias: &str, indices: &Map<String, Value>) -> Outcome<Place> {
             format!("the index {index} has several shards: tokens come from the numbers of one");
         return Err(Failure::config(what));
     }
+    // The clock of whoever made the index may have been behind, so that its tokens would not be above those of an older one.
+    let created_ms = setting("creation_date").and_then(|text| text.parse::<u64>().ok());
+    let base = base.max(created_ms.map_or(0, |created_ms| created_ms << BASE_SHIFT));
     Ok(Place {
         index: index.clone(),
         base,

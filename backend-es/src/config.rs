@@ -164,8 +164,8 @@ impl EsConfig {
         self
     }
 
-    /// How far the clocks of the nodes may be apart: that much later than its TTL a session is due, for the primary may
-    /// move from one node to another. Zero for a single node.
+    /// How far the clocks of the nodes may be apart: that much later than its TTL a session of this client is due, for the
+    /// primary may move from one node to another. Zero for a single node.
     #[must_use]
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.clock_skew = skew;

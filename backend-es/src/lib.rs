@@ -22,8 +22,8 @@
 //!
 //! That of the node with the primary shard, which the scripts read when they run; the time that a server gives its
 //! scripts stands still while the server does, and would begin a lease before its renewal was sent. A session is due the
-//! difference between the nodes' clocks ([`EsConfig::clock_skew`], 1 s by default) after its lease. Nodes whose clocks
-//! are farther apart can end a session early when the primary moves; tokens still rise.
+//! difference between the nodes' clocks ([`EsConfig::clock_skew`] of whoever opened it, 1 s by default) after its lease.
+//! Nodes whose clocks are farther apart can end a session early when the primary moves; tokens still rise.
 //!
 //! # What is in the index
 //!

@@ -109,7 +109,8 @@ impl EsBackend {
             "session": session.to_string(), "label": label.as_str(), "ttl": ttl_ms,
             "state": Life::Living.as_str(), "seq": 0, "over": [], "adoption": 0,
         });
-        bulk.upsert(&session_id(session), &OPEN, json!({}), record);
+        let params = json!({"allowance": self.allowance_ms()});
+        bulk.upsert(&session_id(session), &OPEN, params, record);
         // A dead session leaves a tombstone longer than its intent; an intent alone is not ours to explain.
         let known = [Reply::Written, Reply::Refused, Reply::Unreadable];
         let item = one(expect(self.bulk(bulk).await?, &known)?);
@@ -117,6 +118,11 @@ impl EsBackend {
             Reply::Written => Opened::Opened(Incarnation::UNKNOWN),
             _ => Opened::Used,
         })
+    }
+
+    /// How much longer than its lease a session lives, in milliseconds.
+    fn allowance_ms(&self) -> u64 {
+        u64::try_from(self.allowance.as_millis()).unwrap_or(u64::MAX)
     }
 
     async fn renew_session(&self, session: SessionId, renewal: &Renewal) -> Outcome<Renewed> {
@@ -137,7 +143,7 @@ impl EsBackend {
         }
         let params = json!({
             "seq": renewal.seq, "acknowledged": renewal.acknowledged, "over": renewal.over.as_slice(),
-            "intent": intent, "token": token,
+            "intent": intent, "token": token, "allowance": self.allowance_ms(),
         });
         bulk.run_and_read(&session_id(session), &RENEW, params);
         let known = [Reply::Written, Reply::Refused, Reply::Absent];
@@ -171,8 +177,7 @@ impl EsBackend {
             End::Revoke => "revoke",
             End::Discard => "discard",
         };
-        let allowance_ms = u64::try_from(self.allowance.as_millis()).unwrap_or(u64::MAX);
-        let params = json!({"how": name, "allowance": allowance_ms});
+        let params = json!({"how": name});
         let mut states = Vec::with_capacity(sessions.len());
         for some in sessions.chunks(SESSIONS_PER_REQUEST) {
             let mut bulk = Bulk::default();
@@ -250,7 +255,8 @@ impl EsBackend {
         }
     }
 
-    /// The intent that a session names.
+    /// The intent that a session names; nothing, if its payload was never written. What cannot be read is somebody's change
+    /// all the same.
     async fn left(&self, session: SessionId, named: Named) -> Outcome<Option<Registered>> {
         let mut bulk = Bulk::default();
         // By the primary, which has it if anybody has.
@@ -259,9 +265,17 @@ impl EsBackend {
             self.bulk(bulk).await?,
             &[Reply::Refused, Reply::Absent],
         )?);
-        Ok(item
-            .document()
-            .and_then(|payload| registered(payload, named)))
+        let Some(payload) = item.document() else {
+            return Ok(None);
+        };
+        let registered = registered(payload, named).ok_or_else(|| {
+            let what = format!(
+                "the intent of {session} cannot be read (the document {}): finish its change by hand, then discard it",
+                intent_id(session, named.seq)
+            );
+            Failure::Found(ErrorKind::Corrupt, what.into())
+        });
+        registered.map(Some)
     }
 
     async fn give_up(&self, session: SessionId, params: Value) -> Outcome<Option<Adoption>> {

@@ -256,6 +256,95 @@ async fn an_index_that_is_removed_under_a_program_ends_its_sessions_and_tokens_s
     assert!(later > token, "{later} after {token}");
 }
 
+/// The usual step of an upgrade: another index gets the alias. A copy numbers its writes anew.
+#[tokio::test]
+async fn a_copy_is_refused_and_tokens_still_rise() {
+    for by in ["_clone", "_reindex"] {
+        let space = Space::new();
+        let old = connect(&space).await;
+        let session = open(&old, 1).await;
+        let held = request(session, 1, &["create k"]);
+        let mut greatest = granted(&old, &held).await;
+        for n in 2..20 {
+            greatest = granted(&old, &request(session, n, &[&format!("create k{n}")])).await;
+        }
+        let (_, about) = space.raw(Method::Get, "/{ns}", String::new()).await;
+        let index = about.as_object().unwrap().keys().next().unwrap().clone();
+        let copy = format!("{}-copy", space.namespace);
+        let done = |(status, answer): (u16, Value)| assert_eq!(status, 200, "{by}: {answer}");
+        let settings = json!({"index.blocks.write": true}).to_string();
+        done(raw(Method::Put, &format!("/{index}/_settings"), settings).await);
+        if by == "_clone" {
+            let open = json!({"settings": {"index.blocks.write": null}}).to_string();
+            done(
+                raw(
+                    Method::Put,
+                    &format!("/{index}/_clone/{copy}?wait_for_active_shards=1"),
+                    open,
+                )
+                .await,
+            );
+        } else {
+            let mut body: Value = about[&index].clone();
+            let meta = body["mappings"]["_meta"].take();
+            body = aliased(&space, meta);
+            body.as_object_mut().unwrap().remove("aliases");
+            done(raw(Method::Put, &format!("/{copy}"), body.to_string()).await);
+            done(raw(Method::Post, &format!("/{index}/_refresh"), String::new()).await);
+            let body = json!({"source": {"index": index}, "dest": {"index": copy}}).to_string();
+            done(raw(Method::Post, "/_reindex?refresh=true", body).await);
+        }
+        let swap = json!({"actions": [
+            {"remove": {"index": index, "alias": space.namespace}},
+            {"add": {"index": copy, "alias": space.namespace, "is_write_index": true}},
+        ]});
+        done(raw(Method::Post, "/_aliases", swap.to_string()).await);
+
+        let mut errors = vec![error(&space).await];
+        errors.push(
+            old.acquire(&request(session, 30, &["create new"]))
+                .await
+                .unwrap_err(),
+        );
+        errors.push(old.renew(session, &renewal(1)).await.unwrap_err());
+        errors.push(old.confirm(held.grant, &held.claims).await.unwrap_err());
+        for error in errors {
+            assert!(error.to_string().contains("is a copy of"), "{by}: {error}");
+            assert!(
+                error.to_string().contains("take the alias off"),
+                "{by}: {error}"
+            );
+        }
+
+        let off = json!({"actions": [{"remove": {"index": copy, "alias": space.namespace}}]});
+        done(raw(Method::Post, "/_aliases", off.to_string()).await);
+        let new = connect(&space).await;
+        let other = open(&new, 2).await;
+        let token = granted(&new, &request(other, 1, &["create k"])).await;
+        assert!(token > greatest, "{by}: {token} after {greatest}");
+        for index in [index, copy] {
+            raw(Method::Delete, &format!("/{index}"), String::new()).await;
+        }
+    }
+}
+
+/// Whoever makes the index may have a clock that is behind.
+#[tokio::test]
+async fn tokens_begin_at_the_time_of_the_server() {
+    let space = Space::new();
+    make(
+        &space,
+        "1",
+        aliased(&space, json!({"lockkeeper": 1, "base": 1024})),
+    )
+    .await;
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    let token = granted(&backend, &request(session, 1, &["create k"])).await;
+    // That of 2024 at least, in milliseconds since 1970, above ten bits.
+    assert!(token.get() > 1_704_067_200_000 << 10, "{token}");
+}
+
 #[tokio::test]
 async fn a_disk_that_is_full_is_told_and_passes() {
     let space = Space::new();

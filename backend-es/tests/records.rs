@@ -3,15 +3,19 @@
 
 mod support;
 
+use std::time::Duration;
+
 use elasticsearch::http::Method;
 use lockcore::backend::{
     Acquire, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewal,
     Renewed, SessionStore, Sweep,
 };
-use lockcore::{Claim, FencingToken, Intent, Life, LockKey, Mode, SessionId, Want};
+use lockcore::{
+    Claim, ErrorKind, FencingToken, Intent, Label, Life, LockKey, Mode, SessionId, Want,
+};
 use lockcore_es::EsBackend;
 use serde_json::{Value, json};
-use support::{Space, claim, connect, granted, open, refused, request};
+use support::{Space, claim, connect, connect_to, granted, open, refused, request};
 
 /// What is in a record besides times and what is ours alone.
 fn book(record: &Value) -> Value {
@@ -391,6 +395,75 @@ async fn an_intent_without_its_payload_never_began() {
     let state = backend.end(&[holder], End::IfDue).await.unwrap();
     assert_eq!(state[0].life, Life::Dead);
     granted(&backend, &request(adopter, 1, &["create k"])).await;
+}
+
+#[tokio::test]
+async fn an_intent_that_cannot_be_read_is_not_thrown_away() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let adopter = open(&backend, 9).await;
+    for (number, change) in [
+        (1, json!({"payload": "no base64!"})),
+        (2, json!({"payload": Value::Null})),
+        (3, json!({"token": "7"})),
+        (
+            4,
+            json!({"payload": "A".repeat(4 * lockcore::limits::MAX_INTENT_BYTES)}),
+        ),
+    ] {
+        let holder = open(&backend, number).await;
+        let key = format!("create k{number}");
+        let token = granted(&backend, &request(holder, 1, &[&key])).await;
+        backend.renew(holder, &put(1, "x", token)).await.unwrap();
+        let id = format!("~intent/{holder}/1");
+        let payload = space.document(&id).await.unwrap();
+        let mut damaged = payload.clone();
+        for (field, value) in change.as_object().unwrap() {
+            damaged[field] = value.clone();
+        }
+        space.put(&id, &damaged).await;
+        backend.end(&[holder], End::Close).await.unwrap();
+        let error = backend.adopt(holder, 0, adopter, Adopt::Take).await;
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{change}: {error}");
+        assert!(error.to_string().contains(&id), "{error}");
+        let state = backend.end(&[holder], End::IfDue).await.unwrap();
+        assert_eq!(state[0].life, Life::Abandoned, "{change}");
+        let asked = request(adopter, u64::try_from(number).unwrap(), &[&key]);
+        refused(&backend, &asked).await;
+        // Somebody has mended it.
+        space.put(&id, &payload).await;
+        let adoption = backend.adopt(holder, 1, adopter, Adopt::Take).await;
+        let adoption = adoption.unwrap().unwrap();
+        assert_eq!(adoption.left.intent.as_bytes(), b"x");
+        let settled = backend.settle(holder, adoption.number, adopter).await;
+        assert!(settled.unwrap());
+    }
+}
+
+/// Who asks need not know how far the clocks of the nodes may be apart: who has opened the session does.
+#[tokio::test]
+async fn a_session_is_due_when_its_owner_says() {
+    let space = Space::new();
+    let exact = connect(&space).await;
+    let url = space
+        .url()
+        .replace("clock_skew_ms=0", "clock_skew_ms=60000");
+    let careful = connect_to(&url).await.unwrap();
+    let label = Label::parse("").unwrap();
+    let ttl = Duration::from_secs(2);
+    let (mine, theirs, renewed) = (SessionId::new(1), SessionId::new(2), SessionId::new(3));
+    for (backend, session) in [(&exact, mine), (&careful, theirs), (&careful, renewed)] {
+        backend.open(session, &label, ttl).await.unwrap();
+    }
+    let renewal = Renewal::new(1, Ranges::EMPTY, IntentChange::Keep);
+    careful.renew(renewed, &renewal).await.unwrap();
+    tokio::time::sleep(ttl + Duration::from_millis(50)).await;
+    for asks in [&exact, &careful] {
+        let states = asks.end(&[mine, theirs, renewed], End::IfDue).await;
+        let lives: Vec<Life> = states.unwrap().iter().map(|state| state.life).collect();
+        assert_eq!(lives, [Life::Dead, Life::Living, Life::Living]);
+    }
 }
 
 #[tokio::test]

@@ -256,7 +256,7 @@ async fn a_lease_begins_when_it_is_renewed(cluster: &mut Cluster) -> Result<(), 
     drop(EsBackend::connect(EsConfig::parse(&url)?).await?);
     cluster.whole().await?;
     let primary = cluster.some_primary(&namespace).await?;
-    let url = cluster.url_of([primary], &format!("namespace={namespace}"));
+    let url = cluster.url_of([primary], &format!("namespace={namespace}&clock_skew_ms=0"));
     let ttl = Duration::from_secs(30);
     // Each has a connection of its own.
     let mut sessions = Vec::new();

@@ -295,6 +295,7 @@ impl Engine {
             .arg("cluster.routing.allocation.disk.threshold_enabled=false")
             .arg("indices.breaker.total.use_real_memory=false")
             .arg(format!("path.home={}", home.display()))
+            .arg(format!("path.repo={}", home.join("snapshots").display()))
             .arg(format!("path.data={}", at("data")))
             .arg(format!("path.logs={}", at("logs")))
             .args(security)

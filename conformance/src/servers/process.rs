@@ -10,9 +10,11 @@ use super::Server;
 /// Starts a program without our standard input, says its process id, and ends it by the signal `END` when that input
 /// ends, which it does when this process ends, however it does. One that is stopped goes on, to end.
 const WATCH: &str = r#""$@" <&- >&2 & echo $!; read -r _; kill -"$END" $! && kill -CONT $!; wait"#;
-/// As much of a log is shown.
+/// The last lines of a log are shown, and of those before it the first that complain.
 const TAIL_LINES: usize = 60;
-const TAIL_BYTES: u64 = 16_384;
+const COMPLAINTS: usize = 40;
+/// As much of a log is read, from its end.
+const READ_BYTES: u64 = 8 << 20;
 
 #[derive(Debug)]
 pub(super) enum Process {
@@ -118,18 +120,38 @@ impl Log {
         read_from(&self.path, self.from).unwrap_or_default()
     }
 
-    /// The last lines.
+    /// The last lines, and what complains before them.
     pub(super) fn tail(&self) -> String {
         tail(&self.path)
     }
 }
 
-/// The last lines of a file; empty where there is none.
+/// The last lines of a file, and what complains before them; empty where there is none.
 pub(super) fn tail(path: &Path) -> String {
     let length = fs::metadata(path).map_or(0, |file| file.len());
-    let text = read_from(path, length.saturating_sub(TAIL_BYTES)).unwrap_or_default();
+    let text = read_from(path, length.saturating_sub(READ_BYTES)).unwrap_or_default();
+    shown(&text)
+}
+
+fn shown(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    let (before, last) = lines.split_at(lines.len().saturating_sub(TAIL_LINES));
+    let complains = |line: &&&str| {
+        ["WARN", "ERROR", "FATAL", "PANIC"]
+            .iter()
+            .any(|it| line.contains(it))
+    };
+    let mut shown: Vec<&str> = before
+        .iter()
+        .filter(complains)
+        .take(COMPLAINTS)
+        .copied()
+        .collect();
+    if !shown.is_empty() {
+        shown.push("…");
+    }
+    shown.extend(last);
+    shown.join("\n")
 }
 
 fn read_from(path: &Path, from: u64) -> std::io::Result<String> {
@@ -138,4 +160,22 @@ fn read_from(path: &Path, from: u64) -> std::io::Result<String> {
     let mut said = Vec::new();
     file.read_to_end(&mut said)?;
     Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_complains_is_shown_however_long_ago_it_was() {
+        let mut lines: Vec<String> = (0..1_000).map(|n| format!("LOG {n}")).collect();
+        lines[3] = "FATAL: the login failed".to_owned();
+        let text = shown(&lines.join("\n"));
+        assert!(
+            text.starts_with("FATAL: the login failed\n…\nLOG 940\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("LOG 999"));
+        assert_eq!(shown("LOG 1\nLOG 2"), "LOG 1\nLOG 2");
+    }
 }
