@@ -315,6 +315,13 @@ fn place(alias: &str, indices: &Map<String, Value>) -> Outcome<Place> {
             format!("the index {index} has several shards: tokens come from the numbers of one");
         return Err(Failure::config(what));
     }
+    if setting("history.uuid").is_some() {
+        let what = format!(
+            "the index {index} was restored to an older state, from which its tokens would begin anew: remove it, and the \
+             next who connects makes the namespace anew"
+        );
+        return Err(Failure::config(what));
+    }
     // The clock of whoever made the index may have been behind, so that its tokens would not be above those of an older one.
     let created_ms = setting("creation_date").and_then(|text| text.parse::<u64>().ok());
     let base = base.max(created_ms.map_or(0, |created_ms| created_ms << BASE_SHIFT));

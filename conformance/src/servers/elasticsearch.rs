@@ -358,6 +358,7 @@ impl Engine {
         command.extend(["bash".into(), home.join("bin/elasticsearch").into()]);
         command.push(format!("-Ehttp.port={}", port.number()).into());
         command.push(format!("-Etransport.port={}", port.beside()).into());
+        command.push(format!("-Epath.repo={}", home.join("snapshots").display()).into());
         let mut shell = Command::new("sh");
         shell
             .args(["-c", WATCH, "sh"])
