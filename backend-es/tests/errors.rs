@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A namespace, as the server describes it.
-const NAMESPACE: &str = r#"{"ns-1":{"mappings":{"_meta":{"lockkeeper":1,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
+const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"_meta":{"lockkeeper":1,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
 
 /// What the server does with a request.
 #[derive(Debug, Clone)]
@@ -181,7 +181,7 @@ fn bulk(items: &[String]) -> Says {
 
 fn written(id: &str, seq_no: u64) -> String {
     format!(
-        r#"{{"update":{{"_index":"ns-1","_id":"{id}","result":"created","_seq_no":{seq_no},"status":201,"get":{{"_source":{{}}}}}}}}"#
+        r#"{{"update":{{"_index":"lockkeeper-1","_id":"{id}","result":"created","_seq_no":{seq_no},"status":201,"get":{{"_source":{{}}}}}}}}"#
     )
 }
 
@@ -195,7 +195,7 @@ const HTML: &str = "<html><body>502 Bad Gateway</body></html>";
 const NOT_FOUND: &str = r#"{"type":"index_not_found_exception","reason":"no such index [lockkeeper] and [require_alias] request flag is [true]"}"#;
 const REJECTED: &str = r#"{"type":"es_rejected_execution_exception","reason":"rejected execution of primary operation"}"#;
 const BREAKER: &str = r#"{"type":"circuit_breaking_exception","reason":"[parent] Data too large"}"#;
-const READ_ONLY: &str = r#"{"type":"cluster_block_exception","reason":"index [ns-1] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block];"}"#;
+const READ_ONLY: &str = r#"{"type":"cluster_block_exception","reason":"index [lockkeeper-1] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block];"}"#;
 const COMPILATIONS: &str = r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"circuit_breaking_exception","reason":"[script] Too many dynamic script compilations within, max: [75/5m]"}}"#;
 const CONFLICT: &str =
     r#"{"type":"version_conflict_engine_exception","reason":"[a]: version conflict"}"#;
@@ -258,7 +258,7 @@ rows! {
     no_items: bulk(&[]) => Indeterminate;
     an_item_too_many: bulk(&[written("a", 1), written("a", 2)]) => Indeterminate;
     the_item_of_another_document: bulk(&[written("b", 1)]) => Indeterminate;
-    the_item_of_another_index: bulk(&[written("a", 1).replace("ns-1", "ns-2")]) => Indeterminate;
+    the_item_of_another_index: bulk(&[written("a", 1).replace("lockkeeper-1", "lockkeeper-2")]) => Indeterminate;
     another_kind_of_item: bulk(&[written("a", 1).replace("update", "delete")]) => Indeterminate;
     a_write_without_a_number: bulk(&[written("a", 1).replace("_seq_no", "x")]) => Indeterminate;
     a_token_above_all: bulk(&[written("a", u64::MAX >> 1)]) => Corrupt;
@@ -290,7 +290,7 @@ async fn many_new_records_count_if_all_are_written_and_the_session_is_seen_to_li
             .replace("\"created\"", "\"noop\"")
             .replace("201", "200")
             .replace("{}", session)
-            .replace("ns-1", index)
+            .replace("lockkeeper-1", index)
     };
     let all_done = |items: Vec<String>| match bulk(&items) {
         Says::This(status, body) => Says::This(status, body.replace("true", "false")),
@@ -300,7 +300,7 @@ async fn many_new_records_count_if_all_are_written_and_the_session_is_seen_to_li
         let server = Server::new(all_done(items)).await;
         server.backend().await.acquire(&request(&keys)).await
     };
-    let whole = new(40).chain([look("ns-1")]).collect();
+    let whole = new(40).chain([look("lockkeeper-1")]).collect();
     let answer = acquire(whole).await.unwrap();
     assert!(
         matches!(answer, Acquired::Acquired(token) if token.get() & 0xff == 39),
@@ -308,11 +308,11 @@ async fn many_new_records_count_if_all_are_written_and_the_session_is_seen_to_li
     );
     for part in [
         new(40).collect(),
-        new(39).chain([look("ns-1")]).collect(),
-        new(40).chain([look("ns-2")]).collect(),
-        vec![look("ns-1")],
+        new(39).chain([look("lockkeeper-1")]).collect(),
+        new(40).chain([look("lockkeeper-2")]).collect(),
+        vec![look("lockkeeper-1")],
         new(39)
-            .chain([r#"{"create":{}}"#.to_owned(), look("ns-1")])
+            .chain([r#"{"create":{}}"#.to_owned(), look("lockkeeper-1")])
             .collect(),
     ] {
         let part: Vec<String> = part;
@@ -570,7 +570,7 @@ async fn a_request_ends_in_time() {
 #[tokio::test]
 async fn documents_that_cannot_be_read_are_told() {
     let got = |error: &str| {
-        let document = format!(r#"{{"_index":"ns-1","_id":"a","error":{error}}}"#);
+        let document = format!(r#"{{"_index":"lockkeeper-1","_id":"a","error":{error}}}"#);
         Says::This(200, format!(r#"{{"docs":[{document}]}}"#))
     };
     for (says, kind) in [
