@@ -8,6 +8,7 @@ use lockcore::{Error, ErrorKind, Info, LockBackend, Operation};
 use crate::config::RedisConfig;
 use crate::error::{NAME, found};
 use crate::link::Link;
+use crate::primary::Asking;
 use crate::scripts;
 use crate::wakeups::{Subscription, Watches};
 
@@ -39,6 +40,8 @@ pub struct RedisBackend {
     pub(crate) link: Arc<Link>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) subscription: Subscription,
+    /// Where another server may be the primary by now.
+    _asking: Option<Asking>,
 }
 
 impl RedisBackend {
@@ -55,16 +58,15 @@ impl RedisBackend {
     ///
     /// Dropping the future may leave an empty namespace.
     pub async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
-        let backend = Self {
-            link: link(config)?,
+        let link = link(config)?;
+        let made = link.call(Operation::Connect, &scripts::INIT, &[]);
+        made.await?;
+        Ok(Arc::new(Self {
+            _asking: Asking::begin(&link),
+            link,
             watches: Arc::default(),
             subscription: Subscription::default(),
-        };
-        backend
-            .link
-            .call(Operation::Connect, &scripts::INIT, &[])
-            .await?;
-        Ok(Arc::new(backend))
+        }))
     }
 
     /// Removes the namespace with everything in it: who holds a lock there loses it at the next renewal, and is not

@@ -289,8 +289,15 @@ impl Link {
         }
     }
 
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lanes.iter().for_each(Lane::close);
+    }
+
+    /// Closes connections to other nodes than this one.
+    pub(crate) fn close_others(&self, than: &Host) {
+        for lane in &self.lanes {
+            lane.lock().take_if(|connection| *connection.node != *than);
+        }
     }
 
     pub(crate) fn place(&self) -> MutexGuard<'_, Place> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -14,12 +15,55 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion,
     RedisConnectionInfo, RedisResult, TlsCertificates, Value,
 };
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{Auth, Sentinels};
 use crate::error::{Phase, found, from_redis};
 use crate::link::{BUFFER, Connection, Link};
 use crate::server::{Server, misplaced};
+
+/// How often all are asked again which of them is the primary.
+const ASKED_AGAIN: Duration = Duration::from_secs(10);
+
+/// Asks again and again which server is the primary, until this is dropped: an old one that was cut off goes on with those
+/// whom it still reaches, and does not know.
+pub(crate) struct Asking(AbortHandle);
+
+impl Asking {
+    /// Begins, where more than one can be it. The nodes of a cluster say so themselves.
+    pub(crate) fn begin(link: &Arc<Link>) -> Option<Self> {
+        let several = link.config.sentinels.is_some() || link.config.nodes.len() > 1;
+        if !several || link.place().is_cluster {
+            return None;
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task belongs to the backend, and ends with it"
+        )]
+        let task = tokio::spawn(ask_again(Arc::clone(link)));
+        Some(Self(task.abort_handle()))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn ask_again(link: Arc<Link>) {
+    loop {
+        tokio::time::sleep(ASKED_AGAIN).await;
+        let asked = timeout(link.config.timeout, link.connect(Operation::Connect)).await;
+        match asked {
+            Ok(Ok(found)) => link.close_others(&found.node),
+            // Two say so. Whoever asks next is told.
+            Ok(Err(error)) if error.kind() == ErrorKind::Config => link.close(),
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+}
 
 /// A host, and what it answered.
 type Asked<T> = (Host, Result<T, Error>);

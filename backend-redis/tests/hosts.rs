@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockcore::backend::ClaimStore;
+use lockcore::backend::{ClaimStore, SessionStore};
 use lockcore::{Attempt, ErrorKind, LockBackend, Locks, Released};
 use lockcore_conformance::servers::Server;
 use lockcore_redis::{RedisBackend, RedisConfig};
@@ -19,7 +19,7 @@ use support::servers::{
     NODE_TIMEOUT, ask, node, node_at, port, promote, replica_of, replication, sentinel, sentinels,
     signal, until, url, watched, within,
 };
-use support::steps::{granted, open, request};
+use support::steps::{granted, open, renewal, request};
 use support::{Place, Space};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -77,6 +77,35 @@ async fn two_primaries_are_refused_whichever_is_named_first() {
     let backend = space.connect().await;
     let session = open(&backend, 2).await;
     granted(&backend, &request(session, 1, &["c x"])).await;
+    drop(space.moved_to(&Place::of(url(&b))));
+}
+
+/// An old primary that was only cut off goes on, and so does whoever is connected to it.
+#[tokio::test]
+async fn who_is_connected_to_an_old_primary_leaves_it_while_it_lives() {
+    let a = node(&[]).await;
+    let b = replica_of(&a, &[]).await;
+    let hosts = [&a, &b].map(|server| format!("127.0.0.1:{}", port(server)));
+    let space = Space::at(&Place {
+        url: format!("redis://{},{}", hosts[0], hosts[1]),
+        admin: url(&a),
+    });
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    promote(&b).await;
+    let mut seq = 0;
+    let error = within(
+        Duration::from_secs(30),
+        "it hears of the other",
+        async || {
+            seq += 1;
+            backend.renew(session, &renewal(seq)).await.err()
+        },
+    )
+    .await;
+    for host in &hosts {
+        assert!(error.to_string().contains(host), "{error}");
+    }
     drop(space.moved_to(&Place::of(url(&b))));
 }
 
