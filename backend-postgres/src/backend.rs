@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::claims::{SWEPT_AT_ONCE, confirmation};
 use crate::config::PostgresConfig;
-use crate::connections::{Link, Own, Source, lock_timeout};
+use crate::connections::{Asking, Link, Own, Source, lock_timeout};
 use crate::error::{Failure, NAME, Outcome};
 use crate::namespace::{About, find_or_make, let_in, remove};
 use crate::record::only;
@@ -48,6 +48,8 @@ pub struct PostgresBackend {
     /// `None` where who waits looks by itself.
     pub(crate) watches: Option<Watches>,
     info: Info,
+    /// Where another server may be the primary by now.
+    _asking: Option<Asking>,
 }
 
 impl PostgresBackend {
@@ -146,6 +148,7 @@ impl PostgresBackend {
         };
         let info = info(&about, watches.is_some());
         Ok(Arc::new(Self {
+            _asking: Asking::begin(&link),
             link,
             watches,
             info,

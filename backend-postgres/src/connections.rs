@@ -10,6 +10,7 @@ use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Failure, Outcome};
@@ -44,6 +45,8 @@ struct Connections {
     /// Each with the time of its last answer. While somebody waits there are none.
     idle: Vec<(Instant, Connected)>,
     waiting: VecDeque<oneshot::Sender<Connected>>,
+    /// When they were left: those made before are to a server that is the primary no more.
+    left: Option<Instant>,
 }
 
 /// Whose request it is.
@@ -186,9 +189,23 @@ impl Own {
         place.ok()
     }
 
+    /// Another server is the primary.
+    fn leave(&self) {
+        self.distrust_making();
+        let mut connections = lock(&self.connections);
+        connections.left = Some(Instant::now());
+        connections.idle.clear();
+    }
+
     /// To who waits, or for later.
     fn give(&self, mut connected: Connected) {
         let mut connections = lock(&self.connections);
+        if connections
+            .left
+            .is_some_and(|left| connected.process.since < left)
+        {
+            return;
+        }
         while let Some(next) = connections.waiting.pop_front() {
             match next.send(connected) {
                 Ok(()) => return,
@@ -233,6 +250,47 @@ impl Own {
             async move { hosts.connect().await }
         };
         self.making.make(self.timeout, begin).await
+    }
+}
+
+/// How often several servers are asked again which of them is the primary.
+const ASKED_AGAIN: Duration = Duration::from_secs(10);
+
+/// Asks them again and again, until this is dropped: an old primary that was cut off goes on with those whom it still
+/// reaches, and does not know.
+pub(crate) struct Asking(AbortHandle);
+
+impl Asking {
+    /// Begins, where there are several.
+    pub(crate) fn begin(link: &Arc<Link>) -> Option<Self> {
+        if !matches!(&link.source, Source::Own(own) if own.hosts.are_several()) {
+            return None;
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task belongs to the backend, and ends with it"
+        )]
+        let task = tokio::spawn(ask_again(Arc::clone(link)));
+        Some(Self(task.abort_handle()))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn ask_again(link: Arc<Link>) {
+    let Source::Own(own) = &link.source else {
+        return;
+    };
+    loop {
+        tokio::time::sleep(ASKED_AGAIN).await;
+        let another = timeout_at(link.deadline(), own.hosts.have_another()).await;
+        if another.unwrap_or(false) {
+            own.leave();
+        }
     }
 }
 

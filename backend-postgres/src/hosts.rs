@@ -20,8 +20,8 @@ const HELLO: &str = "SELECT pg_is_in_recovery() AS standby, pg_backend_pid() AS 
 
 pub(crate) struct Hosts {
     all: Vec<PgConnectOptions>,
-    /// Which of several is the primary, until anything fails there.
-    primary: Mutex<Option<usize>>,
+    /// Which of several is the primary, and when it was started, until anything fails there.
+    primary: Mutex<Option<(usize, String)>>,
     others: Duration,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Process {
     pub(crate) options: Arc<PgConnectOptions>,
     /// The server's number of it.
     pid: i32,
-    since: Instant,
+    pub(crate) since: Instant,
 }
 
 /// A connection to a server.
@@ -84,8 +84,25 @@ impl Hosts {
         }
         self.forget();
         let (primary, connected) = self.ask_all().await?;
-        *self.lock() = Some(primary);
+        *self.lock() = Some((primary, connected.started.clone()));
         Ok(connected)
+    }
+
+    /// Whether another one is the primary by now, or says that it is, too.
+    pub(crate) async fn have_another(&self) -> bool {
+        match self.ask_all().await {
+            Ok((_, connected)) => {
+                let known = self.lock();
+                known
+                    .as_ref()
+                    .is_some_and(|(_, started)| *started != connected.started)
+            }
+            Err(failure) => matches!(failure, Failure::Found(ErrorKind::Config, _)),
+        }
+    }
+
+    pub(crate) fn are_several(&self) -> bool {
+        self.all.len() > 1
     }
 
     async fn ask_all(&self) -> Outcome<(usize, Connected)> {
@@ -143,7 +160,7 @@ impl Hosts {
 
     /// Which of several it is; `None` where it is not known, or there is one.
     pub(crate) fn primary(&self) -> Option<usize> {
-        *self.lock()
+        self.lock().as_ref().map(|(place, _)| *place)
     }
 
     /// Something failed there: another one may have taken over.
@@ -151,7 +168,7 @@ impl Hosts {
         *self.lock() = None;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<usize>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(usize, String)>> {
         self.primary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

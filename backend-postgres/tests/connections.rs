@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockcore::backend::{
     Acquire, ClaimStore, End, IntentChange, Ranges, Renewal, SessionStore, Wakeups,
@@ -431,6 +431,37 @@ async fn has_caught_up(primary: &mut PgConnection) {
         (row.unwrap().get::<i64, _>(0) == 1).then_some(())
     })
     .await;
+}
+
+/// An old primary that was only cut off goes on, and so does whoever is connected to it.
+#[tokio::test]
+async fn who_is_connected_to_an_old_primary_leaves_it_while_it_lives() {
+    let primary = waited(|| postgres::node(&[]).unwrap()).await;
+    let url = primary.url().to_owned();
+    drop(PostgresBackend::connect(config(&primary)).await.unwrap());
+    let (_copy, standby) = standby_of(url).await;
+    let ours = several(&[&primary, &standby]).await.unwrap();
+    open(&ours).await;
+    let promote = "SELECT pg_promote()";
+    let mut other = raw(&standby).await;
+    sqlx::raw_sql(promote).execute(&mut other).await.unwrap();
+    let since = Instant::now();
+    let mut number = 0;
+    let error = until("it hears of the other", async || {
+        number += 1;
+        renews(&ours, number).await.err()
+    })
+    .await;
+    assert!(error.to_string().contains("two of the servers"), "{error}");
+    assert!(
+        since.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        since.elapsed()
+    );
+    drop(other);
+    drop(standby);
+    // An operator has decided.
+    until("it goes on", async || renews(&ours, number + 1).await.ok()).await;
 }
 
 #[tokio::test]
