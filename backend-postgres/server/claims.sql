@@ -77,7 +77,7 @@ CREATE OR REPLACE FUNCTION {ns}.acquire(
     r_label text, r_life text, r_due boolean
 ) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
-    s sessions;
+    s record;
     at timestamptz;
     met boolean;
 BEGIN
@@ -92,16 +92,19 @@ BEGIN
     ) latches;
     -- Every statement from here on sees what was committed before the latches were taken.
     at := clock_timestamp();
-    SELECT * INTO s FROM sessions WHERE id = p_session;
-    IF s.id IS NULL OR (s.life = 'living' AND s.expires <= at AND NOT p_though_due) THEN
+    SELECT x.life, x.expires, x.over @> p_n AS is_over,
+           EXISTS (SELECT FROM base b WHERE b.one AND b.started = pg_postmaster_start_time() AND b.written = b.xmin
+                   AND p_incarnation IN (0, b.name)) AS based
+    INTO s FROM sessions x WHERE x.id = p_session;
+    IF NOT FOUND OR (s.life = 'living' AND s.expires <= at AND NOT p_though_due) THEN
         r_what := 'due';
         RETURN NEXT;
         RETURN;
-    ELSIF s.life <> 'living' OR s.over @> p_n THEN
+    ELSIF s.life <> 'living' OR s.is_over THEN
         r_what := 'void';
         RETURN NEXT;
         RETURN;
-    ELSIF based() <> p_incarnation AND p_incarnation <> 0 THEN
+    ELSIF NOT s.based AND based() <> p_incarnation AND p_incarnation <> 0 THEN
         r_what := 'moved';
         RETURN NEXT;
         RETURN;
