@@ -221,7 +221,9 @@ impl<S> Acquisition<S> {
         self
     }
 
-    /// Tries once, and does not wait for anybody.
+    /// Tries once, and does not wait for anybody. What dead processes left in the way is recovered first, where the client
+    /// has a handler for that; one that takes longer than the [patience](crate::LocksBuilder::patience) goes on by itself,
+    /// and the attempt is busy.
     ///
     /// # Errors
     ///

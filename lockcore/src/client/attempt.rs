@@ -494,12 +494,20 @@ impl Taking<'_> {
             .last_busy
             .is(Arc::new(Mutex::new(Some(busy.clone()))));
         let mut recovered = Err(AcquireError::Lost);
+        let mut is_slow = false;
         let ends = async {
-            if let Ok(result) = result.await {
-                recovered = result;
+            tokio::select! {
+                result = result => if let Ok(result) = result {
+                    recovered = result;
+                },
+                // Who does not wait for others waits no longer for what this process does for them.
+                () = sleep_until(self.core.patience()), if self.plan.wait.is_none() => is_slow = true,
             }
         };
         self.stoppable(caller, ends).await?;
+        if is_slow {
+            return Err(self.wait_over());
+        }
         let failed = |(left, error)| refuse(left, Some(error));
         recovered?.map_err(failed)
     }

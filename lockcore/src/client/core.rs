@@ -59,6 +59,8 @@ pub(crate) struct Core {
     /// Abandoned sessions that this client adopts, has adopted, or gives up.
     pub(crate) adopting: Arc<Mutex<HashSet<SessionId>>>,
     rng: Mutex<StdRng>,
+    /// When one of its sessions has swept the namespace last.
+    swept: Mutex<Option<Instant>>,
     /// The greatest token acknowledged.
     greatest: AtomicU64,
     pub(crate) attempts: AtomicUsize,
@@ -84,6 +86,7 @@ impl Core {
             sessions: Mutex::default(),
             adopting: Arc::default(),
             rng: Mutex::new(seed.map_or_else(rand::make_rng, StdRng::seed_from_u64)),
+            swept: Mutex::default(),
             greatest: AtomicU64::new(0),
             attempts: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
@@ -160,6 +163,17 @@ impl Core {
     /// Whether it is the one of so many.
     pub(crate) fn is_one_of(&self, many: u32) -> bool {
         self.rng().random_range(0..many) == 0
+    }
+
+    /// Whether no session of this client has swept the namespace for that long. The next one is asked from now on.
+    pub(crate) fn sweeps_after(&self, pause: Duration) -> bool {
+        let now = clock::now();
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let sweeps = swept.is_none_or(|swept| now.saturating_duration_since(swept) >= pause);
+        if sweeps {
+            *swept = Some(now);
+        }
+        sweeps
     }
 
     /// A random part of a duration.

@@ -32,6 +32,8 @@ const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
 const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
 /// One of so many sessions sweeps some of the namespace when it begins: else nobody would where processes are short.
 const ONE_SWEEPS_OF: u32 = 32;
+/// And so often all sessions of a client do at most: each sweep may look at all sessions of the namespace.
+const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
 /// How many requests a sweep takes at most.
 const SWEEP_REQUESTS: usize = 4;
 /// Time between two renewals that are sent for what is in doubt.
@@ -147,7 +149,7 @@ pub(crate) fn keep(
 
 impl Keeper {
     async fn run(mut self) {
-        if self.core.is_one_of(ONE_SWEEPS_OF) {
+        if self.core.is_one_of(ONE_SWEEPS_OF) && self.core.sweeps_after(BETWEEN_SWEEPS) {
             self.sweep(Sweep::All);
         }
         let mut handles = true;
@@ -533,6 +535,9 @@ impl Keeper {
             Sweep::Session(self.session.id)
         } else {
             self.next_namespace_sweep = now + NAMESPACE_SWEEP;
+            if !self.core.sweeps_after(BETWEEN_SWEEPS) {
+                return;
+            }
             Sweep::All
         };
         self.sweep(which);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
@@ -196,6 +196,23 @@ async fn a_slow_handler_holds_nobodys_keys_and_ends_without_its_caller() {
             assert!(matches!(free, Attempt::Acquired(_)), "{free:?}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_tries_does_not_wait_for_a_slow_handler() {
+    let spy = Spy::new(MemoryBackend::new());
+    let _ = left(&spy.locks()).await;
+    let finished = Arc::default();
+    let handler = Slow(Arc::clone(&finished));
+    let locks = spy.builder().recovery(handler).build().unwrap();
+    let since = Instant::now();
+    let tried = locks.documents(["d"]).try_acquire().await.unwrap();
+    assert!(matches!(tried, Attempt::Busy(_)), "{tried:?}");
+    assert!(since.elapsed() <= secs(11), "{:?}", since.elapsed());
+    sleep(secs(3_600)).await;
+    assert_eq!(finished.load(Ordering::Relaxed), 1);
+    let tried = locks.documents(["d"]).try_acquire().await.unwrap();
+    assert!(matches!(tried, Attempt::Acquired(_)), "{tried:?}");
 }
 
 /// The look whether somebody is at what was left is a request like any other.

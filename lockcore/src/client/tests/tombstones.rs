@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::client::tests::spy::{Call, Spy};
 use crate::limits::TOMBSTONE_KEPT;
-use crate::{End, Inspect, Label, Locks, MemoryBackend, Released, SessionId, SessionStore};
+use crate::{End, Inspect, Label, Locks, MemoryBackend, Released, SessionId, SessionStore, Sweep};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -71,6 +72,23 @@ async fn a_service_with_many_intents_leaves_those_of_a_day() {
     }
     let left = sessions(&store).await;
     assert!((a_day - 10..=a_day + 10 * 32).contains(&left), "{left}");
+    assert!(locks.shutdown(MINUTE).await);
+}
+
+/// Each sweep may look at all sessions of the namespace.
+#[tokio::test(start_paused = true)]
+async fn many_sessions_of_a_client_sweep_once_a_minute() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.builder().seed(1).build().unwrap();
+    let minutes = 10;
+    for n in 0..minutes * 240 {
+        let acquisition = locks.global("g").intent(&n).unwrap();
+        let guard = acquisition.acquire().await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+        sleep(MINUTE / 240).await;
+    }
+    let sweeps = spy.count(|call| matches!(call, Call::Sweep(Sweep::All, _)));
+    assert!((minutes / 2..=minutes + 1).contains(&sweeps), "{sweeps}");
     assert!(locks.shutdown(MINUTE).await);
 }
 
