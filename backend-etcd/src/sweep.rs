@@ -43,13 +43,8 @@ impl EtcdBackend {
                 None => break,
             }
         }
-        if of.is_none() {
-            self.bury().await?;
-        }
-        Ok(Swept {
-            removed,
-            more: false,
-        })
+        let more = of.is_none() && self.bury(limit.saturating_sub(removed)).await?;
+        Ok(Swept { removed, more })
     }
 
     /// Which of these steps do not count.
@@ -114,20 +109,24 @@ impl EtcdBackend {
     }
 
     /// Puts what is left of dead sessions on a lease of its own, so that their names are refused as long as tombstones are
-    /// kept, and then go by themselves.
-    async fn bury(&self) -> Result<()> {
+    /// kept, and then go by themselves. So many at most; says whether there are more.
+    async fn bury(&self, most: usize) -> Result<bool> {
         let names = &self.link.names;
         let of = |names: &Names, name: &[u8]| Some(names.read_session(name)?.0);
         let mut sessions = Groups::new(self.way(Operation::Sweep), names.sessions(), of);
-        let mut lease = None;
+        let (mut lease, mut buried) = (None, 0);
         while let Some((session, pairs)) = sessions.next().await? {
             let dead = Session::read(names, session, &pairs)
                 .filter(|read| read.state.life == Life::Dead && !read.buried);
             if let Some(dead) = dead {
+                if buried == most {
+                    return Ok(true);
+                }
                 self.bury_one(&dead.state, &pairs, &mut lease).await?;
+                buried += 1;
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     async fn bury_one(

@@ -506,6 +506,22 @@ async fn who_holds_a_key_exclusively_stands_at_one_name() {
     assert!(backend.confirm(next.grant, &next.claims).await.unwrap());
 }
 
+/// Each takes requests of its own: a sweep of a namespace with a million of them would not end.
+#[tokio::test]
+async fn a_sweep_buries_as_many_of_the_dead_as_it_may() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    for _ in 0..5 {
+        let dead = opened(&backend).await;
+        backend.end(&[dead], End::Revoke).await.unwrap();
+    }
+    let mut more = Vec::new();
+    for _ in 0..4 {
+        more.push(backend.sweep(Sweep::All, 2).await.unwrap().more);
+    }
+    assert_eq!(more, [true, true, false, false]);
+}
+
 /// Who reads above others who read is in nobody's way, and they are not in his, however quickly they come and go.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_above_readers_who_come_and_go_is_granted() {
