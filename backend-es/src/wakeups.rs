@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::judge::needed;
-use lockcore::backend::{Changed, Wakeups};
-use lockcore::{Claim, LockKey, Operation, Result};
+use lockcore::backend::{Changed, Wakeups, never};
+use lockcore::{Claim, LockKey, Operation, Result, SessionId};
 
 use crate::EsBackend;
 use crate::error::Outcome;
@@ -43,6 +43,10 @@ impl Wakeups for EsBackend {
                 }
             }
         }))
+    }
+
+    async fn watch_session(&self, _: SessionId) -> Result<Changed> {
+        Ok(never())
     }
 }
 

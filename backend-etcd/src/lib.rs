@@ -50,6 +50,7 @@
 //! | `session/ID/label`, `intent`, `adoption`, `adopter` | what is left of it when it has died |
 //! | `intent/ID` | the payload of its intent |
 //! | `step/ID/N` | what a request has taken, for the sweep |
+//! | `news` | the sessions that were revoked last, or noted for |
 //!
 //! A key that cannot be understood where a holder would stand is held, and never changed. A session that cannot be
 //! understood lives.

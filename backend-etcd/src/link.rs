@@ -84,29 +84,31 @@ impl Link {
             .map_or(0, |connection| connection.number)
     }
 
-    /// Begins to hear of what is removed, from now on. Says on which connection.
-    pub(crate) async fn watch(self: &Arc<Self>) -> Result<(WatchStream, u64), Error> {
+    /// Begins to hear of news for owners of sessions, and if that is wanted of what is removed, from now on. Says on which
+    /// connection.
+    pub(crate) async fn watch(
+        self: &Arc<Self>,
+        releases: bool,
+    ) -> Result<(WatchStream, u64), Error> {
         let Range { from, to } = self.names.watched();
-        let options = WatchOptions::new()
+        let removals = WatchOptions::new()
             .with_range(to)
             .with_filters([etcd_client::WatchFilterType::NoPut]);
         let send = |connection: Connection| {
-            let (from, options) = (from.clone(), options.clone());
+            let removals = releases.then(|| (from.clone(), removals.clone()));
+            let news = self.names.news();
             async move {
                 let mut client = connection
                     .client
                     .watch_client()
                     .max_decoding_message_size(MAX_ANSWER);
-                let mut stream = client.watch(from, Some(options)).await?;
-                let stands = match stream.message().await? {
-                    Some(first) => first.created() && !first.canceled(),
-                    None => false,
-                };
-                if stands {
-                    Ok((stream, connection.number))
-                } else {
-                    Err(etcd_client::Error::WatchError("it was refused".to_owned()))
+                let mut stream = client.watch(news, None).await?;
+                stands(&mut stream).await?;
+                if let Some((from, options)) = removals {
+                    stream.watch(from, Some(options)).await?;
+                    stands(&mut stream).await?;
                 }
+                Ok((stream, connection.number))
             }
         };
         self.call(Operation::Watch, send).await
@@ -279,6 +281,19 @@ fn tls(config: &EtcdConfig) -> Result<Option<TlsOptions>, Error> {
         tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
     }
     Ok(Some(tls))
+}
+
+/// The last watch that was asked for stands. What the stream tells before is of no use to whoever waits for that.
+async fn stands(stream: &mut WatchStream) -> Result<(), etcd_client::Error> {
+    while let Some(told) = stream.message().await? {
+        if told.canceled() {
+            break;
+        }
+        if told.created() {
+            return Ok(());
+        }
+    }
+    Err(etcd_client::Error::WatchError("it was refused".to_owned()))
 }
 
 /// For the watches, which outlive a call.

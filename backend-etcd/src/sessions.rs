@@ -11,7 +11,7 @@ use lockcore::backend::{
 use lockcore::{ErrorKind, Label, Life, Note, Notes, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
-use crate::record::{NOBODY, Session, digits, intent, last, number, read_intent};
+use crate::record::{NOBODY, Session, digits, intent, last, news, number, read_intent};
 use crate::states::SESSIONS_PER_REQUEST;
 use crate::txn::{Moved, absent, get, keys, nobody, present};
 
@@ -118,7 +118,8 @@ impl SessionStore for EtcdBackend {
         for some in sessions.chunks(SESSIONS_PER_REQUEST) {
             let ended = match how {
                 End::IfDue => self.way(Operation::End).look_at(some).await?,
-                End::Close | End::Revoke => self.end_some(some).await?,
+                End::Close => self.end_some(some, None).await?,
+                End::Revoke => self.end_some(some, Some(self.news_of(some))).await?,
                 End::Discard => {
                     let mut ended = self.way(Operation::End).look_at(some).await?;
                     for state in ended
@@ -195,7 +196,10 @@ impl SessionStore for EtcdBackend {
             ];
             let mut notes = read.state.notes;
             notes.add(note);
-            let then = vec![TxnOp::put(names.notes(session), notes.as_str(), None)];
+            let then = vec![
+                TxnOp::put(names.notes(session), notes.as_str(), None),
+                self.news_of(&[session]),
+            ];
             let or_else = vec![get(&range, 0)];
             let mut answer = way.txn(as_seen, then, or_else).await?;
             if answer.succeeded {
@@ -271,8 +275,17 @@ impl EtcdBackend {
         }))
     }
 
-    /// Ends sessions that live.
-    async fn end_some(&self, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
+    /// What tells the owners of these sessions that there is something to hear.
+    fn news_of(&self, sessions: &[SessionId]) -> TxnOp {
+        TxnOp::put(self.link.names.news(), news(sessions), None)
+    }
+
+    /// Ends sessions that live, and tells that.
+    async fn end_some(
+        &self,
+        sessions: &[SessionId],
+        tells: Option<TxnOp>,
+    ) -> Result<Vec<SessionState>> {
         let names = &self.link.names;
         let ends = sessions.iter().flat_map(|session| {
             let options = DeleteOptions::new().with_prev_key();
@@ -280,7 +293,7 @@ impl EtcdBackend {
             [death, get(&names.session(*session), 0)]
         });
         let way = self.way(Operation::End);
-        let mut answer = way.all(ends.collect()).await?;
+        let mut answer = way.all(ends.chain(tells).collect()).await?;
         let mut states = Vec::with_capacity(sessions.len());
         let mut leases = Vec::new();
         for session in sessions {

@@ -1,37 +1,46 @@
-//! `Wakeups`: one watch for each process, which tells of every release and death of the namespace.
+//! `Wakeups`: one stream for each process. It tells the owners of sessions of what operators do to those, and once somebody
+//! has waited, of every release and death of the namespace.
 //!
 //! It is opened without a revision to start at: one that starts at a past revision is served by the server's loop for
 //! late watches, every 100 ms. Whoever waits looks again after the watch stands, so nothing has to be told from before.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use etcd_client::WatchStream;
 use lockcore::backend::{self, Changed, Together, Wakeups};
-use lockcore::{Claim, Result};
+use lockcore::{Claim, Result, SessionId};
 use tokio::task::AbortHandle;
 
 use crate::EtcdBackend;
 use crate::link::SharedLink;
-use crate::record::Names;
+use crate::record::{Names, read_news};
 
 #[async_trait]
 impl Wakeups for EtcdBackend {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         // First the watch, then the stream: what is told between the two is not missed.
         let watch = backend::Watches::add(&self.watches.shared.all, claims);
-        self.listening().await?;
+        self.listening(true).await?;
+        Ok(Box::pin(watch.changed()))
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        let watch = backend::Watches::add_session(&self.watches.shared.all, session);
+        self.listening(false).await?;
         Ok(Box::pin(watch.changed()))
     }
 }
 
 impl EtcdBackend {
-    /// Makes sure that the stream stands, on the connection that is used.
-    async fn listening(&self) -> Result<()> {
+    /// Makes sure that the stream stands, on the connection that is used, and tells of releases if that is wanted.
+    async fn listening(&self, releases: bool) -> Result<()> {
+        let shared = &self.watches.shared;
         let stands = || {
-            let number = self.watches.shared.number.load(Ordering::Acquire);
-            number != 0 && number == self.link.number()
+            let number = shared.number.load(Ordering::Acquire);
+            let tells = !releases || shared.releases.load(Ordering::Acquire);
+            number != 0 && number == self.link.number() && tells
         };
         while !stands() {
             let begin = || {
@@ -50,7 +59,8 @@ impl EtcdBackend {
             };
             let within = self.link.config.timeout;
             if let Some(made) = self.watches.making.make(within, begin).await {
-                return made;
+                // It may have been begun for less.
+                made?;
             }
         }
         Ok(())
@@ -58,7 +68,10 @@ impl EtcdBackend {
 }
 
 async fn listen(shared: Arc<Shared>, link: SharedLink) -> Result<AbortHandle> {
-    let (stream, number) = link.watch().await?;
+    // It goes on telling of releases: nobody should need two when it is made anew.
+    let releases = shared.releases.load(Ordering::Acquire) || !shared.all.is_empty();
+    let (stream, number) = link.watch(releases).await?;
+    shared.releases.store(releases, Ordering::Release);
     shared.number.store(number, Ordering::Release);
     #[expect(
         clippy::disallowed_methods,
@@ -68,12 +81,17 @@ async fn listen(shared: Arc<Shared>, link: SharedLink) -> Result<AbortHandle> {
     Ok(hearing.abort_handle())
 }
 
-/// Hears of removals until the stream ends.
+/// Hears of news and removals until the stream ends.
 async fn hear(shared: Arc<Shared>, mut stream: WatchStream, names: Names, number: u64) {
+    let news = names.news();
     while let Ok(Some(told)) = stream.message().await {
         for event in told.events() {
-            if let Some(removed) = event.kv() {
-                shared.removed(&names, removed.key());
+            match event.kv() {
+                Some(told) if told.key() == news => {
+                    read_news(told.value()).for_each(|session| shared.all.wake_session(session));
+                }
+                Some(removed) => shared.removed(&names, removed.key()),
+                None => {}
             }
         }
         // Nobody can be told any more, as where what was to be told is compacted.
@@ -85,7 +103,7 @@ async fn hear(shared: Arc<Shared>, mut stream: WatchStream, names: Names, number
     let _ = shared
         .number
         .compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
-    shared.all.wake_all();
+    shared.all.wake_everybody();
 }
 
 /// The watches of this process, and the task that hears for them.
@@ -119,6 +137,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Shared {
     /// The connection on which the stream stands; 0 if none does.
     number: AtomicU64,
+    /// Whether that one tells of releases, too.
+    releases: AtomicBool,
     all: Arc<backend::Watches>,
 }
 

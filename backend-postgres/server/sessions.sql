@@ -122,6 +122,9 @@ BEGIN
                 life = CASE WHEN EXISTS (SELECT FROM intents WHERE session = p_id) THEN 'abandoned' ELSE 'dead' END
             WHERE id = p_id;
         END IF;
+        IF p_how = 'revoke' THEN
+            PERFORM tell_owner(p_id);
+        END IF;
         freed := true;
     END LOOP;
     IF freed THEN
@@ -203,5 +206,6 @@ BEGIN
         noted := substr(noted, strpos(noted, ' ') + 1);
     END LOOP;
     UPDATE sessions SET notes = noted WHERE id = p_id;
+    PERFORM tell_owner(p_id);
     RETURN true;
 END $$;

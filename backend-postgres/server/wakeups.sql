@@ -21,6 +21,11 @@ BEGIN
     ) gone WHERE w.id = gone.id;
 END $$;
 
+-- Tells the owner of a session that it has news. Every process listens to this channel, for this is rare.
+CREATE OR REPLACE FUNCTION {ns}.tell_owner(p_session bytea) RETURNS void LANGUAGE sql AS $$
+    SELECT pg_notify('lockkeeper:{name}', encode(p_session, 'hex'))
+$$;
+
 -- Tells everybody: somebody stopped counting.
 CREATE OR REPLACE FUNCTION {ns}.wake_all() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

@@ -303,6 +303,8 @@ pub(crate) struct Link {
     pub(crate) source: Source,
     /// The namespace's, as the server reads it.
     pub(crate) schema: String,
+    /// The channel on which owners of sessions are told.
+    pub(crate) news: String,
     pub(crate) timeout: Duration,
     /// A pooler gives each transaction a connection of its own choice: nothing may be prepared.
     pub(crate) pooled: bool,
@@ -313,6 +315,7 @@ impl Link {
         Self {
             source,
             schema: identifier(namespace),
+            news: format!("lockkeeper:{namespace}"),
             timeout,
             pooled,
         }

@@ -29,7 +29,8 @@
 //! - Every key of a step, and every ancestor of a path, is a latch in a table that the whole server shares. A step has at
 //!   most an eighth of what `max_locks_per_transaction` and `max_connections` provide, and at most 1,000 keys.
 //! - To read a path, everybody who holds something below it is looked at, one after the other.
-//! - Beside some connections for operations there is one that listens for wake-ups. Behind a pooler in transaction mode
+//! - Beside some connections for operations there is one that listens for wake-ups, and for what operators do to sessions: a
+//!   notification on the channel `lockkeeper:NAMESPACE`, to all of its processes. Behind a pooler in transaction mode
 //!   (`pooler=transaction`) there is none, nothing is prepared, and who waits looks every 15 to 25 ms.
 //! - The schema refuses some of what could not be understood. A row whose `want` is not known is of a newer version: it
 //!   is held, never changed, and goes by [`evict`](lockcore::backend::Inspect::evict). A row whose key is none is in nobody's way,

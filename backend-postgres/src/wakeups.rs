@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{Changed, Wakeups};
-use lockcore::{Claim, ErrorKind, Operation, Result};
+use lockcore::backend::{self, Changed, Wakeups, never};
+use lockcore::{Claim, ErrorKind, Operation, Result, SessionId};
 use sqlx::Row as _;
-use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::postgres::{PgListener, PgNotification, PgPoolOptions};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -42,6 +42,15 @@ impl Wakeups for PostgresBackend {
         };
         changed.map_err(Failure::of(Operation::Watch))
     }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        match &self.watches {
+            Some(watches) => watches
+                .watch_session(session)
+                .map_err(Failure::of(Operation::Watch)),
+            None => Ok(never()),
+        }
+    }
 }
 
 /// The watches of this process, and the connection that listens for them.
@@ -55,6 +64,8 @@ struct Shared {
     /// The server's process of the connection that listens; 0 if there is none.
     pid: AtomicI64,
     keys: Mutex<HashMap<String, Watched>>,
+    /// Who watches a session.
+    sessions: Arc<backend::Watches>,
     /// Keys that nobody watches any more, and rows that nobody knows.
     ended: mpsc::UnboundedSender<(i64, String)>,
 }
@@ -90,6 +101,14 @@ impl Shared {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn heard(&self, notification: &PgNotification) {
+        if notification.channel() == self.channel {
+            self.told(notification.payload());
+        } else if let Ok(session) = notification.payload().parse() {
+            self.sessions.wake_session(session);
+        }
+    }
+
     /// A row's number and its key; nothing, if all shall look.
     fn told(&self, payload: &str) {
         let Some((id, key)) = payload.split_once(' ') else {
@@ -109,6 +128,18 @@ impl Shared {
         for (key, watched) in self.keys().drain() {
             watched.wake();
             self.end(watched.id, &key);
+        }
+        self.sessions.wake_everybody();
+    }
+
+    /// Whether somebody listens.
+    fn stands(&self) -> Outcome<i64> {
+        match self.pid.load(Ordering::Acquire) {
+            0 => {
+                let what = "the connection that listens is broken";
+                Err(Failure::Found(ErrorKind::Unavailable, what.into()))
+            }
+            pid => Ok(pid),
         }
     }
 
@@ -196,7 +227,11 @@ impl Watches {
             "SELECT set_config('synchronous_commit', 'off', true), pg_notify('{channel}', '')"
         );
         link.raw(link.deadline(), probe).await?;
-        if !matches!(timeout(link.timeout, listener.recv()).await, Ok(Ok(_))) {
+        let arrives = async {
+            while listener.recv().await?.channel() != channel {}
+            Ok::<_, sqlx::Error>(())
+        };
+        if !matches!(timeout(link.timeout, arrives).await, Ok(Ok(()))) {
             return Ok(None);
         }
         let (ended, heard) = mpsc::unbounded_channel();
@@ -204,6 +239,7 @@ impl Watches {
             channel,
             pid: AtomicI64::new(pid),
             keys: Mutex::default(),
+            sessions: Arc::default(),
             ended,
         });
         let listening = hear(Arc::clone(&shared), listener, place, Arc::clone(link));
@@ -224,11 +260,7 @@ impl Watches {
     async fn watch(&self, link: &Link, claims: &[Claim]) -> Outcome<Changed> {
         // First the watch, then the look whether somebody listens: what is lost between the two is not missed.
         let (watch, missing) = Watch::begin(&self.shared, keys(claims));
-        let pid = self.shared.pid.load(Ordering::Acquire);
-        if pid == 0 {
-            let what = "the connection that listens is broken";
-            return Err(Failure::Found(ErrorKind::Unavailable, what.into()));
-        }
+        let pid = self.shared.stands()?;
         if !missing.is_empty() {
             let (ids, keys): (Vec<i64>, Vec<String>) = missing.iter().cloned().unzip();
             let values = [
@@ -247,6 +279,12 @@ impl Watches {
             }
         }
         Ok(Box::pin(async move { watch.told.notified().await }))
+    }
+
+    fn watch_session(&self, session: SessionId) -> Outcome<Changed> {
+        let watch = backend::Watches::add_session(&self.shared.sessions, session);
+        self.shared.stands()?;
+        Ok(Box::pin(watch.changed()))
     }
 }
 
@@ -268,7 +306,7 @@ async fn listen(link: &Link, channel: &str) -> Outcome<(PgListener, i64)> {
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.ignore_pool_close_event(true);
         listener.eager_reconnect(false);
-        listener.listen(channel).await?;
+        listener.listen_all([channel, link.news.as_str()]).await?;
         let pid = "SELECT pg_backend_pid()::bigint AS pid";
         let row = sqlx::raw_sql(pid).fetch_one(&mut listener).await?;
         Ok((listener, row.try_get("pid")?))
@@ -308,7 +346,7 @@ async fn hears(listener: &mut PgListener, shared: &Shared, patience: Duration) -
         let Ok(Some(notification)) = heard else {
             return false;
         };
-        shared.told(notification.payload());
+        shared.heard(&notification);
         return true;
     }
     let asked = sqlx::raw_sql("SELECT 1").execute(listener);

@@ -9,8 +9,8 @@ mod support;
 
 use std::time::Duration;
 
-use lockcore::backend::{Changed, ClaimStore, Wakeups};
-use lockcore::{Claim, Grant, LockKey, LockPath, SessionId, Want};
+use lockcore::backend::{Changed, ClaimStore, End, SessionStore, Wakeups};
+use lockcore::{Claim, Grant, Label, LockKey, LockPath, SessionId, Want};
 use lockcore_postgres::PostgresBackend;
 use sqlx::Row as _;
 use tokio::time::timeout;
@@ -133,4 +133,26 @@ async fn a_row_that_came_late_goes_when_it_is_told() {
     let only_its_own = async || (rows(&space).await == before).then_some(());
     until("the late rows are gone", only_its_own).await;
     drop(watch);
+}
+
+#[tokio::test]
+async fn a_watch_over_a_session_needs_no_row_and_is_told_when_the_connection_breaks() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = SessionId::new(rand::random());
+    let label = Label::parse("holds").unwrap();
+    backend.open(session, &label, PATIENCE).await.unwrap();
+    let news = backend.watch_session(session).await.unwrap();
+    assert!(rows(&space).await.is_empty());
+    // A row says whose connection it is.
+    let waits = backend.watch(&claim("k")).await.unwrap();
+    space
+        .sql("SELECT pg_terminate_backend(pid) FROM {ns}.waiters")
+        .await;
+    is_told(waits).await;
+    is_told(news).await;
+    let stands = async || backend.watch_session(session).await.ok();
+    let news = until("somebody listens again", stands).await;
+    backend.end(&[session], End::Revoke).await.unwrap();
+    is_told(news).await;
 }

@@ -157,6 +157,11 @@ local function tell_if_freed()
     end
 end
 
+-- Tells the owner of a session that it has news, on the channel that has the name of the sessions' key.
+local function tell_owner(id)
+    call('SPUBLISH', SESSIONS, id)
+end
+
 -- Records -------------------------------------------------------------------------------------------------------------
 
 local FLAT = { c = true, u = true, s = true }

@@ -9,6 +9,9 @@ for at = 2, #ARGV do
     else
         if (how == 'close' or how == 'revoke') and session.life == 'living' then
             die(id, session)
+            if how == 'revoke' then
+                tell_owner(id)
+            end
         elseif how == 'discard' and session.life == 'abandoned' then
             call('HDEL', INTENTS, id)
             session.life, session.ended = 'dead', text(now_ms)

@@ -13,4 +13,5 @@ while #notes > 4096 do
 end
 session.notes = notes
 store(id, session)
+tell_owner(id)
 return 1

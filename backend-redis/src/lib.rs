@@ -49,8 +49,9 @@
 //!   and to `INFO`: without that, a failover is noticed only if it lost a renewal, and does not raise tokens. The same goes
 //!   for a managed service that does not have those commands.
 //! - To write or read a path below which its owner holds more than 50,000 others is refused as over a limit.
-//! - Wake-ups go through one subscription for each process, on a connection of its own, which is probed every 5 s, and
-//!   through a timer for the end of a lease; besides, whoever waits looks once a second at the latest.
+//! - Wake-ups go through one subscription for each process, on a connection of its own, and through a timer for the end of a
+//!   lease; besides, whoever waits looks once a second at the latest. A process that holds something is told of what operators
+//!   do to its sessions. Only one that has waited is told of releases, and its connection is probed every 5 s.
 //! - With [`replicas`](RedisConfig::replicas) every write waits for them; too few in time make its outcome unknown.
 //! - A record that cannot be understood is held and never changed. A key that is no key cannot be listed; a session
 //!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::backend::Inspect::evict).

@@ -107,6 +107,11 @@ impl Link {
         &self.keys[7]
     }
 
+    /// The channel on which the owners of sessions are told.
+    pub(crate) fn news(&self) -> &str {
+        &self.keys[3]
+    }
+
     pub(crate) fn survives(&self) -> Survives {
         self.place().survives
     }

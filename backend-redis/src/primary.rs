@@ -11,6 +11,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use lockcore::backend::Host;
 use lockcore::{Error, ErrorKind, Operation};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion,
     RedisConnectionInfo, RedisResult, TlsCertificates, Value,
@@ -23,6 +24,8 @@ use crate::error::{Phase, found, from_redis};
 use crate::link::{BUFFER, Connection, Link};
 use crate::server::{Server, misplaced};
 
+/// After so long without a word the system shows that a connection is used.
+const ALIVE_EVERY: Duration = Duration::from_secs(60);
 /// How often all are asked again which of them is the primary.
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
 
@@ -242,10 +245,11 @@ impl Link {
         who(self.config.auth.as_ref()).set_db(self.config.database.into())
     }
 
-    /// A connection of its own for the channel, to where the namespace is.
+    /// A connection of its own for the channels, to where the namespace is.
     pub(crate) async fn subscribe(
         &self,
         told: impl AsyncPushSender,
+        releases: bool,
     ) -> Result<MultiplexedConnection, Error> {
         let operation = Operation::Watch;
         let us = self.us().set_protocol(ProtocolVersion::RESP3);
@@ -254,7 +258,7 @@ impl Link {
         let node = node.expect("who is connected knows a node");
         let subscribing = async {
             let mut driver = self.open(&node, us, config).await?;
-            self.listen(&mut driver).await?;
+            self.listen(&mut driver, releases).await?;
             Ok(driver)
         };
         match timeout(self.config.timeout, subscribing).await {
@@ -269,9 +273,17 @@ impl Link {
     }
 
     /// Subscribes; once more it changes nothing, and shows that the server answers.
-    pub(crate) async fn listen(&self, driver: &mut MultiplexedConnection) -> RedisResult<()> {
+    pub(crate) async fn listen(
+        &self,
+        driver: &mut MultiplexedConnection,
+        releases: bool,
+    ) -> RedisResult<()> {
         let mut subscribe = redis::cmd("SSUBSCRIBE");
-        subscribe.arg(self.channel()).query_async(driver).await
+        subscribe.arg(self.news());
+        if releases {
+            subscribe.arg(self.channel());
+        }
+        subscribe.query_async(driver).await
     }
 
     /// A connection to a host.
@@ -292,7 +304,10 @@ impl Link {
         } else {
             ConnectionAddr::Tcp(host, node.port)
         };
-        let info = address.into_connection_info()?.set_redis_settings(us);
+        // One on which nothing is said is not forgotten on the way.
+        let tcp = TcpSettings::default().set_keepalive(TcpKeepalive::new().with_time(ALIVE_EVERY));
+        let info = address.into_connection_info()?;
+        let info = info.set_redis_settings(us).set_tcp_settings(tcp);
         let client = match &self.ca {
             Some(ca) => Client::build_with_tls(
                 info,

@@ -1,4 +1,5 @@
-//! `Wakeups`: one subscription for each process, which tells of every release and death of the namespace.
+//! `Wakeups`: one subscription for each process. It tells the owners of sessions of what operators do to those, and once
+//! somebody has waited, of every release and death of the namespace.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{self, Changed, Together, Wakeups};
-use lockcore::{Claim, LockKey, Result};
+use lockcore::{Claim, LockKey, Result, SessionId};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::task::AbortHandle;
@@ -23,15 +24,21 @@ impl Wakeups for RedisBackend {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         // First the watch, then the subscription: what is told between the two is not missed.
         let watch = backend::Watches::add(&self.watches.all, claims);
-        self.subscribed().await?;
+        self.subscribed(true).await?;
+        Ok(Box::pin(watch.changed()))
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        let watch = backend::Watches::add_session(&self.watches.all, session);
+        self.subscribed(false).await?;
         Ok(Box::pin(watch.changed()))
     }
 }
 
 impl RedisBackend {
-    /// Makes sure that the subscription stands.
-    async fn subscribed(&self) -> Result<()> {
-        while !self.watches.standing().load(Ordering::Acquire) {
+    /// Makes sure that the subscription stands, and tells of releases if that is wanted.
+    async fn subscribed(&self, releases: bool) -> Result<()> {
+        while !self.watches.standing().tells(releases) {
             let begin = || {
                 let (watches, link) = (Arc::clone(&self.watches), Arc::clone(&self.link));
                 let probed = Arc::clone(&self.subscription.probed);
@@ -43,7 +50,8 @@ impl RedisBackend {
             };
             let within = self.link.config.timeout;
             if let Some(made) = self.subscription.making.make(within, begin).await {
-                return made;
+                // It may have been begun for less.
+                made?;
             }
         }
         Ok(())
@@ -51,30 +59,42 @@ impl RedisBackend {
 }
 
 async fn subscribe(watches: Arc<Watches>, link: Arc<Link>) -> Result<Probed> {
-    let stands = Arc::new(AtomicBool::new(true));
+    // It goes on telling of releases: nobody should need two when it is made anew.
+    let releases = watches.standing().releases || !watches.all.is_empty();
+    let stands = Arc::new(Stands {
+        now: AtomicBool::new(true),
+        releases,
+    });
     let told = {
         let (watches, stands) = (Arc::clone(&watches), Arc::clone(&stands));
+        let news = link.news().to_owned();
         move |push: PushInfo| {
-            watches.told(&push, &stands);
+            watches.told(&push, &stands, &news);
             Ok::<(), std::convert::Infallible>(())
         }
     };
-    let driver = link.subscribe(told).await?;
+    let driver = link.subscribe(told, releases).await?;
     let standing = Standing(Arc::clone(&watches), Arc::clone(&stands));
     #[expect(
         clippy::disallowed_methods,
         reason = "the task belongs to the subscription, and ends with the backend"
     )]
     let task = tokio::spawn(probe(link, driver, standing));
-    *watches.standing() = stands;
+    // One that told of less ends, and nobody has missed anything.
+    let before = std::mem::replace(&mut *watches.standing(), stands);
+    before.now.store(false, Ordering::Release);
     Ok(Probed(task.abort_handle()))
 }
 
-/// Keeps a subscription as long as it answers: what has gone silent on the way is broken, though nobody says so.
-async fn probe(link: Arc<Link>, mut driver: MultiplexedConnection, _standing: Standing) {
+/// Keeps a subscription as long as it answers: what has gone silent on the way is broken, though nobody says so. Where
+/// nobody has waited yet nobody is asked: the owners of sessions renew them, and the system probes the connection.
+async fn probe(link: Arc<Link>, mut driver: MultiplexedConnection, standing: Standing) {
     loop {
         tokio::time::sleep(PROBED).await;
-        let answer = timeout(link.config.timeout, link.listen(&mut driver)).await;
+        if !standing.1.releases {
+            continue;
+        }
+        let answer = timeout(link.config.timeout, link.listen(&mut driver, true)).await;
         if !matches!(answer, Ok(Ok(()))) {
             return;
         }
@@ -82,7 +102,7 @@ async fn probe(link: Arc<Link>, mut driver: MultiplexedConnection, _standing: St
 }
 
 /// Who watches is told when it is dropped: also where the subscription ends with the runtime that it was made in.
-struct Standing(Arc<Watches>, Arc<AtomicBool>);
+struct Standing(Arc<Watches>, Arc<Stands>);
 
 impl Drop for Standing {
     fn drop(&mut self) {
@@ -106,11 +126,24 @@ pub(crate) struct Subscription {
     making: Together<Result<()>>,
 }
 
+/// Whether a subscription stands, and whether it tells of releases, too.
+#[derive(Default)]
+struct Stands {
+    now: AtomicBool,
+    releases: bool,
+}
+
+impl Stands {
+    fn tells(&self, releases: bool) -> bool {
+        self.now.load(Ordering::Acquire) && (self.releases || !releases)
+    }
+}
+
 /// The watches of this process, and whether they are told.
 #[derive(Default)]
 pub(crate) struct Watches {
-    /// Whether the last subscription stands.
-    stands: Mutex<Arc<AtomicBool>>,
+    /// The last subscription.
+    stands: Mutex<Arc<Stands>>,
     all: Arc<backend::Watches>,
 }
 
@@ -120,8 +153,16 @@ impl Watches {
         self.all.due(key, Instant::now() + within);
     }
 
-    fn told(&self, push: &PushInfo, stands: &AtomicBool) {
+    fn told(&self, push: &PushInfo, stands: &Stands, news: &str) {
         match (&push.kind, push.data.as_slice()) {
+            (PushKind::SMessage, [Value::BulkString(channel), Value::BulkString(what)])
+                if channel == news.as_bytes() =>
+            {
+                let session = std::str::from_utf8(what).ok();
+                if let Some(session) = session.and_then(|it| it.parse().ok()) {
+                    self.all.wake_session(session);
+                }
+            }
             (PushKind::SMessage, [_, Value::BulkString(what)]) => self.freed(what),
             (PushKind::SSubscribe, _) => {}
             // The connection is gone, or the namespace is at another node.
@@ -129,10 +170,10 @@ impl Watches {
         }
     }
 
-    fn broken(&self, stands: &AtomicBool) {
+    fn broken(&self, stands: &Stands) {
         // Who watches by another one need not look again.
-        if stands.swap(false, Ordering::AcqRel) {
-            self.all.wake_all();
+        if stands.now.swap(false, Ordering::AcqRel) {
+            self.all.wake_everybody();
         }
     }
 
@@ -151,7 +192,7 @@ impl Watches {
         }
     }
 
-    fn standing(&self) -> MutexGuard<'_, Arc<AtomicBool>> {
+    fn standing(&self) -> MutexGuard<'_, Arc<Stands>> {
         self.stands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lockcore::ErrorKind;
-use lockcore::backend::{Acquired, ClaimStore, SessionStore, Wakeups};
+use lockcore::backend::{Acquired, ClaimStore, End, SessionStore, Wakeups};
 use lockcore_conformance::faults::{NetworkFault, Proxies};
 use lockcore_conformance::servers::Server;
 use support::servers::{node, port, replica_of, url};
@@ -194,4 +194,58 @@ async fn a_subscription_that_ends_with_its_runtime_is_noticed_and_made_again() {
     backend.release(held.grant, &held.claims).await.unwrap();
     let told = tokio::time::timeout(Duration::from_secs(30), changed).await;
     assert!(told.is_ok(), "a release is told");
+}
+
+/// Whom its subscription tells of what: how many connections listen to each channel.
+fn listeners(space: &Space) -> [u32; 2] {
+    ["sessions", "wake"].map(|channel| {
+        let mut count = redis::cmd("PUBSUB");
+        count.arg("SHARDNUMSUB").arg(space.key(channel));
+        let (_, listeners): (String, u32) = space.raw(&mut count).unwrap();
+        listeners
+    })
+}
+
+#[tokio::test]
+async fn who_has_not_waited_is_told_of_its_sessions_alone() {
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let mut news = backend.watch_session(session).await.unwrap();
+    assert_eq!(listeners(&space), [1, 0]);
+    let held = request(session, 1, &["c k"]);
+    granted(&backend, &held).await;
+    let changed = backend.watch(&held.claims).await.unwrap();
+    let since = Instant::now();
+    while listeners(&space) != [1, 1] {
+        assert!(since.elapsed() < Duration::from_secs(30), "there are two");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    backend.release(held.grant, &held.claims).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(30), changed).await;
+    assert!(told.is_ok(), "a release is told");
+    let woken = tokio::time::timeout(Duration::from_millis(100), &mut news).await;
+    assert!(woken.is_err(), "nothing has happened to its session");
+    backend.end(&[session], End::Revoke).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(30), news).await;
+    assert!(told.is_ok(), "a revocation is told");
+}
+
+#[tokio::test]
+async fn a_subscription_that_breaks_is_told_to_who_watches_a_session() {
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let news = backend.watch_session(session).await.unwrap();
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("TYPE").arg("pubsub");
+    assert_eq!(space.raw::<u32>(&mut kill).unwrap(), 1);
+    let told = tokio::time::timeout(Duration::from_secs(30), news).await;
+    assert!(told.is_ok(), "it may have missed something");
+    let news = backend.watch_session(session).await.unwrap();
+    backend.end(&[session], End::Revoke).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(30), news).await;
+    assert!(told.is_ok(), "a revocation is told");
 }

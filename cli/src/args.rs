@@ -57,7 +57,7 @@ pub(crate) enum Action {
     Sessions(SessionsArgs),
     /// Frees a key: has its holders give it up, and evicts a foreign record.
     ///
-    /// A holder hears of it with its next renewal, within 10 seconds, and its command is ended. Its other locks stay. One that
+    /// A holder hears of it within a second, or 10 where the store does not push, and its command is ended. Its other locks stay. One that
     /// renews and does not obey, or is not to be waited for, is revoked with --session.
     Break(BreakArgs),
     /// Hands what dead holders left unfinished to a command, and settles it if that ends with 0.

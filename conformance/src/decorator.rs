@@ -91,6 +91,10 @@ pub trait Decorator: Send + Sync {
         self.inner().watch(claims).await
     }
 
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        self.inner().watch_session(session).await
+    }
+
     async fn records(
         &self,
         filter: &Filter,
@@ -177,6 +181,10 @@ impl<D: Decorator> ClaimStore for Decorated<D> {
 impl<D: Decorator> Wakeups for Decorated<D> {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         self.0.watch(claims).await
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        self.0.watch_session(session).await
     }
 }
 

@@ -4,7 +4,7 @@ use crate::case::Case;
 
 /// Of every mistake of `tests/broken` two cases that reject it, where two do. What finds them is told by
 /// `cargo test -p lockcore-conformance --test broken -- --ignored quick::choose`, and a test holds how many are found.
-const NAMES: [&str; 48] = [
+const NAMES: [&str; 51] = [
     "random::answers_like_the_model_1",
     "random::answers_like_the_model_2",
     "random::answers_like_the_model_3",
@@ -53,6 +53,9 @@ const NAMES: [&str; 48] = [
     "tombstones::an_old_tombstone_goes",
     "watches::a_watch_sleeps_while_nothing_happens",
     "watches::a_dropped_watch_ends",
+    "news::a_revocation_wakes_its_owner",
+    "news::a_note_wakes_its_owner",
+    "news::nothing_of_other_sessions_wakes_an_owner",
 ];
 
 /// Whether the case is one of them.

@@ -180,9 +180,26 @@ impl ClaimStore for Recorded {
 #[async_trait]
 impl Wakeups for Recorded {
     async fn watch(&self, watched: &[Claim]) -> Result<Changed> {
-        let what = format!("{}: watch {}", self.name, claims(watched));
+        let what = format!("watch {}", claims(watched));
+        self.watching(what, self.backend.watch(watched)).await
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        let what = format!("watch {session}");
+        let watch = self.backend.watch_session(session);
+        self.watching(what, watch).await
+    }
+}
+
+impl Recorded {
+    async fn watching(
+        &self,
+        what: String,
+        watch: impl Future<Output = Result<Changed>>,
+    ) -> Result<Changed> {
+        let what = format!("{}: {what}", self.name);
         self.journal.note(what.clone());
-        let changed = self.backend.watch(watched).await?;
+        let changed = watch.await?;
         let journal = self.journal.clone();
         journal.note(format!("… {what} stands"));
         Ok(Box::pin(async move {

@@ -50,6 +50,7 @@ pub(crate) struct Wire {
     renewals: AtomicUsize,
     acquisitions: AtomicUsize,
     answers: watch::Sender<usize>,
+    watched: watch::Sender<usize>,
 }
 
 impl Wire {
@@ -62,6 +63,7 @@ impl Wire {
             renewals: AtomicUsize::new(0),
             acquisitions: AtomicUsize::new(0),
             answers: watch::Sender::new(0),
+            watched: watch::Sender::new(0),
         }))
     }
 
@@ -106,6 +108,12 @@ impl Wire {
     pub(crate) async fn answered(&self, answers: usize) {
         // The sender is this one.
         let _ = self.answers.subscribe().wait_for(|n| *n >= answers).await;
+    }
+
+    /// Until a session is watched.
+    pub(crate) async fn watched(&self) {
+        // The sender is this one.
+        let _ = self.watched.subscribe().wait_for(|n| *n > 0).await;
     }
 
     /// How many calls of that operation there were, with this one.
@@ -246,5 +254,13 @@ impl Decorator for Wire {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         self.call(Operation::Watch, || self.backend.watch(claims))
             .await
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        // Not counted among the answers: the client asks for this when it likes.
+        let watch = || self.backend.watch_session(session);
+        let changed = self.passed(Operation::Watch, watch).await?;
+        self.watched.send_modify(|watched| *watched += 1);
+        Ok(changed)
     }
 }

@@ -49,7 +49,7 @@ use ranges::Ranges;
 use store::{
     Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
     IntentChange, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept,
-    Wakeups,
+    Wakeups, never,
 };
 
 /// What a store answers, or why it did not.

@@ -57,6 +57,11 @@ impl Names {
         }
     }
 
+    /// The key whose value are the sessions that have news for their owners.
+    pub(crate) fn news(&self) -> Vec<u8> {
+        format!("{}news", self.prefix).into_bytes()
+    }
+
     /// What all holders' names begin with.
     fn locks(&self) -> Vec<u8> {
         format!("{}{LOCK}", self.prefix).into_bytes()

@@ -25,6 +25,18 @@ pub(crate) struct Session {
     pub(crate) buried: bool,
 }
 
+/// The value that names the sessions that have news.
+pub(crate) fn news(sessions: &[SessionId]) -> String {
+    let names = sessions.iter().map(SessionId::to_string);
+    names.collect::<Vec<_>>().join(" ")
+}
+
+/// The sessions that it names.
+pub(crate) fn read_news(value: &[u8]) -> impl Iterator<Item = SessionId> {
+    let text = std::str::from_utf8(value).unwrap_or_default();
+    text.split(' ').filter_map(|name| name.parse().ok())
+}
+
 impl Session {
     /// Reads a session's keys; `None` if there are none. One that cannot be understood lives, and nobody can renew it.
     pub(crate) fn read(names: &Names, session: SessionId, found: &[KeyValue]) -> Option<Self> {

@@ -7,6 +7,7 @@ mod keys;
 mod late;
 mod listing;
 mod matrix;
+mod news;
 mod notes;
 mod races;
 mod random;
@@ -51,6 +52,7 @@ pub(crate) fn cases() -> Vec<Case> {
         tombstones::cases(),
         wakeups::cases(),
         watches::cases(),
+        news::cases(),
         random::cases(),
         races::cases(),
     ]

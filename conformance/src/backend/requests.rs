@@ -510,6 +510,7 @@ async fn a_request_that_nobody_polls_keeps_no_other_waiting(scene: Scene) -> Ver
         let (backend, session) = (a.backend(), scene.session_id());
         let ttl = backend.info().min_ttl;
         let mut begun = [
+            backend.watch_session(a.session()).map(drop).boxed().fuse(),
             backend.watch(&left.claims).map(drop).boxed().fuse(),
             backend.acquire(&left).map(drop).boxed().fuse(),
             backend

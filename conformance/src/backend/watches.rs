@@ -118,12 +118,21 @@ async fn a_dropped_watch_ends(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let held = a.hold(&[(Want::Create, "k")]).await?;
     let claims = [claim(Want::Create, "k")?];
+    ends_when_dropped(async || Ok(b.backend().watch(&claims).await?)).await?;
+    let changed = asleep(&b, &claims).await?;
+    wakes_in_time(&scene, changed, a.release(&held)).await?;
+    b.hold(&[(Want::Create, "k")]).await?;
+    Ok(())
+}
+
+/// No task is left of watches like this one.
+pub(super) async fn ends_when_dropped(watch: impl AsyncFn() -> Verdict<Changed>) -> Verdict {
     let tasks = || Handle::current().metrics().num_alive_tasks();
     // The first one may set up what all share.
-    drop(asleep(&b, &claims).await?);
+    drop(watch().await?);
     let before = tasks();
     for at in 0..DROPPED {
-        let changed = b.backend().watch(&claims).await?;
+        let changed = watch().await?;
         if at % 2 == 0 {
             drop(changed);
         } else {
@@ -141,8 +150,5 @@ async fn a_dropped_watch_ends(scene: Scene) -> Verdict {
         );
         sleep(Duration::from_millis(20)).await;
     }
-    let changed = asleep(&b, &claims).await?;
-    wakes_in_time(&scene, changed, a.release(&held)).await?;
-    b.hold(&[(Want::Create, "k")]).await?;
     Ok(())
 }

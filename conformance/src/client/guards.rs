@@ -5,16 +5,17 @@ use std::time::Duration;
 use futures_util::future::join;
 use lockcore::backend::End;
 use lockcore::limits::MIN_MARGIN;
-use lockcore::{Guard, LostReason, Released};
+use lockcore::{Guard, Label, LockBackend as _, Locks, LostReason, Note, NoteKind, Released};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
 use crate::client::{
-    SOON, acquired, acquired_within, granted, locks, refused, release, short_lived, soon, wired,
+    SOON, acquired, acquired_within, granted, locks, refused, release, seeded, short_lived, soon,
+    wired,
 };
 use crate::scene::Scene;
-use crate::verdict::{Under, Verdict, at_most, cases, ensure, ensure_eq};
-use crate::wire::Fault;
+use crate::verdict::{Under, Verdict, Wrong, at_most, cases, ensure, ensure_eq};
+use crate::wire::{Fault, Wire};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Client "guards";
@@ -29,6 +30,8 @@ pub(super) fn cases() -> Vec<Case> {
             an_unseen_answer_after_the_deadline_revives_nothing,
             a_short_failure_loses_nothing,
             a_revoked_guard_is_lost,
+            a_revocation_is_heard_of_within_a_second_where_the_store_pushes,
+            an_eviction_is_heard_of_within_a_second_where_the_store_pushes,
             a_revoked_guard_is_not_confirmed,
             a_revoked_guard_is_told_at_its_release,
             a_held_guard_is_confirmed,
@@ -242,6 +245,62 @@ async fn a_revoked_guard_is_lost(scene: Scene) -> Verdict {
         "the release of what was lost"
     );
     release(next).await
+}
+
+/// How soon an operator is heard of where the store pushes, and where it does not; the TTL is the longest.
+const PUSHED: Duration = Duration::from_secs(1);
+const RENEWED: Duration = Duration::from_secs(10);
+
+/// A guard of the longest TTL, whose session is watched if the store pushes; and how soon it is told.
+async fn watched(scene: &Scene) -> Verdict<(Locks, Guard, Duration)> {
+    let wire = Wire::new(scene.connect().await?);
+    let info = wire.info();
+    let a = seeded(scene, wire.clone(), info.max_ttl)?;
+    let guard = granted(a.global("g")).await?;
+    let mut within = scene.space().allowance() + PUSHED;
+    match info.poll {
+        None => soon("the session is watched", wire.watched()).await?,
+        Some(_) => within += RENEWED,
+    }
+    Ok((a, guard, within))
+}
+
+fn note(kind: NoteKind) -> Verdict<Note> {
+    let (by, reason) = (Label::parse("ops")?, Label::parse("it hangs")?);
+    let at = std::time::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+    Ok(Note::new(kind, by, reason, at))
+}
+
+async fn a_revocation_is_heard_of_within_a_second_where_the_store_pushes(scene: Scene) -> Verdict {
+    let (_a, guard, within) = watched(&scene).await?;
+    let (b, why) = (scene.actor().await?, note(NoteKind::Revoke)?);
+    let noted = b.backend().note(guard.session(), &why).await?;
+    ensure!(noted, "the session has a record");
+    b.end_of(guard.session(), End::Revoke).await?;
+    let since = Instant::now();
+    let reason = soon("the guard is lost", guard.lost()).await?;
+    let in_time = at_most(since, within, "the news of the revocation");
+    ensure_eq!(reason, LostReason::Revoked(why.into()), "why it was lost");
+    in_time
+}
+
+async fn an_eviction_is_heard_of_within_a_second_where_the_store_pushes(scene: Scene) -> Verdict {
+    let (a, guard, within) = watched(&scene).await?;
+    let other = granted(a.global("h")).await?;
+    let b = scene.actor().await?;
+    let Some((grant, _)) = guard.grants().next() else {
+        return Err(Wrong("a guard without a grant".to_owned()));
+    };
+    let why = note(NoteKind::Evict)?.about(grant.n);
+    let noted = b.backend().note(grant.session, &why).await?;
+    ensure!(noted, "the session has a record");
+    let since = Instant::now();
+    let reason = soon("the guard is lost", guard.lost()).await?;
+    let in_time = at_most(since, within, "the news of the eviction");
+    ensure_eq!(reason, LostReason::Evicted(why.into()), "why it was lost");
+    in_time?;
+    ensure!(other.is_valid(), "the session's other locks stay");
+    release(other).await
 }
 
 async fn a_revoked_guard_is_not_confirmed(scene: Scene) -> Verdict {

@@ -358,13 +358,12 @@ impl Wakeups for Faulty {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         let changed =
             call!(self, Watch, (claims = claims.to_vec()), store => store.watch(&claims))?;
-        let link = self.link.clone();
-        Ok(Box::pin(async move {
-            changed.await;
-            if link.is_cut() {
-                std::future::pending().await
-            }
-        }))
+        Ok(self.unless_cut(changed))
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        let changed = call!(self, Watch, (), store => store.watch_session(session))?;
+        Ok(self.unless_cut(changed))
     }
 }
 
@@ -387,6 +386,18 @@ impl Inspect for Faulty {
 
     async fn evict(&self, seen: &Record) -> Result<bool> {
         call!(self, Inspect, (seen = seen.clone()), store => store.evict(&seen))
+    }
+}
+
+impl Faulty {
+    fn unless_cut(&self, changed: Changed) -> Changed {
+        let link = self.link.clone();
+        Box::pin(async move {
+            changed.await;
+            if link.is_cut() {
+                std::future::pending().await
+            }
+        })
     }
 }
 

@@ -4,16 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, Changed, End, Record, Stood};
-use lockcore::{Claim, Grant, LockBackend, Result, SessionId, SessionState, async_trait};
+use lockcore::backend::{Acquire, Acquired, Changed, End, Record, Stood, never};
+use lockcore::{Claim, Grant, LockBackend, Note, Result, SessionId, SessionState, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
 use crate::support::Store;
 
 pub(crate) fn all() -> Vec<Broken> {
-    let restless =
-        |name, after| Broken::new(name, Law::Waiting, move |store| Restless { store, after });
+    let restless = |name, after| {
+        Broken::new(name, Law::Waiting, move |store| Restless {
+            store,
+            after: Some(after),
+            of_session: None,
+        })
+    };
     let mut all = vec![
         // With less the client would ask for ever at one moment of paused time.
         restless("watch that always wakes", Duration::from_millis(1)),
@@ -34,6 +39,21 @@ pub(crate) fn all() -> Vec<Broken> {
         Broken::new("watch that hears of no eviction", Law::Waiting, |store| {
             Hears::new(store, Event::Eviction, None)
         }),
+        Broken::new("watch over a session that never wakes", Law::Waiting, Deaf),
+        Broken::new(
+            "watch over a session that always wakes",
+            Law::Waiting,
+            |store| Restless {
+                store,
+                after: None,
+                of_session: Some(Duration::from_millis(1)),
+            },
+        ),
+        Broken::new(
+            "watch over a session that hears of others",
+            Law::Waiting,
+            |store| Overhears(store, Arc::default()),
+        ),
     ];
     let late = [
         ("release", Event::Release),
@@ -56,7 +76,20 @@ pub(crate) fn all() -> Vec<Broken> {
 /// Wakes though nothing has happened.
 struct Restless {
     store: Store,
-    after: Duration,
+    after: Option<Duration>,
+    of_session: Option<Duration>,
+}
+
+fn restless(changed: Changed, after: Option<Duration>) -> Changed {
+    let Some(after) = after else {
+        return changed;
+    };
+    Box::pin(async move {
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep(after) => {}
+        }
+    })
 }
 
 #[async_trait]
@@ -66,11 +99,51 @@ impl Decorator for Restless {
     }
 
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        let (changed, after) = (self.store.watch(claims).await?, self.after);
+        Ok(restless(self.store.watch(claims).await?, self.after))
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        let changed = self.store.watch_session(session).await?;
+        Ok(restless(changed, self.of_session))
+    }
+}
+
+/// Nobody hears of what others do to its session.
+struct Deaf(Store);
+
+#[async_trait]
+impl Decorator for Deaf {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn watch_session(&self, _: SessionId) -> Result<Changed> {
+        Ok(never())
+    }
+}
+
+/// Whoever watches a session hears of every note.
+struct Overhears(Store, Arc<tokio::sync::Notify>);
+
+#[async_trait]
+impl Decorator for Overhears {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
+        let noted = self.0.note(session, note).await;
+        self.1.notify_waiters();
+        noted
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        let (changed, any) = (self.0.watch_session(session).await?, Arc::clone(&self.1));
         Ok(Box::pin(async move {
             tokio::select! {
+                biased;
                 () = changed => {}
-                () = tokio::time::sleep(after) => {}
+                () = any.notified() => {}
             }
         }))
     }

@@ -17,7 +17,7 @@ pub use crate::ranges::{Ranges, RangesError};
 pub use crate::store::{
     Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
     IntentChange, LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep,
-    Swept, Wakeups,
+    Swept, Wakeups, never,
 };
 pub use together::Together;
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};

@@ -1,4 +1,4 @@
-//! Who waits for which keys in this process, for stores that push.
+//! Who waits for which keys in this process, and who watches which session, for stores that push.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::{Claim, LockKey};
+use crate::{Claim, LockKey, SessionId};
 
-/// The watches of a process, by key.
+/// The watches of a process, by key and by session.
 ///
 /// # Examples
 ///
@@ -39,6 +39,8 @@ struct Watching {
     watches: BTreeMap<u64, Arc<State>>,
     /// Who watches a key.
     keys: BTreeMap<LockKey, Vec<u64>>,
+    /// Who watches a session.
+    sessions: BTreeMap<SessionId, BTreeMap<u64, Arc<State>>>,
 }
 
 /// What is known to one watch.
@@ -57,8 +59,7 @@ impl Watches {
         let keys: Vec<LockKey> = claims.iter().map(|claim| claim.key().clone()).collect();
         let state = Arc::new(State::default());
         let mut watching = watches.watching();
-        let id = watching.next;
-        watching.next += 1;
+        let id = watching.number();
         for key in &keys {
             watching.keys.entry(key.clone()).or_default().push(id);
         }
@@ -68,6 +69,25 @@ impl Watches {
             watches: Arc::clone(watches),
             id,
             keys,
+            session: None,
+            state,
+        }
+    }
+
+    /// A watch over a session, which stands until it is dropped.
+    #[must_use]
+    pub fn add_session(watches: &Arc<Self>, session: SessionId) -> Watch {
+        let state = Arc::new(State::default());
+        let mut watching = watches.watching();
+        let id = watching.number();
+        let of_session = watching.sessions.entry(session).or_default();
+        of_session.insert(id, Arc::clone(&state));
+        drop(watching);
+        Watch {
+            watches: Arc::clone(watches),
+            id,
+            keys: Vec::new(),
+            session: Some(session),
             state,
         }
     }
@@ -86,9 +106,28 @@ impl Watches {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes everybody who watches a key.
     pub fn wake_all(&self) {
         self.watching().watches.values().for_each(|it| it.wake());
+    }
+
+    /// Wakes who watches the session.
+    pub fn wake_session(&self, session: SessionId) {
+        let watching = self.watching();
+        let of_session = watching.sessions.get(&session).into_iter();
+        of_session
+            .flat_map(BTreeMap::values)
+            .for_each(|it| it.wake());
+    }
+
+    /// Wakes everybody who watches anything: what is to be told may have got lost.
+    pub fn wake_everybody(&self) {
+        self.wake_all();
+        let watching = self.watching();
+        let of_sessions = watching.sessions.values();
+        of_sessions
+            .flat_map(BTreeMap::values)
+            .for_each(|it| it.wake());
     }
 
     /// Somebody in the way of the key is due at that time: whoever watches it looks again then.
@@ -109,7 +148,7 @@ impl Watches {
         !watching.keys.is_empty() && claims.iter().any(waits)
     }
 
-    /// Whether nobody waits.
+    /// Whether nobody watches a key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.watching().watches.is_empty()
@@ -121,6 +160,11 @@ impl Watches {
 }
 
 impl Watching {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
     fn wake(&self, key: &LockKey) {
         if let Some(ids) = self.keys.get(key) {
             self.wake_each(ids);
@@ -151,6 +195,7 @@ pub struct Watch {
     watches: Arc<Watches>,
     id: u64,
     keys: Vec<LockKey>,
+    session: Option<SessionId>,
     state: Arc<State>,
 }
 
@@ -184,6 +229,14 @@ impl Drop for Watch {
                 if ids.is_empty() {
                     watching.keys.remove(key);
                 }
+            }
+        }
+        if let Some(session) = &self.session
+            && let Some(of_session) = watching.sessions.get_mut(session)
+        {
+            of_session.remove(&self.id);
+            if of_session.is_empty() {
+                watching.sessions.remove(session);
             }
         }
     }
@@ -255,5 +308,46 @@ mod tests {
         watch.changed().await;
         assert_eq!(Instant::now(), due);
         assert!(other.changed().now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_session_wakes_who_watches_it_and_nobody_else() {
+        let watches = Arc::<Watches>::default();
+        let [one, other] = [SessionId::new(1), SessionId::new(2)];
+        let watch = |session| Box::pin(Watches::add_session(&watches, session).changed());
+        let mut all = vec![watch(one), watch(one), watch(other)];
+        all.push(Box::pin(
+            Watches::add(&watches, &claims(&[("k", Want::Create)])).changed(),
+        ));
+        let mut woken = || -> Vec<bool> {
+            let told = all.iter_mut();
+            told.map(|it| it.as_mut().now_or_never().is_some())
+                .collect()
+        };
+        assert_eq!(woken(), [false; 4]);
+        watches.wake_session(one);
+        watches.wake_session(SessionId::new(3));
+        assert_eq!(woken(), [true, true, false, false]);
+    }
+
+    #[test]
+    fn whoever_frees_any_key_wakes_no_session_and_a_broken_way_wakes_all() {
+        let watches = Arc::<Watches>::default();
+        let session = SessionId::new(1);
+        let watch = || {
+            let session = Box::pin(Watches::add_session(&watches, session).changed());
+            let key = Watches::add(&watches, &claims(&[("k", Want::Create)]));
+            (session, Box::pin(key.changed()))
+        };
+        let (mut of_session, mut of_key) = watch();
+        watches.wake_all();
+        assert!(of_key.as_mut().now_or_never().is_some());
+        assert!(of_session.as_mut().now_or_never().is_none());
+        let (_, mut of_key) = watch();
+        watches.wake_everybody();
+        assert!(of_key.as_mut().now_or_never().is_some());
+        assert!(of_session.as_mut().now_or_never().is_some());
+        drop((of_session, of_key));
+        assert!(watches.watching().sessions.is_empty(), "nothing is left");
     }
 }

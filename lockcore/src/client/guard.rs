@@ -129,8 +129,8 @@ impl Held {
     }
 
     /// Resolves when it is lost, at the deadline at the latest, even if the store hangs; and says why, and who broke it if
-    /// somebody did. What an operator breaks is heard of with the next renewal, within 10 s. It does not resolve by a
-    /// release.
+    /// somebody did. What an operator breaks is heard of within a second where the store pushes wake-ups, and else with the
+    /// next renewal, within 10 s. It does not resolve by a release.
     ///
     /// # Cancel safety
     ///

@@ -17,6 +17,7 @@ use crate::client::adopting::Adopting;
 use crate::client::clock::{self, now};
 use crate::client::core::{Alive, Core};
 use crate::client::doubts::Doubts;
+use crate::client::news::News;
 use crate::client::order::{Order, Release, Released};
 use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
@@ -100,6 +101,8 @@ pub(crate) struct Keeper {
     unswept: bool,
     next_own_sweep: Instant,
     next_namespace_sweep: Instant,
+    /// What somebody else does to the session is heard of between renewals, too.
+    news: News,
     _alive: Alive,
 }
 
@@ -137,6 +140,7 @@ pub(crate) fn keep(
         unswept: false,
         next_own_sweep: sent + OWN_SWEEP,
         next_namespace_sweep: sent + NAMESPACE_SWEEP / 2 + core.chance(NAMESPACE_SWEEP),
+        news: News::new(core, id),
         _alive: Alive::new(core),
     };
     core.sessions
@@ -181,6 +185,7 @@ impl Keeper {
                 biased;
                 answer = answered(&mut self.renewal) => self.renewed(answer),
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done),
+                () = self.news.arrive() => self.next = now,
                 order = self.orders.recv(), if handles => match order {
                     Some(order) => self.order(order),
                     None => handles = false,
@@ -188,6 +193,7 @@ impl Keeper {
                 () = &mut timer, if wake.is_some() => timer_at = now,
             }
         }
+        self.news.end();
         let renewal = self.renewal.take();
         tokio::select! {
             biased;
@@ -248,7 +254,8 @@ impl Keeper {
         self.next = now();
     }
 
-    /// Renewals go out every third of the TTL, every 10 s at least, and at once when somebody waits for one.
+    /// Renewals go out every third of the TTL, every 10 s at least, and at once when somebody waits for one, or the store
+    /// says that there is something to hear.
     fn renew_if_it_is_time(&mut self, now: Instant) {
         if self.renewal.is_some() || now < self.next {
             return;
@@ -277,6 +284,7 @@ impl Keeper {
         });
         self.renewed = sent;
         self.next = sent + self.core.config.renewal_interval();
+        self.news.renewing();
         self.sweep_if_it_is_time(sent);
     }
 
@@ -403,6 +411,7 @@ impl Keeper {
 
     /// The session is not valid any more. Whoever waits for a living one is told.
     fn lost(&mut self) {
+        self.news.end();
         self.session.tell();
         if let Some(put) = self.put.take() {
             let _ = put.send(false);

@@ -22,6 +22,7 @@ mod guard;
 mod keeper;
 mod locks;
 mod lost;
+mod news;
 mod numbers;
 mod order;
 mod owner;

@@ -35,6 +35,9 @@ impl SessionStore for MemoryBackend {
             self.pause().await;
             let sessions = vec![*id];
             states.extend(self.act(&Ending { sessions, how })?);
+            if how == End::Revoke {
+                self.watches.wake_session(*id);
+            }
         }
         Ok(states)
     }
@@ -67,6 +70,8 @@ impl SessionStore for MemoryBackend {
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
         self.pause().await;
         let note = note.clone();
-        self.act(&Noting { session, note })
+        let noted = self.act(&Noting { session, note })?;
+        self.watches.wake_session(session);
+        Ok(noted)
     }
 }

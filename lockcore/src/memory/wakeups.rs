@@ -1,14 +1,19 @@
-//! Who waits for which keys, and who is told.
+//! Who waits for which keys, who watches which session, and who is told.
 
 use async_trait::async_trait;
 
 use super::MemoryBackend;
 use crate::backend::Watches;
-use crate::{Changed, Claim, Result, Wakeups};
+use crate::{Changed, Claim, Result, SessionId, Wakeups};
 
 #[async_trait]
 impl Wakeups for MemoryBackend {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         Ok(Box::pin(Watches::add(&self.watches, claims).changed()))
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        let watch = Watches::add_session(&self.watches, session);
+        Ok(Box::pin(watch.changed()))
     }
 }

@@ -18,4 +18,4 @@ pub use session_store::{
     Adopt, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed, SessionState,
     SessionStore,
 };
-pub use wakeups::{Changed, Wakeups};
+pub use wakeups::{Changed, Wakeups, never};

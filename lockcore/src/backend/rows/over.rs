@@ -11,7 +11,7 @@ use super::sessions::{Adopting, Ending, Noting, Open, Renew, Settle};
 use crate::{
     Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
     Grant, Info, Inspect, Label, LockBackend, Note, Opened, Operation, Page, Record, Renewal,
-    Renewed, Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
+    Renewed, Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups, never,
 };
 
 impl<S: RowStore> LockBackend for S {
@@ -101,6 +101,10 @@ impl<S: RowStore> ClaimStore for S {
 impl<S: RowStore> Wakeups for S {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         RowStore::watch(self, claims).await
+    }
+
+    async fn watch_session(&self, _: SessionId) -> Result<Changed> {
+        Ok(never())
     }
 }
 

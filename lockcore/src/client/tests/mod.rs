@@ -8,6 +8,7 @@ mod keeping;
 mod load;
 mod max_hold;
 mod moving;
+mod news;
 mod notes;
 mod opening;
 mod recoveries;

@@ -156,6 +156,7 @@ async fn what_is_evicted_as_its_intent_is_registered_leaves_none() {
     let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_step = 1);
     spy.decide(|call| match call {
         Call::Renew(..) => Fate::AnsweredAfter(secs(3)),
+        Call::WatchSession(_) => Fate::Hangs,
         Call::Acquire(request) if request.claims[0].key().as_str() == "b" => {
             Fate::AnsweredAfter(secs(13))
         }

@@ -29,6 +29,7 @@ pub(super) enum Call {
     Confirm(Grant),
     Sweep(Sweep, usize),
     Watch,
+    WatchSession(SessionId),
 }
 
 impl Call {
@@ -43,7 +44,7 @@ impl Call {
             Call::Release(_) => Operation::Release,
             Call::Confirm(_) => Operation::Confirm,
             Call::Sweep(..) => Operation::Sweep,
-            Call::Watch => Operation::Watch,
+            Call::Watch | Call::WatchSession(_) => Operation::Watch,
         }
     }
 
@@ -90,6 +91,8 @@ pub(super) enum Fate {
     Token(FencingToken),
     /// What renews is acknowledged, and the store loses it.
     Forgotten,
+    /// What watches a session resolves at once.
+    Wakes,
 }
 
 type Decide = dyn FnMut(&Call) -> Fate + Send;
@@ -103,6 +106,8 @@ pub(super) struct Spy {
     decide: Mutex<Box<Decide>>,
     kept: Mutex<Vec<BoxFuture<'static, Result<Acquired>>>>,
     connection: tokio::sync::Mutex<()>,
+    /// Each watch over a session has one.
+    standing: Arc<()>,
     /// The number of the incarnation, and what it has lost of those before.
     incarnation: Mutex<(u128, HashSet<Grant>)>,
 }
@@ -129,6 +134,7 @@ impl Spy {
             incarnation: Mutex::default(),
             kept: Mutex::default(),
             connection: tokio::sync::Mutex::default(),
+            standing: Arc::default(),
         })
     }
 
@@ -150,6 +156,11 @@ impl Spy {
     /// From now on everything is answered.
     pub(super) fn answer_all(&self) {
         self.decide(|_| Fate::Answered);
+    }
+
+    /// How many watches over sessions stand.
+    pub(super) fn standing(&self) -> usize {
+        Arc::strong_count(&self.standing) - 1
     }
 
     /// Whether some request is kept.
@@ -260,7 +271,7 @@ impl Spy {
                 Err(error(kind))
             }
             Fate::Hangs => std::future::pending().await,
-            Fate::Void | Fate::Token(_) | Fate::Kept(_) | Fate::Forgotten => {
+            Fate::Void | Fate::Token(_) | Fate::Kept(_) | Fate::Forgotten | Fate::Wakes => {
                 panic!("{operation} has no such answer")
             }
         }
@@ -413,6 +424,20 @@ impl Wakeups for Spy {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         let execute = self.store.watch(claims);
         self.call(Call::Watch, execute).await
+    }
+
+    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        match self.fate(Call::WatchSession(session)) {
+            (_, Fate::Wakes) => Ok(Box::pin(std::future::ready(()))),
+            fate => {
+                let changed = self.answer(fate, self.store.watch_session(session)).await?;
+                let stands = Arc::clone(&self.standing);
+                Ok(Box::pin(async move {
+                    changed.await;
+                    drop(stands);
+                }))
+            }
+        }
     }
 }
 
