@@ -155,10 +155,33 @@ const REDIS: &str = "backend-redis";
 const SQLITE: &str = "backend-sqlite";
 const MARIADB: &str = "examples/mariadb-backend";
 
+/// On an engine that runs the same scripts as the one with the whole kit.
+const OTHER_ENGINE: &[Row] = &[
+    row(ES, "conformance").threads(8).only(BY_VERSION),
+    row(ES, "conformance").threads(4).soak(),
+    row(ES, "book"),
+    row(ES, "interoperation"),
+    row(ES, "namespace"),
+    row(ES, "records"),
+    row(ES, "requests"),
+    row(ES, "running"),
+];
+
+/// With users and roles.
+const SECURED_ENGINE: &[Row] = &[
+    row(ES, "security"),
+    row(ES, "conformance").threads(8).only(BY_RIGHTS),
+    row(ES, "conformance").threads(4).soak(),
+    row(ES, "namespace"),
+    row(ES, "records").soak(),
+    row(ES, "requests").soak(),
+    row(ES, "running"),
+];
+
 /// What runs where. The places are begun in this order, some at the same time.
 pub(crate) const PLAN: &[Place] = &[
     Place {
-        name: "opensearch-3",
+        name: "elasticsearch-9",
         rows: &[
             kit(ES).threads(8),
             row(ES, "book"),
@@ -253,16 +276,11 @@ pub(crate) const PLAN: &[Place] = &[
     },
     Place {
         name: "elasticsearch-7",
-        rows: &[
-            row(ES, "conformance").threads(8).only(BY_VERSION),
-            row(ES, "conformance").threads(4).soak(),
-            row(ES, "book"),
-            row(ES, "interoperation"),
-            row(ES, "namespace"),
-            row(ES, "records"),
-            row(ES, "requests"),
-            row(ES, "running"),
-        ],
+        rows: OTHER_ENGINE,
+    },
+    Place {
+        name: "opensearch-3",
+        rows: OTHER_ENGINE,
     },
     Place {
         name: "opensearch-2",
@@ -278,20 +296,11 @@ pub(crate) const PLAN: &[Place] = &[
     },
     Place {
         name: "opensearch-3-secured",
-        rows: &[
-            row(ES, "security"),
-            row(ES, "conformance").threads(8).only(BY_RIGHTS),
-            row(ES, "conformance").threads(4).soak(),
-            row(ES, "namespace"),
-            row(ES, "records").soak(),
-            row(ES, "requests").soak(),
-            row(ES, "running"),
-        ],
+        rows: SECURED_ENGINE,
     },
     Place {
         name: "elasticsearch-9-secured",
-        // It runs no scripts.
-        rows: &[row(ES, "security")],
+        rows: SECURED_ENGINE,
     },
 ];
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lockcore_conformance::servers::{
-    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, Engine, OPENSEARCH_2, OPENSEARCH_3,
+    ELASTICSEARCH_7, ELASTICSEARCH_9, ELASTICSEARCH_9_SECURED, Engine, OPENSEARCH_2, OPENSEARCH_3,
     OPENSEARCH_3_SECURED, Server, etcd, mariadb, postgres, redis,
 };
 
@@ -84,6 +84,10 @@ pub(crate) const STORES: &[Store] = &[
                 Startable {
                     name: "elasticsearch-7",
                     start: || engine(&ELASTICSEARCH_7),
+                },
+                Startable {
+                    name: "elasticsearch-9",
+                    start: || engine(&ELASTICSEARCH_9),
                 },
                 Startable {
                     name: "opensearch-2",

@@ -39,7 +39,13 @@ fn above(path: &str) -> Vec<&str> {
 
 impl Book<'_> {
     async fn send(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
-        self.space.raw(method, path, body.to_string()).await
+        // No body, where there is none: newer servers refuse even `null`.
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        self.space.raw(method, path, body).await
     }
 
     /// `PUT /fs/lock/<id>/_create`

@@ -1,6 +1,5 @@
 //! Elasticsearch and OpenSearch.
 
-use std::ffi::OsString;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -8,17 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::process::{Log, Process};
-use super::{Port, Server, docker, folder, java, local, ports, quiet, run, secured};
+use super::{Port, Server, archive, docker, folder, java, local, ports, run, scratch, secured};
 
 /// Longest time from the start of a node to its first answer.
 const START: Duration = Duration::from_secs(120);
 
-/// The user who owns nothing, by number.
-const NOBODY: &str = "65534";
-/// As the one of every server, but ends with its program, and removes its home.
-const WATCH: &str = r#"home=$1; shift; exec 3<&0; "$@" <&- >&2 & pid=$!; echo $pid;
-{ read -r _ <&3; kill $pid; } & wait $pid; rm -rf "$home""#;
-/// Where a `pom.xml` for each engine is, and what its node is started by.
+/// Where a `pom.xml` for each engine is, and what else its node is made of.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/servers");
 
 /// Enough for the tests.
@@ -51,7 +45,7 @@ enum Made {
         package: &'static str,
         plugins: &'static [&'static str],
     },
-    /// Of the archive that its makers test with.
+    /// Of the archive that its makers test with, with a module of ours: one for all that are made so.
     Archive,
 }
 
@@ -149,22 +143,30 @@ pub const OPENSEARCH_3_SECURED: Engine = Engine {
     heap: HEAP,
 };
 
-/// Elasticsearch 9 with users, roles, API keys and TLS. It runs no scripts and deletes nothing by query: the archive on
-/// Central lacks those modules.
-pub const ELASTICSEARCH_9_SECURED: Engine = Engine {
-    name: "elasticsearch-9-secured",
+/// Elasticsearch 9. Its scripts run in OpenSearch's Painless, and its delete by query is OpenSearch's, too: the archive on
+/// Central lacks Elastic's own.
+pub const ELASTICSEARCH_9: Engine = Engine {
+    name: "elasticsearch-9",
     program: "elasticsearch",
     version: "9.2.0",
     made: Made::Archive,
     jdk: 21..=25,
     jvm: &[],
-    secured: true,
+    secured: false,
     heap: HEAP,
 };
 
+/// The same with users, roles, API keys and TLS.
+pub const ELASTICSEARCH_9_SECURED: Engine = Engine {
+    name: "elasticsearch-9-secured",
+    secured: true,
+    ..ELASTICSEARCH_9
+};
+
 /// All of them.
-pub const ENGINES: [&Engine; 5] = [
+pub const ENGINES: [&Engine; 6] = [
     &ELASTICSEARCH_7,
+    &ELASTICSEARCH_9,
     &OPENSEARCH_2,
     &OPENSEARCH_3,
     &OPENSEARCH_3_SECURED,
@@ -311,12 +313,8 @@ impl Engine {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = spawn(&mut command, &log)?;
-        let url = if self.secured {
-            secured::url(port.number(), &home.join("config"))
-        } else {
-            format!("http://127.0.0.1:{}", port.number())
-        };
         let how = format!("Maven artefacts, with the JDK in {}", jdk.display());
+        let url = self.url(port, &home.join("config"));
         let mut server = Server::new(url, how, Process::Child(child)).with_log(log);
         server.data = Some(data);
         server.port = Some(port.clone());
@@ -325,12 +323,11 @@ impl Engine {
         Ok(Node { server, command })
     }
 
-    /// Starts one node from the archive, as a user who may not do everything on this machine.
+    /// Starts one node from the archive.
     fn unpacked(&self, port: &Port, artefacts: &Path) -> Result<Server, String> {
         let jdk = java::jdk(&self.jdk)?;
         let artefacts = self.prepared(artefacts, &jdk)?;
-        // Programs may not be run where memory is the file system.
-        let data = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+        let data = scratch()?;
         let program = format!("{}-{}", self.program, self.version);
         // A copy of its own, which its user can read wherever we are.
         run(Command::new("cp")
@@ -338,40 +335,17 @@ impl Engine {
             .arg(artefacts.join("unpacked").join(&program))
             .arg(data.path()))?;
         let home = data.path().join(program);
-        secured::elasticsearch(&home.join("config"))?;
-        let temporary = data.path().join("tmp");
-        fs::create_dir(&temporary).map_err(|error| format!("{}: {error}", temporary.display()))?;
+        let config = home.join("config");
+        secured::elasticsearch(&config, self.secured)?;
         let log = Log::new(data.path().join("out.log"));
-        let mut command: Vec<OsString> = Vec::new();
-        if quiet("id", &["-u"]).as_deref() == Some("0") {
-            run(Command::new("chown").args(["-R", NOBODY]).arg(data.path()))?;
-            let user = [
-                "setpriv",
-                "--reuid",
-                NOBODY,
-                "--regid",
-                NOBODY,
-                "--clear-groups",
-            ];
-            command.extend(user.map(OsString::from));
-        }
-        command.extend(["bash".into(), home.join("bin/elasticsearch").into()]);
-        command.push(format!("-Ehttp.port={}", port.number()).into());
-        command.push(format!("-Etransport.port={}", port.beside()).into());
-        command.push(format!("-Epath.repo={}", home.join("snapshots").display()).into());
-        let mut shell = Command::new("sh");
-        shell
-            .args(["-c", WATCH, "sh"])
-            .arg(&home)
-            .args(command)
-            .current_dir(&home)
-            .env("ES_JAVA_HOME", &jdk)
-            .env("ES_JAVA_OPTS", java::heap(self.heap).join(" "))
-            .env("ES_TMPDIR", temporary);
-        let process = Process::of_shell(&mut shell, &log)?;
-        let url = secured::url(port.number(), &home.join("config"));
+        let environment = [
+            ("ES_JAVA_HOME", jdk.clone().into()),
+            ("ES_JAVA_OPTS", java::heap(self.heap).join(" ").into()),
+        ];
+        let ports = [port.number(), port.beside()];
+        let process = archive::start(data.path(), &home, ports, &environment, &log)?;
         let how = format!("Maven artefacts, with the JDK in {}", jdk.display());
-        let mut server = Server::new(url, how, process).with_log(log);
+        let mut server = Server::new(self.url(port, &config), how, process).with_log(log);
         server.data = Some(data);
         server.port = Some(port.clone());
         server.says = says;
@@ -381,20 +355,33 @@ impl Engine {
         Ok(server)
     }
 
-    /// Copies the artefacts, unpacks those that are archives and compiles our class, unless that was done before from the
-    /// same sources.
+    /// How a node on this port is reached that has this configuration.
+    fn url(&self, port: &Port, config: &Path) -> String {
+        if self.secured {
+            secured::url(port.number(), config)
+        } else {
+            format!("http://127.0.0.1:{}", port.number())
+        }
+    }
+
+    /// Copies the artefacts, unpacks those that are archives and compiles our classes, unless that was done before from
+    /// the same sources.
     fn prepared(&self, artefacts: &Path, jdk: &Path) -> Result<PathBuf, String> {
-        let sources = Path::new(SOURCES);
-        let folder = artefacts.join(self.name);
-        let pom = sources.join(self.name).join("pom.xml");
-        let class = match self.made {
-            Made::Classes { .. } => sources.join("Server.java"),
-            Made::Archive => sources.join(self.name).join("Email.java"),
+        let (name, class) = match self.made {
+            Made::Classes { .. } => (self.name, Some("Server.java")),
+            Made::Archive => (ELASTICSEARCH_9.name, None),
         };
-        let read = |path: &Path| {
-            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let made_from = read(&pom)? + &read(&class)? + &jdk.display().to_string();
+        let all = Path::new(SOURCES);
+        let (sources, folder) = (all.join(name), artefacts.join(name));
+        let class = class.map(|class| all.join(class));
+        let mut made_from = jdk.display().to_string();
+        for (_, text) in archive::files(&sources)? {
+            made_from += &text;
+        }
+        if let Some(class) = &class {
+            let text = fs::read_to_string(class);
+            made_from += &text.map_err(|error| format!("{}: {error}", class.display()))?;
+        }
         let stamp = folder.join("made-from");
         if fs::read_to_string(&stamp).is_ok_and(|text| text == made_from) {
             return Ok(folder);
@@ -409,13 +396,14 @@ impl Engine {
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
         fs::create_dir_all(&classes).map_err(failed)?;
         fs::create_dir_all(&unpacked).map_err(failed)?;
-        println!("+ Maven artefacts of {}", self.name);
+        println!("+ Maven artefacts of {name}");
         run(Command::new("mvn")
             .arg("--file")
-            .arg(pom)
+            .arg(sources.join("pom.xml"))
             .args([
                 "-q",
                 "-B",
+                "--strict-checksums",
                 "dependency:copy-dependencies",
                 "-DincludeScope=runtime",
             ])
@@ -428,35 +416,18 @@ impl Engine {
                 .arg("xf")
                 .arg(archive))?;
         }
-        let home = unpacked.join(format!("{}-{}", self.program, self.version));
-        let class_path = match self.made {
-            Made::Classes { .. } => lib.join("*"),
-            Made::Archive => home.join("lib/*"),
-        };
-        run(Command::new(jdk.join("bin/javac"))
-            .args(["-nowarn", "-cp"])
-            .arg(class_path)
-            .arg("-d")
-            .arg(&classes)
-            .arg(class))?;
-        match self.made {
-            Made::Classes { .. } => {
-                let log = sources.join("log4j2.properties");
-                fs::copy(&log, classes.join("log4j2.properties")).map_err(failed)?;
-            }
-            Made::Archive => {
-                let plugin = home.join("plugins/email");
-                fs::create_dir_all(&plugin).map_err(failed)?;
-                let name = "plugin-descriptor.properties";
-                let descriptor = sources.join(self.name).join(name);
-                fs::copy(descriptor, plugin.join(name)).map_err(failed)?;
-                run(Command::new(jdk.join("bin/jar"))
-                    .arg("cf")
-                    .arg(plugin.join("email.jar"))
-                    .arg("-C")
-                    .arg(&classes)
-                    .arg("."))?;
-            }
+        if let Some(class) = class {
+            run(Command::new(jdk.join("bin/javac"))
+                .args(["-nowarn", "-cp"])
+                .arg(lib.join("*"))
+                .arg("-d")
+                .arg(&classes)
+                .arg(class))?;
+            let log = all.join("log4j2.properties");
+            fs::copy(&log, classes.join("log4j2.properties")).map_err(failed)?;
+        } else {
+            let home = unpacked.join(format!("{}-{}", self.program, self.version));
+            archive::add_module(&sources, &lib, &home, &classes, jdk)?;
         }
         fs::write(&stamp, made_from).map_err(failed)?;
         Ok(folder)

@@ -1,6 +1,7 @@
 //! Servers for the tests, started where none is given: behind the feature `servers`.
 
 mod apt;
+mod archive;
 mod cluster;
 mod docker;
 mod elasticsearch;
@@ -24,8 +25,8 @@ use crate::ports;
 pub use crate::ports::{Port, on_free};
 pub use cluster::Cluster;
 pub use elasticsearch::{
-    ELASTICSEARCH_7, ELASTICSEARCH_9_SECURED, ENGINES, Engine, Node, OPENSEARCH_2, OPENSEARCH_3,
-    OPENSEARCH_3_SECURED,
+    ELASTICSEARCH_7, ELASTICSEARCH_9, ELASTICSEARCH_9_SECURED, ENGINES, Engine, Node, OPENSEARCH_2,
+    OPENSEARCH_3, OPENSEARCH_3_SECURED,
 };
 use process::{Log, Process};
 

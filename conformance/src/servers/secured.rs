@@ -24,6 +24,11 @@ node.store.allow_mmap: false
 action.auto_create_index: false
 cluster.routing.allocation.disk.threshold_enabled: false
 indices.breaker.total.use_real_memory: false
+";
+/// The same of one without users.
+const OPEN: &str = "xpack.security.enabled: false\n";
+/// … and of one that has them.
+const CLOSED: &str = "\
 xpack.security.enabled: true
 xpack.security.autoconfiguration.enabled: false
 xpack.security.http.ssl.enabled: true
@@ -31,10 +36,18 @@ xpack.security.http.ssl.certificate: node.pem
 xpack.security.http.ssl.key: node.key
 ";
 
-/// Lets a node of Elasticsearch have users, whose home holds this configuration.
-pub(super) fn elasticsearch(config: &Path) -> Result<(), String> {
+/// Configures a node of Elasticsearch, whose home holds this configuration, with users or without.
+pub(super) fn elasticsearch(config: &Path, secured: bool) -> Result<(), String> {
+    let security = if secured { CLOSED } else { OPEN };
+    write(
+        config,
+        "elasticsearch.yml",
+        &[ELASTICSEARCH, security].concat(),
+    )?;
+    if !secured {
+        return Ok(());
+    }
     certificate(config)?;
-    write(config, "elasticsearch.yml", ELASTICSEARCH)?;
     write(config, "users", &format!("{USER}:{HASH}\n"))?;
     write(config, "users_roles", &format!("superuser:{USER}\n"))
 }

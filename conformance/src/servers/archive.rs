@@ -1,0 +1,173 @@
+//! Elasticsearch 9, from the archive that its makers test with: the real server, with security, but without most of its
+//! modules. One of ours stands in for those that the tests need.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::process::{Log, Process};
+use super::{quiet, run};
+
+/// The user who owns nothing, by number.
+const NOBODY: &str = "65534";
+/// As the one of every server, but ends with its program, and removes its home.
+const WATCH: &str = r#"home=$1; shift; exec 3<&0; "$@" <&- >&2 & pid=$!; echo $pid;
+{ read -r _ <&3; kill $pid; } & wait $pid; rm -rf "$home""#;
+/// The oldest Java that the server runs on.
+const RELEASE: &str = "21";
+
+/// Adds the module to the server in `home`. Its language and its delete by query are OpenSearch's: `Relocate.java` renames
+/// what they call in the server, and fails if anything of that is not there.
+pub(super) fn add_module(
+    sources: &Path,
+    lib: &Path,
+    home: &Path,
+    classes: &Path,
+    jdk: &Path,
+) -> Result<(), String> {
+    let java = sources.join("java");
+    let relocated = classes.with_file_name("relocated.jar");
+    let server = home.join("lib");
+    let ours = |folder: &str| -> Result<Vec<PathBuf>, String> {
+        let files = files(&java.join(folder))?;
+        Ok(files.into_iter().map(|(path, _)| path).collect())
+    };
+    let javac = || {
+        let mut javac = Command::new(jdk.join("bin/javac"));
+        javac.args(["-nowarn", "--release", RELEASE, "-d"]);
+        javac.arg(classes);
+        javac
+    };
+    run(javac().args(ours("org")?))?;
+
+    let tools = jars(lib, &["asm", "antlr4-runtime"])?;
+    let taken = jars(
+        lib,
+        &[
+            "lang-painless",
+            "opensearch-scripting-painless-spi",
+            "reindex-client",
+        ],
+    )?;
+    let there = tools.iter().cloned();
+    let there = there.chain([server.clone(), classes.to_owned()]);
+    run(Command::new(jdk.join("bin/java"))
+        .arg("-cp")
+        .arg(joined(tools.iter().cloned()))
+        .arg(sources.join("Relocate.java"))
+        .arg(sources.join("opensearch.rules"))
+        .arg(&relocated)
+        .arg(joined(there))
+        .args(taken))?;
+    run(javac()
+        .arg("-cp")
+        .arg(joined([server.join("*"), relocated.clone()].into_iter()))
+        .args(ours("standin")?))?;
+    run(Command::new("cp")
+        .arg("-r")
+        .arg(sources.join("resources/."))
+        .arg(classes))?;
+
+    // Among the modules: a plugin may not make class loaders.
+    let module = home.join("modules/stand-in");
+    fs::create_dir_all(&module).map_err(|error| format!("{}: {error}", module.display()))?;
+    run(Command::new(jdk.join("bin/jar"))
+        .arg("cf")
+        .arg(module.join("modules.jar"))
+        .arg("-C")
+        .arg(classes)
+        .arg("."))?;
+    let about = ["plugin-descriptor.properties", "entitlement-policy.yaml"];
+    let about = about.map(|name| sources.join(name));
+    run(Command::new("cp")
+        .args(about.iter().chain(&tools).chain([&relocated]))
+        .arg(module))
+}
+
+/// Starts the server in `home` on these ports, as a user who may not do everything on this machine; all is in `folder`.
+pub(super) fn start(
+    folder: &Path,
+    home: &Path,
+    [http, transport]: [u16; 2],
+    environment: &[(&str, OsString)],
+    log: &Log,
+) -> Result<Process, String> {
+    let temporary = folder.join("tmp");
+    fs::create_dir(&temporary).map_err(|error| format!("{}: {error}", temporary.display()))?;
+    let mut command: Vec<OsString> = Vec::new();
+    if quiet("id", &["-u"]).as_deref() == Some("0") {
+        run(Command::new("chown").args(["-R", NOBODY]).arg(folder))?;
+        let user = [
+            "setpriv",
+            "--reuid",
+            NOBODY,
+            "--regid",
+            NOBODY,
+            "--clear-groups",
+        ];
+        command.extend(user.map(OsString::from));
+    }
+    command.extend(["bash".into(), home.join("bin/elasticsearch").into()]);
+    command.push(format!("-Ehttp.port={http}").into());
+    command.push(format!("-Etransport.port={transport}").into());
+    command.push(format!("-Epath.repo={}", home.join("snapshots").display()).into());
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", WATCH, "sh"])
+        .arg(home)
+        .args(command)
+        .current_dir(home)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .env("ES_TMPDIR", temporary);
+    Process::of_shell(&mut shell, log)
+}
+
+/// Every file below a folder, in order, with what is in it.
+pub(super) fn files(folder: &Path) -> Result<Vec<(PathBuf, String)>, String> {
+    let failed = |path: &Path, error| format!("{}: {error}", path.display());
+    let entries = fs::read_dir(folder).map_err(|error| failed(folder, error))?;
+    let mut entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    entries.sort();
+    let mut found = Vec::new();
+    for path in entries {
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else {
+            let text = fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
+            found.push((path, text));
+        }
+    }
+    Ok(found)
+}
+
+/// The jars of these names, of any version; there is at least one of each.
+fn jars(lib: &Path, names: &[&str]) -> Result<Vec<PathBuf>, String> {
+    let found = fs::read_dir(lib).map_err(|error| format!("{}: {error}", lib.display()))?;
+    let mut found: Vec<PathBuf> = found.flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    let is_of = |path: &Path, name: &str| {
+        let file = path.file_name().and_then(|file| file.to_str());
+        file.is_some_and(|file| file.starts_with(name) && file.ends_with(".jar"))
+    };
+    if let Some(name) = names
+        .iter()
+        .find(|name| !found.iter().any(|path| is_of(path, name)))
+    {
+        return Err(format!("there is no {name} in {}", lib.display()));
+    }
+    found.retain(|path| names.iter().any(|name| is_of(path, name)));
+    Ok(found)
+}
+
+/// A class path.
+fn joined(paths: impl Iterator<Item = PathBuf>) -> OsString {
+    let mut all = OsString::new();
+    for path in paths {
+        if !all.is_empty() {
+            all.push(":");
+        }
+        all.push(path);
+    }
+    all
+}
