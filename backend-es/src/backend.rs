@@ -15,7 +15,7 @@ use crate::config::EsConfig;
 use crate::error::{Failure, NAME, Outcome};
 use crate::http::{Nodes, Request};
 use crate::record::VERSION;
-use crate::sweep::BY_QUERY;
+use crate::sweep;
 use crate::wakeups::LOOK_EVERY;
 
 /// So many records are written in some 50 ms.
@@ -119,7 +119,6 @@ impl EsBackend {
             path: &path,
             query: &[],
             body: Bytes::new(),
-            within: None,
         };
         match nodes.send::<IgnoredAny>(request).await {
             Err(failure) if !failure.comes_of("index_not_found_exception") => Err(failure),
@@ -132,7 +131,7 @@ impl EsBackend {
         let place = find_or_make(&nodes, &config).await?;
         let mut info = Info::new(NAME, "the node with the primary shard");
         info.keys_per_step = KEYS_PER_STEP;
-        info.sweep_limit = BY_QUERY;
+        info.sweep_limit = sweep::LIMIT;
         info.atomic = false;
         // The node that is asked sends it again where the primary shard moves meanwhile.
         info.repeats = true;
@@ -218,7 +217,6 @@ async fn make(nodes: &Nodes, config: &EsConfig) -> Outcome<()> {
             path: &path,
             query: &[],
             body: Bytes::from(index.to_string()),
-            within: None,
         })
         .await?;
     Ok(())
@@ -250,7 +248,6 @@ async fn look(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
         path: &path,
         query: &[("flat_settings", "true")],
         body: Bytes::new(),
-        within: None,
     };
     match nodes.send::<Map<String, Value>>(request).await {
         Ok(indices) => place(alias, &indices).map(Some),

@@ -401,6 +401,14 @@ impl EsBackend {
             .ok_or_else(|| not_ours("fewer items than were sent"))
     }
 
+    /// Sends removals, and answers each of them. They are not sent in parts: no script runs for them.
+    pub(crate) async fn bulk_of_removals(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
+        let Bulk { body, asked, .. } = bulk;
+        let fields = Some("items.delete.status,items.delete.result,items.delete.error");
+        let answer = self.answer(Bytes::from(body), fields).await?;
+        self.items(&asked, answer).await
+    }
+
     /// Sends a body. The server answers with these fields.
     async fn answer(&self, body: Bytes, fields: Option<&str>) -> Outcome<Answer> {
         let path = format!("/{}/_bulk", self.alias);
@@ -413,7 +421,6 @@ impl EsBackend {
             path: &path,
             query: &query,
             body,
-            within: None,
         };
         self.nodes.send(request).await
     }

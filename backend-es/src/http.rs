@@ -31,8 +31,6 @@ pub(crate) struct Request<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: &'a [(&'a str, &'a str)],
     pub(crate) body: Bytes,
-    /// How long it may take, where that is longer than others may.
-    pub(crate) within: Option<Duration>,
 }
 
 #[derive(Deserialize)]
@@ -87,7 +85,7 @@ impl Nodes {
                 HeaderMap::new(),
                 Some(request.query),
                 Some(request.body.clone()),
-                Some(request.within.unwrap_or(self.timeout)),
+                Some(self.timeout),
             );
             let answer = match sent.await {
                 Ok(response) => {

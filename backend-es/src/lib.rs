@@ -1,6 +1,6 @@
 //! Locks in an index of Elasticsearch or OpenSearch: the backend of lockkeeper for programs whose documents are there.
 //!
-//! Tested on Elasticsearch 7.10.2 and OpenSearch 2.19, 3.4 and 3.8; newer versions of Elasticsearch have what it needs.
+//! Tested on Elasticsearch 7.10.2 and 9.2.0 and on OpenSearch 2.19, 3.4 and 3.8: [how far](#versions).
 //!
 //! # What it promises
 //!
@@ -68,9 +68,22 @@
 //! An API key gets them as its `role_descriptors`. Scripts must be allowed inline, in Painless. A program whose password,
 //! key or role is taken away is told so, can neither acquire nor renew, and loses its guards at their deadline.
 //!
-//! The suite passes with these roles on OpenSearch 3.4 with its security plugin. On Elasticsearch 9.2 they are tested
-//! as far as that goes without scripts, which the archive on Maven Central does not run: up to the answer that there is
-//! no Painless, and removing by query not at all.
+//! # Versions
+//!
+//! | server | run in every change | run now and then | not run |
+//! |---|---|---|---|
+//! | Elasticsearch 9.2.0 | the whole suite; clients of the book beside it; processes that are killed and stopped | | a cluster |
+//! | Elasticsearch 9.2.0 with users, roles, API keys and TLS | every request with the roles above, and with less; the groups of the suite that together make every request | the whole suite with these roles | a cluster |
+//! | Elasticsearch 7.10.2 | the groups of the suite that the server decides; clients of the book | the whole suite; a cluster of three under faults | users and roles |
+//! | OpenSearch 3.8.0 | the same | the same | the same |
+//! | OpenSearch 3.4.0 with users, roles and TLS | as Elasticsearch with users | the whole suite with these roles | a cluster |
+//! | OpenSearch 2.19.5 | records, namespaces, an index that fails under a program; a cluster of three under faults | the whole suite | users and roles |
+//! | Elasticsearch 8, other versions, Elastic's serverless | nothing | nothing | everything |
+//!
+//! What is not run is a claim. So is one thing of Elasticsearch 9.2: the archive that is tested is the real server, but it
+//! lacks Elastic's own Painless. Its scripts run in OpenSearch's, whose classes are renamed for it: what the server does
+//! with an update is tested, and not that Elastic's own compiler takes the scripts as that of 7.10.2 does. Serverless does
+//! not take all settings that a namespace is made with.
 //!
 //! # Its limits
 //!

@@ -1,7 +1,6 @@
 //! Reading: by id, which sees every write, and by search, which sees what was refreshed. Nothing is decided by it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::Bytes;
 use elasticsearch::http::Method;
@@ -10,16 +9,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::EsBackend;
-use crate::bulk::Seen;
+use crate::bulk::{Bulk, Reply, Seen, expect};
 use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
 use crate::record::{Session, session_id};
 
-/// How long removing by a query may take, which nobody waits for to go on.
-const REMOVED_WITHIN: Duration = Duration::from_secs(300);
-/// So many documents are found and removed at a time by one: as many as a search of the index may ask for
-/// (`max_result_window`).
-pub(crate) const BATCH: usize = 12_000;
+/// So many documents are found, and then removed, by one request.
+const AT_ONCE: usize = 4_000;
 
 /// A document.
 #[derive(Debug, Deserialize)]
@@ -70,11 +66,19 @@ struct Shards {
 
 #[derive(Deserialize)]
 struct Hits {
+    total: Option<Total>,
     hits: Vec<Document>,
+}
+
+#[derive(Deserialize)]
+struct Total {
+    value: usize,
 }
 
 /// What a search has found.
 pub(crate) struct Found {
+    /// How many there are, where that was asked.
+    total: Option<usize>,
     pub(crate) documents: Vec<Document>,
     pub(crate) aggregations: Value,
 }
@@ -92,21 +96,15 @@ pub(crate) fn states(sessions: &[SessionId], documents: Vec<Option<Document>>) -
     sessions.iter().zip(documents).filter_map(state).collect()
 }
 
-#[derive(Deserialize)]
+/// What became of the documents that a query finds.
 pub(crate) struct Removed {
-    pub(crate) deleted: usize,
-    /// How many were not as they were found.
-    pub(crate) version_conflicts: usize,
+    pub(crate) removed: usize,
+    /// Not all of them were removed: there are more, or some were not as they were found.
+    pub(crate) more: bool,
 }
 
 impl EsBackend {
-    async fn post<T: serde::de::DeserializeOwned>(
-        &self,
-        action: &str,
-        query: &[(&str, &str)],
-        body: &Value,
-        within: Option<Duration>,
-    ) -> Outcome<T> {
+    async fn post<T: serde::de::DeserializeOwned>(&self, action: &str, body: &Value) -> Outcome<T> {
         let path = format!("/{}/{action}", self.alias);
         let body = match body {
             Value::Null => Bytes::new(),
@@ -116,9 +114,8 @@ impl EsBackend {
             .send(Request {
                 method: Method::Post,
                 path: &path,
-                query,
+                query: &[],
                 body,
-                within,
             })
             .await
     }
@@ -129,7 +126,7 @@ impl EsBackend {
             return Ok(Vec::new());
         }
         let asked = ids.len();
-        let mut got: Got = self.post("_mget", &[], &json!({"ids": ids}), None).await?;
+        let mut got: Got = self.post("_mget", &json!({"ids": ids})).await?;
         let mut documents = got.docs.iter_mut();
         if let Some(cause) = documents.find_map(|document| document.error.take()) {
             // It has no status of its own.
@@ -157,35 +154,69 @@ impl EsBackend {
 
     /// Lets searches see everything that was written.
     pub(crate) async fn refresh(&self) -> Outcome<()> {
-        let _: Value = self.post("_refresh", &[], &Value::Null, None).await?;
+        let _: Value = self.post("_refresh", &Value::Null).await?;
         Ok(())
     }
 
     pub(crate) async fn search(&self, body: &Value) -> Outcome<Found> {
-        let found: Searched = self.post("_search", &[], body, None).await?;
+        let found: Searched = self.post("_search", body).await?;
         if found.timed_out || found.shards.failed > 0 {
             return Err(Failure::Answer("only a part was searched".into()));
         }
         Ok(Found {
+            total: found.hits.total.map(|total| total.value),
             documents: found.hits.hits,
             aggregations: found.aggregations,
         })
     }
 
-    /// Removes up to `most` documents that the query finds, and that are as it found them.
-    pub(crate) async fn delete_by_query(&self, query: &Value, most: usize) -> Outcome<Removed> {
-        let (most, batch) = (most.to_string(), most.min(BATCH).to_string());
-        let query_string = [
-            ("conflicts", "proceed"),
-            ("max_docs", most.as_str()),
-            ("scroll_size", batch.as_str()),
-        ];
-        self.post(
-            "_delete_by_query",
-            &query_string,
-            &json!({"query": query}),
-            Some(REMOVED_WITHIN),
-        )
-        .await
+    /// Removes up to `most` documents that the query finds, and that are as it found them: each by its id and the number
+    /// of its last write, which no other write has. So a removal that is late, or comes twice, removes nothing else.
+    ///
+    /// Not by `_delete_by_query`, which names the index behind the alias: a role for use is for the alias alone.
+    pub(crate) async fn remove_found(&self, query: &Value, most: usize) -> Outcome<Removed> {
+        let mut search = json!({
+            "query": query, "sort": ["_doc"], "size": most.min(AT_ONCE), "track_total_hits": true,
+            "_source": false, "seq_no_primary_term": true,
+        });
+        let mut found = self.search(&search).await?;
+        let total = found.total;
+        let total = total.ok_or_else(|| Failure::Answer("not how many there are".into()))?;
+        search["track_total_hits"] = false.into();
+        let (mut seen, mut removed) = (0, 0);
+        while let Some(last) = found.documents.last() {
+            seen += found.documents.len();
+            search["search_after"] = last.sort.as_slice().into();
+            search["size"] = most.saturating_sub(seen).min(AT_ONCE).into();
+            let next = async {
+                match seen < most.min(total) {
+                    true => self.search(&search).await.map(Some),
+                    false => Ok(None),
+                }
+            };
+            // The server looks for the next ones meanwhile.
+            let (gone, next) = tokio::join!(self.remove_seen(&found.documents), next);
+            removed += gone?;
+            match next? {
+                Some(next) => found = next,
+                None => break,
+            }
+        }
+        Ok(Removed {
+            removed,
+            more: removed < total,
+        })
+    }
+
+    /// Removes the documents that are as they were seen, and says how many these were.
+    async fn remove_seen(&self, documents: &[Document]) -> Outcome<usize> {
+        let mut bulk = Bulk::default();
+        for document in documents {
+            bulk.delete_seen(&document.id, document.seen());
+        }
+        let known = [Reply::Written, Reply::Absent, Reply::Conflict];
+        let items = expect(self.bulk_of_removals(bulk).await?, &known)?;
+        let removed = items.iter().filter(|item| item.reply() == Reply::Written);
+        Ok(removed.count())
     }
 }

@@ -10,15 +10,14 @@ use serde_json::{Value, json};
 use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, expect};
 use crate::error::Outcome;
-use crate::read::{BATCH, Document};
+use crate::read::Document;
 use crate::record::{Held, held, key_of, session_id, session_of_intent};
 use crate::scripts::{FORGET, RELEASE};
 
 /// So many records are looked at in one request.
 const PAGE: usize = 1_000;
-/// So many documents are removed by one query, behind a refresh. Each query finds its way past what the ones before have
-/// removed, so a few are better than many; but a server may add a header for each batch, and clients take only 100.
-pub(crate) const BY_QUERY: usize = 90 * BATCH;
+/// So many holders the client lets one call remove: each begins with a refresh, which takes long behind many removals.
+pub(crate) const LIMIT: usize = 1_000_000;
 
 impl EsBackend {
     pub(crate) async fn sweep_some(&self, which: Sweep, limit: usize) -> Outcome<Swept> {
@@ -79,11 +78,10 @@ impl EsBackend {
                 "must_not": [{"exists": {"field": "state"}}],
             }});
             for query in [exclusive, payloads] {
-                let most = (limit - removed).min(BY_QUERY);
-                let gone = self.delete_by_query(&query, most).await?;
-                removed += gone.deleted;
+                let gone = self.remove_found(&query, limit - removed).await?;
+                removed += gone.removed;
                 // What was written since the refresh is looked at again.
-                if gone.deleted >= most || gone.version_conflicts > 0 {
+                if gone.more {
                     return Ok(more(removed));
                 }
             }

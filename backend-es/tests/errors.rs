@@ -422,31 +422,64 @@ async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
     );
 }
 
-#[tokio::test]
-async fn what_changed_since_it_was_found_is_swept_again() {
+/// What the server says while the records of a dead session are swept, of which one is its own: to a refresh, of the
+/// session, of what others may hold with it, of what is its own, to the removal of that, and of its payloads.
+fn while_swept(removal: Says) -> Says {
     let id = "00000000000000000000000000000007";
     let dead = format!(
         r#""_source":{{"session":"{id}","label":"","ttl":0,"state":"dead","seq":0,"over":[],"adoption":0}}"#
     );
     let dead = written(&format!("~session/{id}"), 1).replace(r#""_source":{}"#, &dead);
-    let one = |body: &str| Says::This(200, body.to_owned());
-    let then = |first, rest| Says::Then(Box::new([first, rest]));
-    let answers = |conflicts: u32| {
-        let removed = format!(r#"{{"deleted":0,"version_conflicts":{conflicts}}}"#);
-        let found = r#"{"timed_out":false,"_shards":{"failed":0},"hits":{"hits":[]}}"#;
-        let dead = bulk(std::slice::from_ref(&dead));
-        // A refresh, the session, what others may hold with it, and what is its own.
-        then(one("{}"), then(dead, then(one(found), one(&removed))))
+    let found = |hits: &[&str]| {
+        let (total, hits) = (hits.len(), hits.join(","));
+        let hits = format!(r#"{{"total":{{"value":{total}}},"hits":[{hits}]}}"#);
+        let found = format!(r#"{{"timed_out":false,"_shards":{{"failed":0}},"hits":{hits}}}"#);
+        Says::This(200, found)
     };
-    let server = Server::new(answers(1)).await;
+    let own = r#"{"_id":"a","_seq_no":5,"_primary_term":2,"sort":[0]}"#;
+    let each = [
+        Says::This(200, "{}".to_owned()),
+        bulk(&[dead]),
+        found(&[]),
+        found(&[own]),
+        removal,
+        found(&[]),
+    ];
+    let then = |rest, first| Says::Then(Box::new([first, rest]));
+    each.into_iter().rev().reduce(then).unwrap()
+}
+
+#[tokio::test]
+async fn what_changed_since_it_was_found_is_not_swept() {
+    let removal = |item: &str| {
+        let answer = format!(r#"{{"items":[{{"delete":{{{item}}}}}]}}"#);
+        Says::This(200, answer)
+    };
+    let changed = removal(&format!(r#""status":409,"error":{CONFLICT}"#));
+    let server = Server::new(while_swept(changed)).await;
     let backend = server.backend().await;
-    for conflicts in [1, 0] {
-        server.says(answers(conflicts));
-        let swept = backend
-            .sweep(Sweep::Session(SessionId::new(7)), 1_000)
-            .await;
-        let swept = swept.unwrap();
-        assert_eq!((swept.removed, swept.more), (0, conflicts > 0));
+    let which = Sweep::Session(SessionId::new(7));
+    let swept = backend.sweep(which, 1_000).await.unwrap();
+    assert_eq!((swept.removed, swept.more), (0, true), "there may be more");
+    let last = server.last.lock().unwrap().clone();
+    let asked = r#"{"delete":{"_id":"a","if_seq_no":5,"if_primary_term":2}}"#;
+    assert!(last.contains(asked), "{last}");
+
+    let gone = removal(r#""status":200,"result":"deleted""#);
+    server.says(while_swept(gone));
+    let swept = backend.sweep(which, 1_000).await.unwrap();
+    assert_eq!((swept.removed, swept.more), (1, false), "nothing is left");
+
+    for (fails, kind) in [
+        (Says::Nothing, ErrorKind::Indeterminate),
+        (
+            removal(&format!(r#""status":403,"error":{SECURITY}"#)),
+            ErrorKind::Unauthorized,
+        ),
+    ] {
+        server.says(while_swept(fails));
+        let error = backend.sweep(which, 1_000).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error:?}");
     }
 }
 

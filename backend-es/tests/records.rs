@@ -308,6 +308,25 @@ async fn a_sweep_takes_everything_of_a_dead_session_and_leaves_other_writers() {
     assert!(backend.confirm(share.grant, &share.claims).await.unwrap());
 }
 
+#[tokio::test]
+async fn one_sweep_takes_more_than_one_search_finds() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let (dead, living) = (open(&backend, 1).await, open(&backend, 2).await);
+    for (n, from) in (1..).zip((0..10_000).step_by(2_000)) {
+        granted(&backend, &many(dead, n, from..from + 2_000)).await;
+    }
+    let kept = many(living, 1, 10_000..10_100);
+    granted(&backend, &kept).await;
+    backend.end(&[dead], End::Close).await.unwrap();
+    let which = Sweep::Session(dead);
+    let mut swept = backend.sweep(which, 8_500).await.unwrap();
+    assert_eq!((swept.removed, swept.more), (8_500, true), "its limit");
+    swept = backend.sweep(which, 8_500).await.unwrap();
+    assert_eq!((swept.removed, swept.more), (1_500, false), "the rest");
+    assert!(backend.confirm(kept.grant, &kept.claims).await.unwrap());
+}
+
 fn put(seq: u64, text: &str, token: FencingToken) -> Renewal {
     let intent = Intent::new(text).unwrap();
     Renewal::new(

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use elasticsearch::http::Method;
+use lockcore::backend::{ClaimStore, End, SessionStore, Sweep};
 use lockcore::{AcquireError, Attempt, Guard, Locks, Released};
 use lockcore_es::{EsBackend, EsConfig};
-use support::{Space, raw_text};
+use support::{Space, connect, granted, open, raw_text, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 /// A request as it was sent.
 #[derive(Debug, Clone)]
@@ -37,10 +39,18 @@ impl Asked {
     }
 }
 
+/// A request with this in its body is told, and passed on when that is.
+struct Held {
+    with: &'static str,
+    arrived: oneshot::Sender<()>,
+    goes_on: oneshot::Receiver<()>,
+}
+
 /// Takes requests, writes them down and passes them on.
 struct Recorder {
     port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
+    held: Arc<Mutex<Option<Held>>>,
     clients: AtomicU64,
 }
 
@@ -50,27 +60,33 @@ impl Recorder {
         let recorder = Self {
             port: listener.local_addr().unwrap().port(),
             asked: Arc::default(),
+            held: Arc::default(),
             clients: AtomicU64::new(1),
         };
-        let asked = recorder.asked.clone();
+        let (asked, held) = (recorder.asked.clone(), recorder.held.clone());
         #[expect(
             clippy::disallowed_methods,
             reason = "the recorder of a test belongs to nobody else"
         )]
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(pass_on(stream, asked.clone()));
+                tokio::spawn(pass_on(stream, asked.clone(), held.clone()));
             }
         });
         recorder
     }
 
-    async fn locks(&self, space: &Space, ttl: Duration) -> Locks {
+    async fn backend(&self, space: &Space) -> Arc<EsBackend> {
         let url = space.url_at(&format!("elasticsearch://127.0.0.1:{}", self.port));
         let backend = EsBackend::connect(EsConfig::parse(&url).unwrap()).await;
+        backend.unwrap()
+    }
+
+    async fn locks(&self, space: &Space, ttl: Duration) -> Locks {
+        let backend = self.backend(space).await;
         // Some sessions sweep when they begin, by chance: those of these seeds do not.
         let seed = self.clients.fetch_add(1, Ordering::Relaxed);
-        let builder = Locks::builder(backend.unwrap()).ttl(ttl).seed(seed);
+        let builder = Locks::builder(backend).ttl(ttl).seed(seed);
         builder.build().unwrap()
     }
 
@@ -78,9 +94,24 @@ impl Recorder {
     fn take(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
+
+    /// Holds the next request with this in its body: says when it has arrived, and is told when it goes on.
+    fn hold(&self, with: &'static str) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
+        let ((arrived, is_there), (go, goes_on)) = (oneshot::channel(), oneshot::channel());
+        *self.held.lock().unwrap() = Some(Held {
+            with,
+            arrived,
+            goes_on,
+        });
+        (is_there, go)
+    }
 }
 
-async fn pass_on(mut stream: TcpStream, asked: Arc<Mutex<Vec<Asked>>>) {
+async fn pass_on(
+    mut stream: TcpStream,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    held: Arc<Mutex<Option<Held>>>,
+) {
     while let Some((method, target, body)) = read(&mut stream).await {
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         asked.lock().unwrap().push(Asked {
@@ -88,6 +119,14 @@ async fn pass_on(mut stream: TcpStream, asked: Arc<Mutex<Vec<Asked>>>) {
             query: query.to_owned(),
             body: body.clone(),
         });
+        let held = held
+            .lock()
+            .unwrap()
+            .take_if(|held| body.contains(held.with));
+        if let Some(held) = held {
+            held.arrived.send(()).unwrap();
+            held.goes_on.await.unwrap();
+        }
         let method = match method.as_str() {
             "GET" => Method::Get,
             "PUT" => Method::Put,
@@ -233,4 +272,43 @@ async fn who_waits_looks_with_one_request_and_sets_up_its_watch_once() {
     // From one look to the next it takes 50 ms at least, and no more than 100 ms on a quick machine.
     assert!((5..=60).contains(&looks.len()), "{}", looks.len());
     back(held).await;
+}
+
+#[tokio::test]
+async fn a_sweep_removes_what_it_has_found_and_nothing_that_was_written_since() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let backend = connect(&space).await;
+    let (dead, living) = (open(&backend, 1).await, open(&backend, 2).await);
+    for (n, key) in [(1, "create a"), (2, "create b")] {
+        granted(&backend, &request(dead, n, &[key])).await;
+    }
+    backend.end(&[dead], End::Close).await.unwrap();
+    let sweeper = recorder.backend(&space).await;
+    let (arrived, go) = recorder.hold("if_seq_no");
+    let (since, later) = (
+        request(living, 1, &["create a"]),
+        request(living, 2, &["create b"]),
+    );
+    let (swept, ()) = tokio::join!(sweeper.sweep(Sweep::Session(dead), 100), async {
+        arrived.await.unwrap();
+        granted(&backend, &since).await;
+        go.send(()).unwrap();
+    });
+    let swept = swept.unwrap();
+    assert_eq!((swept.removed, swept.more), (1, true));
+    assert!(backend.confirm(since.grant, &since.claims).await.unwrap());
+    assert_eq!(space.document("b").await, None);
+
+    // The same request once more, and late: neither finds the record that it was about.
+    granted(&backend, &later).await;
+    let asked = recorder.take();
+    let removal = asked.iter().find(|asked| asked.body.contains("if_seq_no"));
+    let removal = removal.unwrap();
+    assert_eq!(removal.ids(), ["a", "b"]);
+    let path = format!("/{}/_bulk?{}", space.namespace, removal.query);
+    let (status, answer) = raw_text(Method::Post, &path, removal.body.clone()).await;
+    assert_eq!(status, 200, "{answer}");
+    for held in [since, later] {
+        assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+    }
 }
