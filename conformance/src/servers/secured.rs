@@ -14,7 +14,8 @@ const PASSWORD: &str = "may-do-everything";
 /// The password as bcrypt keeps it.
 const HASH: &str = "$2a$04$lockkeeperlockkeeperluHnnMWTiUe9A9xsgYZcVCksUUEFUOR7a";
 
-/// What a node of Elasticsearch finds in its configuration.
+/// What a node of Elasticsearch finds in its configuration. It looks at its disk once: with each look it would lift the
+/// block of an index whose disk a test takes for full.
 const ELASTICSEARCH: &str = "\
 cluster.name: lockkeeper
 node.name: node
@@ -23,6 +24,7 @@ discovery.type: single-node
 node.store.allow_mmap: false
 action.auto_create_index: false
 cluster.routing.allocation.disk.threshold_enabled: false
+cluster.info.update.interval: 24h
 indices.breaker.total.use_real_memory: false
 ";
 /// The same of one without users.
