@@ -17,6 +17,9 @@ use crate::record::{Session, session_id};
 /// So many documents are found, and then removed, by one request.
 const AT_ONCE: usize = 4_000;
 
+/// Searches ask the same copy of the shard where they can: each has an order of its own, in which one page follows another.
+const SAME_COPY: (&str, &str) = ("preference", "lockkeeper");
+
 /// A document.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Document {
@@ -104,7 +107,12 @@ pub(crate) struct Removed {
 }
 
 impl EsBackend {
-    async fn post<T: serde::de::DeserializeOwned>(&self, action: &str, body: &Value) -> Outcome<T> {
+    async fn post<T: serde::de::DeserializeOwned>(
+        &self,
+        action: &str,
+        query: &[(&str, &str)],
+        body: &Value,
+    ) -> Outcome<T> {
         let path = format!("/{}/{action}", self.alias);
         let body = match body {
             Value::Null => Bytes::new(),
@@ -114,7 +122,7 @@ impl EsBackend {
             .send(Request {
                 method: Method::Post,
                 path: &path,
-                query: &[],
+                query,
                 body,
             })
             .await
@@ -126,7 +134,7 @@ impl EsBackend {
             return Ok(Vec::new());
         }
         let asked = ids.len();
-        let mut got: Got = self.post("_mget", &json!({"ids": ids})).await?;
+        let mut got: Got = self.post("_mget", &[], &json!({"ids": ids})).await?;
         let mut documents = got.docs.iter_mut();
         if let Some(cause) = documents.find_map(|document| document.error.take()) {
             // It has no status of its own.
@@ -154,12 +162,12 @@ impl EsBackend {
 
     /// Lets searches see everything that was written.
     pub(crate) async fn refresh(&self) -> Outcome<()> {
-        let _: Value = self.post("_refresh", &Value::Null).await?;
+        let _: Value = self.post("_refresh", &[], &Value::Null).await?;
         Ok(())
     }
 
     pub(crate) async fn search(&self, body: &Value) -> Outcome<Found> {
-        let found: Searched = self.post("_search", body).await?;
+        let found: Searched = self.post("_search", &[SAME_COPY], body).await?;
         if found.timed_out || found.shards.failed > 0 {
             return Err(Failure::Answer("only a part was searched".into()));
         }
@@ -171,7 +179,8 @@ impl EsBackend {
     }
 
     /// Removes up to `most` documents that the query finds, and that are as it found them: each by its id and the number
-    /// of its last write, which no other write has. So a removal that is late, or comes twice, removes nothing else.
+    /// of its last write, which no other write of the index has. So a removal that is late, or comes twice, removes nothing
+    /// else.
     ///
     /// Not by `_delete_by_query`, which names the index behind the alias: a role for use is for the alias alone.
     pub(crate) async fn remove_found(&self, query: &Value, most: usize) -> Outcome<Removed> {

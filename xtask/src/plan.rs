@@ -167,17 +167,6 @@ const OTHER_ENGINE: &[Row] = &[
     row(ES, "running"),
 ];
 
-/// With users and roles.
-const SECURED_ENGINE: &[Row] = &[
-    row(ES, "security"),
-    row(ES, "conformance").threads(8).only(BY_RIGHTS),
-    row(ES, "conformance").threads(4).soak(),
-    row(ES, "namespace"),
-    row(ES, "records").soak(),
-    row(ES, "requests").soak(),
-    row(ES, "running"),
-];
-
 /// What runs where. The places are begun in this order, some at the same time.
 pub(crate) const PLAN: &[Place] = &[
     Place {
@@ -296,11 +285,27 @@ pub(crate) const PLAN: &[Place] = &[
     },
     Place {
         name: "opensearch-3-secured",
-        rows: SECURED_ENGINE,
+        rows: &[
+            row(ES, "security"),
+            row(ES, "conformance").threads(8).only(BY_RIGHTS),
+            row(ES, "conformance").threads(4).soak(),
+            row(ES, "namespace"),
+            row(ES, "records").soak(),
+            row(ES, "requests").soak(),
+            row(ES, "running"),
+        ],
     },
     Place {
         name: "elasticsearch-9-secured",
-        rows: SECURED_ENGINE,
+        rows: &[
+            row(ES, "security"),
+            row(ES, "conformance").threads(8).only(BY_RIGHTS),
+            row(ES, "conformance").threads(4).soak(),
+            row(ES, "namespace").soak(),
+            row(ES, "records").soak(),
+            row(ES, "requests").soak(),
+            row(ES, "running").soak(),
+        ],
     },
 ];
 
