@@ -284,7 +284,8 @@ async fn a_sweep_removes_what_it_has_found_and_nothing_that_was_written_since() 
     }
     backend.end(&[dead], End::Close).await.unwrap();
     let sweeper = recorder.backend(&space).await;
-    let (arrived, go) = recorder.hold("if_seq_no");
+    let is_removal = r#"{"delete":"#;
+    let (arrived, go) = recorder.hold(is_removal);
     let (since, later) = (
         request(living, 1, &["create a"]),
         request(living, 2, &["create b"]),
@@ -302,7 +303,7 @@ async fn a_sweep_removes_what_it_has_found_and_nothing_that_was_written_since() 
     // The same request once more, and late: neither finds the record that it was about.
     granted(&backend, &later).await;
     let asked = recorder.take();
-    let removal = asked.iter().find(|asked| asked.body.contains("if_seq_no"));
+    let removal = asked.iter().find(|asked| asked.body.contains(is_removal));
     let removal = removal.unwrap();
     assert_eq!(removal.ids(), ["a", "b"]);
     let path = format!("/{}/_bulk?{}", space.namespace, removal.query);
