@@ -23,10 +23,11 @@ pub fn config(server: &Server) -> PostgresConfig {
     PostgresConfig::parse(&(url + "?timeout_ms=20000")).unwrap()
 }
 
+/// A connection to a server, which may be about to recover.
 pub async fn raw(server: &Server) -> PgConnection {
-    PgConnection::connect(&server.url().replacen("http", "postgres", 1))
-        .await
-        .unwrap()
+    let url = server.url().replacen("http", "postgres", 1);
+    let connected = async || PgConnection::connect(&url).await.ok();
+    support::until("a connection", connected).await
 }
 
 pub fn kill(pid: i64) {

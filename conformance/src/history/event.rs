@@ -228,6 +228,8 @@ pub enum What {
     },
     /// The way to the store may deliver a request once more, later, from now on.
     Repeats,
+    /// The store may execute a request once more before it answers, where its members take each other's part.
+    Doubles,
     /// A request is sent. Written before that is done.
     Called {
         /// Its number, unique in its process.

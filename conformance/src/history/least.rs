@@ -184,7 +184,11 @@ impl About {
             }
             What::Late { .. } => false,
             What::Asked { claims, .. } => self.sessions.is_empty() && self.touches(claims),
-            What::Begun { .. } | What::Calm | What::Stepped { .. } | What::Repeats => true,
+            What::Begun { .. }
+            | What::Calm
+            | What::Stepped { .. }
+            | What::Repeats
+            | What::Doubles => true,
             _ => false,
         }
     }

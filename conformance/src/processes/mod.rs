@@ -298,6 +298,9 @@ async fn run_here(
     if plan.also.requests {
         outside.record(What::Repeats);
     }
+    if info.repeats && !steady {
+        outside.record(What::Doubles);
+    }
     let store = outside.watched(store);
     let Some(url) = space.url() else {
         return Err(Wrong("other processes cannot reach this store".to_owned()));

@@ -124,6 +124,23 @@ impl MariaDbBackend {
         Ok(Arc::new(Self { pool }))
     }
 
+    /// One transaction. What is dropped here, whether it failed or is late, is rolled back.
+    async fn transacted<A: Act>(&self, act: A) -> Result<A::Answer> {
+        let late = |_| {
+            let what = format!("no answer within {TIMEOUT:?}");
+            Error::new(ErrorKind::Unavailable, NAME, A::OPERATION, what)
+        };
+        let ready = timeout(TIMEOUT, self.until_commit(&act))
+            .await
+            .map_err(late)?;
+        let (begun, answer) = ready.map_err(|failure| failure.error(A::OPERATION))?;
+        match timeout(TIMEOUT, begun.commit()).await {
+            Ok(Ok(())) => Ok(answer),
+            Ok(Err(error)) => Err(unknown(A::OPERATION).with_source(error)),
+            Err(_) => Err(unknown(A::OPERATION)),
+        }
+    }
+
     async fn until_commit<A: Act>(&self, act: &A) -> Outcome<(Begun, A::Answer)> {
         let mut begun = match act.access() {
             Access::Read => Begun::reading(&self.pool).await?,
@@ -147,30 +164,26 @@ impl RowStore for MariaDbBackend {
         info
     }
 
+    /// On a task of its own: it holds locks of the server, and its caller may look at something else before it goes on.
     async fn transact<A: Act>(&self, act: A) -> Result<A::Answer> {
-        let late = |_| {
-            let what = format!("no answer within {TIMEOUT:?}");
-            Error::new(ErrorKind::Unavailable, NAME, A::OPERATION, what)
-        };
-        // What is dropped here, whether it failed or is late, is rolled back.
-        let ready = timeout(TIMEOUT, self.until_commit(&act))
-            .await
-            .map_err(late)?;
-        let (begun, answer) = ready.map_err(|failure| failure.error(A::OPERATION))?;
-        let unknown = || {
-            let what = "the commit was not answered";
-            Error::new(ErrorKind::Indeterminate, NAME, A::OPERATION, what)
-        };
-        match timeout(TIMEOUT, begun.commit()).await {
-            Ok(Ok(())) => Ok(answer),
-            Ok(Err(error)) => Err(unknown().with_source(error)),
-            Err(_) => Err(unknown()),
-        }
+        let own = self.clone();
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the task is one transaction, which ends within its time-outs"
+        )]
+        let task = tokio::spawn(async move { own.transacted(act).await });
+        let ended = task.await;
+        ended.unwrap_or_else(|error| Err(unknown(A::OPERATION).with_source(error)))
     }
 
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         polled(self, claims, LOOK_EVERY).await
     }
+}
+
+fn unknown(operation: Operation) -> Error {
+    let what = "the commit was not answered";
+    Error::new(ErrorKind::Indeterminate, NAME, operation, what)
 }
 
 impl fmt::Debug for MariaDbBackend {

@@ -16,10 +16,13 @@ pub(super) fn check(border: &Border<'_>, keys: &Keys, findings: &mut Findings) {
             continue;
         };
         if let Some((at, Reply::Confirmed(held) | Reply::Released(held))) = call.answer {
+            let is_release = matches!(call.request, Call::Release { .. });
             let wrong = match held {
                 true => cannot_hold(border, keys, call, at, *grant, claims),
                 // Perhaps an earlier copy of the release was told otherwise.
                 false if border.setting.repeats => None,
+                // Or was executed, and the answer is that of the second.
+                false if border.setting.doubles && is_release => None,
                 false => holds(border, call, at, *grant).then(|| {
                     "does not hold any more, and nobody has ended or released it".to_owned()
                 }),

@@ -80,6 +80,8 @@ struct Setting {
     timed: bool,
     /// A request may be executed again after its answer.
     repeats: bool,
+    /// A request may be executed twice before it.
+    doubles: bool,
 }
 
 /// The requests of a history, by whom they are about.
@@ -135,6 +137,7 @@ impl<'a> Border<'a> {
                 }
                 What::Stepped { .. } => setting.timed = false,
                 What::Repeats => setting.repeats = true,
+                What::Doubles => setting.doubles = true,
                 _ => {}
             }
         }

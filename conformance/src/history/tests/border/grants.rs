@@ -253,9 +253,16 @@ fn releases_say_what_is_so() {
     assert!(again(yes(), yes()));
     assert!(!again(yes(), no()));
     assert!(again(no(), no()), "the first one");
+    for may in [What::Repeats, What::Doubles] {
+        let mut told = held();
+        told.tell(may);
+        told.done(no().0, no().1).is_fine();
+    }
+    // A confirmation changes nothing by being executed twice.
     let mut told = held();
-    told.tell(What::Repeats);
-    told.done(no().0, no().1).is_fine();
+    told.tell(What::Doubles);
+    told.done(confirm((1, 1), &["create f"]), Reply::Confirmed(false))
+        .breaks(Law::ConfirmationsAreTrue);
 }
 
 fn says_what_is_so(yes: impl Fn() -> (Call, Reply), no: impl Fn() -> (Call, Reply)) {
