@@ -477,6 +477,7 @@ async fn a_session_is_due_when_its_owner_says() {
     }
     let renewal = Renewal::new(1, Ranges::EMPTY, IntentChange::Keep);
     careful.renew(renewed, &renewal).await.unwrap();
+    // By the server's clock the exact one is due then; more time changes nothing for the others.
     tokio::time::sleep(ttl + Duration::from_millis(50)).await;
     for asks in [&exact, &careful] {
         let states = asks.end(&[mine, theirs, renewed], End::IfDue).await;

@@ -109,6 +109,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         let killer = async {
             let enough = async {
                 while next.load(Ordering::Relaxed) < from + 200 {
+                    // From one look at the counter to the next.
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };

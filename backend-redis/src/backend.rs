@@ -7,8 +7,8 @@ use lockcore::{Error, ErrorKind, Info, LockBackend, Operation};
 
 use crate::config::RedisConfig;
 use crate::error::{NAME, found};
-use crate::link::Link;
-use crate::primary::Asking;
+use crate::link::{Link, Task};
+use crate::primary::asking;
 use crate::scripts;
 use crate::wakeups::{Subscription, Watches};
 
@@ -41,7 +41,7 @@ pub struct RedisBackend {
     pub(crate) watches: Arc<Watches>,
     pub(crate) subscription: Subscription,
     /// Where another server may be the primary by now.
-    _asking: Option<Asking>,
+    _asking: Option<Task>,
 }
 
 impl RedisBackend {
@@ -62,7 +62,7 @@ impl RedisBackend {
         let made = link.call(Operation::Connect, &scripts::INIT, &[]);
         made.await?;
         Ok(Arc::new(Self {
-            _asking: Asking::begin(&link),
+            _asking: asking(&link),
             link,
             watches: Arc::default(),
             subscription: Subscription::default(),

@@ -16,12 +16,11 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion,
     RedisConnectionInfo, RedisResult, TlsCertificates, Value,
 };
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{Auth, Sentinels};
 use crate::error::{Phase, found, from_redis};
-use crate::link::{BUFFER, Connection, Link};
+use crate::link::{BUFFER, Connection, Link, Task};
 use crate::server::{Server, misplaced};
 
 /// After so long without a word the system shows that a connection is used.
@@ -29,30 +28,12 @@ const ALIVE_EVERY: Duration = Duration::from_secs(60);
 /// How often all are asked again which of them is the primary.
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
 
-/// Asks again and again which server is the primary, until this is dropped: an old one that was cut off goes on with those
-/// whom it still reaches, and does not know.
-pub(crate) struct Asking(AbortHandle);
-
-impl Asking {
-    /// Begins, where more than one can be it. The nodes of a cluster say so themselves.
-    pub(crate) fn begin(link: &Arc<Link>) -> Option<Self> {
-        let several = link.config.sentinels.is_some() || link.config.nodes.len() > 1;
-        if !several || link.place().is_cluster {
-            return None;
-        }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the task belongs to the backend, and ends with it"
-        )]
-        let task = tokio::spawn(ask_again(Arc::clone(link)));
-        Some(Self(task.abort_handle()))
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// Asks again and again which server is the primary, where more than one can be it: an old one that was cut off goes on
+/// with those whom it still reaches, and does not know. The nodes of a cluster say so themselves.
+pub(crate) fn asking(link: &Arc<Link>) -> Option<Task> {
+    let several = link.config.sentinels.is_some() || link.config.nodes.len() > 1;
+    let asks = several && !link.place().is_cluster;
+    asks.then(|| Task::begin(ask_again(Arc::clone(link))))
 }
 
 async fn ask_again(link: Arc<Link>) {

@@ -10,11 +10,10 @@ use lockcore::backend::{self, Changed, Together, Wakeups};
 use lockcore::{Claim, LockKey, Result, SessionId};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::RedisBackend;
-use crate::link::Link;
+use crate::link::{Link, Task};
 
 /// How often the subscription is asked whether it still stands.
 const PROBED: Duration = Duration::from_secs(5);
@@ -58,7 +57,7 @@ impl RedisBackend {
     }
 }
 
-async fn subscribe(watches: Arc<Watches>, link: Arc<Link>) -> Result<Probed> {
+async fn subscribe(watches: Arc<Watches>, link: Arc<Link>) -> Result<Task> {
     // It goes on telling of releases: nobody should need two when it is made anew.
     let releases = watches.standing().releases || !watches.all.is_empty();
     let stands = Arc::new(Stands {
@@ -75,15 +74,11 @@ async fn subscribe(watches: Arc<Watches>, link: Arc<Link>) -> Result<Probed> {
     };
     let driver = link.subscribe(told, releases).await?;
     let standing = Standing(Arc::clone(&watches), Arc::clone(&stands));
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the task belongs to the subscription, and ends with the backend"
-    )]
-    let task = tokio::spawn(probe(link, driver, standing));
+    let probed = Task::begin(probe(link, driver, standing));
     // One that told of less ends, and nobody has missed anything.
     let before = std::mem::replace(&mut *watches.standing(), stands);
     before.now.store(false, Ordering::Release);
-    Ok(Probed(task.abort_handle()))
+    Ok(probed)
 }
 
 /// Keeps a subscription as long as it answers: what has gone silent on the way is broken, though nobody says so. Where
@@ -110,19 +105,11 @@ impl Drop for Standing {
     }
 }
 
-/// The subscription: a task that has its connection, which ends when this is dropped.
-struct Probed(AbortHandle);
-
-impl Drop for Probed {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// The one of this process, if it was needed yet.
 #[derive(Default)]
 pub(crate) struct Subscription {
-    probed: Arc<Mutex<Option<Probed>>>,
+    /// It has the connection.
+    probed: Arc<Mutex<Option<Task>>>,
     making: Together<Result<()>>,
 }
 
