@@ -49,6 +49,7 @@
 //! | `session/ID/ttl` | how long it lives without a renewal, in milliseconds |
 //! | `session/ID/label`, `intent`, `adoption`, `adopter` | what is left of it when it has died |
 //! | `intent/ID` | the payload of its intent |
+//! | `unburied/ID` | what is left of it does not go by itself yet: the sweep looks at these alone |
 //! | `step/ID/N` | what a request has taken, for the sweep |
 //! | `news` | the sessions that were revoked last, or noted for |
 //!

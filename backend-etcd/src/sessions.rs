@@ -30,6 +30,7 @@ impl SessionStore for EtcdBackend {
             TxnOp::put(names.ttl(session), ttl.as_millis().to_string(), None),
             TxnOp::put(names.live(session), digits(0), Some(on_lease)),
             TxnOp::put(names.over_last(session), last(), None),
+            TxnOp::put(names.unburied(session), "", None),
         ];
         let unused = || vec![nobody(&names.session(session))];
         let (any, nothing) = (Incarnation::UNKNOWN, || Some(Vec::new()));

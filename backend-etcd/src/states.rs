@@ -40,7 +40,10 @@ impl Way<'_> {
     }
 
     /// The keys of some sessions, at one moment.
-    async fn read(self, sessions: &[SessionId]) -> Result<Vec<(SessionId, Vec<KeyValue>)>> {
+    pub(crate) async fn read(
+        self,
+        sessions: &[SessionId],
+    ) -> Result<Vec<(SessionId, Vec<KeyValue>)>> {
         let gets = sessions
             .iter()
             .map(|session| get(&self.link.names.session(*session), 0));
@@ -61,10 +64,14 @@ impl Way<'_> {
         }
         let range = names.session(session);
         let unused = vec![nobody(&range)];
-        let used = vec![TxnOp::put(names.label(session), "", None), get(&range, 0)];
+        let used = vec![
+            TxnOp::put(names.label(session), "", None),
+            TxnOp::put(names.unburied(session), "", None),
+            get(&range, 0),
+        ];
         let mut answer = self.txn(unused, used, vec![get(&range, 0)]).await?;
         if answer.succeeded {
-            answer.skip();
+            (0..2).for_each(|_| answer.skip());
         }
         let read = Session::read(names, session, &answer.found()?.pairs);
         read.map(|read| read.state).ok_or_else(|| answer.odd())

@@ -3,11 +3,12 @@
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp};
 use lockcore::backend::{Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
-use lockcore::{Grant, Life, Operation, Result, SessionState};
+use lockcore::{Grant, Life, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
-use crate::pages::{Groups, after};
-use crate::record::{Names, SHARED, Session, read_step};
+use crate::pages::{PAGE, after};
+use crate::record::{SHARED, Session, read_step};
+use crate::states::SESSIONS_PER_REQUEST;
 use crate::txn::{absent, present};
 
 /// So many steps are looked at in one request: each may have a thousand bytes for each of its keys.
@@ -112,21 +113,32 @@ impl EtcdBackend {
     /// kept, and then go by themselves. So many at most; says whether there are more.
     async fn bury(&self, most: usize) -> Result<bool> {
         let names = &self.link.names;
-        let of = |names: &Names, name: &[u8]| Some(names.read_session(name)?.0);
-        let mut sessions = Groups::new(self.way(Operation::Sweep), names.sessions(), of);
+        let mut range = names.all_unburied();
         let (mut lease, mut buried) = (None, 0);
-        while let Some((session, pairs)) = sessions.next().await? {
-            let dead = Session::read(names, session, &pairs)
-                .filter(|read| read.state.life == Life::Dead && !read.buried);
-            if let Some(dead) = dead {
-                if buried == most {
-                    return Ok(true);
+        loop {
+            let (found, _) = self.way(Operation::Sweep).get(&range, PAGE).await?;
+            let unburied = found.pairs.iter();
+            let unburied = unburied.filter_map(|pair| names.read_unburied(pair.key()));
+            let unburied: Vec<SessionId> = unburied.collect();
+            for some in unburied.chunks(SESSIONS_PER_REQUEST) {
+                for (session, pairs) in self.way(Operation::Sweep).read(some).await? {
+                    let read = Session::read(names, session, &pairs);
+                    let state = read.map(|read| read.state);
+                    let Some(dead) = state.filter(|state| state.life == Life::Dead) else {
+                        continue;
+                    };
+                    if buried == most {
+                        return Ok(true);
+                    }
+                    self.bury_one(&dead, &pairs, &mut lease).await?;
+                    buried += 1;
                 }
-                self.bury_one(&dead.state, &pairs, &mut lease).await?;
-                buried += 1;
+            }
+            match after(&found.pairs, found.more) {
+                Some(from) => range.from = from,
+                None => return Ok(false),
             }
         }
-        Ok(false)
     }
 
     async fn bury_one(
@@ -149,8 +161,12 @@ impl EtcdBackend {
             }
         };
         // What was over when it died is in nobody's way; of thousands some stay until the next time.
+        let most = self.keys_per_step();
         let mut burial = Vec::new();
-        for pair in pairs.iter().rev().take(self.keys_per_step()) {
+        if pairs.len() <= most {
+            burial.push(TxnOp::delete(names.unburied(session), None));
+        }
+        for pair in pairs.iter().rev().take(most) {
             burial.push(match names.read_session(pair.key()) {
                 Some((_, "label" | "adoption" | "adopter" | "notes")) => {
                     let options = PutOptions::new().with_ignore_value().with_lease(lease);

@@ -22,6 +22,7 @@ use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Secured, Space, artefacts, certificates, client, member, restarted, until, waited};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
 const TTL: Duration = Duration::from_secs(600);
@@ -520,6 +521,44 @@ async fn a_sweep_buries_as_many_of_the_dead_as_it_may() {
         more.push(backend.sweep(Sweep::All, 2).await.unwrap().more);
     }
     assert_eq!(more, [true, true, false, false]);
+}
+
+/// So many bytes a member has sent to clients.
+async fn sent(member: &Member) -> f64 {
+    let place = member.url().trim_start_matches("http://");
+    let mut stream = tokio::net::TcpStream::connect(place).await.unwrap();
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {place}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let name = "etcd_network_client_grpc_sent_bytes_total ";
+    let line = answer.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_sweep_reads_nothing_of_those_that_are_buried() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let mut dead = Vec::new();
+    for _ in 0..200 {
+        dead.push(opened(&backend).await);
+    }
+    backend.end(&dead, End::Close).await.unwrap();
+    let living = opened(&backend).await;
+    let mut cost = Vec::new();
+    for _ in 0..2 {
+        let before = sent(&server).await;
+        backend.sweep(Sweep::All, 1_000).await.unwrap();
+        cost.push(sent(&server).await - before);
+    }
+    let [first, then] = cost[..] else {
+        unreachable!()
+    };
+    assert!(first > 20_000.0 && then < 2_000.0, "{cost:?}");
+    let page = backend.sessions(None, 1_000).await.unwrap();
+    assert_eq!(page.items.len(), 201, "they are remembered");
+    backend.end(&[living], End::Close).await.unwrap();
 }
 
 /// Who reads above others who read is in nobody's way, and they are not in his, however quickly they come and go.

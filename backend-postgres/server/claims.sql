@@ -293,12 +293,14 @@ DECLARE
     removed bigint := 0;
     forgotten bigint;
     p_id bytea := '';
+    -- The clock itself is no bound of a search in an index.
+    long_ago timestamptz := clock_timestamp() - interval '24 hours';
 BEGIN
     -- Nobody else removes what a process has left whose connection is gone. It comes first: it need not wait for the disk,
     -- and what follows does.
     PERFORM unwatch(ARRAY(SELECT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
     PERFORM end_sessions(ARRAY(
-        SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() LIMIT 1000), 'due');
+        SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() ORDER BY ended LIMIT 1000), 'due');
     WHILE removed < p_limit LOOP
         SELECT session INTO p_id FROM holders WHERE session > p_id ORDER BY session LIMIT 1;
         EXIT WHEN NOT FOUND;
@@ -309,9 +311,9 @@ BEGIN
     END LOOP;
     DELETE FROM sessions WHERE id = ANY (ARRAY(
         SELECT s.id FROM sessions s
-        WHERE s.life = 'dead' AND s.ended < clock_timestamp() - interval '24 hours'
+        WHERE s.life = 'dead' AND s.ended < long_ago
           AND (SELECT h.n FROM holders h WHERE h.session = s.id ORDER BY h.n LIMIT 1) IS NULL
-        LIMIT p_limit - removed FOR UPDATE SKIP LOCKED));
+        ORDER BY s.ended LIMIT p_limit - removed FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     RETURN removed + forgotten;
 END $$;

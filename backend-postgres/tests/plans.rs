@@ -175,6 +175,55 @@ async fn a_plan_for_an_emptied_table_does_not_read_a_large_one() {
     plans_stand_growth(&space).await;
 }
 
+/// Sessions that died so many hours ago.
+const BURY: &str = "INSERT INTO {ns}.sessions
+    SELECT decode('{first}' || lpad(to_hex(i), 30, '0'), 'hex'), '', 60000, clock_timestamp(), 'dead',
+           clock_timestamp() - interval '{hours} hours', 0, '{}', 0, NULL, NULL
+    FROM generate_series(1, {many}) i";
+
+/// How many pages of the sessions and of their indexes were read.
+async fn pages(space: &Space) -> i64 {
+    let text = "SELECT (heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::bigint
+                FROM pg_statio_user_tables WHERE schemaname = '{name}' AND relname = 'sessions'";
+    let rows = space.sql(&text.replace("{name}", &space.namespace)).await;
+    rows[0].get(0)
+}
+
+#[tokio::test]
+async fn tombstones_cost_a_sweep_nothing_until_they_are_old() {
+    let space = Space::new().await;
+    vacuum(&space).await;
+    // It reads pages, too.
+    space
+        .sql("ALTER TABLE {ns}.sessions SET (autovacuum_enabled = off)")
+        .await;
+    let config = PostgresConfig::parse(&space.url()).unwrap().connections(1);
+    let backend = PostgresBackend::connect(config).await.unwrap();
+    everything(&backend, 1).await;
+    let bury = |first: &str, hours: u32, many: u32| {
+        let text = BURY.replace("{first}", first);
+        let text = text.replace("{hours}", &hours.to_string());
+        text.replace("{many}", &many.to_string())
+    };
+    space.sql(&bury("dd", 0, 100_000)).await;
+    space.sql(&bury("aa", 25, 1_000)).await;
+    drop(backend);
+    for (limit, removed) in [(400, 400), (1_000, 600), (1_000, 0)] {
+        settled(&space).await;
+        let before = pages(&space).await;
+        let config = PostgresConfig::parse(&space.url()).unwrap().connections(1);
+        let backend = PostgresBackend::connect(config).await.unwrap();
+        let swept = backend.sweep(Sweep::All, limit).await.unwrap();
+        // With its connection what it has counted is told.
+        drop(backend);
+        settled(&space).await;
+        let read = pages(&space).await - before;
+        assert_eq!((swept.removed, swept.more), (removed, limit == removed));
+        let most = 200 + 10 * i64::try_from(removed).unwrap();
+        assert!(read < most, "{read} pages for {removed}");
+    }
+}
+
 /// Waits until what was counted does not change any more: a process says what it has counted once a second, and when it
 /// ends.
 async fn settled(space: &Space) {

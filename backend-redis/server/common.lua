@@ -11,13 +11,15 @@
 --           each.
 -- intents   hash: id -> the token, and behind the first end of a line the payload.
 -- steps     sorted set: session/n and the keys of that grant, a line each; to find what a session holds.
+-- due       sorted set: id -> in milliseconds since 1970, when a sweep has to look at the session: one that lives when it
+--           expires, a dead one when it may be forgotten. One that is abandoned is not in it.
 -- meta      hash: version, created (in microseconds since 1970), incarnation (of the server when the last token was
 --           raised). Another version keeps the token elsewhere, so that who is connected when it is made notices.
 --
 -- Everything is checked before anything is written. Of the writes, those that decide come last: an entry of writes,
 -- reads or steps without its line in records says nothing. A death is a write of its own and may come before.
 
-local RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META, WAKE = unpack(KEYS)
+local RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META, WAKE, DUE = unpack(KEYS)
 local call = redis.call
 local match, gmatch, sub, byte, find = string.match, string.gmatch, string.sub, string.byte, string.find
 local clock = call('TIME')
@@ -64,6 +66,8 @@ end
 
 local UNREADABLE = { life = 'unreadable' }
 local LIVES = { living = true, abandoned = true, dead = true }
+-- How long one that has died is remembered: `TOMBSTONE_KEPT` of lockcore.
+local KEPT_MS = 86400000
 local sessions = {}
 local freed = false
 
@@ -86,7 +90,16 @@ local function session_text(session)
     }, '\n')
 end
 
+local function forgotten_at(session)
+    return (tonumber(session.ended) or now_ms) + KEPT_MS
+end
+
 local function store(id, session)
+    if session.life == 'abandoned' then
+        call('ZREM', DUE, id)
+    else
+        call('ZADD', DUE, text(session.life == 'living' and session.expires or forgotten_at(session)), id)
+    end
     call('HSET', SESSIONS, id, session_text(session))
 end
 

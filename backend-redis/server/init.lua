@@ -11,8 +11,9 @@ call('HMGET', RECORDS, '')
 call('HSCAN', RECORDS, '0', 'COUNT', '1')
 call('HEXISTS', INTENTS, '')
 call('ZRANGEBYLEX', STEPS, '-', '-')
+call('ZRANGEBYSCORE', DUE, '0', '0')
 call('ZREVRANGEBYLEX', STEPS, '-', '-')
-for _, set in ipairs({ WRITES, READS, STEPS }) do
+for _, set in ipairs({ WRITES, READS, STEPS, DUE }) do
     call('ZADD', set, 'XX', '0', '')
     call('ZREM', set, '')
 end

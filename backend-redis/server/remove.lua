@@ -3,4 +3,4 @@ local version = call('HGET', META, 'version')
 if version and version ~= '1' then
     return redis.error_reply('LKVERSION ' .. version)
 end
-return call('UNLINK', RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META)
+return call('UNLINK', RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META, DUE)

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
-use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result};
 use redis::Value;
 
@@ -15,6 +14,8 @@ use crate::scripts;
 
 /// So many holders are removed by one script at most, so that others are not held up.
 const SWEPT_AT_ONCE: usize = 1_000;
+/// So many sessions are looked at in one script, to be ended or forgotten.
+const FORGOTTEN_AT_ONCE: usize = 200;
 /// How often an attempt goes on after a script that only removed what was in its way and did not count.
 const CLEARINGS: usize = 100;
 
@@ -112,15 +113,13 @@ impl ClaimStore for RedisBackend {
                 break;
             }
         }
-        let mut cursor = b"0".to_vec();
-        let kept_ms = TOMBSTONE_KEPT.as_millis().to_string();
         while which == Sweep::All && removed < limit {
-            let at_once = (limit - removed).to_string();
-            let arguments = [&cursor, kept_ms.as_bytes(), at_once.as_bytes()];
-            let mut parts = self.sweep_with(&scripts::FORGET, &arguments).await?;
-            cursor = parts.part()?.bytes()?;
+            let at_once = (limit - removed).min(FORGOTTEN_AT_ONCE).to_string();
+            let mut parts = self
+                .sweep_with(&scripts::FORGET, &[at_once.as_bytes()])
+                .await?;
             removed += count(parts.part()?)?;
-            if cursor == b"0" {
+            if !parts.part()?.yes()? {
                 break;
             }
         }

@@ -26,7 +26,7 @@ pub(crate) const BUFFER: usize = 1_024;
 pub(crate) struct Link {
     pub(crate) config: RedisConfig,
     /// All keys of the namespace, and its channel.
-    keys: [String; 8],
+    keys: [String; 9],
     pub(crate) ca: Option<Vec<u8>>,
     lanes: Vec<Lane>,
     next: AtomicUsize,
@@ -80,7 +80,7 @@ impl Link {
         };
         Self {
             keys: [
-                "records", "writes", "reads", "sessions", "intents", "steps", "meta", "wake",
+                "records", "writes", "reads", "sessions", "intents", "steps", "meta", "wake", "due",
             ]
             .map(key),
             ca,

@@ -36,6 +36,7 @@ scripts! {
 
 #[cfg(test)]
 mod tests {
+    use lockcore::limits::TOMBSTONE_KEPT;
     use std::collections::BTreeSet;
     use std::{fs, path::Path};
 
@@ -45,6 +46,12 @@ mod tests {
         let many = script.split("many('").skip(1);
         let names = calls.chain(many).filter_map(|rest| rest.split('\'').next());
         names.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_server_remembers_the_dead_as_long_as_all_do() {
+        let kept = format!("local KEPT_MS = {}\n", TOMBSTONE_KEPT.as_millis());
+        assert!(include_str!("../server/common.lua").contains(&kept));
     }
 
     #[test]

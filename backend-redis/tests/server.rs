@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use lockcore::backend::{
     Acquired, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewed,
-    SessionStore, Sweep, Wakeups,
+    SessionStore, Sweep, Swept, Wakeups,
 };
+use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{
     ErrorKind, FencingToken, Intent, Label, Life, LockBackend, LockKey, Locks, Note, NoteKind,
     Operation, Released, SessionId,
@@ -137,6 +138,63 @@ async fn a_sweep_looks_at_many_steps_in_few_scripts_and_passes_what_is_none() {
             .unwrap(),
     );
     assert_eq!(left, (8_002, 1));
+}
+
+#[tokio::test]
+async fn tombstones_cost_a_sweep_nothing_until_they_are_old() {
+    // Writes so many, which died so long ago, as `server/common.lua` says.
+    const BURY: &str = r"local now = redis.call('TIME')[1] * 1000
+        for i = 1, tonumber(ARGV[1]) do
+            local id = string.format('%s%030x', ARGV[2], i)
+            local ended = string.format('%.0f', now - ARGV[3])
+            redis.call('HSET', KEYS[1], id, 'dead\n0\n\n0\n0\n0\n\n\n' .. ended .. '\n\n')
+            redis.call('ZADD', KEYS[2], string.format('%.0f', ended + 86400000), id)
+        end";
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    open(&backend, 1).await;
+    backend.sweep(Sweep::All, 1).await.unwrap();
+    let bury = |how_many: usize, first: &str, age: Duration| {
+        let mut bury = redis::cmd("EVAL");
+        bury.arg(BURY).arg(2);
+        bury.arg(space.key("sessions")).arg(space.key("due"));
+        bury.arg(how_many)
+            .arg(first)
+            .arg(age.as_millis().to_string());
+        space.raw::<()>(&mut bury).unwrap();
+    };
+    let count = || -> usize {
+        space
+            .raw(redis::cmd("HLEN").arg(space.key("sessions")))
+            .unwrap()
+    };
+    bury(200_000, "dd", Duration::ZERO);
+    let before = calls(&space);
+    let swept = backend.sweep(Sweep::All, 10_000).await.unwrap();
+    assert_eq!((swept.removed, swept.more), (0, false));
+    let expected = [
+        ("evalsha", 2),
+        ("hdel", 2),
+        ("time", 2),
+        ("zrangebylex", 1),
+        ("zrangebyscore", 1),
+    ];
+    let expected = expected.map(|(command, calls)| (command.to_owned(), calls));
+    assert_eq!(since(&before, &space), BTreeMap::from(expected));
+    // Of those that are old as many go as may, whatever stands before them.
+    bury(1_000, "aa", TOMBSTONE_KEPT);
+    let step = format!("aa{:030x}/1\nk", 1);
+    space
+        .raw::<()>(redis::cmd("ZADD").arg(space.key("steps")).arg(0).arg(step))
+        .unwrap();
+    let mut swept = Vec::new();
+    for _ in 0..4 {
+        let Swept { removed, more, .. } = backend.sweep(Sweep::All, 400).await.unwrap();
+        swept.push((removed, more));
+    }
+    assert_eq!(swept, [(400, true), (400, true), (200, false), (0, false)]);
+    assert_eq!(count(), 200_001);
 }
 
 #[tokio::test]
@@ -495,7 +553,7 @@ async fn a_namespace_is_removed_and_its_neighbour_is_not() {
         .iter()
         .filter(|key| key.starts_with(&of_ours))
         .count();
-    assert_eq!(ours, 7, "{:?}", keys());
+    assert_eq!(ours, 8, "{:?}", keys());
     for _ in 0..2 {
         RedisBackend::remove(space.config()).await.unwrap();
         assert!(

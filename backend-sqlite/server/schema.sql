@@ -16,6 +16,9 @@ CREATE TABLE sessions (
     notes      TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- For a sweep: those that live, which have no end, and the dead, in the order of their ends.
+CREATE INDEX sessions_by_life ON sessions (life, ended_ms);
+
 -- At most one for each session, beside its record so that a renewal does not rewrite it.
 CREATE TABLE intents (
     session BLOB    NOT NULL PRIMARY KEY,

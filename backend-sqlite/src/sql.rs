@@ -58,10 +58,6 @@ mod tests {
         let conn = rusqlite::Connection::open_in_memory().unwrap();
         conn.execute_batch(SCHEMA).unwrap();
         for (name, sql) in STATEMENTS {
-            // They look for what is rare among all sessions, and run in the sweep alone.
-            if ["sessions_due", "sessions_forget"].contains(name) {
-                continue;
-            }
             let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let nulls = vec![rusqlite::types::Null; plan.parameter_count()];
             let steps: Vec<String> = plan

@@ -227,6 +227,25 @@ impl Names {
         }
     }
 
+    /// What says that a session has a record that does not go by itself.
+    pub(crate) fn unburied(&self, session: SessionId) -> Vec<u8> {
+        format!("{}unburied/{session}", self.prefix).into_bytes()
+    }
+
+    /// That of all of them.
+    pub(crate) fn all_unburied(&self) -> Range {
+        Range {
+            from: format!("{}unburied/", self.prefix).into_bytes(),
+            to: format!("{}unburied0", self.prefix).into_bytes(),
+        }
+    }
+
+    pub(crate) fn read_unburied(&self, name: &[u8]) -> Option<SessionId> {
+        let name = std::str::from_utf8(name).ok()?;
+        let rest = name.strip_prefix(self.prefix.as_str())?;
+        rest.strip_prefix("unburied/")?.parse().ok()
+    }
+
     /// The payload of an intent.
     pub(crate) fn payload(&self, session: SessionId) -> Vec<u8> {
         format!("{}intent/{session}", self.prefix).into_bytes()

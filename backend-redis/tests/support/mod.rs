@@ -190,6 +190,14 @@ impl lockcore_conformance::Space for Space {
         let ended = ended.to_string();
         lines[8] = &ended;
         self.raw::<()>(redis::cmd("HSET").arg(&key).arg(&id).arg(lines.join("\n")))?;
+        let due = self.key("due");
+        if self
+            .raw::<Option<u128>>(redis::cmd("ZSCORE").arg(&due).arg(&id))?
+            .is_some()
+        {
+            let by = -i64::try_from(by.as_millis())?;
+            self.raw::<()>(redis::cmd("ZINCRBY").arg(&due).arg(by).arg(&id))?;
+        }
         Ok(true)
     }
 

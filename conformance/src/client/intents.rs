@@ -7,7 +7,7 @@ use lockcore::{AcquireError, Acquisition, Guard, Intent, Life, Locks, RunError, 
 use tokio::time::sleep;
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, refused, release, soon};
+use crate::client::{SOON, acquired, granted, locks, refusal, refused, release, soon};
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
@@ -270,10 +270,7 @@ async fn a_refused_acquisition_leaves_no_intent(scene: Scene) -> Verdict {
             .wait(wait)
             .acquire()
             .await;
-        ensure!(
-            matches!(late, Err(AcquireError::Busy(_))),
-            "the wait is over: {late:?}"
-        );
+        refusal(late)?;
     }
     release(acquired(b.documents(["d1", "d2"])).await?).await?;
     release(taken).await?;

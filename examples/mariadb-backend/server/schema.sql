@@ -14,7 +14,8 @@ CREATE TABLE IF NOT EXISTS lockkeeper_sessions (
     adopter  BINARY(16),
     settled  BIGINT UNSIGNED,          -- the adoption number by which it was settled
     notes    TEXT            NOT NULL,
-    KEY by_due (life, due)
+    KEY by_due (life, due),
+    KEY by_end (life, ended)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 
 CREATE TABLE IF NOT EXISTS lockkeeper_intents (
