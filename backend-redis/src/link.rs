@@ -8,6 +8,7 @@ use lockcore::backend::{Host, Together};
 use lockcore::{Error, ErrorKind, Operation, Survives};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Script, Value};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -31,6 +32,8 @@ pub(crate) struct Link {
     lanes: Vec<Lane>,
     next: AtomicUsize,
     place: Mutex<Place>,
+    /// Where the namespace was found last.
+    pub(crate) found: watch::Sender<Option<Host>>,
 }
 
 /// What is known of the servers.
@@ -99,6 +102,7 @@ impl Link {
                     failover: false,
                 },
             }),
+            found: watch::Sender::new(None),
             config,
         }
     }
@@ -314,7 +318,8 @@ impl Link {
     pub(crate) fn found_at(&self, node: Host) {
         let mut place = self.place();
         place.nodes.retain(|known| *known != node);
-        place.nodes.push_front(node);
+        place.nodes.push_front(node.clone());
+        self.found.send_replace(Some(node));
     }
 
     fn not_at(&self, node: &Host) {

@@ -226,16 +226,16 @@ impl Link {
         who(self.config.auth.as_ref()).set_db(self.config.database.into())
     }
 
-    /// A connection of its own for the channels, to where the namespace is.
+    /// A connection of its own for the channels, to where the namespace was found last, which is said.
     pub(crate) async fn subscribe(
         &self,
         told: impl AsyncPushSender,
         releases: bool,
-    ) -> Result<MultiplexedConnection, Error> {
+    ) -> Result<(Host, MultiplexedConnection), Error> {
         let operation = Operation::Watch;
         let us = self.us().set_protocol(ProtocolVersion::RESP3);
         let config = AsyncConnectionConfig::new().set_push_sender(told);
-        let node = self.place().nodes.front().cloned();
+        let node = self.found.borrow().clone();
         let node = node.expect("who is connected knows a node");
         let subscribing = async {
             let mut driver = self.open(&node, us, config).await?;
@@ -243,9 +243,8 @@ impl Link {
             Ok(driver)
         };
         match timeout(self.config.timeout, subscribing).await {
-            Ok(subscribed) => {
-                subscribed.map_err(|error| from_redis(operation, Phase::Connecting, error))
-            }
+            Ok(Ok(driver)) => Ok((node, driver)),
+            Ok(Err(error)) => Err(from_redis(operation, Phase::Connecting, error)),
             Err(_) => {
                 let what = format!("no subscription within {:?}", self.config.timeout);
                 Err(found(ErrorKind::Unavailable, operation, what))

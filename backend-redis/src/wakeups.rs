@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{self, Changed, Together, Wakeups};
+use lockcore::backend::{self, Changed, Host, Together, Wakeups};
 use lockcore::{Claim, LockKey, Result, SessionId};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
@@ -72,20 +72,25 @@ async fn subscribe(watches: Arc<Watches>, link: Arc<Link>) -> Result<Task> {
             Ok::<(), std::convert::Infallible>(())
         }
     };
-    let driver = link.subscribe(told, releases).await?;
+    let (node, driver) = link.subscribe(told, releases).await?;
     let standing = Standing(Arc::clone(&watches), Arc::clone(&stands));
-    let probed = Task::begin(probe(link, driver, standing));
+    let probed = Task::begin(probe(link, node, driver, standing));
     // One that told of less ends, and nobody has missed anything.
     let before = std::mem::replace(&mut *watches.standing(), stands);
     before.now.store(false, Ordering::Release);
     Ok(probed)
 }
 
-/// Keeps a subscription as long as it answers: what has gone silent on the way is broken, though nobody says so. Where
-/// nobody has waited yet nobody is asked: the owners of sessions renew them, and the system probes the connection.
-async fn probe(link: Arc<Link>, mut driver: MultiplexedConnection, standing: Standing) {
+/// Keeps a subscription as long as its node has the namespace and answers: an old primary may live on, and what has gone
+/// silent on the way is broken, though nobody says so. Where nobody has waited yet nobody is asked: the owners of sessions
+/// renew them, and the system probes the connection.
+async fn probe(link: Arc<Link>, node: Host, mut driver: MultiplexedConnection, standing: Standing) {
+    let mut found = link.found.subscribe();
     loop {
-        tokio::time::sleep(PROBED).await;
+        let elsewhere = found.wait_for(|found| found.as_ref() != Some(&node));
+        if timeout(PROBED, elsewhere).await.is_ok() {
+            return;
+        }
         if !standing.1.releases {
             continue;
         }

@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockcore::backend::{ClaimStore, SessionStore};
+use lockcore::backend::{ClaimStore, End, SessionStore, Wakeups};
 use lockcore::{Attempt, ErrorKind, LockBackend, Locks, Released};
 use lockcore_conformance::servers::Server;
 use lockcore_redis::{RedisBackend, RedisConfig};
@@ -19,9 +19,10 @@ use support::servers::{
     NODE_TIMEOUT, ask, node, node_at, port, promote, replica_of, replication, sentinel, sentinels,
     signal, until, url, watched, within,
 };
-use support::steps::{granted, open, renewal, request};
+use support::steps::{claim, granted, open, renewal, request};
 use support::{Place, Space};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
 
 /// A host has a fifth of this for an answer, after the first has answered: more than a busy machine takes.
 const PATIENT: &str = "timeout_ms=60000";
@@ -267,19 +268,25 @@ async fn sentinels_lead_a_living_client_over_the_death_of_the_primary() {
 }
 
 /// What a sentinel answers that knows of so many failovers, after which the primary is this one.
-async fn says(epoch: u32, primary: &Server) -> u16 {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let sentinel = listener.local_addr().unwrap().port();
+fn named(epoch: u32, primary: &Server) -> String {
     let port = port(primary).to_string();
-    let answer = format!(
+    format!(
         "*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n",
         port.len()
-    );
+    )
+}
+
+/// The port of a sentinel, and what it answers from now on.
+async fn says(answer: String) -> (u16, watch::Sender<String>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let sentinel = listener.local_addr().unwrap().port();
+    let (says, said) = watch::channel(answer);
     let serving = async move {
         loop {
             let (mut client, _) = listener.accept().await.unwrap();
             let mut asked = [0; 1_000];
             if client.read(&mut asked).await.is_ok() {
+                let answer = said.borrow().clone();
                 // Whoever has heard enough is gone.
                 let _ = client.write_all(answer.as_bytes()).await;
             }
@@ -287,15 +294,15 @@ async fn says(epoch: u32, primary: &Server) -> u16 {
     };
     #[expect(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
     tokio::spawn(serving);
-    sentinel
+    (sentinel, says)
 }
 
 /// As a sentinel does that was away during a failover, whose old primary is back.
 #[tokio::test]
 async fn the_sentinel_that_knows_of_the_latest_failover_decides() {
     let (old, new) = (node(&[]).await, node(&[]).await);
-    let behind = says(3, &old).await;
-    let latest = says(4, &new).await;
+    let (behind, _) = says(named(3, &old)).await;
+    let (latest, _) = says(named(4, &new)).await;
     for hosts in [
         format!("127.0.0.1:{behind},127.0.0.1:{latest}"),
         format!("127.0.0.1:{latest},127.0.0.1:{behind}"),
@@ -308,6 +315,44 @@ async fn the_sentinel_that_knows_of_the_latest_failover_decides() {
         let made: bool = ask(&new, redis::cmd("EXISTS").arg(space.key("meta"))).await;
         assert!(made, "{hosts}");
     }
+}
+
+/// As after a failover that leaves an old primary alive, and those connected that it serves.
+#[tokio::test]
+async fn who_watches_is_told_by_the_new_primary_while_the_old_one_lives() {
+    let a = node(&[]).await;
+    let b = replica_of(&a, &[]).await;
+    let (sentinel, says) = says(named(1, &a)).await;
+    let space = Space::at(&Place {
+        url: format!("redis+sentinel://127.0.0.1:{sentinel}/m?{PATIENT}"),
+        admin: url(&a),
+    });
+    let backend = space.connect().await;
+    let own = open(&backend, 1).await;
+    let claims = [claim("c k")];
+    let left = backend.watch(&claims).await.unwrap();
+    ask::<u32>(&a, redis::cmd("WAIT").arg(1).arg(0)).await;
+    promote(&b).await;
+    says.send_replace(named(2, &b));
+    let left = tokio::time::timeout(Duration::from_secs(30), left).await;
+    left.expect("who watches looks when the old one is left");
+
+    let there = space.moved_to(&Place::of(url(&b)));
+    let other = there.connect().await;
+    let held = request(open(&other, 2).await, 1, &["c k"]);
+    granted(&other, &held).await;
+    // Nothing else wakes anybody: neither of the two is near its deadline, and nobody looks by himself.
+    let told = async |changed, what: &str| {
+        let told = tokio::time::timeout(Duration::from_secs(3), changed).await;
+        told.unwrap_or_else(|_| panic!("nobody tells of {what}"));
+    };
+    let released = backend.watch(&claims).await.unwrap();
+    let revoked = backend.watch_session(own).await.unwrap();
+    other.release(held.grant, &held.claims).await.unwrap();
+    told(released, "a release").await;
+    other.end(&[own], End::Revoke).await.unwrap();
+    told(revoked, "a revocation").await;
+    drop(there);
 }
 
 #[tokio::test]
