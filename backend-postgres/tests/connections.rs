@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockcore::backend::{
-    Acquire, ClaimStore, End, IntentChange, Ranges, Renewal, SessionStore, Wakeups,
+    Acquire, Acquired, ClaimStore, End, IntentChange, Ranges, Renewal, SessionStore, Wakeups,
 };
 use lockcore::{
     Claim, ErrorKind, Grant, Guard, Label, LockBackend, LockKey, Locks, LostReason, OwnerId,
@@ -284,49 +284,91 @@ async fn a_late_time_out_closes_no_connection_that_has_answered_since() {
     assert_eq!(now, others);
 }
 
+/// The server's processes, which listen to signals for themselves; the one that starts them comes first.
+async fn processes(server: &Server) -> Vec<i32> {
+    let mut all = vec![postmaster(server).await];
+    let text = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()";
+    let rows = sqlx::raw_sql(text).fetch_all(&mut raw(server).await).await;
+    all.extend(rows.unwrap().iter().map(|row| row.get::<i32, _>(0)));
+    all
+}
+
 #[tokio::test]
 async fn a_standby_that_is_lost_does_not_exhaust_the_servers_connections() {
-    let server = waited(|| postgres::node(&[]).unwrap()).await;
-    let backend = begun(&server, 3, 1_000).await;
-    let mut by = raw(&server).await;
+    const MOST: usize = 3;
+    let primary = waited(|| postgres::node(&[]).unwrap()).await;
+    let backend = begun(&primary, MOST, 1_000).await;
+    let (_copy, standby) = standby_of(primary.url().to_owned()).await;
+    let mut by = raw(&primary).await;
     for text in [
-        "ALTER SYSTEM SET synchronous_standby_names = 'elsewhere'",
+        "ALTER SYSTEM SET synchronous_standby_names = '*'",
         "SELECT pg_reload_conf()",
     ] {
         sqlx::raw_sql(text).execute(&mut by).await.unwrap();
     }
-    let mut number = 0;
-    until("a renewal waits for the standby", async || {
-        number += 1;
-        renews(&backend, number).await.err()
+    let synchronous = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
+    until("the standby is waited for", async || {
+        let found = sqlx::raw_sql(synchronous).fetch_optional(&mut by).await;
+        found.unwrap()
     })
     .await;
-    let mut most = 0;
-    for _ in 0..8 {
-        let tries = (0..4).map(|_| {
-            number += 1;
-            let (backend, number) = (Arc::clone(&backend), number);
-            tokio::spawn(async move { renews(&backend, number).await })
-        });
-        for one in tries.collect::<Vec<_>>() {
-            one.await.unwrap().unwrap_err();
-        }
+    // It is there, and answers.
+    backend.acquire(&request("before", 1)).await.unwrap();
+
+    let lost = processes(&standby).await;
+    signal("-STOP", &lost);
+    let clients: Vec<_> = (0..4 * MOST)
+        .map(|client| {
+            let backend = Arc::clone(&backend);
+            let first = 1_000 * (u64::try_from(client).unwrap() + 1);
+            tokio::spawn(async move {
+                let mut errors = Vec::new();
+                for n in first..first + 4 {
+                    let key = format!("k{n}");
+                    errors.push(backend.acquire(&request(&key, n)).await.err());
+                }
+                errors
+            })
+        })
+        .collect();
+    let mut number = 0;
+    let (mut most, mut renewed) = (0, Vec::new());
+    while !clients.iter().all(tokio::task::JoinHandle::is_finished) {
+        number += 1;
+        renewed.push(renews(&backend, number).await.err());
         let waiting = pids(&mut by, "wait_event = 'SyncRep'").await.len();
         most = most.max(waiting);
     }
-    // A renewal has one more than the others.
-    assert!((1..=4).contains(&most), "{most} processes wait");
-    for text in [
-        "ALTER SYSTEM RESET synchronous_standby_names",
-        "SELECT pg_reload_conf()",
-    ] {
-        sqlx::raw_sql(text).execute(&mut by).await.unwrap();
+    let mut errors = Vec::new();
+    for client in clients {
+        errors.extend(client.await.unwrap());
     }
-    until("it goes on", async || {
+    signal("-CONT", &lost);
+    // Nothing is acknowledged without it.
+    assert!(
+        errors.iter().chain(&renewed).all(Option::is_some),
+        "{errors:?} {renewed:?}"
+    );
+    // A renewal has one more than the others.
+    assert_eq!(most, MOST + 1, "so many processes wait");
+
+    until("renewals go on", async || {
         number += 1;
         renews(&backend, number).await.ok()
     })
     .await;
+    // What was asked meanwhile may have been granted; it is given back, and everybody goes on.
+    for (client, n) in (1..).zip(20_000..20_000 + 4 * u64::try_from(MOST).unwrap()) {
+        for asked in 1_000 * client..1_000 * client + 4 {
+            let request = request(&format!("k{asked}"), asked);
+            let released = backend.release(request.grant, &request.claims);
+            released.await.unwrap();
+        }
+        let again = request(&format!("k{}", 1_000 * client), n);
+        let acquired = backend.acquire(&again).await.unwrap();
+        assert!(matches!(acquired, Acquired::Acquired(_)), "{acquired:?}");
+    }
+    drop(standby);
 }
 
 #[tokio::test]
