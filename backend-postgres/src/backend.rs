@@ -75,8 +75,8 @@ impl PostgresBackend {
     /// The same with connections of the application's pool, each for the time of one round trip; and with one of our
     /// own, to the same server, that listens. Of the configuration only the namespace, the timeout and whether there is
     /// a pooler matter. A pool that tests its connections before it hands them out costs a round trip more for each
-    /// operation. With a pooler, connections that the pool makes from now on log no statements, which have intents in
-    /// them.
+    /// operation. What the pool logs of statements it logs of ours, too; an intent is in none of them. With a pooler, what
+    /// registers one therefore takes four round trips.
     ///
     /// # Errors
     ///
@@ -86,11 +86,6 @@ impl PostgresBackend {
     ///
     /// As [`connect`](Self::connect).
     pub async fn from_pool(pool: PgPool, config: PostgresConfig) -> Result<Arc<Self>, Error> {
-        if config.pooled {
-            // There, statements have the intents in them.
-            let options = PgConnectOptions::clone(&pool.connect_options());
-            pool.set_connect_options(options.disable_statement_logging());
-        }
         let link = Link::new(
             Source::Pool(pool),
             config.namespace.as_str(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockcore::backend::Together;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
@@ -355,13 +355,20 @@ impl Link {
     }
 
     async fn call_in(&self, lane: Lane, deadline: Instant, call: &Call) -> Outcome<Vec<PgRow>> {
-        let statement = if self.pooled {
-            // Longer than that nobody waits for an answer; a setting of the connection's is not ours.
-            let (lock_timeout, call) =
-                (lock_timeout(self.timeout), call.with_literals(&self.schema));
-            Statement::Raw(format!("SET LOCAL lock_timeout = {lock_timeout}; {call}"))
-        } else {
-            Statement::Prepared(call.with_parameters(&self.schema), arguments(&call.values)?)
+        // Longer than that nobody waits for an answer; a setting of the connection's is not ours.
+        let setting = || format!("SET LOCAL lock_timeout = {}", lock_timeout(self.timeout));
+        let with_parameters = || call.with_parameters(&self.schema);
+        let statement = match &self.source {
+            _ if !self.pooled => Statement::Prepared(with_parameters(), arguments(&call.values)?),
+            Source::Pool(_) if call.secret => Statement::Apart(
+                format!("BEGIN; {}", setting()),
+                with_parameters(),
+                arguments(&call.values)?,
+            ),
+            _ => {
+                let call = call.with_literals(&self.schema);
+                Statement::Raw(format!("{}; {call}", setting()))
+            }
         };
         self.run(deadline, lane, statement).await
     }
@@ -401,6 +408,9 @@ impl Link {
 enum Statement {
     Raw(String),
     Prepared(String, PgArguments),
+    /// In a transaction that is begun so: a pooler gives all of it to one connection of its own. The arguments are not in
+    /// the text, which the program's connections may log; what theirs log cannot be changed.
+    Apart(String, String, PgArguments),
 }
 
 impl Statement {
@@ -413,6 +423,13 @@ impl Statement {
             Self::Prepared(text, arguments) => {
                 let sent = sqlx::query_with(AssertSqlSafe(text), arguments).fetch_all(connection);
                 sent.await
+            }
+            Self::Apart(begin, text, arguments) => {
+                let mut transaction = connection.begin_with(AssertSqlSafe(begin)).await?;
+                let sent = sqlx::query_with(AssertSqlSafe(text), arguments).persistent(false);
+                let rows = sent.fetch_all(&mut *transaction).await?;
+                transaction.commit().await?;
+                Ok(rows)
             }
         }
     }

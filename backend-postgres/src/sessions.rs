@@ -55,7 +55,8 @@ impl SessionStore for PostgresBackend {
             Value::Int(name(renewal.incarnation)),
             Value::Text(Some(over_text(&renewal.granted))),
         ];
-        let call = Call::new("renew", values);
+        let mut call = Call::new("renew", values);
+        call.secret = put.is_some();
         let (link, deadline) = self.begin();
         let outcome = async {
             let rows = link.renew(deadline, &call).await?;

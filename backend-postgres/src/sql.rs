@@ -139,8 +139,11 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(function: &'static str, values: impl Into<Vec<Value>>) -> Self {
-        let values = values.into();
-        Self { function, values }
+        Self {
+            function,
+            values: values.into(),
+            secret: false,
+        }
     }
 
     /// The statement with a parameter for each value.
@@ -181,6 +184,8 @@ mod tests {
                 Value::Ints(vec![Some(1), None]),
                 Value::Text(Some("a'é".into())),
                 Value::Text(None),
+    /// One of the values is nothing for a log.
+    pub(crate) secret: bool,
                 Value::Texts(vec!["\\".into(), String::new()]),
                 Value::Bytes(vec![0, 255]),
                 Value::ManyBytes(vec![]),
