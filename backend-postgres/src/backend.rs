@@ -53,14 +53,15 @@ pub struct PostgresBackend {
 }
 
 impl PostgresBackend {
-    /// Connects to the server, and makes the namespace's schema if there is none and the user may. Several processes may
-    /// do so at once.
+    /// Connects to the server, and makes the namespace's schema if there is none and the user may, or puts our functions
+    /// there in the place of those of an older program. Several processes may do so at once, and others use it meanwhile.
     ///
     /// # Errors
     ///
     /// Of kind [`Config`](lockcore::ErrorKind::Config) for a schema that holds something else or is of a newer version,
     /// a server older than 14 and a database that is not in UTF-8;
-    /// [`Unauthorized`](lockcore::ErrorKind::Unauthorized) for a user who is not let in, or may not make the schema;
+    /// [`Unauthorized`](lockcore::ErrorKind::Unauthorized) for a user who is not let in, or may not make the schema or a
+    /// function that is missing there;
     /// [`Unavailable`](lockcore::ErrorKind::Unavailable) for a standby; of another kind if the server fails.
     ///
     /// # Cancel safety

@@ -140,6 +140,10 @@ fn refused(code: &str) -> (ErrorKind, &'static str) {
             Config,
             "the namespace is gone, or of another version: connect again",
         ),
+        "42P13" => (
+            Config,
+            "the namespace is of a program that this one cannot follow: end all who use it, and remove it",
+        ),
         "0A000" => (Unavailable, "the namespace was changed: try again"),
         "55000" => (
             Unavailable,
@@ -225,6 +229,7 @@ mod tests {
             no_schema: "3F000" => Config;
             no_function: "42883" => Config;
             no_table: "42P01" => Config;
+            another_function: "42P13" => Config;
             changed_plan: "0A000" => Unavailable;
             state: "55000" => Unavailable;
             latch: "55P03" => Unavailable;

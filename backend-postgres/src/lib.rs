@@ -39,7 +39,8 @@
 //! # Rights
 //!
 //! The owner of the schema makes it, by [`PostgresBackend::init`] or by connecting. Others need only the right to call
-//! its functions, which `init` gives them, and none to its tables.
+//! its functions, which `init` gives them, and none to its tables. Functions of an older program are replaced when the
+//! owner connects, in one transaction, under all who use them; others go on with them, unless they need one that is missing.
 //!
 //! # With the application's own data
 //!

@@ -4,21 +4,24 @@ use std::borrow::Cow;
 
 use lockcore::ErrorKind;
 use lockcore::backend::Namespace;
+use sqlx::postgres::PgRow;
 
 use crate::connections::Link;
 use crate::error::{Failure, Outcome};
 use crate::record::{broken, column, only};
-use crate::sql::{Call, VERSION, grant, migration};
+use crate::sql::{Call, VERSION, fits, grant, identifier, make_way, migration};
 
 /// The oldest server whose multiranges and functions are those that we use.
 const OLDEST: i64 = 140_000;
 /// Whoever makes or changes a schema holds this lock of the server's.
 const ONE_AT_A_TIME: i64 = 0x6c6f_636b_6b65_6570;
+/// What is told to who may not do what is needed.
+const NOT_OURS: &str = "the namespace is not there or of an older program, and the user may not make it: have the owner \
+                        call PostgresBackend::init";
 
 /// What the server and the namespace are like.
 #[derive(Debug)]
 pub(crate) struct About {
-    version: i64,
     /// So many latches there are at least for all who use the server.
     pub(crate) latches: i64,
     /// `synchronous_commit`.
@@ -32,41 +35,65 @@ pub(crate) struct About {
 
 struct Found {
     schema: bool,
-    /// Ours are in it.
-    made: bool,
+    /// Our functions are in it.
+    made: Option<Made>,
     /// Something else is in it.
     other: bool,
 }
 
+struct Made {
+    owner: String,
+    /// We may do what the owner may.
+    by_us: bool,
+    /// Of an older program, or of another text.
+    old: bool,
+    /// Who may call them.
+    roles: Vec<String>,
+}
+
 /// Finds the namespace, and makes it or brings it up to date where that is needed and allowed.
 pub(crate) async fn find_or_make(link: &Link, namespace: &Namespace) -> Outcome<About> {
-    let found = look(link, namespace).await?;
-    if !found.made {
+    let mut found = look(link, namespace).await?;
+    if found.made.is_none() {
         if found.other {
             return Err(Failure::config(format!(
                 "the schema {:?} holds something else: use another namespace",
                 namespace.as_str()
             )));
         }
-        make(link, namespace, None, found.schema).await?;
+        make(link, namespace, None, &found).await?;
+        found = look(link, namespace).await?;
     }
-    let about = about(link).await?;
-    match about.version {
-        VERSION => Ok(about),
-        newer if newer > VERSION => Err(Failure::config(format!(
-            "the namespace has version {newer} of the stored shape and this program knows {VERSION}: update the program"
-        ))),
-        older => {
-            make(link, namespace, Some(older), true).await?;
-            self::about(link).await
+    let rows = ask_about(link).await?;
+    let version: i64 = only(&rows, "r_version")?;
+    if version > VERSION {
+        return Err(Failure::config(format!(
+            "the namespace has version {version} of the stored shape and this program knows {VERSION}: update the program"
+        )));
+    }
+    let (old, by_us) = found
+        .made
+        .as_ref()
+        .map_or((true, false), |made| (made.old, made.by_us));
+    if version < VERSION || (old && by_us) {
+        make(link, namespace, Some(version), &found).await?;
+        return About::read(&ask_about(link).await?);
+    }
+    if old {
+        let asked = link.raw(link.deadline(), fits(namespace)).await?;
+        if !only::<bool>(&asked, "r_fits")? {
+            return Err(Failure::Found(ErrorKind::Unauthorized, NOT_OURS.into()));
         }
     }
+    About::read(&rows)
 }
 
 /// Gives these roles the rights that they need.
 pub(crate) async fn let_in(link: &Link, namespace: &Namespace, roles: &[&str]) -> Outcome<()> {
     let text: String = roles.iter().map(|role| grant(namespace, role)).collect();
     if !text.is_empty() {
+        // Two at once would be in each other's way at a function.
+        let text = format!("SELECT pg_advisory_xact_lock({ONE_AT_A_TIME}); {text}");
         link.raw(link.deadline(), text).await?;
     }
     Ok(())
@@ -78,10 +105,17 @@ async fn look(link: &Link, namespace: &Namespace) -> Outcome<Found> {
             current_setting('server_encoding') AS r_encoding,
             pg_is_in_recovery() AS r_standby,
             EXISTS (SELECT FROM pg_namespace WHERE nspname = '{namespace}') AS r_schema,
-            EXISTS (SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-                    WHERE n.nspname = '{namespace}' AND p.proname = 'about') AS r_made,
             EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    WHERE n.nspname = '{namespace}') AS r_other"
+                    WHERE n.nspname = '{namespace}') AS r_other,
+            made.*
+         FROM (VALUES (1)) one LEFT JOIN (
+            SELECT pg_get_userbyid(p.proowner)::text AS r_owner, pg_has_role(p.proowner, 'MEMBER') AS r_by_us,
+                   obj_description(p.oid, 'pg_proc') AS r_said,
+                   ARRAY(SELECT DISTINCT pg_get_userbyid(a.grantee)::text FROM aclexplode(p.proacl) a
+                         WHERE a.grantee NOT IN (0, p.proowner)) AS r_roles
+            FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+            WHERE n.nspname = '{namespace}' AND p.proname = 'about' AND p.pronargs = 0
+         ) made ON true"
     );
     let rows = link.raw(link.deadline(), text).await?;
     let row = rows.first().ok_or_else(|| broken("an answer has no row"))?;
@@ -107,33 +141,45 @@ async fn look(link: &Link, namespace: &Namespace) -> Outcome<Found> {
     }
     Ok(Found {
         schema: column(row, "r_schema")?,
-        made: column(row, "r_made")?,
+        made: match column(row, "r_owner")? {
+            Some(owner) => Some(Made {
+                owner,
+                by_us: column(row, "r_by_us")?,
+                old: make_way(column(row, "r_said")?),
+                roles: column(row, "r_roles")?,
+            }),
+            None => None,
+        },
         other: column(row, "r_other")?,
     })
 }
 
-/// Makes the namespace, or changes it, in one transaction. Several processes may do so at once: one of them does it.
-async fn make(link: &Link, namespace: &Namespace, from: Option<i64>, exists: bool) -> Outcome<()> {
-    let text = format!(
-        "SELECT pg_advisory_xact_lock({ONE_AT_A_TIME}); {}",
-        migration(namespace, from, exists)
-    );
+/// Makes the namespace, or changes it, in one transaction. Several processes may do so at once: they do it one after the
+/// other. Who has used it goes on, and is given the rights to what is new.
+async fn make(link: &Link, namespace: &Namespace, from: Option<i64>, found: &Found) -> Outcome<()> {
+    let mut text = format!("SELECT pg_advisory_xact_lock({ONE_AT_A_TIME});");
+    if let Some(made) = &found.made {
+        // What is new is the owner's, too, and runs with no greater rights.
+        text += &format!("SET LOCAL ROLE {};", identifier(&made.owner));
+    }
+    text += &migration(namespace, from, found.schema);
+    let roles = found.made.iter().flat_map(|made| &made.roles);
+    text.extend(roles.map(|role| grant(namespace, role)));
     let Err(failure) = link.raw(link.deadline(), text).await else {
         return Ok(());
     };
     // Somebody else was first, or it is done though we were not told.
     let found = look(link, namespace).await?;
-    if found.made && (from.is_none() || about(link).await?.version == VERSION) {
+    if found.made.is_some_and(|made| from.is_none() || !made.old) {
         return Ok(());
     }
     Err(match failure {
-        Failure::Sent(error) if error.as_database_error().is_some_and(|e| e.code() == Some(Cow::Borrowed("42501"))) => {
-            Failure::Found(
-                ErrorKind::Unauthorized,
-                "the namespace is not there or of an older version, and the user may not make it: have the owner call \
-                 PostgresBackend::init"
-                    .into(),
-            )
+        Failure::Sent(error)
+            if error
+                .as_database_error()
+                .is_some_and(|e| e.code() == Some(Cow::Borrowed("42501"))) =>
+        {
+            Failure::Found(ErrorKind::Unauthorized, NOT_OURS.into())
         }
         failure => failure,
     })
@@ -145,7 +191,7 @@ pub(crate) async fn remove(link: &Link, namespace: &Namespace) -> Outcome<()> {
     if !found.schema {
         return Ok(());
     }
-    if !found.made {
+    if found.made.is_none() {
         return Err(Failure::config(format!(
             "the schema {:?} holds no locks: remove it by hand",
             namespace.as_str()
@@ -162,14 +208,18 @@ pub(crate) async fn remove(link: &Link, namespace: &Namespace) -> Outcome<()> {
     link.raw(link.deadline(), text).await.map(drop)
 }
 
-async fn about(link: &Link) -> Outcome<About> {
-    let rows = link.call(link.deadline(), &Call::new("about", [])).await?;
-    Ok(About {
-        version: only(&rows, "r_version")?,
-        latches: only(&rows, "r_latches")?,
-        synchronous: only(&rows, "r_synchronous")?,
-        fsync: only(&rows, "r_fsync")?,
-        standbys: only(&rows, "r_standbys")?,
-        copies: only(&rows, "r_copies")?,
-    })
+async fn ask_about(link: &Link) -> Outcome<Vec<PgRow>> {
+    link.call(link.deadline(), &Call::new("about", [])).await
+}
+
+impl About {
+    fn read(rows: &[PgRow]) -> Outcome<Self> {
+        Ok(Self {
+            latches: only(rows, "r_latches")?,
+            synchronous: only(rows, "r_synchronous")?,
+            fsync: only(rows, "r_fsync")?,
+            standbys: only(rows, "r_standbys")?,
+            copies: only(rows, "r_copies")?,
+        })
+    }
 }

@@ -8,7 +8,8 @@ use lockcore::backend::Namespace;
 pub(crate) const VERSION: i64 = 1;
 /// What brings the stored shape from nothing to version 1, from 1 to 2, and so on.
 const MIGRATIONS: &[&str] = &[include_str!("../server/schema.sql")];
-/// The functions, which are made anew with every version.
+/// The functions, which are made anew where their text is another one. One that takes or returns something else than before
+/// has another name, or belongs to another version: programs live that call the one before.
 const FUNCTIONS: &[&str] = &[
     include_str!("../server/common.sql"),
     include_str!("../server/wakeups.sql"),
@@ -36,7 +37,52 @@ pub(crate) fn migration(namespace: &Namespace, from: Option<i64>, exists: bool) 
     for part in MIGRATIONS.iter().skip(done).chain(FUNCTIONS) {
         text += part;
     }
-    let _ = write!(text, "\nUPDATE {{ns}}.meta SET version = {VERSION};");
+    let _ = write!(
+        text,
+        "\nUPDATE {{ns}}.meta SET version = {VERSION}; COMMENT ON FUNCTION {{ns}}.about() IS '{}';",
+        made_by()
+    );
+    for_namespace(&text, namespace)
+}
+
+/// What is said of the functions in a namespace: the program's version, and a number that is another one with their text.
+fn made_by() -> String {
+    let all = FUNCTIONS.iter().chain([&SETTINGS, &FEWER_SETTINGS]);
+    let bytes = all.flat_map(|text| text.bytes());
+    // FNV-1a.
+    let number = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |number, byte| {
+        (number ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("lockkeeper {} {number:016x}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Whether functions of which this is said have to make way for ours. Those of a newer program do not: it would put them
+/// back.
+pub(crate) fn make_way(said: Option<&str>) -> bool {
+    let ours = made_by();
+    said != Some(&ours) && said.and_then(version) <= version(&ours)
+}
+
+fn version(said: &str) -> Option<Vec<u64>> {
+    let version = said.strip_prefix("lockkeeper ")?.split([' ', '-', '+']);
+    let numbers = version.take(1).flat_map(|version| version.split('.'));
+    numbers.map(|number| number.parse().ok()).collect()
+}
+
+/// What asks whether all that is called from outside is there, and may be called.
+pub(crate) fn fits(namespace: &Namespace) -> String {
+    let signatures = GRANT.lines().filter_map(|line| {
+        let line = line.trim_end_matches(',');
+        line.strip_prefix("    {ns}.")
+    });
+    let all: Vec<String> = signatures
+        .map(|called| format!("'{{ns}}.{called}'"))
+        .collect();
+    let text = format!(
+        "SELECT bool_and(coalesce(has_function_privilege(to_regprocedure(called), 'EXECUTE'), false)) AS r_fits
+         FROM unnest(ARRAY[{}]) called",
+        all.join(",")
+    );
     for_namespace(&text, namespace)
 }
 
@@ -135,6 +181,8 @@ fn literal_text(text: &mut String, value: &str) -> std::fmt::Result {
 pub(crate) struct Call {
     pub(crate) function: &'static str,
     pub(crate) values: Vec<Value>,
+    /// One of the values is nothing for a log.
+    pub(crate) secret: bool,
 }
 
 impl Call {
@@ -184,8 +232,6 @@ mod tests {
                 Value::Ints(vec![Some(1), None]),
                 Value::Text(Some("a'é".into())),
                 Value::Text(None),
-    /// One of the values is nothing for a log.
-    pub(crate) secret: bool,
                 Value::Texts(vec!["\\".into(), String::new()]),
                 Value::Bytes(vec![0, 255]),
                 Value::ManyBytes(vec![]),
@@ -202,6 +248,25 @@ mod tests {
              ARRAY[convert_from(decode('5c','hex'),'UTF8'),convert_from(decode('','hex'),'UTF8')]::text[],\
              decode('00ff','hex'),ARRAY[]::bytea[])"
         );
+    }
+
+    #[test]
+    fn functions_make_way_for_those_of_a_program_that_is_not_older() {
+        let ours = made_by();
+        let (_, number) = ours.rsplit_once(' ').unwrap();
+        let own = env!("CARGO_PKG_VERSION");
+        for (said, expected) in [
+            (ours.clone(), false),
+            (format!("lockkeeper {own} 0"), true),
+            (format!("lockkeeper 0.0.999 {number}"), true),
+            (format!("lockkeeper {own}.1 {number}"), false),
+            (format!("lockkeeper 10{own}-rc.1 0"), false),
+            ("lockkeeper x.1 0".to_owned(), true),
+            ("a comment".to_owned(), true),
+        ] {
+            assert_eq!(make_way(Some(&said)), expected, "{said}");
+        }
+        assert!(make_way(None));
     }
 
     #[test]

@@ -7,12 +7,14 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use lockcore::backend::{Acquire, Acquired, ClaimStore, Namespace, SessionStore};
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore, IntentChange, Namespace, Ranges, Renewal, SessionStore,
+};
 use lockcore::{
-    Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Operation, OwnerId,
-    SessionId, Want,
+    Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Note, NoteKind, Operation,
+    OwnerId, SessionId, Want,
 };
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::{Connection as _, PgConnection, Row as _};
@@ -98,6 +100,107 @@ async fn a_newer_version_is_refused() {
     let space = Space::new().await;
     space.sql("UPDATE {ns}.meta SET version = 2").await;
     refused(space.config(), ErrorKind::Config, "update the program").await;
+}
+
+/// Of each function its name, its owner, and a sum of what it says.
+async fn functions(namespace: &str) -> Vec<(String, String, String)> {
+    let text = format!(
+        "SELECT proname::text, pg_get_userbyid(proowner)::text, md5(prosrc || coalesce(proconfig::text, ''))
+         FROM pg_proc WHERE pronamespace = '\"{namespace}\"'::regnamespace ORDER BY proname, pronargs"
+    );
+    let rows = sql(text).await;
+    rows.iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2)))
+        .collect()
+}
+
+/// As a program left it that had not all of them yet.
+const OLDER: &str =
+    "CREATE OR REPLACE FUNCTION {ns}.tell_owner(p_session bytea) RETURNS void LANGUAGE sql AS
+                     'SELECT'; COMMENT ON FUNCTION {ns}.about() IS ";
+
+#[tokio::test]
+async fn functions_of_an_older_program_are_replaced_by_who_may_while_others_use_them() {
+    let space = Space::new().await;
+    let namespace = Namespace::parse(&space.namespace).unwrap();
+    let ours = functions(&space.namespace).await;
+    let living = space.connect().await;
+    let session = SessionId::new(7);
+    let label = Label::parse("").unwrap();
+    let opened = living.open(session, &label, Duration::from_secs(60));
+    opened.await.unwrap();
+    let mut seq = 0;
+    let note = Note::new(NoteKind::Revoke, label.clone(), label.clone(), UNIX_EPOCH);
+    for older in ["NULL", "'something'", "'lockkeeper 0.0.1 0'"] {
+        let drop = "; DROP FUNCTION {ns}.note(bytea, text)";
+        space.sql(&format!("{OLDER}{older}{drop}")).await;
+        let says = "PostgresBackend::init";
+        refused(space.config(), ErrorKind::Unauthorized, says).await;
+        let all = (0..4).map(|_| tokio::spawn(PostgresBackend::connect(config(&namespace))));
+        let all: Vec<_> = all.collect();
+        let at_once = async {
+            for one in all {
+                grant(&one.await.unwrap().unwrap()).await;
+            }
+        };
+        let meanwhile = async {
+            loop {
+                seq += 1;
+                let renewal = Renewal::new(seq, Ranges::EMPTY, IntentChange::Keep);
+                let renewed = living.renew(session, &renewal).await;
+                assert!(renewed.unwrap().is_living(), "{older}");
+            }
+        };
+        tokio::select! {
+            () = at_once => {}
+            () = meanwhile => {}
+        }
+        assert_eq!(functions(&space.namespace).await, ours, "{older}");
+        // Who could call them can call those that are new, too.
+        assert!(living.note(session, &note).await.unwrap(), "{older}");
+        grant(&living).await;
+        space.connect().await;
+    }
+}
+
+#[tokio::test]
+async fn functions_are_left_as_they_are_by_who_may_not_and_by_an_older_program() {
+    let space = Space::new().await;
+    let namespace = Namespace::parse(&space.namespace).unwrap();
+    space.sql(&format!("{OLDER}NULL")).await;
+    let older = functions(&space.namespace).await;
+    // Nothing is missing that it calls.
+    grant(&*space.connect().await).await;
+    assert_eq!(functions(&space.namespace).await, older);
+    space.sql(&format!("{OLDER}'lockkeeper 999.0.0 0'")).await;
+    grant(&PostgresBackend::connect(config(&namespace)).await.unwrap()).await;
+    assert_eq!(functions(&space.namespace).await, older);
+}
+
+#[tokio::test]
+async fn functions_stay_their_owners_whoever_replaces_them() {
+    let (namespace, maker) = (unused(), format!("maker_{:016x}", rand::random::<u64>()));
+    let on_database = |what: &str| {
+        format!("DO $$ BEGIN EXECUTE format('{what}', current_database(), '{maker}'); END $$")
+    };
+    sql(format!("CREATE ROLE {maker} LOGIN PASSWORD 'x'")).await;
+    sql(on_database("GRANT CREATE ON DATABASE %I TO %I")).await;
+    let url = server_for_role().replace(
+        &format!("{ROLE}:{}", support::PASSWORD),
+        &format!("{maker}:x"),
+    );
+    let theirs = PostgresConfig::parse(&url).unwrap();
+    let theirs = theirs.namespace(namespace.clone());
+    PostgresBackend::connect(theirs).await.unwrap();
+    let made = functions(namespace.as_str()).await;
+    assert!(made.iter().all(|(_, owner, _)| *owner == maker));
+    let text = format!("{OLDER}NULL; DROP FUNCTION {{ns}}.note(bytea, text)");
+    sql(text.replace("{ns}", &format!("\"{namespace}\""))).await;
+    grant(&PostgresBackend::connect(config(&namespace)).await.unwrap()).await;
+    assert_eq!(functions(namespace.as_str()).await, made);
+    drop_schema(&namespace).await;
+    sql(on_database("REVOKE CREATE ON DATABASE %I FROM %I")).await;
+    sql(format!("DROP ROLE {maker}")).await;
 }
 
 #[tokio::test]
