@@ -2,9 +2,11 @@
 //! item's own.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use elasticsearch::http::Method;
+use lockcore::backend::Incarnation;
 use lockcore::{ErrorKind, FencingToken};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,10 +14,14 @@ use serde_json::Value;
 use crate::EsBackend;
 use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
+use crate::primary::Primary;
+use crate::scripts::LOOK;
 
 /// So many items are sent in one request at most, where each is answered: that a script runs for every one of them takes
-/// a busy server long. Five hundred records, and a session.
-const PART: usize = 501;
+/// a busy server long. Five hundred records, a session, and who answers.
+const PART: usize = 502;
+/// The id of a document that is never there: whoever asks for its change is told whose index it is not in.
+const NOWHERE: &str = "~nowhere";
 /// Conflicts with others that the server settles by itself, for one item.
 const RETRY_ON_CONFLICT: u32 = 8;
 
@@ -26,6 +32,8 @@ pub(crate) struct Bulk {
     asked: Vec<Asked>,
     /// Where the body of each part but the first begins.
     parts: Vec<usize>,
+    /// Each part asks who answers it.
+    by_whom: bool,
 }
 
 #[derive(Debug)]
@@ -76,9 +84,11 @@ pub(crate) struct Item {
     id: Option<String>,
     #[serde(rename = "_seq_no")]
     seq_no: Option<u64>,
-    /// What is added to a sequence number of its index to make a token.
+    #[serde(rename = "_primary_term")]
+    primary_term: Option<u64>,
+    /// Who has written it, where that was asked.
     #[serde(skip)]
-    base: u64,
+    primary: Option<Arc<Primary>>,
     /// 0 where it was not asked for.
     #[serde(default)]
     status: u16,
@@ -95,7 +105,6 @@ struct Get {
 
 #[derive(Deserialize)]
 struct Answer {
-    errors: Option<bool>,
     items: Vec<One>,
 }
 
@@ -172,6 +181,14 @@ struct Run<'a, P> {
 const NO_UPSERT: Option<()> = None;
 
 impl Bulk {
+    /// One of which the answer says who has written it, and with which token.
+    pub(crate) fn by_whom() -> Self {
+        Self {
+            by_whom: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.asked.is_empty()
     }
@@ -264,8 +281,13 @@ impl Bulk {
     }
 
     fn action(&mut self, verb: Verb, action: &Action<'_>) {
-        if !self.asked.is_empty() && self.asked.len().is_multiple_of(PART) {
-            self.parts.push(self.body.len());
+        if self.asked.len().is_multiple_of(PART) && action.id != NOWHERE {
+            if !self.asked.is_empty() {
+                self.parts.push(self.body.len());
+            }
+            if self.by_whom {
+                self.run(NOWHERE, &LOOK, serde_json::json!({}));
+            }
         }
         self.asked.push(Asked {
             verb,
@@ -315,21 +337,37 @@ impl Item {
         self.get.as_ref()?.source.as_ref()
     }
 
-    /// The token of a write.
-    pub(crate) fn token(&self) -> Outcome<FencingToken> {
-        if self.reply() != Reply::Written {
-            return Err(not_ours("no write where there is one"));
-        }
-        self.token_of_write()
+    /// The last write of the document.
+    pub(crate) fn seen(&self) -> Option<Seen> {
+        Some(Seen {
+            seq_no: self.seq_no?,
+            primary_term: self.primary_term?,
+        })
     }
 
-    /// The token of an item that is known to be a write.
-    fn token_of_write(&self) -> Outcome<FencingToken> {
-        let seq_no = self
-            .seq_no
-            .ok_or_else(|| not_ours("a write without a sequence number"))?;
-        let token = self.base.checked_add(seq_no).and_then(FencingToken::new);
-        token.ok_or_else(|| {
+    /// The write that it is, if it is one.
+    fn write(&self) -> Option<Seen> {
+        // With a filter on the answer there is no result; only a document that was created answers so.
+        let written = matches!(
+            self.result.as_deref(),
+            None | Some("created" | "updated" | "deleted")
+        );
+        self.seen().filter(|_| written && self.error.is_none())
+    }
+
+    /// Which incarnation has written it, where that was asked.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        let primary = self.primary.as_ref();
+        primary.map_or(Incarnation::UNKNOWN, |primary| primary.incarnation)
+    }
+
+    /// The token of a write.
+    pub(crate) fn token(&self) -> Outcome<FencingToken> {
+        let by = self.write().zip(self.primary.as_ref());
+        let (write, primary) = by.ok_or_else(|| not_ours("no write where there is one"))?;
+        let number = primary.token(write.seq_no);
+        let number = number.ok_or_else(|| not_ours("a write before tokens began"))?;
+        FencingToken::new(number).ok_or_else(|| {
             let what = "the sequence numbers of the index are used up: make the namespace anew";
             Failure::Found(ErrorKind::Corrupt, what.into())
         })
@@ -359,7 +397,9 @@ pub(crate) fn expect(items: Vec<Item>, expected: &[Reply]) -> Outcome<Vec<Item>>
 impl EsBackend {
     /// Sends the items, and answers each of them.
     pub(crate) async fn bulk(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
-        let Bulk { body, asked, parts } = bulk;
+        let Bulk {
+            body, asked, parts, ..
+        } = bulk;
         let mut body = Bytes::from(body);
         let mut items = Vec::with_capacity(asked.len());
         let mut sent = 0;
@@ -381,21 +421,20 @@ impl EsBackend {
         Ok(items)
     }
 
-    /// Sends new documents and, behind them, a look at another one. Where all was done without an error, the answer is
-    /// the token of the last new document, and the look. Anything else that the server says of so many items takes longer
-    /// than the look at those that are there.
-    pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<Option<(FencingToken, Item)>> {
+    /// Sends new documents and, behind them, a look at another one. Where all of them were written, the answer is the last
+    /// of them, and the look. Anything else that the server says of so many items takes longer than the look at those that
+    /// are there.
+    pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<Option<(Item, Item)>> {
         let Bulk { body, asked, .. } = bulk;
-        let fields = Some("errors,items.create._seq_no,items.update");
-        let answer = self.answer(Bytes::from(body), fields).await?;
-        match answer.errors {
-            None => return Err(not_ours("not whether there were errors")),
-            Some(true) => return Ok(None),
-            Some(false) => {}
+        let fields = "items.create._seq_no,items.create._primary_term,items.update";
+        let answer = self.answer(Bytes::from(body), Some(fields)).await?;
+        // What has failed has none of these fields.
+        let failed = |one: &One| matches!(one, One::Create(item) if item.write().is_none());
+        if answer.items.len() < asked.len() || answer.items.iter().any(failed) {
+            return Ok(None);
         }
         let mut items = self.items(&asked, answer).await?;
-        let look = items.pop();
-        let last = items.last().map(Item::token_of_write).transpose()?;
+        let (look, last) = (items.pop(), items.pop());
         let both = last.zip(look);
         both.map(Some)
             .ok_or_else(|| not_ours("fewer items than were sent"))
@@ -425,7 +464,7 @@ impl EsBackend {
         self.nodes.send(request).await
     }
 
-    /// The items of an answer, if they are those that were asked for.
+    /// The items of an answer, if they are those that were asked for, and who has written them, if that was asked.
     async fn items(&self, asked: &[Asked], answer: Answer) -> Outcome<Vec<Item>> {
         if answer.items.len() != asked.len() {
             return Err(not_ours("another number of items than was sent"));
@@ -441,10 +480,33 @@ impl EsBackend {
         // An item that failed names the alias.
         let answered = items.iter().filter(|item| item.error.is_none());
         let indices: Vec<&str> = answered.filter_map(|item| item.index.as_deref()).collect();
-        let base = self.answered_by(&indices).await?;
-        items.iter_mut().for_each(|item| item.base = base);
+        self.answered_by(&indices).await?;
+        if asked.first().is_none_or(|asked| asked.id != NOWHERE) {
+            return Ok(items);
+        }
+        let nowhere = items.remove(0);
+        let writes: Vec<Seen> = items.iter().filter_map(Item::write).collect();
+        if writes.is_empty() {
+            return Ok(items);
+        }
+        if nowhere.reply() == Reply::Refused {
+            let what = "there is a document ~nowhere in the index: remove it";
+            return Err(Failure::Found(ErrorKind::Corrupt, what.into()));
+        }
+        let uuid = nowhere.error.as_ref().and_then(Cause::index_uuid);
+        let uuid = uuid.ok_or_else(|| not_ours("not who it is by"))?;
+        let primary = self.primary_of(uuid, &writes).await?;
+        items
+            .iter_mut()
+            .for_each(|item| item.primary.clone_from(&primary));
         Ok(items)
     }
+}
+
+/// The one item of a bulk of one.
+pub(crate) fn one(items: Vec<Item>) -> Item {
+    let mut items = items.into_iter();
+    items.next().expect("as many are answered as were sent")
 }
 
 fn not_ours(what: &'static str) -> Failure {

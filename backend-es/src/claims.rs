@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use lockcore::backend::judge::{self, Ask, ByRecord, Tried, needed};
-use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Stood, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Incarnation, Stood, Sweep, Swept};
 use lockcore::{
     Claim, FencingToken, Grant, Holder, LockKey, Mode, Operation, Result, SessionId, SessionState,
     Want,
@@ -15,9 +15,11 @@ use lockcore::{
 use serde_json::{Value, json};
 
 use crate::EsBackend;
-use crate::backend::unix_ms;
+
 use crate::bulk::{Bulk, Item, Reply, expect};
 use crate::error::{Failure, Outcome};
+use crate::namespace::unix_ms;
+use crate::primary::another;
 use crate::record::{Held, Names, Session, held, lock_id, session_id, stood, unreadable};
 use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, LOOK, RELEASE};
 
@@ -45,7 +47,9 @@ struct Written<'a> {
     records: Vec<(&'a LockKey, bool)>,
     met: Met,
     /// Of the last item that was written.
-    token: Option<FencingToken>,
+    token: Option<Outcome<FencingToken>>,
+    /// Which incarnations have written something.
+    by: Vec<Incarnation>,
     /// What the session's item said, if there was one.
     alive: Option<bool>,
 }
@@ -110,9 +114,14 @@ impl EsBackend {
         needed: &Needed<'_>,
         free: &BTreeSet<Grant>,
     ) -> Outcome<Tried<Held>> {
+        if self.elsewhere(request.incarnation).is_some() {
+            return Ok(Tried::Moved);
+        }
         let exclusive = |claim: &Claim| matches!(claim.want(), Want::Create | Want::Upsert);
         let create = request.claims.len() >= CREATE_FIRST && request.claims.iter().all(exclusive);
-        let checked = needed.len() > 1 || request.joined || self.has_moved();
+        // Who does not say which store is meant may have opened its session in the one before.
+        let moved = self.has_moved() && !request.incarnation.is_known();
+        let checked = needed.len() > 1 || request.joined || moved;
         let mut written = Written::default();
         let mut left: Vec<(&LockKey, Ask<'_>)> =
             needed.iter().map(|(key, ask)| (key, *ask)).collect();
@@ -128,6 +137,7 @@ impl EsBackend {
             records,
             met,
             token,
+            by,
             alive,
         } = written;
         if !met.is_empty() {
@@ -136,15 +146,20 @@ impl EsBackend {
             given_back.map_err(Failure::in_part)?;
             return Ok(Tried::Met(met));
         }
-        if checked && alive != Some(true) {
+        let meant = request.incarnation;
+        let moved = meant.is_known() && by.iter().any(|by| *by != meant);
+        if moved || checked && alive != Some(true) {
             // What stood before stays: the session may be abandoned, and this a late copy of what its intent is about.
             let new = records.iter().filter(|(_, new)| *new);
             let given_back = self.give_back(request.grant, new.map(|(key, _)| *key));
             given_back.await.map_err(Failure::in_part)?;
-            return Ok(Tried::Void);
+            return Ok(if moved { Tried::Moved } else { Tried::Void });
+        }
+        if by.len() > 1 {
+            return Err(another());
         }
         let token = token.ok_or_else(|| Failure::Answer("nothing was written".into()))?;
-        Ok(Tried::Granted(token))
+        Ok(Tried::Granted(token?))
     }
 
     /// Tries the records as new documents. Says which are still to be entered: all of them if one is there already, and
@@ -155,8 +170,8 @@ impl EsBackend {
         records: Vec<(&'a LockKey, Ask<'b>)>,
         written: &mut Written<'a>,
     ) -> Outcome<Vec<(&'a LockKey, Ask<'b>)>> {
-        let mut names = Names::new(request.grant, request.owner, unix_ms());
-        let mut bulk = Bulk::default();
+        let mut names = Names::new(request, records.len(), unix_ms());
+        let mut bulk = Bulk::by_whom();
         for (key, ask) in &records {
             bulk.create(&lock_id(key), &names.sole(key, ask.mode()));
         }
@@ -164,11 +179,11 @@ impl EsBackend {
         // acknowledged says that the shard which answers is the primary one.
         let session = request.grant.session;
         bulk.run_and_read(&session_id(session), &LOOK, json!({}));
-        let Some((token, looked)) = self.bulk_of_new(bulk).await? else {
+        let Some((last, looked)) = self.bulk_of_new(bulk).await? else {
             return Ok(records);
         };
         written.records = records.into_iter().map(|(key, _)| (key, true)).collect();
-        written.token = Some(token);
+        written.takes(&last);
         let found = looked
             .document()
             .and_then(|document| Session::read(session, document));
@@ -188,14 +203,14 @@ impl EsBackend {
         let (grant, owner) = (request.grant.to_string(), request.owner.to_string());
         let session = request.grant.session.to_string();
         let free: Vec<String> = free.iter().map(Grant::to_string).collect();
-        let mut names = Names::new(request.grant, request.owner, unix_ms());
-        let mut bulk = Bulk::default();
+        let mut names = Names::new(request, records.len(), unix_ms());
+        let mut bulk = Bulk::by_whom();
         for (key, ask) in records {
             let want = ask.claim.want();
             let params = json!({
                 "key": key.as_str(), "grant": grant, "owner": owner, "session": session,
                 "mode": ask.mode().as_str(), "with": with(ask.mode()), "reenter": want.reenters(),
-                "limit": want.limit().map_or(0, std::num::NonZeroU32::get), "free": free,
+                "limit": want.limit().map_or(0, std::num::NonZeroU32::get), "free": free, "of": records.len(),
             });
             let sole = names.sole(key, ask.mode());
             bulk.create_or_run(&lock_id(key), &sole, &ACQUIRE, params);
@@ -214,7 +229,7 @@ impl EsBackend {
             match (item.reply(), item.document()) {
                 (Reply::Written, Some(document)) => {
                     written.records.push((key, !stood(document, request.grant)));
-                    written.token = Some(item.token()?);
+                    written.takes(item);
                 }
                 (Reply::Written, None) => {
                     return Err(Failure::Answer("a record is missing".into()));
@@ -302,9 +317,18 @@ impl Written<'_> {
         let lives = session.reply() == Reply::Written;
         self.alive = Some(lives);
         if lives {
-            self.token = Some(session.token()?);
+            self.takes(session);
         }
         Ok(())
+    }
+
+    /// An item that was written.
+    fn takes(&mut self, item: &Item) {
+        self.token = Some(item.token());
+        let by = item.incarnation();
+        if !self.by.contains(&by) {
+            self.by.push(by);
+        }
     }
 }
 

@@ -45,10 +45,16 @@ pub(crate) struct Refusal {
 pub(crate) struct Cause {
     kind: String,
     reason: String,
+    index_uuid: Option<String>,
     caused_by: Option<Box<Cause>>,
 }
 
 impl Cause {
+    /// The uuid of the index that it is about, where that is said.
+    pub(crate) fn index_uuid(&self) -> Option<&str> {
+        self.index_uuid.as_deref()
+    }
+
     /// The type of the exception.
     pub(crate) fn is(&self, kind: &str) -> bool {
         self.kind == kind
@@ -110,6 +116,7 @@ impl<'de> Deserialize<'de> for Cause {
                             let reason = map.next_value::<Option<String>>()?;
                             cause.reason = shortened(&reason.unwrap_or_default());
                         }
+                        "index_uuid" => cause.index_uuid = map.next_value()?,
                         "caused_by" => cause.caused_by = map.next_value()?,
                         _ => {
                             map.next_value::<IgnoredAny>()?;

@@ -10,10 +10,14 @@
 //! a read. Nothing is refreshed to acquire, to renew or to release.
 //!
 //! A namespace is an alias, and one index with one primary shard behind it. Tokens are the sequence numbers of that
-//! shard's writes, above a base in the index's mapping: they rise over deletions and failover. Acknowledged grants
-//! survive the end of every node as long as one copy in sync is left. They do not survive `translog.durability: async`
-//! with a loss of power, the loss of all copies, or a stale primary that an operator forces: after that, and after an
-//! index was restored from a snapshot, remove the index, so that the namespace is made anew with greater tokens.
+//! shard's writes, above a base that begins anew with every primary that takes over, at its node's time: they rise over
+//! deletions, over failover, and over whatever brings an older state back. Acknowledged grants survive the end of every node
+//! as long as one copy in sync is left. They do not survive `translog.durability: async` with a loss of power, the loss of
+//! all copies, a stale or empty primary that an operator forces, or an index that is restored from a snapshot.
+//!
+//! All of these are known by the term of the primary or the uuid of the index, which every answer that grants or renews
+//! says. Then each client asks for everything that it holds, at its next renewal or acquisition; what is not there is told
+//! as lost.
 //!
 //! If the index is removed under a running program, its guards are lost at the next renewal, or at their deadline if
 //! nobody makes the namespace anew.
@@ -29,9 +33,11 @@
 //!
 //! | id | document |
 //! |---|---|
-//! | the key, or `~sha256/<hex>` for one of more than 512 bytes or with a `~` in front | `{"key", "lock_type": "exclusive" or "shared", "lock_count", "process_id": owner, "processes": [session…], "holders": {grant: {"owner", "session", "mode", "since", "again" (of a request that was sent again)}}}` |
+//! | the key, or `~sha256/<hex>` for one of more than 512 bytes or with a `~` in front | `{"key", "lock_type": "exclusive" or "shared", "lock_count", "process_id": owner, "processes": [session…], "holders": {grant: {"owner", "session", "mode", "since", "of": records of the request, "again" (of one that was sent again)}}}` |
 //! | `~session/<id>` | a session: its label, lease, number of the last renewal, numbers that are over, intent, adoption |
 //! | `~intent/<session>/<n>` | the payload of an intent, before the session names it |
+//! | `~store` | where the tokens of the last primary begin that somebody has met |
+//! | `~nowhere` | none: the error of a change of it names the index |
 //!
 //! A lock record is the document that *Elasticsearch: The Definitive Guide* locks with, and three fields more. Clients
 //! that follow the book by hand may share the index: what they write (`{}`, `{"process_id"}`, `{"lock_type":
@@ -91,7 +97,7 @@
 //! - A record with thousands of holders is slow: each of them is written again with every change.
 //! - The index holds nothing but locks, but its disk is shared: when it is full, nothing can be locked, renewed or
 //!   released, and leases run out.
-//! - The server compiles only some scripts in five minutes. This crate sends twelve, each once for each node; another
+//! - The server compiles only some scripts in five minutes. This crate sends fourteen, each once for each node; another
 //!   program that makes up scripts all the time can use the limit up, and then requests fail without effect.
 //! - A key that another writer has put under an id of its own cannot be listed by prefix if its `key` says otherwise.
 //!
@@ -125,8 +131,11 @@ mod bulk;
 mod claims;
 mod config;
 mod error;
+mod held;
 mod http;
 mod inspect;
+mod namespace;
+mod primary;
 mod read;
 mod record;
 mod scripts;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
-use lockcore::backend::Ranges;
 use lockcore::backend::judge::Entry;
+use lockcore::backend::{Acquire, Ranges};
 use lockcore::{
     FencingToken, Grant, Holder, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId,
     SessionState,
@@ -78,6 +78,8 @@ pub(crate) struct Known {
     pub(crate) grant: Grant,
     pub(crate) owner: OwnerId,
     pub(crate) since_ms: Option<u64>,
+    /// How many records the grant was entered in.
+    pub(crate) of: u64,
 }
 
 impl Held {
@@ -176,6 +178,7 @@ fn read(name: &str, of: &Value) -> Held {
             grant,
             owner,
             since_ms: of["since"].as_u64(),
+            of: of["of"].as_u64().unwrap_or(1),
         };
         (grant.session == session && owner.session == session).then_some((known, mode))
     };
@@ -212,17 +215,20 @@ pub(crate) struct Names {
     owner: String,
     session: String,
     since_ms: u64,
+    of: usize,
     /// The one entry of the holders, the same on every key, by its mode.
     holders: BTreeMap<Mode, Box<RawValue>>,
 }
 
 impl Names {
-    pub(crate) fn new(grant: Grant, owner: OwnerId, since_ms: u64) -> Self {
+    /// Of a request that needs so many records.
+    pub(crate) fn new(request: &Acquire, of: usize, since_ms: u64) -> Self {
         Self {
-            grant,
-            owner: owner.to_string(),
-            session: grant.session.to_string(),
+            grant: request.grant,
+            owner: request.owner.to_string(),
+            session: request.grant.session.to_string(),
             since_ms,
+            of,
             holders: BTreeMap::new(),
         }
     }
@@ -231,7 +237,7 @@ impl Names {
     pub(crate) fn sole<'a>(&'a mut self, key: &'a LockKey, mode: Mode) -> Sole<'a> {
         let holders = self.holders.entry(mode).or_insert_with(|| {
             let entry = json!({
-                "owner": self.owner, "session": self.session, "mode": mode.as_str(), "since": self.since_ms,
+                "owner": self.owner, "session": self.session, "mode": mode.as_str(), "since": self.since_ms, "of": self.of,
             });
             let holders = to_raw_value(&json!({self.grant.to_string(): entry}));
             holders.expect("a JSON value has a form in JSON")
@@ -487,12 +493,13 @@ mod tests {
     fn a_record_with_one_holder_is_read_back() {
         let session = SessionId::new(7);
         let (grant, owner) = (Grant { session, n: 4 }, OwnerId { session, m: 9 });
-        let mut names = Names::new(grant, owner, 5);
+        let mut names = Names::new(&Acquire::new(grant, owner, Vec::new()), 3, 5);
         let key = key("k");
         let known = Known {
             grant,
             owner,
             since_ms: Some(5),
+            of: 3,
         };
         for mode in Mode::ALL {
             let record = serde_json::to_value(names.sole(&key, mode)).unwrap();

@@ -26,6 +26,7 @@ scripts! {
     NOTE: "note";
     FORGET: "forget";
     LOOK: "look";
+    BEGIN: "begin";
 }
 
 /// The text without comments, line breaks and indentation.

@@ -6,8 +6,7 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lockcore::backend::{
-    Adopt, Adoption, End, Incarnation, IntentChange, Opened, Registered, Renewal, Renewed,
-    SessionStore,
+    Adopt, Adoption, End, IntentChange, Opened, Registered, Renewal, Renewed, SessionStore,
 };
 use lockcore::{
     ErrorKind, FencingToken, Intent, Label, Life, Note, Notes, Operation, Result, SessionId,
@@ -16,8 +15,9 @@ use lockcore::{
 use serde_json::{Value, json};
 
 use crate::EsBackend;
-use crate::bulk::{Bulk, Item, Reply, expect};
+use crate::bulk::{Bulk, Item, Reply, expect, one};
 use crate::error::{Failure, Outcome};
+use crate::primary::another;
 use crate::record::{Named, Session, intent_id, session_id};
 use crate::scripts::{ADOPT, END, GIVE_UP, LOOK, NOTE, OPEN, RENEW, SETTLE};
 
@@ -103,7 +103,7 @@ impl EsBackend {
         label: &Label,
         ttl: Duration,
     ) -> Outcome<Opened> {
-        let mut bulk = Bulk::default();
+        let mut bulk = Bulk::by_whom();
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let record = json!({
             "session": session.to_string(), "label": label.as_str(), "ttl": ttl_ms,
@@ -115,7 +115,7 @@ impl EsBackend {
         let known = [Reply::Written, Reply::Refused, Reply::Unreadable];
         let item = one(expect(self.bulk(bulk).await?, &known)?);
         Ok(match item.reply() {
-            Reply::Written => Opened::Opened(Incarnation::UNKNOWN),
+            Reply::Written => Opened::Opened(item.incarnation()),
             _ => Opened::Used,
         })
     }
@@ -126,7 +126,19 @@ impl EsBackend {
     }
 
     async fn renew_session(&self, session: SessionId, renewal: &Renewal) -> Outcome<Renewed> {
-        let mut bulk = Bulk::default();
+        let here = self.elsewhere(renewal.incarnation);
+        if here.is_some() || !renewal.granted.is_empty() {
+            if !self.lives(session).await? {
+                return Ok(Renewed::Dead);
+            }
+            if let Some(here) = here {
+                return Ok(Renewed::Moved(here));
+            }
+            if !self.has_granted(session, renewal).await? {
+                return Ok(Renewed::Forgotten);
+            }
+        }
+        let mut bulk = Bulk::by_whom();
         let (intent, token) = match &renewal.intent {
             IntentChange::Keep => ("keep", None),
             IntentChange::Drop => ("drop", None),
@@ -149,6 +161,11 @@ impl EsBackend {
         let known = [Reply::Written, Reply::Refused, Reply::Absent];
         let items = expect(self.bulk(bulk).await?, &known)?;
         let item = items.last().expect("as many are answered as were sent");
+        let written = item.reply() == Reply::Written;
+        if written && renewal.incarnation.is_known() && item.incarnation() != renewal.incarnation {
+            // It is written there, and who asks does not believe it: the next one is told where that is.
+            return Err(another());
+        }
         Ok(match (item.reply(), item.document()) {
             (Reply::Written, document) => {
                 let notes = document.and_then(|it| it["notes"].as_str());
@@ -226,7 +243,7 @@ impl EsBackend {
         adopter: SessionId,
         params: Value,
     ) -> Outcome<Option<Adoption>> {
-        let mut bulk = Bulk::default();
+        let mut bulk = Bulk::by_whom();
         bulk.run_and_read(&session_id(session), &ADOPT, params);
         let known = [Reply::Written, Reply::Refused, Reply::Absent];
         let adopted = one(expect(self.bulk(bulk).await?, &known)?);
@@ -301,12 +318,6 @@ impl EsBackend {
         let item = one(expect(self.bulk(bulk).await?, &known)?);
         Ok(item.reply() == Reply::Written)
     }
-}
-
-/// The one item of a bulk of one.
-fn one(items: Vec<Item>) -> Item {
-    let mut items = items.into_iter();
-    items.next().expect("as many are answered as were sent")
 }
 
 /// The state that an answer shows. What cannot be read lives.

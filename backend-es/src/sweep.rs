@@ -15,7 +15,7 @@ use crate::record::{Held, held, key_of, session_id, session_of_intent};
 use crate::scripts::{FORGET, RELEASE};
 
 /// So many records are looked at in one request.
-const PAGE: usize = 1_000;
+pub(crate) const PAGE: usize = 1_000;
 /// So many holders the client lets one call remove: each begins with a refresh, which takes long behind many removals.
 pub(crate) const LIMIT: usize = 1_000_000;
 
@@ -93,7 +93,7 @@ impl EsBackend {
     }
 
     /// Some of the records that have grants of a session; of a dead one's, those that others may hold with it.
-    async fn page_of_session(
+    pub(crate) async fn page_of_session(
         &self,
         state: &SessionState,
         after: Option<&[Value]>,

@@ -13,7 +13,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A namespace, as the server describes it.
-const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"_meta":{"lockkeeper":1,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
+const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"_meta":{"lockkeeper":1,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.uuid":"u","index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
+
+/// Where its tokens begin.
+const BEGUN: &str = r#"{"update":{"_index":"lockkeeper-1","_id":"~store","result":"noop","_seq_no":0,"_primary_term":1,"status":200,"get":{"_source":{"uuid":"u","term":1,"seq":0,"base":1024}}}}"#;
+/// What is answered first, where it is asked who answers.
+const NOWHERE: &str = r#"{"update":{"_index":"lockkeeper","_id":"~nowhere","status":404,"error":{"type":"document_missing_exception","reason":"missing","index_uuid":"u"}}}"#;
 
 /// What the server does with a request.
 #[derive(Debug, Clone)]
@@ -31,6 +36,21 @@ enum Says {
 }
 
 impl Says {
+    /// What is said to that request.
+    fn by_whom(self, request: &str) -> Self {
+        match self {
+            Says::This(status, body) if request.contains(r#"{"_id":"~nowhere""#) => {
+                let items = r#""items":["#;
+                let first = format!(r#"{items}{NOWHERE},"#);
+                Says::This(
+                    status,
+                    body.replacen(&format!("{items}{{"), &format!("{first}{{"), 1),
+                )
+            }
+            says => says,
+        }
+    }
+
     /// What is said next.
     fn next(&mut self) -> Self {
         let Says::Then(both) = self else {
@@ -107,12 +127,17 @@ async fn serve(
     last: Arc<Mutex<String>>,
 ) {
     while let Some(request) = read(&mut stream).await {
-        asked.fetch_add(1, Ordering::Relaxed);
-        last.lock().unwrap().clone_from(&request);
+        let begins = request.contains(r#"{"_id":"~store""#);
+        if !begins {
+            asked.fetch_add(1, Ordering::Relaxed);
+            last.lock().unwrap().clone_from(&request);
+        }
         let says = if request.starts_with("GET ") {
             Says::This(200, NAMESPACE.to_owned())
+        } else if begins {
+            bulk(&[BEGUN.to_owned()])
         } else {
-            says.lock().unwrap().next()
+            says.lock().unwrap().next().by_whom(&request)
         };
         let head = |status, length| {
             format!(
@@ -181,7 +206,7 @@ fn bulk(items: &[String]) -> Says {
 
 fn written(id: &str, seq_no: u64) -> String {
     format!(
-        r#"{{"update":{{"_index":"lockkeeper-1","_id":"{id}","result":"created","_seq_no":{seq_no},"status":201,"get":{{"_source":{{}}}}}}}}"#
+        r#"{{"update":{{"_index":"lockkeeper-1","_id":"{id}","result":"created","_seq_no":{seq_no},"_primary_term":1,"status":201,"get":{{"_source":{{}}}}}}}}"#
     )
 }
 
@@ -261,6 +286,9 @@ rows! {
     the_item_of_another_index: bulk(&[written("a", 1).replace("lockkeeper-1", "lockkeeper-2")]) => Indeterminate;
     another_kind_of_item: bulk(&[written("a", 1).replace("update", "delete")]) => Indeterminate;
     a_write_without_a_number: bulk(&[written("a", 1).replace("_seq_no", "x")]) => Indeterminate;
+    a_write_by_nobody: bulk(&[written("a", 1).replace("_primary_term", "x")]) => Indeterminate;
+    a_write_by_another_primary: bulk(&[written("a", 1).replace("_term\":1", "_term\":2")]) => Indeterminate;
+    a_write_before_tokens_began: bulk(&[written("a", 0)]) => Indeterminate;
     a_token_above_all: bulk(&[written("a", u64::MAX >> 1)]) => Corrupt;
 }
 
@@ -283,7 +311,9 @@ async fn what_fails_beside_something_written_is_of_unknown_outcome() {
 async fn many_new_records_count_if_all_are_written_and_the_session_is_seen_to_live() {
     let keys: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let new = |count: u64| (0..count).map(|n| format!(r#"{{"create":{{"_seq_no":{n}}}}}"#));
+    let new = |count: u64| {
+        (0..count).map(|n| format!(r#"{{"create":{{"_seq_no":{n},"_primary_term":1}}}}"#))
+    };
     let look = |index: &str| {
         let session = r#"{"label":"","state":"living","ttl":1000,"seq":1,"over":[],"adoption":0}"#;
         written("~session/00000000000000000000000000000007", 1)
@@ -349,8 +379,8 @@ async fn what_fails_after_something_may_have_been_written_is_of_unknown_outcome(
 }
 
 #[tokio::test]
-async fn many_items_are_sent_in_parts_of_500_and_a_session() {
-    let keys: Vec<String> = (0..1_002).map(|n| format!("k{n}")).collect();
+async fn many_items_are_sent_in_parts_of_500_and_two_more() {
+    let keys: Vec<String> = (0..1_004).map(|n| format!("k{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let Acquire { grant, claims, .. } = request(&keys);
     // The lowest first.
@@ -359,7 +389,7 @@ async fn many_items_are_sent_in_parts_of_500_and_a_session() {
     let looked = written(&format!("~session/{}", grant.session), 1);
     let removed = sorted.iter().rev().map(|key| written(key, 1));
     let released: Vec<String> = [looked].into_iter().chain(removed).collect();
-    let parts: Vec<Says> = released.chunks(501).map(bulk).collect();
+    let parts: Vec<Says> = released.chunks(502).map(bulk).collect();
     let [first, second, third] = parts.try_into().unwrap();
     let second_and = |third| Says::Then(Box::new([second.clone(), third]));
 

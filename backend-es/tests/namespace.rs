@@ -351,50 +351,6 @@ async fn a_copy_is_refused_and_tokens_still_rise() {
     }
 }
 
-#[tokio::test]
-async fn an_index_that_is_restored_over_itself_is_refused_and_tokens_still_rise() {
-    let space = Space::new();
-    let old = connect(&space).await;
-    let session = open(&old, 1).await;
-    granted(&old, &request(session, 1, &["create k"])).await;
-    let (_, about) = space.raw(Method::Get, "/{ns}", String::new()).await;
-    let index = about.as_object().unwrap().keys().next().unwrap().clone();
-    let repository = format!("/_snapshot/{}", space.namespace);
-    let ask = async |method, path: &str, body: Value| {
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
-        let (status, answer) = raw(method, path, body).await;
-        assert_eq!(status, 200, "{path}: {answer}");
-    };
-    let folder = json!({"type": "fs", "settings": {"location": space.namespace}});
-    ask(Method::Put, &repository, folder).await;
-    let only = json!({"indices": index, "include_global_state": false});
-    let (taken, wait) = (format!("{repository}/taken"), "wait_for_completion=true");
-    ask(Method::Put, &format!("{taken}?{wait}"), only.clone()).await;
-    let mut greatest = granted(&old, &request(session, 2, &["create later"])).await;
-    for n in 3..20 {
-        greatest = granted(&old, &request(session, n, &[&format!("create k{n}")])).await;
-    }
-    ask(Method::Post, &format!("/{index}/_close"), Value::Null).await;
-    ask(Method::Post, &format!("{taken}/_restore?{wait}"), only).await;
-    let error = error(&space).await;
-    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-    assert!(
-        error.to_string().contains("restored to an older state"),
-        "{error}"
-    );
-    ask(Method::Delete, &format!("/{index}"), Value::Null).await;
-    ask(Method::Delete, &taken, Value::Null).await;
-    ask(Method::Delete, &repository, Value::Null).await;
-    let new = connect(&space).await;
-    let other = open(&new, 2).await;
-    let token = granted(&new, &request(other, 1, &["create later"])).await;
-    assert!(token > greatest, "{token} after {greatest}");
-}
-
 /// Whoever makes the index may have a clock that is behind.
 #[tokio::test]
 async fn tokens_begin_at_the_time_of_the_server() {

@@ -226,8 +226,10 @@ async fn many_keys_are_written_as_the_script_writes_one() {
     let mut alone = space.document("alone").await.unwrap();
     created["key"] = Value::Null;
     alone["key"] = Value::Null;
-    for record in [&mut created, &mut alone] {
-        let since = record["holders"][format!("{session}/1")]["since"].take();
+    for (record, of) in [(&mut created, 100), (&mut alone, 1)] {
+        let holder = &mut record["holders"][format!("{session}/1")];
+        assert_eq!(holder["of"].take(), of);
+        let since = holder["since"].take();
         assert!(
             since.as_u64().is_some_and(|ms| ms > 1_600_000_000_000),
             "{since}"

@@ -174,6 +174,7 @@ pub(crate) const PLAN: &[Place] = &[
         rows: &[
             kit(ES).threads(8),
             row(ES, "book"),
+            row(ES, "forgets"),
             row(ES, "interoperation"),
             row(ES, "namespace"),
             row(ES, "records"),
@@ -277,6 +278,7 @@ pub(crate) const PLAN: &[Place] = &[
         rows: &[
             row(ES, "conformance").threads(4).soak(),
             row(ES, "book").soak(),
+            row(ES, "forgets").soak(),
             row(ES, "interoperation").soak(),
             row(ES, "namespace"),
             row(ES, "records"),

@@ -210,6 +210,6 @@ pub async fn locks_in(space: &Space) -> BTreeMap<String, Value> {
         )
     });
     documents
-        .filter(|(id, _)| !id.starts_with("~session/"))
+        .filter(|(id, _)| !id.starts_with("~session/") && id != "~store")
         .collect()
 }

@@ -311,6 +311,8 @@ pub enum Tried<E> {
     Granted(FencingToken),
     /// The session did not; what was new is given back.
     Void,
+    /// The store is of another incarnation than the one that the request is meant for; what was new is given back.
+    Moved,
     /// Somebody was in the way; what was written is given back.
     Met(Met<E>),
 }
@@ -353,6 +355,7 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
         let met = match store.attempt(request, &needed, judged.free()).await? {
             Tried::Granted(token) => return Ok(Acquired::Acquired(token)),
             Tried::Void => return Ok(Acquired::Void),
+            Tried::Moved => return Ok(Acquired::Moved),
             Tried::Met(met) => met,
         };
         let states = store.end_due(&Judged::to_end(request, &met)).await?;
