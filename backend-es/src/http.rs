@@ -1,7 +1,9 @@
 //! The way to the server: its nodes, and one request to the first of them that takes a connection.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use elasticsearch::auth::Credentials;
@@ -13,6 +15,7 @@ use elasticsearch::http::transport::{
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use url::Url;
 
 use crate::config::{Auth, EsConfig};
 use crate::error::{Cause, Failure, Outcome, Refusal};
@@ -20,9 +23,25 @@ use crate::error::{Cause, Failure, Outcome, Refusal};
 /// The nodes. Requests go to one of them until it fails, then to the next.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    nodes: Vec<Transport>,
+    nodes: Vec<Node>,
     current: AtomicUsize,
     timeout: Duration,
+}
+
+/// A node, and the connections to it.
+#[derive(Debug)]
+struct Node {
+    url: Url,
+    auth: Option<Auth>,
+    certificate: Option<Vec<u8>>,
+    connections: Mutex<Connections>,
+}
+
+/// Connections of which none is older than this.
+#[derive(Debug, Clone)]
+struct Connections {
+    since: Instant,
+    transport: Transport,
 }
 
 /// One request. The path is ours alone: no key is ever part of it.
@@ -40,7 +59,7 @@ struct Refused {
 
 impl Nodes {
     pub(crate) fn new(config: &EsConfig) -> Outcome<Self> {
-        let nodes = config.nodes.iter().map(|url| node(config, url));
+        let nodes = config.nodes.iter().map(|url| Node::new(config, url));
         Ok(Self {
             nodes: nodes.collect::<Outcome<_>>()?,
             current: AtomicUsize::new(0),
@@ -79,7 +98,8 @@ impl Nodes {
         let mut failure = None;
         for tried in 0..self.nodes.len() {
             let at = (first + tried) % self.nodes.len();
-            let sent = self.nodes[at].send(
+            let (begun, transport) = (Instant::now(), self.nodes[at].transport());
+            let sent = transport.send(
                 request.method,
                 request.path,
                 HeaderMap::new(),
@@ -107,6 +127,9 @@ impl Nodes {
                 }
                 Err(error) => {
                     self.leave(at);
+                    if error.is_timeout() {
+                        self.nodes[at].distrust(begun);
+                    }
                     return Err(Failure::Broken(error));
                 }
             }
@@ -129,25 +152,71 @@ fn was_not_sent(error: &elasticsearch::Error) -> bool {
         .is_some_and(|error| error.is_connect() || error.is_builder())
 }
 
-fn node(config: &EsConfig, url: &url::Url) -> Outcome<Transport> {
+impl Node {
+    fn new(config: &EsConfig, url: &Url) -> Outcome<Self> {
+        let read = |ca: &PathBuf| {
+            let pem = std::fs::read(ca).map_err(|error| {
+                Failure::config(format!("the CA certificate {}: {error}", ca.display()))
+            })?;
+            Certificate::from_pem(&pem).map_err(|_| {
+                Failure::config(format!("{} holds no PEM certificate", ca.display()))
+            })?;
+            Ok(pem)
+        };
+        let certificate = config.ca.as_ref().map(read).transpose()?;
+        let transport = transport(url, config.auth.as_ref(), certificate.as_deref())?;
+        Ok(Self {
+            url: url.clone(),
+            auth: config.auth.clone(),
+            certificate,
+            connections: Mutex::new(Connections {
+                since: Instant::now(),
+                transport,
+            }),
+        })
+    }
+
+    fn transport(&self) -> Transport {
+        let connections = self.connections.lock();
+        let connections = connections.unwrap_or_else(PoisonError::into_inner);
+        connections.transport.clone()
+    }
+
+    /// What was idle when a request began that was not answered may have ended with its connection, so that each would cost a
+    /// time-out: none of these is used any more. What is under way on them goes on.
+    fn distrust(&self, begun: Instant) {
+        let connections = self.connections.lock();
+        let mut connections = connections.unwrap_or_else(PoisonError::into_inner);
+        if connections.since > begun {
+            return;
+        }
+        let auth = self.auth.as_ref();
+        if let Ok(transport) = transport(&self.url, auth, self.certificate.as_deref()) {
+            *connections = Connections {
+                since: Instant::now(),
+                transport,
+            };
+        }
+    }
+}
+
+/// Connections of their own to a node.
+fn transport(url: &Url, auth: Option<&Auth>, certificate: Option<&[u8]>) -> Outcome<Transport> {
     let pool = SingleNodeConnectionPool::new(url.clone());
     let mut builder = TransportBuilder::new(pool)
         .disable_proxy()
         .enable_meta_header(false)
         // Compressing takes longer than sending.
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if let Some(auth) = &config.auth {
+    if let Some(auth) = auth {
         builder = builder.auth(match auth {
             Auth::Basic { user, password } => Credentials::Basic(user.clone(), password.clone()),
             Auth::ApiKey(key) => Credentials::EncodedApiKey(key.clone()),
         });
     }
-    if let Some(ca) = &config.ca {
-        let pem = std::fs::read(ca).map_err(|error| {
-            Failure::config(format!("the CA certificate {}: {error}", ca.display()))
-        })?;
-        let certificate = Certificate::from_pem(&pem)
-            .map_err(|_| Failure::config(format!("{} holds no PEM certificate", ca.display())))?;
+    if let Some(pem) = certificate {
+        let certificate = Certificate::from_pem(pem)
+            .map_err(|_| Failure::config("the CA certificate is not one"))?;
         builder = builder.cert_validation(CertificateValidation::Full(certificate));
     }
     builder.build().map_err(|error| match error {
