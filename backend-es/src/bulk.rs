@@ -495,7 +495,12 @@ impl EsBackend {
         }
         let uuid = nowhere.error.as_ref().and_then(Cause::index_uuid);
         let uuid = uuid.ok_or_else(|| not_ours("not who it is by"))?;
-        let primary = self.primary_of(uuid, &writes).await?;
+        // They are written, whatever becomes of that.
+        let in_part = |failure| match failure {
+            found @ Failure::Found(..) => found,
+            failure => Failure::in_part(failure),
+        };
+        let primary = self.primary_of(uuid, &writes).await.map_err(in_part)?;
         items
             .iter_mut()
             .for_each(|item| item.primary.clone_from(&primary));

@@ -15,7 +15,6 @@ use lockcore::{
 use serde_json::{Value, json};
 
 use crate::EsBackend;
-
 use crate::bulk::{Bulk, Item, Reply, expect};
 use crate::error::{Failure, Outcome};
 use crate::namespace::unix_ms;

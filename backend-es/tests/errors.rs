@@ -66,6 +66,8 @@ impl Says {
 struct Server {
     port: u16,
     says: Arc<Mutex<Says>>,
+    /// Where tokens begin.
+    begun: Arc<Mutex<Says>>,
     asked: Arc<AtomicUsize>,
     last: Arc<Mutex<String>>,
 }
@@ -76,11 +78,12 @@ impl Server {
         let server = Self {
             port: listener.local_addr().unwrap().port(),
             says: Arc::new(Mutex::new(says)),
+            begun: Arc::new(Mutex::new(bulk(&[BEGUN.to_owned()]))),
             asked: Arc::default(),
             last: Arc::default(),
         };
         let (says, asked, last) = (
-            server.says.clone(),
+            [server.says.clone(), server.begun.clone()],
             server.asked.clone(),
             server.last.clone(),
         );
@@ -122,7 +125,7 @@ async fn connect(url: &str) -> Arc<EsBackend> {
 
 async fn serve(
     mut stream: TcpStream,
-    says: Arc<Mutex<Says>>,
+    [says, begun]: [Arc<Mutex<Says>>; 2],
     asked: Arc<AtomicUsize>,
     last: Arc<Mutex<String>>,
 ) {
@@ -135,7 +138,7 @@ async fn serve(
         let says = if request.starts_with("GET ") {
             Says::This(200, NAMESPACE.to_owned())
         } else if begins {
-            bulk(&[BEGUN.to_owned()])
+            begun.lock().unwrap().next()
         } else {
             says.lock().unwrap().next().by_whom(&request)
         };
@@ -304,6 +307,49 @@ async fn what_fails_beside_something_written_is_of_unknown_outcome() {
         let backend = server.backend().await;
         let error = backend.acquire(&request(&["a", "b"])).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    }
+}
+
+/// The record is written: where its token begins is another request.
+#[tokio::test]
+async fn what_has_no_token_may_be_held() {
+    let begun = |from: &str, to: &str| bulk(&[BEGUN.replace(from, to)]);
+    for (begun, kind) in [
+        (whole(429, REJECTED), ErrorKind::Indeterminate),
+        (whole(403, SECURITY), ErrorKind::Indeterminate),
+        (whole(404, NOT_FOUND), ErrorKind::Indeterminate),
+        (Says::Nothing, ErrorKind::Indeterminate),
+        (
+            begun(r#""uuid":"u""#, r#""uuid":"v""#),
+            ErrorKind::Indeterminate,
+        ),
+        (
+            begun(r#""term":1,"seq""#, r#""term":2,"seq""#),
+            ErrorKind::Indeterminate,
+        ),
+        (
+            begun(r#"_primary_term":1"#, r#"_primary_term":2"#),
+            ErrorKind::Indeterminate,
+        ),
+        (begun(r#""base""#, r#""bass""#), ErrorKind::Indeterminate),
+        (
+            begun(r#""_seq_no":0"#, r#""_seq_no":1"#),
+            ErrorKind::Indeterminate,
+        ),
+        (
+            bulk(&[failed(
+                "~store",
+                400,
+                r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"script_exception","reason":"runtime error"}}"#,
+            )]),
+            ErrorKind::Corrupt,
+        ),
+    ] {
+        let server = Server::new(bulk(&[written("a", 1)])).await;
+        *server.begun.lock().unwrap() = begun.clone();
+        let error = server.backend().await.acquire(&request(&["a"])).await;
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), kind, "{begun:?}: {error:?}");
     }
 }
 
