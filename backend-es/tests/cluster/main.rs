@@ -5,6 +5,7 @@
 //! `cargo test --release -p lockcore-es --test cluster -- --faults 36`.
 
 mod nodes;
+mod stale;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
@@ -130,6 +131,17 @@ fn main() -> ExitCode {
         trial("a_lease_begins_when_it_is_renewed", |shared, _| {
             shared.with(a_lease_begins_when_it_is_renewed)
         }),
+        trial(
+            "a_stale_primary_is_told_from_the_one_before",
+            |shared, _| {
+                let namespace = namespace();
+                let options = shared.options(&namespace);
+                shared.with(async |cluster| {
+                    let url = cluster.url_of(0..NODES, &options);
+                    stale::is_told_from_the_one_before(cluster, &namespace, &url).await
+                })
+            },
+        ),
         trial("one_fault_of_each_kind", |shared, plan| {
             keeps_the_laws(shared, plan, ServerFault::ALL.len())
         }),
