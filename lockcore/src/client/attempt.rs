@@ -104,6 +104,27 @@ impl From<crate::Error> for Stop {
     }
 }
 
+/// Asks until the store has answered, for at most the client's patience; once where nobody waits.
+async fn bears<T, Answer: Future<Output = Result<T, AcquireError>>>(
+    core: &Core,
+    waits: bool,
+    ask: impl Fn() -> Answer,
+) -> Result<T, AcquireError> {
+    let patience = core.patience();
+    let mut failures = 0;
+    loop {
+        match ask().await {
+            Err(AcquireError::Store(error)) if waits && may_pass(&error) => {
+                failures += 1;
+                if !core.asking.again(core, failures, patience).await {
+                    return Err(error.into());
+                }
+            }
+            answer => return answer,
+        }
+    }
+}
+
 impl Plan {
     /// The session that it runs in, and the owner there. One that waits bears with a store that is away.
     async fn session(&self, caller: &mut Caller, many: bool) -> Result<(Handle, OwnerId), Stop> {
@@ -118,24 +139,14 @@ impl Plan {
 
     async fn opened(&self, many: bool) -> Result<(Handle, OwnerId), AcquireError> {
         let core = &self.locks.core;
-        let patience = core.patience();
-        let mut failures = 0;
-        loop {
-            let session = match &self.owner {
+        let open = || async {
+            match &self.owner {
                 Some(owner) => owner.bind().await,
                 None if many || self.intent.is_some() => own(pool::alone(core).await),
                 None => own(self.locks.pool.shared(core).await),
-            };
-            match session {
-                Err(AcquireError::Store(error)) if self.wait.is_some() && may_pass(&error) => {
-                    failures += 1;
-                    if !core.asking.again(&**core, failures, patience).await {
-                        return Err(error.into());
-                    }
-                }
-                session => return session,
             }
-        }
+        };
+        bears(core, self.wait.is_some(), open).await
     }
 
     /// Resolves when the caller's wait is over.
@@ -479,12 +490,14 @@ impl Taking<'_> {
             return Err(refuse(left, None));
         };
         let (handler, locks) = (Arc::clone(handler), self.plan.locks.clone());
+        let waits = self.plan.wait.is_some();
         let (alive, (done, result)) = (Alive::new(self.core), oneshot::channel());
         task::spawn(async move {
             let _counted = alive;
             let core = &locks.core;
             let recovered = async {
-                let session = locks.pool.shared(core).await?;
+                let open = || async { Ok(locks.pool.shared(core).await?) };
+                let session = bears(core, waits, open).await?;
                 recovery::recover(core, &session, &*handler, left).await
             };
             // Whoever waited may have gone.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::client::core::{Alive, Core};
 use crate::client::error::AcquireError;
 use crate::client::pool::Pool;
-use crate::client::recovery::{Recover, Recovery, adopt};
+use crate::client::recovery::{Recover, Recovery, adopt, adoptable};
 use crate::client::task;
-use crate::{End, Info, Life, LockBackend, Result, SessionId, SessionState};
+use crate::{Info, Life, LockBackend, Result, SessionId, SessionState};
 
 /// The locks of one namespace, as one process has them. Cloning is cheap; all clones are one client with one shared
 /// session.
@@ -116,7 +116,7 @@ impl Locks {
             let _alive = alive;
             let result = async {
                 let handle = locks.pool.shared(&locks.core).await?;
-                let states = locks.core.backend.end(&[session], End::IfDue).await?;
+                let states = adoptable(&locks.core, &[session]).await?;
                 adopt(&locks.core, &handle, states)
                     .await
                     .map(|adopted| adopted.into_iter().next())

@@ -31,12 +31,18 @@ fn locked<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
+    fn locked(&self) -> MutexGuard<'_, Shared> {
+        #[cfg(test)]
+        super::tests::crossing::happens();
+        locked(&self.0)
+    }
+
     /// The shared session. It is opened on a task of its own, so that whoever goes keeps nobody waiting.
     pub(crate) async fn shared(self: &Arc<Self>, core: &Arc<Core>) -> Result<Handle> {
         // The runtime of an opening may end, and with it the opening; this one's lives.
         for _ in 0..2 {
             let opened = {
-                let mut shared = locked(&self.0);
+                let mut shared = self.locked();
                 if let Some(handle) = shared.usable() {
                     return Ok(handle);
                 }
@@ -65,7 +71,7 @@ impl Pool {
             let is_wanted = || !locked(&waiters).iter().all(oneshot::Sender::is_closed);
             let outcome = open(&core, is_wanted).await;
             let waiters = {
-                let mut shared = locked(&pool.0);
+                let mut shared = pool.locked();
                 shared.opening = Weak::new();
                 // An acquisition that is still under way while the client shuts down keeps its session to itself. A client
                 // that shuts down after this look takes it away, for which it waits for the lock.
@@ -85,7 +91,7 @@ impl Pool {
 
     /// The pool's own handle goes; the session closes with its last guard.
     pub(crate) fn let_go(&self) {
-        locked(&self.0).session = None;
+        self.locked().session = None;
     }
 }
 

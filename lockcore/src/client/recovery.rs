@@ -216,14 +216,14 @@ async fn without_adopter(core: &Core, mut states: Vec<SessionState>) -> Result<V
     Ok(states)
 }
 
-/// Adopts those of the sessions that can be.
+/// Adopts those of the sessions that can be, of which none had a living adopter when it was looked at.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     handle: &Handle,
     states: Vec<SessionState>,
 ) -> std::result::Result<Vec<Recovery>, AcquireError> {
     let mut adopted = Vec::new();
-    for state in without_adopter(core, states).await? {
+    for state in states {
         let Some(mut asked) = Asked::begin(core, handle, &state) else {
             continue;
         };

@@ -2,6 +2,7 @@
 
 mod asleep;
 mod attempts;
+pub(super) mod crossing;
 mod ended;
 mod guards;
 mod keeping;

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, Adopt, Attempt, End, ErrorKind, Locks, MemoryBackend, Recover, RecoverError,
-    Recovery, SessionId,
+    AcquireError, Adopt, Attempt, End, ErrorKind, Life, Locks, MemoryBackend, Recover,
+    RecoverError, Recovery, SessionId, SessionStore,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -240,4 +240,67 @@ async fn a_wait_behind_a_change_that_was_left_bears_with_a_store_that_is_away() 
     let _ = left(&spy.locks()).await;
     let told = locks.documents(["d"]).try_acquire().await;
     assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+}
+
+/// Whoever recovers does so in the session that acquisitions share, which is opened then if there is none.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_recovers_bears_with_a_store_that_opens_no_session() {
+    for (away, bears) in [(5, true), (20, false)] {
+        let spy = Spy::new(MemoryBackend::new());
+        let _ = left(&spy.locks()).await;
+        let handler = Slow(Arc::default());
+        let locks = spy.builder().recovery(handler).build().unwrap();
+        // A change has a session of its own, which is opened; the next one is not.
+        let opens_one = || {
+            let mut opened = 0;
+            spy.decide(move |call| {
+                opened += usize::from(matches!(call, Call::Open(_)));
+                match call {
+                    Call::Open(_) if opened > 1 => Fate::Fails(ErrorKind::Unavailable),
+                    _ => Fate::Answered,
+                }
+            });
+        };
+        let change = || locks.documents(["d"]).intent(&"another").unwrap();
+        opens_one();
+        let since = Instant::now();
+        let told = change().try_acquire().await;
+        assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+        assert!(since.elapsed() < secs(1), "a try is told at once");
+        opens_one();
+        let mended = async {
+            sleep(secs(away)).await;
+            spy.answer_all();
+        };
+        let (waited, ()) = tokio::join!(change().acquire(), mended);
+        match waited {
+            Ok(guard) => assert!(bears && guard.is_valid()),
+            Err(AcquireError::Store(_)) => assert!(!bears, "after {:?}", since.elapsed()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// It was established before that he is dead, and that is for good.
+#[tokio::test(start_paused = true)]
+async fn a_wait_behind_an_adopter_who_died_asks_once_whether_he_lives() {
+    let spy = Spy::new(MemoryBackend::new());
+    let session = left(&spy.locks()).await;
+    let other = spy.locks();
+    let adopter = other.documents(["other"]).acquire().await.unwrap();
+    let _adoption = adopted(&other, session).await;
+    let ended = spy.end(&[adopter.session()], End::Revoke).await.unwrap();
+    assert_eq!(ended[0].life, Life::Dead);
+    let whether_he_lives = Call::End(vec![adopter.session()], End::IfDue);
+    let looks = |call: &Call| *call == whether_he_lives;
+    let begun = spy.elapsed();
+    let handler = Slow(Arc::default());
+    let locks = spy.builder().recovery(handler).build().unwrap();
+    assert!(locks.documents(["d"]).acquire().await.unwrap().is_valid());
+    // His own client looks, too, when it renews.
+    let at_once = spy
+        .times(looks)
+        .into_iter()
+        .filter(|at| *at < begun + secs(1));
+    assert_eq!(at_once.count(), 1);
 }
