@@ -384,7 +384,7 @@ async fn move_slot(
     }
     order(to, &format!("SETSLOT {slot} IMPORTING {}", ids[0])).await;
     order(from, &format!("SETSLOT {slot} MIGRATING {}", ids[1])).await;
-    for name in ["records", "sessions", "steps", "meta"] {
+    for name in ["records", "sessions", "steps", "due", "meta"] {
         let mut migrate = redis::cmd("MIGRATE");
         migrate.arg("127.0.0.1").arg(port(to)).arg(space.key(name));
         let said: String = ask(from, migrate.arg(0).arg(5_000)).await;

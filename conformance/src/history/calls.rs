@@ -32,6 +32,9 @@ pub enum Call {
         over: Ranges,
         /// What becomes of its intent.
         change: Change,
+        /// The grants that the store has to have.
+        #[serde(with = "text")]
+        granted: Ranges,
     },
     /// Sessions are ended, or asked about.
     End {

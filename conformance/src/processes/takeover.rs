@@ -261,6 +261,7 @@ mod tests {
         let request = Call::Renew {
             session,
             seq,
+            granted: over.clone(),
             over,
             change,
         };

@@ -84,6 +84,7 @@ impl<S: Scribe> Decorator for Watched<S> {
             seq: renewal.seq,
             over: renewal.over.clone(),
             change,
+            granted: renewal.granted.clone(),
         });
         let answer = self.store.renew(session, renewal).await;
         self.answered(call, &answer, |renewed| {

@@ -325,6 +325,7 @@ impl Keeper {
             }
             Ok(Renewed::Living | Renewed::Noted(_)) => {}
             Ok(Renewed::Dead) => self.fall(),
+            Ok(Renewed::Forgotten) if self.gave_back(&renewal) => self.next = now(),
             Ok(Renewed::Forgotten) => self.session.forget(),
             // Whether the intent is there is not known.
             Ok(Renewed::Moved(_)) if self.intent_version > 0 => self.session.forget(),
@@ -347,6 +348,13 @@ impl Keeper {
             }
         }
         self.confirms.extend(renewal.confirms);
+    }
+
+    /// Whether the release of something has begun that the renewal has named: it may have been executed before.
+    fn gave_back(&self, renewal: &InFlight) -> bool {
+        let numbers = self.session.numbers();
+        let named = renewal.moves.as_ref().map(|(_, granted)| granted);
+        named.is_some_and(|named| numbers.gave_back(named))
     }
 
     /// What operators have noted. A grant that is evicted goes with its number; where it has an intent, with its session,

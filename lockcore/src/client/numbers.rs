@@ -79,6 +79,12 @@ impl Numbers {
         Ranges::of(self.granted.iter().copied())
     }
 
+    /// Whether the release of one of these has begun, of which all were granted.
+    pub(crate) fn gave_back(&self, granted: &Ranges) -> bool {
+        let mut ranges = granted.as_slice().iter();
+        ranges.any(|(from, to)| self.granted.range(from..=to).count() as u64 != to - from + 1)
+    }
+
     /// The store of this incarnation has all of these grants. Whether there is no other one, so that it is the session's.
     pub(crate) fn moves(&mut self, incarnation: Incarnation, granted: &Ranges) -> bool {
         let all = self.granted.iter().all(|number| granted.contains(*number));

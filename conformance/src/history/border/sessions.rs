@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lockcore::SessionId;
 use lockcore::backend::Ranges;
 use lockcore::limits::MIN_MARGIN;
+use lockcore::{Grant, SessionId};
 
 use super::{Border, NEVER, Sent};
 use crate::history::check::{Findings, Subject, Violation};
@@ -326,11 +326,31 @@ fn said(
     let lived = life.lived(call.begun, border.setting.timed);
     if lived.is_some_and(|until| at < until) {
         findings.judged(Law::DiesOfItsEnd, 1);
-        if matches!(answer, Answer::Dead | Answer::Abandoned | Answer::Forgotten) {
+        if matches!(answer, Answer::Dead | Answer::Abandoned | Answer::Forgotten)
+            && !gave_back(border, call, at)
+        {
             let what = format!("{session} is {answer:?}: it was not due, and nobody ended it")
                 .to_lowercase();
             let violation = Violation::new(Law::DiesOfItsEnd, at, what);
             findings.add(violation.about([Subject::Session(session)]));
         }
     }
+}
+
+/// A renewal has named a grant whose release began before the answer: what it asked for need not be there.
+fn gave_back(border: &Border<'_>, call: &Sent<'_>, answered: Pos) -> bool {
+    let (
+        Call::Renew {
+            session, granted, ..
+        },
+        Some((_, Reply::Renewed(Answer::Forgotten))),
+    ) = (call.request, call.answer)
+    else {
+        return false;
+    };
+    let named = |grant: &Grant| grant.session == *session && granted.contains(grant.n);
+    border.sent.iter().any(|other| {
+        other.begun < answered
+            && matches!(other.request, Call::Release { grant, .. } if named(grant))
+    })
 }

@@ -97,6 +97,31 @@ async fn what_is_being_released_need_not_be_there() {
     }
 }
 
+/// A release that begins after the renewal was sent may be executed before it.
+#[tokio::test(start_paused = true)]
+async fn what_is_released_beside_a_renewal_need_not_be_there_either() {
+    for lost in ["given back", "held"] {
+        let spy = named().await;
+        let locks = spy.locks();
+        let held = hold(&locks, "held").await;
+        let given_back = hold(&locks, "given back").await;
+        spy.decide(|call| match moves(call) {
+            true => Fate::AnsweredAfter(secs(5)),
+            false => Fate::Answered,
+        });
+        sleep(secs(11)).await;
+        spy.fails_over(&[lost]).await;
+        sleep(secs(11)).await;
+        assert_eq!(spy.times(moves), [secs(20)], "it is under way");
+        let released = given_back.release().await.unwrap();
+        assert_eq!(released == Released::Released, lost == "held");
+        sleep(secs(100)).await;
+        // It is asked once more, for what is still held.
+        assert_eq!(spy.times(moves), [secs(20), secs(25)]);
+        assert_eq!(held.is_valid(), lost == "given back");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_has_lost_a_grant_is_told_of_at_the_next_renewal() {
     let spy = named().await;

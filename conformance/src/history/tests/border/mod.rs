@@ -19,11 +19,16 @@ fn open(id: u128) -> Call {
 }
 
 fn renew(id: u128, over: &str, change: Change) -> Call {
+    naming(id, over, change, "")
+}
+
+fn naming(id: u128, over: &str, change: Change, granted: &str) -> Call {
     Call::Renew {
         session: session(id),
         seq: 1,
         over: over.parse::<Ranges>().unwrap(),
         change,
+        granted: granted.parse::<Ranges>().unwrap(),
     }
 }
 

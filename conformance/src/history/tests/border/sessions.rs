@@ -66,6 +66,30 @@ fn sessions_die_of_their_end() {
         .is_fine();
 }
 
+/// What a renewal names may be released before it is executed.
+#[test]
+fn what_is_released_beside_a_renewal_need_not_be_there() {
+    let forgotten = || Reply::Renewed(Answer::Forgotten);
+    let breaks = |named: &str, when: usize| {
+        let mut told = held();
+        let gives_back = |told: &mut Story, at| {
+            if at == when {
+                told.call(release((1, 1), &["create f"]));
+            }
+        };
+        let renewal = told.call(naming(1, "", Change::Keep, named));
+        gives_back(&mut told, 1);
+        told.after(1).reply(renewal, forgotten());
+        gives_back(&mut told, 2);
+        let report = check(&told.end());
+        report.breach_of(&[Law::DiesOfItsEnd]).is_some()
+    };
+    assert!(!breaks("1-1", 1), "its release was under way");
+    assert!(breaks("1-1", 2), "it was released later");
+    assert!(breaks("2-2", 1), "another one was asked for");
+    assert!(breaks("1-1", 0), "nobody has released it");
+}
+
 #[test]
 fn expiry_frees() {
     let asks = |after: u64, dies: bool| {
