@@ -29,7 +29,8 @@
 //! - A file that is removed or replaced takes its sessions with it: the next operation of each process goes to the new
 //!   one, and renewals there are answered `Dead`. Remove the log and the index with it; a file put in their place while
 //!   they are still there is damaged by SQLite.
-//! - To write or read a path, everybody who holds something below it is looked at, one after the other.
+//! - To write or read a path, everybody who holds something below it is looked at, one after the other. Paths below
+//!   which their owner holds more than 50,000 others are refused as over a limit.
 //! - A record that cannot be understood is held and never changed. A key that is no key cannot be listed; a session
 //!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::backend::Inspect::evict).
 //! - Unix only.

@@ -4,7 +4,8 @@
 mod support;
 
 use lockcore::backend::{Acquired, ClaimStore, End, IntentChange, SessionStore, Sweep};
-use lockcore::{ErrorKind, Life, Mode, OwnerId};
+use lockcore::limits::MAX_OWN_BELOW;
+use lockcore::{Claim, ErrorKind, Life, LockPath, Mode, OwnerId};
 use support::*;
 
 /// What is held, what another owner then asks for, and whether it is granted.
@@ -452,4 +453,44 @@ async fn tokens_go_on_above_the_counter_and_the_clock() {
         0,
         "rolled back"
     );
+}
+
+/// One transaction writes at a time, so that it looks at so much and no more.
+#[tokio::test]
+async fn who_holds_very_much_below_a_path_is_refused_that_path() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let owned = |n: u64, claims: Vec<Claim>| {
+        let mut request = request(session, n, &["write /a"]);
+        request.owner = OwnerId { session, m: 1 };
+        request.claims = claims;
+        request
+    };
+    let write = |path: String| Claim::write(LockPath::parse(&path).unwrap());
+    let all = |n| owned(n, vec![write("/a".into())]);
+    let per_step = 2_000;
+    for n in 0..MAX_OWN_BELOW / per_step {
+        let claims = (0..per_step).map(|key| write(format!("/a/{n}/{key:04}")));
+        let answer = backend
+            .acquire(&owned(n as u64 + 1, claims.collect()))
+            .await;
+        assert!(matches!(answer, Ok(Acquired::Acquired(_))), "{answer:?}");
+    }
+    let answer = backend.acquire(&all(100)).await;
+    assert!(matches!(answer, Ok(Acquired::Acquired(_))), "{answer:?}");
+    release(&backend, session, 100, &["write /a"]).await;
+    let more = backend
+        .acquire(&owned(101, vec![write("/a/one more".into())]))
+        .await;
+    assert!(matches!(more, Ok(Acquired::Acquired(_))), "{more:?}");
+    let error = backend.acquire(&all(102)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit);
+    assert_eq!(
+        error.to_string(),
+        "sqlite: acquire: over a limit: too many paths are held below: hold the path above them first"
+    );
+    // Nothing is written.
+    let written = space.count("SELECT count(*) FROM holders WHERE key = '/a'");
+    assert_eq!(written, 0);
 }

@@ -30,6 +30,8 @@ pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 pub const MIN_MARGIN: Duration = Duration::from_millis(250);
 /// Most refused claims that a [`Busy`](crate::Busy) names, and most holders that it names for each.
 pub const MAX_LISTED: usize = 16;
+/// Most paths that an owner may hold below those that it asks for in one step, on stores that look at each of them.
+pub const MAX_OWN_BELOW: usize = 50_000;
 /// Ranges of [over](crate::Ranges) numbers above which new attempts go to a fresh session.
 pub const MAX_OVER_RANGES: usize = 1_000;
 /// How long the record of a dead session without an intent is kept, at least, so that a late `open` of its id is refused.
@@ -45,6 +47,7 @@ mod tests {
         assert_eq!(MAX_KEYS_BYTES, 67_108_864);
         assert_eq!(MAX_INTENT_BYTES, 65_536);
         assert_eq!(MAX_NOTES_BYTES, 4_096);
+        assert_eq!(MAX_OWN_BELOW, 50_000);
         assert_eq!(MAX_TTL.as_secs(), 86_400);
     }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::records::Records;
-use super::{Form, MemoryBackend, State};
+use super::{Form, MemoryBackend, NAME, State};
 use crate::backend::judge;
 use crate::backend::rows::claims::{Sweeping, acquire, confirm, release};
 use crate::backend::rows::sessions::end;
@@ -20,7 +20,9 @@ const NEVER_FAILS: &str = "no rule fails here";
 impl ClaimStore for MemoryBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         match self.form {
-            Form::Atomic => self.rules(Operation::Acquire, |state| ready(acquire(state, request))),
+            Form::Atomic => self
+                .rules(Operation::Acquire, |state| ready(acquire(state, request)))?
+                .map_err(|too_much| too_much.error(NAME)),
             Form::Records => judge::acquire(&Records(self), request).await,
         }
     }

@@ -30,7 +30,7 @@ impl Inspect for MemoryBackend {
 fn not_ours() -> Error {
     Error::new(
         ErrorKind::Config,
-        "memory",
+        super::NAME,
         Operation::Inspect,
         "not the beginning of a page that this store gave out",
     )

@@ -29,6 +29,8 @@ use crate::{
     SessionId, Survives,
 };
 
+const NAME: &str = "memory";
+
 /// The reference store: deterministic, in the memory of this process, with a clock that tests can move. Every other
 /// backend is compared against it.
 ///
@@ -192,7 +194,7 @@ impl MemoryBackend {
         act: impl FnOnce(&mut State) -> std::result::Result<T, Corrupt>,
     ) -> Result<T> {
         self.update(act)
-            .map_err(|corrupt| corrupt.error("memory", operation))
+            .map_err(|corrupt| corrupt.error(NAME, operation))
     }
 
     fn act<A: Act>(&self, act: &A) -> Result<A::Answer> {
@@ -263,7 +265,7 @@ impl LockBackend for MemoryBackend {
                 power_loss: false,
                 failover: true,
             },
-            ..Info::new("memory", "this process")
+            ..Info::new(NAME, "this process")
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The acts on claims.
 
-use super::judging::{Look, Standing, holder, judge, stands};
+use super::judging::{Look, Standing, TooMuch, holder, judge, stands};
 use super::sessions::Met;
 use super::{Access, Act, Done, Freed, Rows, Stored};
 use crate::limits::{MAX_LISTED, TOMBSTONE_KEPT};
@@ -16,32 +16,39 @@ const SESSIONS: usize = 100;
 pub(crate) struct Acquiring(pub(crate) Acquire);
 
 impl Act for Acquiring {
-    type Answer = Acquired;
+    type Answer = Result<Acquired, TooMuch>;
     const OPERATION: Operation = Operation::Acquire;
 
     fn access(&self) -> Access {
         Access::Write
     }
 
-    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Acquired, R> {
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Self::Answer, R> {
         acquire(rows, &self.0).await
     }
 }
 
-pub(crate) async fn acquire<R: Rows>(rows: &mut R, request: &Acquire) -> Done<Acquired, R> {
+/// A limit is an answer, not a failure: what was found due on the way has ended all the same.
+pub(crate) async fn acquire<R: Rows>(
+    rows: &mut R,
+    request: &Acquire,
+) -> Done<Result<Acquired, TooMuch>, R> {
     let mut met = Met::writing();
     if !met.admits(rows, request.grant).await? {
-        return Ok(Acquired::Void);
+        return Ok(Ok(Acquired::Void));
     }
     let mut look = Look::by(request, MAX_LISTED);
     let mut refused = Vec::new();
     for claim in &request.claims {
         let found = look.at(rows, &mut met, claim).await?;
+        if let Err(too_much) = look.check() {
+            return Ok(Err(too_much));
+        }
         if found.obstacles.is_empty() {
             continue;
         }
         if refused.len() == MAX_LISTED {
-            return Ok(Acquired::Busy(Busy::new(refused, true)));
+            return Ok(Ok(Acquired::Busy(Busy::new(refused, true))));
         }
         let mut holders = Vec::with_capacity(found.obstacles.len());
         for it in &found.obstacles {
@@ -54,13 +61,13 @@ pub(crate) async fn acquire<R: Rows>(rows: &mut R, request: &Acquire) -> Done<Ac
         });
     }
     if !refused.is_empty() {
-        return Ok(Acquired::Busy(Busy::new(refused, false)));
+        return Ok(Ok(Acquired::Busy(Busy::new(refused, false))));
     }
     if !look.gone.is_empty() {
         rows.remove(&look.gone).await?;
     }
     rows.hold(request).await?;
-    Ok(Acquired::Acquired(rows.next_token().await?))
+    Ok(Ok(Acquired::Acquired(rows.next_token().await?)))
 }
 
 pub(crate) struct Releasing {

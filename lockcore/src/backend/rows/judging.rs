@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use super::sessions::Met;
 use super::{At, Done, HolderRow, Rows, Stored, Strange};
 use crate::backend::judge::{Ask, Entry as _, Place};
-use crate::{Acquire, Claim, Grant, Holder, Life, LockKey, Mode, OwnerId};
+use crate::limits::MAX_OWN_BELOW;
+use crate::{
+    Acquire, Claim, Error, ErrorKind, Grant, Holder, Life, LockKey, Mode, Operation, OwnerId,
+};
 
 /// Once somebody is in the way, so many rows are looked at for others.
 pub(super) const LOOKED_AT: usize = 1_000;
@@ -162,6 +165,17 @@ impl<I> Found<I> {
     }
 }
 
+/// So much of the owner's own is below what is asked for that looking at it would keep others waiting.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TooMuch;
+
+impl TooMuch {
+    pub(crate) fn error(self, backend: &'static str) -> Error {
+        let what = "too many paths are held below: hold the path above them first";
+        Error::new(ErrorKind::Limit, backend, Operation::Acquire, what)
+    }
+}
+
 /// A look for obstacles, of one claim or of many.
 pub(super) struct Look<I> {
     asker: Option<(Grant, OwnerId)>,
@@ -169,6 +183,8 @@ pub(super) struct Look<I> {
     most: usize,
     /// Ancestors on which nobody is in the way of a claim that has them in this mode.
     clear: BTreeSet<(Mode, LockKey)>,
+    /// Rows below claims that are the owner's, by other requests.
+    own_below: usize,
     /// Rows in the way that do not count.
     pub(super) gone: Vec<I>,
 }
@@ -188,7 +204,16 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
             asker: None,
             most,
             clear: BTreeSet::new(),
+            own_below: 0,
             gone: Vec::new(),
+        }
+    }
+
+    /// Whether it was looked at too much; then it has ended early.
+    pub(super) fn check(&self) -> Result<(), TooMuch> {
+        match self.own_below > MAX_OWN_BELOW {
+            true => Err(TooMuch),
+            false => Ok(()),
         }
     }
 
@@ -293,6 +318,10 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
                 }
                 let is_share = limit.is_some() && row.held.is_ok() && row.mode() == Mode::IS;
                 if !is_share && ask.beside(&row) {
+                    self.own_below += usize::from(ask.place == Place::Below);
+                    if self.check().is_err() {
+                        break 'all;
+                    }
                     continue;
                 }
                 if judge(rows, met, &mut row).await? == Standing::Gone {

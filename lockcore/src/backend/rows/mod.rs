@@ -7,6 +7,10 @@
 //! A store on a network waits for its rows. One that never does, because it runs on a thread of its own or in memory,
 //! writes the same `async fn` without an `await` in it and runs an act with [`ready`].
 //!
+//! To take a path, the rows below it are read. A step below whose paths its owner already holds more than
+//! [`MAX_OWN_BELOW`](crate::limits::MAX_OWN_BELOW) others is refused as over a [limit](ErrorKind::Limit), so that a
+//! transaction ends soon; of somebody else's rows the first that is in the way is enough.
+//!
 //! What cannot be understood is never changed and never free. A session's record that cannot be read is
 //! [`Stored::Unreadable`]; a holder's is [`HolderRow::held`] with an error.
 

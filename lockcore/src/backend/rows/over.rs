@@ -79,7 +79,8 @@ impl<S: RowStore> SessionStore for S {
 #[async_trait]
 impl<S: RowStore> ClaimStore for S {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        self.transact(Acquiring(request.clone())).await
+        let asked = self.transact(Acquiring(request.clone())).await?;
+        asked.map_err(|too_much| too_much.error(RowStore::info(self).name))
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {

@@ -1,8 +1,8 @@
 //! Acquiring, releasing, confirming, sweeping.
 
 use super::*;
-use crate::limits::{MAX_LISTED, TOMBSTONE_KEPT};
-use crate::{Inspect, Sweep, Swept};
+use crate::limits::{MAX_LISTED, MAX_OWN_BELOW, TOMBSTONE_KEPT};
+use crate::{ErrorKind, Inspect, Sweep, Swept};
 
 /// The first claim is held by session 1; says who is in the way of the second one, asked by session 2.
 async fn in_the_way(store: &MemoryBackend, held: &str, asked: &str) -> Vec<String> {
@@ -374,5 +374,44 @@ async fn the_sweep_of_all_ends_what_is_due_and_forgets_the_old() {
         assert!(store.settle(id(2), number, id(9)).await.unwrap());
         assert_eq!(sweep(Sweep::All).await, 1, "the holder of k");
         assert_eq!(lives().await, [Life::Dead]);
+    }
+}
+
+/// One action of the store serves nobody else, so that it looks at so much and no more. Where every ancestor is a record,
+/// nothing below is looked at.
+#[tokio::test(start_paused = true)]
+async fn who_holds_very_much_below_a_path_is_refused_that_path() {
+    for (store, is_refused) in [
+        (MemoryBackend::new(), true),
+        (MemoryBackend::records(), false),
+    ] {
+        open(&store, [1, 2]).await;
+        let below = |n: u64, keys: std::ops::Range<usize>| {
+            let mut request = owned(request(1, n, &["write /a"]));
+            let path = |key| LockPath::parse(format!("/a/{n}/{key:05}")).unwrap();
+            request.claims = keys.map(|key| Claim::write(path(key))).collect();
+            request
+        };
+        let half = MAX_OWN_BELOW / 2;
+        for n in 1..=2 {
+            granted(&store, &below(n, 0..half)).await;
+        }
+        let all = owned(request(1, 3, &["write /a"]));
+        granted(&store, &all).await;
+        release(&store, &all).await;
+        granted(&store, &below(4, 0..1)).await;
+        let all = owned(request(1, 5, &["read /a"]));
+        let asked = store.acquire(&all).await;
+        assert_eq!(asked.is_err(), is_refused, "{store:?}: {asked:?}");
+        if let Err(error) = asked {
+            assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+            // All of a step count, and a part of it can be had.
+            let both = owned(request(1, 6, &["write /a/1", "write /a/2", "write /a/4"]));
+            let error = store.acquire(&both).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+            granted(&store, &owned(request(1, 7, &["write /a/1"]))).await;
+        }
+        // Somebody else is refused by the first that he meets.
+        busy(&store, &request(2, 1, &["write /a"])).await;
     }
 }
