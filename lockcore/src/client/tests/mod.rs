@@ -5,6 +5,7 @@ mod attempts;
 pub(super) mod crossing;
 mod ended;
 mod guards;
+mod in_doubt;
 mod keeping;
 mod load;
 mod max_hold;
@@ -16,6 +17,7 @@ mod recoveries;
 mod releases;
 mod spy;
 mod tombstones;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,336 @@
+//! Who waits: when it asks, in which order, and how it ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::client::tests::attempts::{asks, hold, ms, opens, secs};
+use crate::client::tests::spy::{Call, Fate, Spy};
+use crate::{AcquireError, Attempt, ErrorKind, Locks, MemoryBackend};
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_before_a_refused_key_is_taken_in_one_request() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let taken = hold(&other, &["d3"]).await;
+    let wait = locks.documents(["d1", "d2", "d3", "d4"]).wait(ms(30));
+    let late = wait.acquire().await;
+    assert!(matches!(late, Err(AcquireError::Busy(_))), "{late:?}");
+    drop(taken);
+    let asked: Vec<String> = spy.asked().iter().map(|keys| keys.join(" ")).collect();
+    assert_eq!(asked[..4], ["d3", "d1 d2 d3 d4", "d1 d2", "d3 d4"]);
+    assert!(asked[4..].iter().all(|keys| keys == "d3"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_holds_something_stands_before_those_who_hold_nothing() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let taken = hold(&other, &["d2"]).await;
+    let order = Mutex::new(Vec::new());
+    let turn = async |name: &'static str, after: u64, ids: &[&str]| {
+        sleep(ms(after)).await;
+        let guard = hold(&locks, ids).await;
+        order
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(name);
+        sleep(ms(1)).await;
+        drop(guard);
+    };
+    let frees = async {
+        sleep(ms(1_000)).await;
+        drop(taken);
+    };
+    tokio::join!(
+        turn("first", 0, &["d2"]),
+        turn("holds d1", 100, &["d1", "d2"]),
+        frees
+    );
+    let order = order.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(order, ["holds d1", "first"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_hold_nothing_are_served_in_their_order() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let taken = hold(&other, &["d1"]).await;
+    let order = Mutex::new(Vec::new());
+    let turn = async |n: u64| {
+        sleep(ms(100 * n)).await;
+        let guard = hold(&locks, &["d1", "d2"]).await;
+        order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
+        sleep(ms(1)).await;
+        drop(guard);
+    };
+    let frees = async {
+        sleep(ms(1_000)).await;
+        drop(taken);
+    };
+    tokio::join!(turn(0), turn(1), turn(2), frees);
+    let order = order.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(order, [0, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_in_line_asks_the_store() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let taken = hold(&locks, &["d1"]).await;
+    let before = spy.count(asks);
+    let waits = (0..5).map(|n| {
+        let locks = &locks;
+        async move {
+            sleep(ms(n)).await;
+            let wait = locks.documents(["d1"]).wait(ms(20)).acquire();
+            assert!(wait.await.is_err());
+        }
+    });
+    let asked = async {
+        sleep(ms(10)).await;
+        spy.count(asks) - before
+    };
+    let (_, asked) = tokio::join!(futures_util::future::join_all(waits), asked);
+    assert_eq!(asked, 2, "before it watches, and then");
+    // Whoever tries, asks; whoever needs more than this key looks for itself.
+    let first = locks.documents(["d1"]).wait(secs(1));
+    let others = async {
+        sleep(ms(1)).await;
+        let busy = timeout(ms(1), locks.documents(["d1"]).try_acquire()).await;
+        assert!(matches!(busy, Ok(Ok(Attempt::Busy(_)))), "{busy:?}");
+        let before = spy.count(asks);
+        let two = locks.documents(["d1", "d2"]).wait(ms(1)).acquire().await;
+        assert!(matches!(two, Err(AcquireError::Busy(_))), "{two:?}");
+        assert_eq!(spy.count(asks) - before, 1);
+        drop(taken);
+    };
+    let (first, ()) = tokio::join!(first.acquire(), others);
+    drop(first.unwrap());
+}
+
+/// Each takes the key and gives it back at once: the order in which they had it.
+async fn turns(locks: &Locks, tasks: usize) -> Vec<usize> {
+    let order = Mutex::new(Vec::new());
+    let all = (0..tasks).map(async |n| {
+        let guard = hold(locks, &["d1"]).await;
+        order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
+        drop(guard);
+    });
+    futures_util::future::join_all(all).await;
+    order.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_crowd_that_wants_a_free_key_one_asks_at_first_and_all_are_served_in_their_order() {
+    let spy = Spy::new(MemoryBackend::new());
+    spy.decide(|call| match asks(call) {
+        true => Fate::AnsweredAfter(ms(20)),
+        false => Fate::Answered,
+    });
+    let locks = spy.locks();
+    let asked = async {
+        sleep(ms(19)).await;
+        spy.count(asks)
+    };
+    let (order, asked) = tokio::join!(turns(&locks, 8), asked);
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(asked, 1);
+    // Nor does anybody else stand in the queue then.
+    assert_eq!(turns(&locks, 1).await, [0]);
+    assert!(spy.count(asks) <= 16, "{}", spy.count(asks));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_no_answer_holds_up_the_others_for_a_moment_only() {
+    let spy = Spy::new(MemoryBackend::new());
+    let mut first = true;
+    spy.decide(move |call| match asks(call) && std::mem::take(&mut first) {
+        true => Fate::Hangs,
+        false => Fate::Answered,
+    });
+    let locks = spy.locks();
+    let hangs = timeout(secs(1), locks.documents(["d1"]).acquire());
+    let others = async {
+        sleep(ms(1)).await;
+        // Whoever does not wait for ever has to be told who is in the way.
+        let limited = async || locks.documents(["d1"]).wait(ms(10)).acquire().await;
+        let guard = limited().await.unwrap();
+        assert!(matches!(limited().await, Err(AcquireError::Busy(_))));
+        drop(guard);
+        let begun = spy.elapsed();
+        assert_eq!(turns(&locks, 3).await.len(), 3);
+        spy.elapsed() - begun
+    };
+    let (hangs, took) = tokio::join!(hangs, others);
+    assert!(hangs.is_err(), "{hangs:?}");
+    assert!(took >= ms(50) && took < ms(60), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_met_another_process_lets_it_look_after_a_release() {
+    const POLL: Duration = ms(30);
+    let store = MemoryBackend::new();
+    let spy = Spy::with_info(Arc::clone(&store), |info| info.poll = Some(POLL));
+    let (locks, other) = (spy.locks(), Spy::new(store).locks());
+    let takes = async || {
+        let since = spy.elapsed();
+        let guard = hold(&locks, &["d"]).await;
+        (guard, spy.elapsed() - since)
+    };
+    let busy = async || {
+        let busy = locks.documents(["d"]).try_acquire().await.unwrap();
+        assert!(matches!(busy, Attempt::Busy(_)));
+    };
+    let (guard, _) = takes().await;
+    busy().await;
+    drop(guard);
+    let (guard, pause) = takes().await;
+    assert_eq!(pause, ms(0), "only the process itself was in the way");
+    drop(guard);
+    sleep(ms(1)).await;
+    let foreign = hold(&other, &["d"]).await;
+    busy().await;
+    drop(foreign);
+    sleep(ms(1)).await;
+    let (guard, pause) = takes().await;
+    assert_eq!(pause, ms(0), "it was not released here");
+    drop(guard);
+    tokio::task::yield_now().await;
+    let (_guard, pause) = takes().await;
+    assert_eq!(pause, POLL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_the_same_process_is_seen_without_a_watch() {
+    for (held, wanted) in [("/t", "/t"), ("/t/a/b", "/t"), ("/t", "/t/a/b")] {
+        let spy = Spy::new(MemoryBackend::new());
+        spy.decide(|call| match call {
+            Call::Watch => Fate::Fails(ErrorKind::Unavailable),
+            _ => Fate::Answered,
+        });
+        let locks = spy.locks();
+        let guard = locks.tree().write(held).acquire().await.unwrap();
+        let waits = async {
+            let guard = locks.tree().write(wanted).acquire().await.unwrap();
+            drop(guard);
+            spy.elapsed()
+        };
+        let frees = async {
+            sleep(secs(20)).await;
+            let asked = spy.times(asks);
+            assert!(asked.len() > 20 && asked.len() < 80, "{}", asked.len());
+            // Between two polls.
+            while spy
+                .times(asks)
+                .last()
+                .is_some_and(|last| *last == spy.elapsed())
+            {
+                sleep(ms(1)).await;
+            }
+            drop(guard);
+            spy.elapsed()
+        };
+        let (granted, freed) = tokio::join!(waits, frees);
+        // The place is watched, in vain, before the store is asked.
+        assert!(granted - freed <= ms(2), "{granted:?} after {freed:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_over_names_the_last_who_was_in_the_way() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, one, other) = (spy.locks(), spy.locks(), spy.locks());
+    let first = hold(&one, &["d"]).await;
+    let waits = locks.documents(["d"]).wait(secs(5)).acquire();
+    let changes = async {
+        sleep(secs(1)).await;
+        let next = other.documents(["d"]).acquire();
+        let frees = async {
+            sleep(secs(1)).await;
+            // Whoever waits longest is not always first among processes: its next request fails.
+            let asked = spy.sent(asks);
+            let waits = asked.iter().find_map(|(_, call)| match call {
+                Call::Acquire(request) if request.grant.session != first.session() => {
+                    Some(request.grant.session)
+                }
+                _ => None,
+            });
+            let mut failed = false;
+            spy.decide(move |call| match call {
+                Call::Acquire(request) if waits == Some(request.grant.session) && !failed => {
+                    failed = true;
+                    Fate::Fails(ErrorKind::Unavailable)
+                }
+                _ => Fate::Answered,
+            });
+            drop(first);
+        };
+        let (next, ()) = tokio::join!(next, frees);
+        next.unwrap()
+    };
+    let (late, next) = tokio::join!(waits, changes);
+    match late {
+        Err(AcquireError::Busy(busy)) => {
+            let session = busy.first().holders[0].grant.map(|grant| grant.session);
+            assert_eq!(session, Some(next.session()));
+        }
+        late => panic!("{late:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_and_a_patience_without_an_end_are_none_that_end() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.builder().patience(Duration::MAX).build().unwrap();
+    let taken = hold(&locks, &["d"]).await;
+    let mut lost = false;
+    spy.decide(
+        move |call| match asks(call) && !std::mem::replace(&mut lost, true) {
+            true => Fate::AnswerLost,
+            false => Fate::Answered,
+        },
+    );
+    let waits = locks.documents(["d"]).wait(Duration::MAX).acquire();
+    let frees = async {
+        sleep(secs(1_000)).await;
+        assert_eq!(taken.release().await.unwrap(), crate::Released::Released);
+    };
+    let (waited, ()) = tokio::join!(waits, frees);
+    assert!(waited.unwrap().is_valid());
+    assert!(spy.elapsed() >= secs(1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_as_patient_with_its_first_request_as_with_others() {
+    for intent in [false, true] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.builder().patience(secs(60)).build().unwrap();
+        let away = |call: &Call| match opens(call) {
+            true => Fate::Fails(ErrorKind::Unavailable),
+            false => Fate::Answered,
+        };
+        spy.decide(away);
+        let acquisition = |wait| {
+            let acquisition = locks.documents(["d"]).wait(wait);
+            match intent {
+                true => acquisition.intent(&"change").unwrap(),
+                false => acquisition,
+            }
+        };
+        let told = acquisition(secs(3)).acquire().await;
+        assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+        assert!((secs(3)..secs(4)).contains(&spy.elapsed()));
+        let told = acquisition(secs(3)).try_acquire().await;
+        assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+        assert!(spy.elapsed() < secs(4), "a try is told at once");
+        let mended = async {
+            sleep(secs(30)).await;
+            spy.answer_all();
+        };
+        let (guard, ()) = tokio::join!(acquisition(secs(60)).acquire(), mended);
+        assert!(guard.unwrap().is_valid());
+        assert!(spy.count(opens) < 100, "{}", spy.count(opens));
+    }
+}
