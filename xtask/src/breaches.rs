@@ -1,6 +1,6 @@
 //! A copy of the workspace in which the client can break its rules, as `conformance/breaches.txt` says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -42,10 +42,12 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// All but what is built or begins with a dot. A file that is the same already is left alone, so that little is built.
+/// All but what is built or begins with a dot. A file that is the same already is left alone, so that little is built; one
+/// that is there no more goes.
 fn copy_folder(from: &Path, to: &Path, changed: &BTreeMap<PathBuf, String>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", from.display());
     fs::create_dir_all(to).map_err(failed)?;
+    let mut copied = BTreeSet::new();
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let (path, name) = (entry.path(), entry.file_name());
@@ -56,6 +58,7 @@ fn copy_folder(from: &Path, to: &Path, changed: &BTreeMap<PathBuf, String>) -> R
             true => to.join(PROGRAM).with_extension("rs"),
             false => to.join(name),
         };
+        copied.insert(to.clone());
         if entry.file_type().map_err(failed)?.is_dir() {
             copy_folder(&path, &to, changed)?;
             continue;
@@ -66,6 +69,17 @@ fn copy_folder(from: &Path, to: &Path, changed: &BTreeMap<PathBuf, String>) -> R
         };
         if fs::read(&to).ok().as_ref() != Some(&text) {
             fs::write(&to, text).map_err(failed)?;
+        }
+    }
+    let gone = |error: std::io::Error| format!("{}: {error}", to.display());
+    for entry in fs::read_dir(to).map_err(gone)? {
+        let entry = entry.map_err(gone)?;
+        if copied.contains(&entry.path()) {
+            continue;
+        }
+        match entry.file_type().map_err(gone)?.is_dir() {
+            true => fs::remove_dir_all(entry.path()).map_err(gone)?,
+            false => fs::remove_file(entry.path()).map_err(gone)?,
         }
     }
     Ok(())
@@ -133,6 +147,36 @@ mod tests {
             assert!(changes[0].apply(missing).is_err(), "{missing:?}");
         }
         assert!(changes[1].apply("one\none\n").is_err(), "twice");
+    }
+
+    #[test]
+    fn a_copy_has_what_is_there_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        let write = |path: &Path| {
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, "text").expect("a file");
+        };
+        let copies = || copy_folder(&from, &to, &BTreeMap::new()).expect("a copy");
+        for name in [
+            "a.rs",
+            "tests/one.rs",
+            "old/b.rs",
+            "target/built",
+            ".git/head",
+        ] {
+            write(&from.join(name));
+        }
+        copies();
+        fs::remove_file(from.join("tests/one.rs")).expect("it was there");
+        fs::remove_dir_all(from.join("old")).expect("it was there");
+        write(&from.join("tests/one/main.rs"));
+        copies();
+        let is_there = |name: &str| to.join(name).exists();
+        assert!(is_there("a.rs") && is_there("tests/one/main.rs"));
+        for gone in ["tests/one.rs", "old", "target", ".git"] {
+            assert!(!is_there(gone), "{gone}");
+        }
     }
 
     #[test]
