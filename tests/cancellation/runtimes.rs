@@ -13,7 +13,7 @@ use crate::cases::{
     settled, tried, tried_in_vain, two_paths, waited, with_intent,
 };
 use crate::support::{
-    At, How, Left, SOON, Store, forty, none, one, one_if_ended, sweep_runtimes, with_its_runtime,
+    At, How, Left, Store, forty, none, one, one_if_ended, sweep_runtimes, with_its_runtime,
 };
 
 fn nine() -> Vec<String> {
@@ -131,14 +131,8 @@ where
                 .into_iter()
                 .map(async |(store, locks, polls, completed)| {
                     let context = format!("{case}, ended after poll {polls}: {how:?}");
-                    let recovered = store.is_free(&context, WITHIN).await;
-                    assert!(
-                        left(completed).contains(&recovered),
-                        "{}: {context} (completed: {completed}) left {recovered} intents",
-                        store.name
-                    );
-                    let context = format!("{}: {context}: something is left", store.name);
-                    assert!(locks.shutdown(SOON).await, "{context}");
+                    let within = (left(completed), WITHIN);
+                    store.has_nothing_left(&locks, &context, within).await;
                 }),
         )
         .await;

@@ -193,6 +193,26 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Everything is free within that time, of a case that has left so many intents, and nothing is renewed for ever.
+    pub(crate) async fn has_nothing_left(
+        &self,
+        locks: &Locks,
+        case: &str,
+        (intents, within): (RangeInclusive<usize>, Duration),
+    ) {
+        let (name, recovered) = (self.name, self.is_free(case, within).await);
+        assert!(
+            intents.contains(&recovered),
+            "{name}: {case} left {recovered} intents, not {intents:?}"
+        );
+        assert!(
+            locks.shutdown(SOON).await,
+            "{name}: {case}: something is left"
+        );
+    }
+}
+
 pub(crate) fn forty() -> Vec<String> {
     (0..40).map(|n| format!("d{n:02}")).collect()
 }
@@ -335,15 +355,8 @@ async fn sweep_by(case: &str, how: How, left: Left, run: impl AsyncFn(Locks, At)
             let completed = run(locks.clone(), At::new(polls, how)).await;
             // The client lives on, so that closing its session frees nothing.
             let context = format!("{case}, ended after poll {polls}: {how:?}");
-            let recovered = store.is_free(&context, SOON).await;
-            assert!(
-                left(completed).contains(&recovered),
-                "{}: {context} (completed: {completed}) left {recovered} intents",
-                store.name
-            );
-            // Nor is anything renewed for ever.
-            let context = format!("{}: {context}: something is left", store.name);
-            assert!(locks.shutdown(SOON).await, "{context}");
+            let within = (left(completed), SOON);
+            store.has_nothing_left(&locks, &context, within).await;
             if completed {
                 println!("{}: {case}: ended {ends} times: {how:?}", store.name);
                 break;

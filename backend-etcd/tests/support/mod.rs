@@ -33,6 +33,7 @@ pub async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T 
             return answer;
         }
         assert!(since.elapsed() < PATIENCE, "not in time: {what}");
+        // From one look to the next.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
