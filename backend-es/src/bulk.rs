@@ -14,14 +14,16 @@ use serde_json::Value;
 use crate::EsBackend;
 use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
-use crate::primary::Primary;
-use crate::scripts::LOOK;
+use crate::primary::{Primary, STORE};
 
 /// So many items are sent in one request at most, where each is answered: that a script runs for every one of them takes
 /// a busy server long. Five hundred records, a session, and who answers.
 const PART: usize = 502;
-/// The id of a document that is never there: whoever asks for its change is told whose index it is not in.
-const NOWHERE: &str = "~nowhere";
+/// No write has this number: whoever wants to remove what it wrote is refused, and told the uuid of the index.
+const NEVER: Seen = Seen {
+    seq_no: i64::MAX.unsigned_abs() - 1,
+    primary_term: 1,
+};
 /// Conflicts with others that the server settles by itself, for one item.
 const RETRY_ON_CONFLICT: u32 = 8;
 
@@ -281,14 +283,18 @@ impl Bulk {
     }
 
     fn action(&mut self, verb: Verb, action: &Action<'_>) {
-        if self.asked.len().is_multiple_of(PART) && action.id != NOWHERE {
+        if self.asked.len().is_multiple_of(PART) {
             if !self.asked.is_empty() {
                 self.parts.push(self.body.len());
             }
             if self.by_whom {
-                self.run(NOWHERE, &LOOK, serde_json::json!({}));
+                self.item(Verb::Delete, &Action::seen(STORE, NEVER));
             }
         }
+        self.item(verb, action);
+    }
+
+    fn item(&mut self, verb: Verb, action: &Action<'_>) {
         self.asked.push(Asked {
             verb,
             id: action.id.to_owned(),
@@ -426,7 +432,8 @@ impl EsBackend {
     /// are there.
     pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<Option<(Item, Item)>> {
         let Bulk { body, asked, .. } = bulk;
-        let fields = "items.create._seq_no,items.create._primary_term,items.update";
+        let fields =
+            "items.create._seq_no,items.create._primary_term,items.update,items.delete.error";
         let answer = self.answer(Bytes::from(body), Some(fields)).await?;
         // What has failed has none of these fields.
         let failed = |one: &One| matches!(one, One::Create(item) if item.write().is_none());
@@ -481,19 +488,16 @@ impl EsBackend {
         let answered = items.iter().filter(|item| item.error.is_none());
         let indices: Vec<&str> = answered.filter_map(|item| item.index.as_deref()).collect();
         self.answered_by(&indices).await?;
-        if asked.first().is_none_or(|asked| asked.id != NOWHERE) {
+        let asks = |asked: &Asked| asked.verb == Verb::Delete && asked.id == STORE;
+        if !asked.first().is_some_and(asks) {
             return Ok(items);
         }
-        let nowhere = items.remove(0);
+        let by_whom = items.remove(0);
         let writes: Vec<Seen> = items.iter().filter_map(Item::write).collect();
         if writes.is_empty() {
             return Ok(items);
         }
-        if nowhere.reply() == Reply::Refused {
-            let what = "there is a document ~nowhere in the index: remove it";
-            return Err(Failure::Found(ErrorKind::Corrupt, what.into()));
-        }
-        let uuid = nowhere.error.as_ref().and_then(Cause::index_uuid);
+        let uuid = by_whom.error.as_ref().and_then(Cause::index_uuid);
         let uuid = uuid.ok_or_else(|| not_ours("not who it is by"))?;
         // They are written, whatever becomes of that.
         let in_part = |failure| match failure {

@@ -37,7 +37,6 @@
 //! | `~session/<id>` | a session: its label, lease, number of the last renewal, numbers that are over, intent, adoption |
 //! | `~intent/<session>/<n>` | the payload of an intent, before the session names it |
 //! | `~store` | where the tokens of the last primary begin that somebody has met |
-//! | `~nowhere` | none: the error of a change of it names the index |
 //!
 //! A lock record is the document that *Elasticsearch: The Definitive Guide* locks with, and three fields more. Clients
 //! that follow the book by hand may share the index: what they write (`{}`, `{"process_id"}`, `{"lock_type":

@@ -2,8 +2,8 @@
 //!
 //! A copy in sync that takes over has everything that was acknowledged. One that an operator forces may be stale or empty,
 //! and so may an index that a snapshot brings back: both number their writes anew. Each has a term of its own, or its index
-//! another uuid. The term stands in the answer to every write; the uuid in that to a change of what is not there, so
-//! whatever has to know who answers asks for one besides.
+//! another uuid. The term stands in the answer to every write; the uuid in the error of a removal whose condition nobody
+//! meets, so whatever has to know who answers asks for one besides.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
@@ -20,7 +20,7 @@ use crate::namespace::{Place, look};
 use crate::scripts::BEGIN;
 
 /// The id of the document that says where tokens begin.
-const STORE: &str = "~store";
+pub(crate) const STORE: &str = "~store";
 
 /// What this process has heard of where the namespace is.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"_meta":{"lockkeeper":1,
 /// Where its tokens begin.
 const BEGUN: &str = r#"{"update":{"_index":"lockkeeper-1","_id":"~store","result":"noop","_seq_no":0,"_primary_term":1,"status":200,"get":{"_source":{"uuid":"u","term":1,"seq":0,"base":1024}}}}"#;
 /// What is answered first, where it is asked who answers.
-const NOWHERE: &str = r#"{"update":{"_index":"lockkeeper","_id":"~nowhere","status":404,"error":{"type":"document_missing_exception","reason":"missing","index_uuid":"u"}}}"#;
+const BY_WHOM: &str = r#"{"delete":{"_index":"lockkeeper","_id":"~store","status":409,"error":{"type":"version_conflict_engine_exception","reason":"conflict","index_uuid":"u"}}}"#;
 
 /// What the server does with a request.
 #[derive(Debug, Clone)]
@@ -39,9 +39,9 @@ impl Says {
     /// What is said to that request.
     fn by_whom(self, request: &str) -> Self {
         match self {
-            Says::This(status, body) if request.contains(r#"{"_id":"~nowhere""#) => {
+            Says::This(status, body) if request.contains(r#"{"delete":{"_id":"~store""#) => {
                 let items = r#""items":["#;
-                let first = format!(r#"{items}{NOWHERE},"#);
+                let first = format!(r#"{items}{BY_WHOM},"#);
                 Says::This(
                     status,
                     body.replacen(&format!("{items}{{"), &format!("{first}{{"), 1),
@@ -130,7 +130,7 @@ async fn serve(
     last: Arc<Mutex<String>>,
 ) {
     while let Some(request) = read(&mut stream).await {
-        let begins = request.contains(r#"{"_id":"~store""#);
+        let begins = request.contains(r#"{"update":{"_id":"~store""#);
         if !begins {
             asked.fetch_add(1, Ordering::Relaxed);
             last.lock().unwrap().clone_from(&request);

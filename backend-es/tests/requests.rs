@@ -236,7 +236,7 @@ async fn a_renewal_is_one_request_for_all_guards() {
         assert_eq!(asked.what, bulk);
         assert!(!asked.query.contains("refresh"), "{asked:?}");
         assert!(
-            matches!(asked.ids().as_slice(), [nowhere, id] if nowhere == "~nowhere" && id.starts_with("~session/"))
+            matches!(asked.ids().as_slice(), [by_whom, id] if by_whom == "~store" && id.starts_with("~session/"))
         );
     }
     assert!(guards.iter().all(|guard| guard.is_valid()));
