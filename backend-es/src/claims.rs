@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use lockcore::backend::judge::{self, Ask, ByRecord, Tried, needed};
+use lockcore::backend::judge::{self, Ask, ByRecord, Past, Tried, needed};
 use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Incarnation, Stood, Sweep, Swept};
 use lockcore::{
     Claim, FencingToken, Grant, Holder, LockKey, Mode, Operation, Result, SessionId, SessionState,
@@ -91,9 +91,9 @@ impl ByRecord for Records<'_> {
         &self,
         request: &Acquire,
         needed: &Needed<'_>,
-        free: &BTreeSet<Grant>,
+        past: &Past,
     ) -> Outcome<Tried<Held>> {
-        self.0.try_step(request, needed, free).await
+        self.0.try_step(request, needed, past).await
     }
 
     async fn end_due(&self, sessions: &[SessionId]) -> Outcome<Vec<SessionState>> {
@@ -111,7 +111,7 @@ impl EsBackend {
         &self,
         request: &Acquire,
         needed: &Needed<'_>,
-        free: &BTreeSet<Grant>,
+        past: &Past,
     ) -> Outcome<Tried<Held>> {
         if self.elsewhere(request.incarnation).is_some() {
             return Ok(Tried::Moved);
@@ -128,7 +128,7 @@ impl EsBackend {
             left = self.create(request, left, &mut written).await?;
         }
         if !left.is_empty() {
-            let entered = self.enter(request, &left, free, checked, &mut written);
+            let entered = self.enter(request, &left, past, checked, &mut written);
             let after = |failure: Failure| if create { failure.in_part() } else { failure };
             entered.await.map_err(after)?;
         }
@@ -195,17 +195,19 @@ impl EsBackend {
         &self,
         request: &Acquire,
         records: &[(&'a LockKey, Ask<'_>)],
-        free: &BTreeSet<Grant>,
+        past: &Past,
         checked: bool,
         written: &mut Written<'a>,
     ) -> Outcome<()> {
         let (grant, owner) = (request.grant.to_string(), request.owner.to_string());
         let session = request.grant.session.to_string();
-        let free: Vec<String> = free.iter().map(Grant::to_string).collect();
+        let none = BTreeSet::new();
+        let past = |key: &LockKey| past.get(key).unwrap_or(&none);
         let mut names = Names::new(request, records.len(), unix_ms());
         let mut bulk = Bulk::by_whom();
         for (key, ask) in records {
             let want = ask.claim.want();
+            let free: Vec<String> = past(key).iter().map(Grant::to_string).collect();
             let params = json!({
                 "key": key.as_str(), "grant": grant, "owner": owner, "session": session,
                 "mode": ask.mode().as_str(), "with": with(ask.mode()), "reenter": want.reenters(),
@@ -235,10 +237,9 @@ impl EsBackend {
                 }
                 (_, document) => {
                     let document = document.unwrap_or(&Value::Null);
-                    let not_free = |other: Grant| !free.contains(&other.to_string());
                     let held = held(key, document);
                     let mut met: Vec<Held> = ask
-                        .in_the_way(&held, not_free)
+                        .in_the_way(&held, |other| !past(key).contains(&other))
                         .into_iter()
                         .cloned()
                         .collect();

@@ -315,3 +315,24 @@ async fn a_sweep_removes_what_it_has_found_and_nothing_that_was_written_since() 
         assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
     }
 }
+
+#[tokio::test]
+async fn each_record_is_told_only_of_the_dead_that_were_met_in_it() {
+    const KEYS: u64 = 400;
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let backend = recorder.backend(&space).await;
+    let dead = open(&backend, 1).await;
+    for n in 1..=KEYS {
+        granted(&backend, &request(dead, n, &[&format!("create k{n}")])).await;
+    }
+    backend.end(&[dead], End::Revoke).await.unwrap();
+    let all: Vec<String> = (1..=KEYS).map(|n| format!("create k{n}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    recorder.take();
+    granted(&backend, &request(open(&backend, 2).await, 1, &all)).await;
+    let asked = recorder.take();
+    let of_the_dead = format!("\"{dead}/");
+    let told = |asked: &Asked| asked.body.matches(&of_the_dead).count() as u64;
+    let told: Vec<u64> = asked.iter().map(told).collect();
+    assert_eq!(told.iter().sum::<u64>(), KEYS, "{told:?}");
+}

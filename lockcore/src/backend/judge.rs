@@ -266,8 +266,8 @@ impl Judged {
         ids.into_iter().collect()
     }
 
-    /// Takes what became of [those sessions](Self::to_end). Each [`Again`](Verdict::Again) has learnt of somebody who
-    /// will never count again, so there are not many.
+    /// Takes what became of [those sessions](Self::to_end). Nobody is met twice where he was found not to count, so there
+    /// are not many [`Again`](Verdict::Again).
     pub fn learn<E: Entry>(
         &mut self,
         request: &Acquire,
@@ -282,19 +282,13 @@ impl Judged {
         if own.is_none_or(|own| own.life != Life::Living || !own.counts(request.grant.n)) {
             return Verdict::Void;
         }
-        let gone: Vec<Grant> = grants(met)
-            .filter(|grant| {
-                self.state(*grant)
-                    .is_some_and(|state| !state.counts(grant.n))
-            })
-            .collect();
-        let known = self.free.len();
-        self.free.extend(gone);
-        if self.free.len() == known {
-            Verdict::Busy
-        } else {
-            Verdict::Again
+        let counts = |grant: &Grant| self.state(*grant).is_none_or(|it| it.counts(grant.n));
+        let gone: Vec<Grant> = grants(met).filter(|grant| !counts(grant)).collect();
+        if gone.is_empty() {
+            return Verdict::Busy;
         }
+        self.free.extend(gone);
+        Verdict::Again
     }
 
     /// What was learnt last of a grant's session.
@@ -317,6 +311,9 @@ pub enum Tried<E> {
     Met(Met<E>),
 }
 
+/// The grants that were met in each record and do not count. They never will.
+pub type Past = BTreeMap<LockKey, BTreeSet<Grant>>;
+
 /// A store whose largest atomic thing is one record, and which judges who is in the way by a request of its own.
 pub trait ByRecord: Sync {
     /// Somebody in a record.
@@ -324,12 +321,13 @@ pub trait ByRecord: Sync {
     /// Why the store failed.
     type Failure: Send;
 
-    /// Writes the records that the request [needs](needed), past the grants that do not count.
+    /// Writes the records that the request [needs](needed), each past the grants that were met in it and do not count.
+    /// Whoever stands in a record and is not among these is met.
     fn attempt(
         &self,
         request: &Acquire,
         needed: &BTreeMap<LockKey, Ask<'_>>,
-        free: &BTreeSet<Grant>,
+        past: &Past,
     ) -> impl Future<Output = Result<Tried<Self::Held>, Self::Failure>> + Send;
 
     /// Ends those sessions [that are due](crate::End::IfDue).
@@ -350,9 +348,9 @@ pub trait ByRecord: Sync {
 /// The store failed.
 pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquired, S::Failure> {
     let needed = needed(&request.claims, Some((request.grant, request.owner)));
-    let mut judged = Judged::default();
+    let (mut judged, mut past) = (Judged::default(), Past::new());
     loop {
-        let met = match store.attempt(request, &needed, judged.free()).await? {
+        let met = match store.attempt(request, &needed, &past).await? {
             Tried::Granted(token) => return Ok(Acquired::Acquired(token)),
             Tried::Void => return Ok(Acquired::Void),
             Tried::Moved => return Ok(Acquired::Moved),
@@ -360,7 +358,13 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
         };
         let states = store.end_due(&Judged::to_end(request, &met)).await?;
         match judged.learn(request, &met, states) {
-            Verdict::Again => {}
+            Verdict::Again => {
+                for (key, held) in &met {
+                    let gone = held.iter().filter_map(Entry::grant);
+                    let gone = gone.filter(|grant| judged.free().contains(grant));
+                    past.entry(key.clone()).or_default().extend(gone);
+                }
+            }
             Verdict::Void => return Ok(Acquired::Void),
             Verdict::Busy => {
                 let busy = refusal(request, &met, |key, held| {

@@ -3,11 +3,11 @@
 //! No time is looked at in the records of locks. Holders that were met are judged by ending their sessions, if these
 //! are due, and the whole step is sent once more, to go past those that do not count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::record::Held;
 use super::{MemoryBackend, State, token};
-use crate::backend::judge::{self, Ask, ByRecord, Tried, needed};
+use crate::backend::judge::{self, Ask, ByRecord, Past, Tried, needed};
 use crate::{
     Acquire, Claim, End, Grant, Holder, Life, LockKey, SessionId, SessionState, SessionStore, Stood,
 };
@@ -37,9 +37,9 @@ impl ByRecord for Records<'_> {
         &self,
         request: &Acquire,
         needed: &Needed<'_>,
-        free: &BTreeSet<Grant>,
+        past: &Past,
     ) -> crate::Result<Tried<Held>> {
-        Ok(match self.0.write_all(request, needed, free).await {
+        Ok(match self.0.write_all(request, needed, past).await {
             Ok(written) => self.0.checked(request, written).await,
             Err(met) => Tried::Met(met),
         })
@@ -62,13 +62,13 @@ impl MemoryBackend {
         &self,
         request: &Acquire,
         needed: &'a Needed<'_>,
-        free: &BTreeSet<Grant>,
+        past: &Past,
     ) -> Result<Vec<Written<'a>>, Met> {
         let mut written = Vec::new();
         let mut met = Met::new();
         for (key, ask) in needed {
             self.pause().await;
-            match self.update(|state| state.write(key, request, *ask, free)) {
+            match self.update(|state| state.write(key, request, *ask, past)) {
                 Ok((number, new)) => written.push(Written { key, number, new }),
                 Err(in_the_way) => {
                     met.insert(key.clone(), in_the_way);
@@ -163,12 +163,15 @@ impl State {
         key: &LockKey,
         request: &Acquire,
         ask: Ask<'_>,
-        free: &BTreeSet<Grant>,
+        past: &Past,
     ) -> Result<(u64, bool), Vec<Held>> {
         if let Some(record) = self.records.get(key)
             && !record.stands(request.grant, ask.mode())
         {
-            let in_the_way = ask.in_the_way(&record.holders, |grant| !free.contains(&grant));
+            let past = past.get(key);
+            let in_the_way = ask.in_the_way(&record.holders, |grant| {
+                !past.is_some_and(|past| past.contains(&grant))
+            });
             if !in_the_way.is_empty() {
                 return Err(in_the_way.into_iter().copied().collect());
             }
