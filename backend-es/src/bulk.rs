@@ -2,7 +2,8 @@
 //! item's own.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use elasticsearch::http::Method;
@@ -16,25 +17,29 @@ use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::Request;
 use crate::primary::{Primary, STORE};
 
-/// So many items are sent in one request at most, where each is answered: that a script runs for every one of them takes
-/// a busy server long. Five hundred records, a session, and who answers.
-const PART: usize = 502;
-/// No write has this number: whoever wants to remove what it wrote is refused, and told the uuid of the index.
-const NEVER: Seen = Seen {
-    seq_no: i64::MAX.unsigned_abs() - 1,
-    primary_term: 1,
-};
+/// So many items are sent in one request at most, where a script runs for each: that takes a busy server long. Five hundred
+/// records, and a session.
+const PART: usize = 501;
+/// Asks who answers: no write has this number, so that whoever wants to remove what it wrote is refused, and told the uuid
+/// of the index.
+static BY_WHOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let never = Seen {
+        seq_no: i64::MAX.unsigned_abs() - 1,
+        primary_term: 1,
+    };
+    let mut bulk = Bulk::default();
+    bulk.delete_seen(STORE, never);
+    bulk.body
+});
 /// Conflicts with others that the server settles by itself, for one item.
 const RETRY_ON_CONFLICT: u32 = 8;
 
-/// The items of one request. They are executed in order, each by itself. New documents are answered all together.
+/// Items, which are executed in order, each by itself. New documents are answered all together.
 #[derive(Debug, Default)]
 pub(crate) struct Bulk {
     body: Vec<u8>,
     asked: Vec<Asked>,
-    /// Where the body of each part but the first begins.
-    parts: Vec<usize>,
-    /// Each part asks who answers it.
+    /// Each request asks who answers it.
     by_whom: bool,
 }
 
@@ -42,6 +47,8 @@ pub(crate) struct Bulk {
 struct Asked {
     verb: Verb,
     id: String,
+    /// Where its part of the body ends.
+    end: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -283,21 +290,10 @@ impl Bulk {
     }
 
     fn action(&mut self, verb: Verb, action: &Action<'_>) {
-        if self.asked.len().is_multiple_of(PART) {
-            if !self.asked.is_empty() {
-                self.parts.push(self.body.len());
-            }
-            if self.by_whom {
-                self.item(Verb::Delete, &Action::seen(STORE, NEVER));
-            }
-        }
-        self.item(verb, action);
-    }
-
-    fn item(&mut self, verb: Verb, action: &Action<'_>) {
         self.asked.push(Asked {
             verb,
             id: action.id.to_owned(),
+            end: 0,
         });
         let name: &[u8] = match verb {
             Verb::Create => b"{\"create\":",
@@ -307,12 +303,31 @@ impl Bulk {
         };
         self.body.extend_from_slice(name);
         self.json(action);
-        self.body.extend_from_slice(b"}\n");
+        self.body.extend_from_slice(b"}");
+        self.ends_line();
     }
 
     fn line(&mut self, value: &impl Serialize) {
         self.json(value);
+        self.ends_line();
+    }
+
+    fn ends_line(&mut self) {
         self.body.push(b'\n');
+        let end = self.body.len();
+        self.asked.last_mut().expect("a line is of an item").end = end;
+    }
+
+    /// What is sent for some of the items.
+    fn body(&self, items: &Range<usize>) -> Bytes {
+        let begin = items
+            .start
+            .checked_sub(1)
+            .map_or(0, |at| self.asked[at].end);
+        let end = items.end.checked_sub(1).map_or(0, |at| self.asked[at].end);
+        let some = &self.body[begin..end];
+        let who: &[u8] = if self.by_whom { &BY_WHOM } else { b"" };
+        [who, some].concat().into()
     }
 
     fn json(&mut self, value: &impl Serialize) {
@@ -403,56 +418,66 @@ pub(crate) fn expect(items: Vec<Item>, expected: &[Reply]) -> Outcome<Vec<Item>>
 impl EsBackend {
     /// Sends the items, and answers each of them.
     pub(crate) async fn bulk(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
-        let Bulk {
-            body, asked, parts, ..
-        } = bulk;
-        let mut body = Bytes::from(body);
-        let mut items = Vec::with_capacity(asked.len());
-        let mut sent = 0;
-        let ends = parts.into_iter().chain([body.len()]);
-        for (asked, end) in asked.chunks(PART).zip(ends) {
-            let part = body.split_to(end - sent);
-            sent = end;
-            let answer = async { self.items(asked, self.answer(part, None).await?).await }.await;
-            let some_were = !items.is_empty();
-            let after = |failure: Failure| {
-                if some_were {
-                    failure.in_part()
-                } else {
-                    failure
-                }
-            };
-            items.extend(answer.map_err(after)?);
-        }
-        Ok(items)
+        self.in_parts(&bulk, PART, None).await
     }
 
     /// Sends new documents and, behind them, a look at another one. Where all of them were written, the answer is the last
     /// of them, and the look. Anything else that the server says of so many items takes longer than the look at those that
     /// are there.
     pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<Option<(Item, Item)>> {
-        let Bulk { body, asked, .. } = bulk;
         let fields =
             "items.create._seq_no,items.create._primary_term,items.update,items.delete.error";
-        let answer = self.answer(Bytes::from(body), Some(fields)).await?;
+        let all = 0..bulk.asked.len();
+        let answer = match self.answer(bulk.body(&all), Some(fields)).await {
+            // They are sent in parts then.
+            Err(failure) if failure.is_too_large() => return Ok(None),
+            answer => answer?,
+        };
         // What has failed has none of these fields.
         let failed = |one: &One| matches!(one, One::Create(item) if item.write().is_none());
-        if answer.items.len() < asked.len() || answer.items.iter().any(failed) {
+        let sent = bulk.asked.len() + usize::from(bulk.by_whom);
+        if answer.items.len() < sent || answer.items.iter().any(failed) {
             return Ok(None);
         }
-        let mut items = self.items(&asked, answer).await?;
+        let mut items = self.items(&bulk, all, answer).await?;
         let (look, last) = (items.pop(), items.pop());
         let both = last.zip(look);
         both.map(Some)
             .ok_or_else(|| not_ours("fewer items than were sent"))
     }
 
-    /// Sends removals, and answers each of them. They are not sent in parts: no script runs for them.
+    /// Sends removals, and answers each of them. All go at once: no script runs for them.
     pub(crate) async fn bulk_of_removals(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
-        let Bulk { body, asked, .. } = bulk;
-        let fields = Some("items.delete.status,items.delete.result,items.delete.error");
-        let answer = self.answer(Bytes::from(body), fields).await?;
-        self.items(&asked, answer).await
+        let fields = "items.delete.status,items.delete.result,items.delete.error";
+        self.in_parts(&bulk, usize::MAX, Some(fields)).await
+    }
+
+    /// Sends so many items at once, or half of what the server or a proxy takes for too large.
+    async fn in_parts(
+        &self,
+        bulk: &Bulk,
+        at_once: usize,
+        fields: Option<&str>,
+    ) -> Outcome<Vec<Item>> {
+        let all = bulk.asked.len();
+        let mut items = Vec::with_capacity(all);
+        let mut at_once = at_once.min(all);
+        while items.len() < all {
+            let part = items.len()..all.min(items.len() + at_once);
+            let answer = async {
+                let answer = self.answer(bulk.body(&part), fields).await?;
+                self.items(bulk, part.clone(), answer).await
+            };
+            match answer.await {
+                Ok(answered) => items.extend(answered),
+                Err(failure) if failure.is_too_large() && part.len() > 1 => {
+                    at_once = part.len().div_ceil(2);
+                }
+                Err(failure) if items.is_empty() => return Err(failure),
+                Err(failure) => return Err(failure.in_part()),
+            }
+        }
+        Ok(items)
     }
 
     /// Sends a body. The server answers with these fields.
@@ -472,13 +497,19 @@ impl EsBackend {
     }
 
     /// The items of an answer, if they are those that were asked for, and who has written them, if that was asked.
-    async fn items(&self, asked: &[Asked], answer: Answer) -> Outcome<Vec<Item>> {
-        if answer.items.len() != asked.len() {
+    async fn items(&self, bulk: &Bulk, part: Range<usize>, answer: Answer) -> Outcome<Vec<Item>> {
+        let asked = &bulk.asked[part];
+        let mut answered = answer.items.into_iter().map(One::parts);
+        let by_whom = match bulk.by_whom.then(|| answered.next()) {
+            None => None,
+            Some(Some((Verb::Delete, item))) => Some(item),
+            Some(_) => return Err(not_ours("not first who it is by")),
+        };
+        if answered.len() != asked.len() {
             return Err(not_ours("another number of items than was sent"));
         }
         let mut items = Vec::with_capacity(asked.len());
-        for (asked, one) in asked.iter().zip(answer.items) {
-            let (verb, item) = one.parts();
+        for (asked, (verb, item)) in asked.iter().zip(answered) {
             if verb != asked.verb || item.id.as_ref().is_some_and(|id| *id != asked.id) {
                 return Err(not_ours("an item that was not sent"));
             }
@@ -488,15 +519,10 @@ impl EsBackend {
         let answered = items.iter().filter(|item| item.error.is_none());
         let indices: Vec<&str> = answered.filter_map(|item| item.index.as_deref()).collect();
         self.answered_by(&indices).await?;
-        let asks = |asked: &Asked| asked.verb == Verb::Delete && asked.id == STORE;
-        if !asked.first().is_some_and(asks) {
-            return Ok(items);
-        }
-        let by_whom = items.remove(0);
         let writes: Vec<Seen> = items.iter().filter_map(Item::write).collect();
-        if writes.is_empty() {
+        let Some(by_whom) = by_whom.filter(|_| !writes.is_empty()) else {
             return Ok(items);
-        }
+        };
         let uuid = by_whom.error.as_ref().and_then(Cause::index_uuid);
         let uuid = uuid.ok_or_else(|| not_ours("not who it is by"))?;
         // They are written, whatever becomes of that.

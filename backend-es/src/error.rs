@@ -175,6 +175,11 @@ impl Failure {
         }
     }
 
+    /// The server or a proxy has not taken the request, for its size.
+    pub(crate) fn is_too_large(&self) -> bool {
+        matches!(self, Failure::Server(refusal) if refusal.status == 413)
+    }
+
     pub(crate) fn into_error(self, operation: Operation) -> Error {
         let of = |kind, what: Cow<'static, str>| Error::new(kind, NAME, operation, what);
         match self {
@@ -245,7 +250,10 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
             Config,
             "the namespace's alias points nowhere, its index was removed: connect again to make it",
         ),
-        413 => (Limit, "the request is too large for the server or a proxy"),
+        413 => (
+            Limit,
+            "the request is too large: raise the server's `http.max_content_length`, or the limit of a proxy before it",
+        ),
         400 if cause.is_of_the_record() => (Corrupt, "a record cannot be understood"),
         400 if cause.says("script_lang not supported") => (
             Config,

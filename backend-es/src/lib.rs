@@ -98,6 +98,8 @@
 //!   released, and leases run out.
 //! - The server compiles only some scripts in five minutes. This crate sends fourteen, each once for each node; another
 //!   program that makes up scripts all the time can use the limit up, and then requests fail without effect.
+//! - A request that the server (`http.max_content_length`) or a proxy takes for too large is sent in halves, each of them a
+//!   request of its own. What it refuses for a single record fails without effect.
 //! - A key that another writer has put under an id of its own cannot be listed by prefix if its `key` says otherwise.
 //!
 //! # Examples

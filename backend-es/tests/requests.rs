@@ -4,7 +4,7 @@
 mod support;
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,8 @@ struct Recorder {
     asked: Arc<Mutex<Vec<Asked>>>,
     held: Arc<Mutex<Option<Held>>>,
     clients: AtomicU64,
+    /// Larger bodies are refused, as a proxy does.
+    limit: Arc<AtomicUsize>,
 }
 
 impl Recorder {
@@ -62,15 +64,17 @@ impl Recorder {
             asked: Arc::default(),
             held: Arc::default(),
             clients: AtomicU64::new(1),
+            limit: Arc::new(AtomicUsize::new(usize::MAX)),
         };
         let (asked, held) = (recorder.asked.clone(), recorder.held.clone());
+        let limit = Arc::clone(&recorder.limit);
         #[expect(
             clippy::disallowed_methods,
             reason = "the recorder of a test belongs to nobody else"
         )]
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(pass_on(stream, asked.clone(), held.clone()));
+                tokio::spawn(pass_on(stream, asked.clone(), held.clone(), limit.clone()));
             }
         });
         recorder
@@ -111,6 +115,7 @@ async fn pass_on(
     mut stream: TcpStream,
     asked: Arc<Mutex<Vec<Asked>>>,
     held: Arc<Mutex<Option<Held>>>,
+    limit: Arc<AtomicUsize>,
 ) {
     while let Some((method, target, body)) = read(&mut stream).await {
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
@@ -133,7 +138,11 @@ async fn pass_on(
             "POST" => Method::Post,
             other => panic!("{other}"),
         };
-        let (status, answer) = raw_text(method, &target, body).await;
+        let (status, answer) = if body.len() > limit.load(Ordering::Relaxed) {
+            (413, "<html>Request Entity Too Large</html>".to_owned())
+        } else {
+            raw_text(method, &target, body).await
+        };
         let head = format!(
             "HTTP/1.1 {status} Passed on\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             answer.len()
@@ -335,4 +344,46 @@ async fn each_record_is_told_only_of_the_dead_that_were_met_in_it() {
     let told = |asked: &Asked| asked.body.matches(&of_the_dead).count() as u64;
     let told: Vec<u64> = asked.iter().map(told).collect();
     assert_eq!(told.iter().sum::<u64>(), KEYS, "{told:?}");
+}
+
+#[tokio::test]
+async fn what_is_too_large_for_a_proxy_is_sent_in_halves() {
+    const LIMIT: usize = 40 << 10;
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let locks = recorder.locks(&space, Duration::from_secs(300)).await;
+    back(locks.global("first").acquire().await.unwrap()).await;
+    recorder.limit.store(LIMIT, Ordering::Relaxed);
+    recorder.take();
+    let ids = |count: u32| (0..count).map(|n| format!("document-{n:0>200}"));
+    let held = locks.documents(ids(300)).acquire().await.unwrap();
+    let other = locks.documents(ids(300)).try_acquire().await.unwrap();
+    assert!(matches!(other, Attempt::Busy(_)));
+    assert!(held.confirm().await.unwrap());
+    back(held).await;
+    let asked = recorder.take();
+    let bulks = || {
+        asked
+            .iter()
+            .filter(|asked| asked.what.ends_with("/_bulk"))
+            .map(|asked| asked.body.len())
+    };
+    assert!(
+        bulks().any(|length| length > LIMIT),
+        "nothing was too large"
+    );
+    // Who answers is asked for in each.
+    let parts = asked.iter().filter(|it| it.body.contains("reenter"));
+    for part in parts.filter(|part| part.body.len() <= LIMIT) {
+        assert_eq!(part.ids()[0], "~store", "{part:?}");
+    }
+    // What one item alone needs is too much: nothing is held, and what to do is said.
+    recorder.limit.store(1 << 10, Ordering::Relaxed);
+    let error = locks.global("k").try_acquire().await.unwrap_err();
+    assert!(
+        error.to_string().contains("http.max_content_length"),
+        "{error}"
+    );
+    recorder.limit.store(usize::MAX, Ordering::Relaxed);
+    back(locks.documents(ids(300)).acquire().await.unwrap()).await;
+    back(locks.global("k").acquire().await.unwrap()).await;
 }
