@@ -12,10 +12,10 @@ use serde::de::IgnoredAny;
 use crate::config::EsConfig;
 use crate::error::{NAME, Outcome};
 use crate::http::{Nodes, Request};
+use crate::looks::{LOOK_EVERY, Looks};
 use crate::namespace::{find_or_make, look};
 use crate::primary::Known;
 use crate::sweep;
-use crate::wakeups::LOOK_EVERY;
 
 /// So many records are written in some 50 ms.
 const KEYS_PER_STEP: usize = 2_000;
@@ -50,6 +50,7 @@ pub struct EsBackend {
     /// How much longer than its lease a session of ours lives.
     pub(crate) allowance: Duration,
     pub(crate) known: Arc<RwLock<Known>>,
+    pub(crate) looks: Arc<Looks>,
     info: Info,
 }
 
@@ -130,6 +131,7 @@ impl EsBackend {
             alias: config.namespace.to_string(),
             allowance: config.clock_skew,
             known: Arc::new(RwLock::new(Known::new(place))),
+            looks: Arc::new(Looks::new(config.timeout)),
             info,
         }))
     }

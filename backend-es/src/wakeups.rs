@@ -1,8 +1,5 @@
 //! `Wakeups`: the store tells nobody anything, so whoever waits looks at what is in the way.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use async_trait::async_trait;
 use lockcore::backend::judge::needed;
 use lockcore::backend::{Changed, Wakeups, never};
@@ -10,15 +7,11 @@ use lockcore::{Claim, LockKey, Operation, Result, SessionId};
 
 use crate::EsBackend;
 use crate::error::Outcome;
-use crate::read::{States, states};
-use crate::record::{Held, held, lock_id, session_id};
+use crate::looks::Looks;
+use crate::read::States;
+use crate::record::{Held, held, lock_id};
 use crate::sweep::sessions_of;
 
-/// Longest time from one look to the next. Somebody who has just released a key lets that much time pass, so that all
-/// who wait for it have looked.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Looks come up to that much earlier, at random, so that processes do not look in step.
-const JITTER_MS: u64 = 50;
 /// So many of those who are in the way are followed: any of them may go.
 const FOLLOWED: usize = 64;
 
@@ -29,20 +22,11 @@ impl Wakeups for EsBackend {
             .in_the_way(claims)
             .await
             .map_err(|failure| failure.into_error(Operation::Watch))?;
-        let backend = self.clone();
-        Ok(Box::pin(async move {
-            if in_the_way.is_empty() {
-                return;
-            }
-            loop {
-                let early = Duration::from_millis(rand::random_range(0..=JITTER_MS));
-                tokio::time::sleep(LOOK_EVERY - early).await;
-                // A store that cannot be read ends the watch, too: the client asks by itself, and will see the error.
-                if !backend.all_stand(&in_the_way).await.unwrap_or(false) {
-                    return;
-                }
-            }
-        }))
+        if in_the_way.is_empty() {
+            return Ok(Box::pin(std::future::ready(())));
+        }
+        let watch = Looks::add(&self.looks, in_the_way);
+        Ok(Box::pin(watch.changed(self.clone())))
     }
 
     async fn watch_session(&self, _: SessionId) -> Result<Changed> {
@@ -70,26 +54,6 @@ impl EsBackend {
             found.truncate(FOLLOWED);
         }
         Ok(found)
-    }
-
-    /// Whether everybody still stands there and counts, in one request.
-    async fn all_stand(&self, in_the_way: &[(LockKey, Held)]) -> Outcome<bool> {
-        let mut keys: Vec<&LockKey> = in_the_way.iter().map(|(key, _)| key).collect();
-        keys.dedup();
-        let sessions = sessions_of(in_the_way.iter().map(|(_, held)| held));
-        let records = keys.iter().map(|key| lock_id(key).into_owned());
-        let ids = records.chain(sessions.iter().map(|session| session_id(*session)));
-        let mut documents = self.get(ids.collect()).await?;
-        let states = states(&sessions, documents.split_off(keys.len()));
-        let records: BTreeMap<&LockKey, Vec<Held>> = keys
-            .into_iter()
-            .zip(documents)
-            .filter_map(|(key, document)| Some((key, held(key, &document?.source))))
-            .collect();
-        let stands = |(key, held): &(LockKey, Held)| {
-            records.get(key).is_some_and(|all| all.contains(held)) && counts_by(held, &states)
-        };
-        Ok(in_the_way.iter().all(stands))
     }
 }
 

@@ -9,13 +9,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use elasticsearch::http::Method;
-use lockcore::backend::{ClaimStore, End, SessionStore, Sweep};
+use futures_util::future::join_all;
+use lockcore::backend::{ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
 use lockcore::{AcquireError, Attempt, Guard, Locks, Released};
 use lockcore_es::{EsBackend, EsConfig};
 use support::{Space, connect, granted, open, raw_text, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// A request as it was sent.
 #[derive(Debug, Clone)]
@@ -81,7 +84,13 @@ impl Recorder {
     }
 
     async fn backend(&self, space: &Space) -> Arc<EsBackend> {
+        self.backend_within(space, 20_000).await
+    }
+
+    /// Each request may take so many milliseconds.
+    async fn backend_within(&self, space: &Space, timeout_ms: u64) -> Arc<EsBackend> {
         let url = space.url_at(&format!("elasticsearch://127.0.0.1:{}", self.port));
+        let url = url.replace("timeout_ms=20000", &format!("timeout_ms={timeout_ms}"));
         let backend = EsBackend::connect(EsConfig::parse(&url).unwrap()).await;
         backend.unwrap()
     }
@@ -386,4 +395,99 @@ async fn what_is_too_large_for_a_proxy_is_sent_in_halves() {
     recorder.limit.store(usize::MAX, Ordering::Relaxed);
     back(locks.documents(ids(300)).acquire().await.unwrap()).await;
     back(locks.global("k").acquire().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn all_who_wait_in_a_process_look_together() {
+    const KEYS: usize = 60;
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let ttl = Duration::from_secs(300);
+    let (holder, waiter) = (
+        recorder.locks(&space, ttl).await,
+        recorder.locks(&space, ttl).await,
+    );
+    let key = |n: usize| format!("k{n}");
+    let mut held = Vec::new();
+    for n in 0..KEYS {
+        held.push(holder.global(key(n)).acquire().await.unwrap());
+    }
+    let wait = |n: usize| {
+        waiter
+            .global(key(n))
+            .wait(Duration::from_secs(60))
+            .acquire()
+    };
+    let waits = join_all((0..KEYS).map(wait));
+    let gives_back = async {
+        // Until all of them look.
+        let looks = |asked: &Asked| {
+            let ids: serde_json::Value = serde_json::from_str(&asked.body).ok()?;
+            let ids = ids["ids"].as_array()?;
+            let of_keys = ids.iter().filter_map(|id| id.as_str()?.strip_prefix('k'));
+            Some(of_keys.count())
+        };
+        while !recorder.take().iter().any(|it| looks(it) == Some(KEYS)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        recorder.take();
+        let since = Instant::now();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let (asked, took) = (recorder.take(), since.elapsed());
+        let all = asked.iter().filter(|it| looks(it) == Some(KEYS)).count();
+        let most = took.as_millis() / 50 + 1;
+        assert!((1..=most as usize).contains(&all), "{all} in {took:?}");
+        // Besides, each asks by itself now and then.
+        let others = asked.iter().filter_map(looks).filter(|keys| *keys < KEYS);
+        assert!(others.count() <= 2 * KEYS, "{asked:?}");
+        for guard in held {
+            back(guard).await;
+        }
+    };
+    let (waited, ()) = tokio::join!(waits, gives_back);
+    for guard in waited {
+        back(guard.unwrap()).await;
+    }
+}
+
+/// One who waits in a runtime of his own begins to look for all; while the server answers, his runtime stands still, or ends.
+fn a_look_is_left(ends: bool) {
+    let space = Space::new();
+    let first = Builder::new_current_thread().enable_all().build().unwrap();
+    let second = Builder::new_multi_thread().enable_all().build().unwrap();
+    let recorder = second.block_on(Recorder::new());
+    let (backend, request) = second.block_on(async {
+        let backend = recorder.backend_within(&space, 3_000).await;
+        let request = request(open(&backend, 1).await, 1, &["create a"]);
+        granted(&backend, &request).await;
+        (backend, request)
+    });
+    let (arrived, go) = recorder.hold(r#"{"ids":["a","~session/"#);
+    first.block_on(async {
+        let watch = backend.watch(&request.claims).await.unwrap();
+        tokio::select! {
+            () = watch => panic!("nothing has changed"),
+            it = arrived => it.unwrap(),
+        }
+    });
+    go.send(()).unwrap();
+    if ends {
+        drop(first);
+    }
+    second.block_on(async {
+        let watch = backend.watch(&request.claims).await.unwrap();
+        let released = backend.release(request.grant, &request.claims).await;
+        assert_eq!(released.unwrap(), Stood::Held);
+        let woken = timeout(Duration::from_secs(30), watch).await;
+        assert!(woken.is_ok(), "nobody looks");
+    });
+}
+
+#[test]
+fn a_runtime_that_stands_still_with_a_look_keeps_nobody_waiting() {
+    a_look_is_left(false);
+}
+
+#[test]
+fn a_runtime_that_ends_with_a_look_keeps_nobody_waiting() {
+    a_look_is_left(true);
 }

@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use etcd_client::WatchStream;
-use lockcore::backend::{self, Changed, Together, Wakeups};
+use lockcore::backend::{self, Changed, Task, Together, Wakeups};
 use lockcore::{Claim, Result, SessionId};
-use tokio::task::AbortHandle;
 
 use crate::EtcdBackend;
 use crate::link::SharedLink;
@@ -51,9 +50,7 @@ impl EtcdBackend {
                 );
                 async move {
                     let hearing = listen(shared, link).await?;
-                    if let Some(former) = lock(&task).replace(hearing) {
-                        former.abort();
-                    }
+                    *lock(&task) = Some(hearing);
                     Ok(())
                 }
             };
@@ -67,18 +64,18 @@ impl EtcdBackend {
     }
 }
 
-async fn listen(shared: Arc<Shared>, link: SharedLink) -> Result<AbortHandle> {
+async fn listen(shared: Arc<Shared>, link: SharedLink) -> Result<Task> {
     // It goes on telling of releases: nobody should need two when it is made anew.
     let releases = shared.releases.load(Ordering::Acquire) || !shared.all.is_empty();
     let (stream, number) = link.watch(releases).await?;
     shared.releases.store(releases, Ordering::Release);
     shared.number.store(number, Ordering::Release);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the task belongs to the stream, and ends with it or with the backend"
-    )]
-    let hearing = tokio::spawn(hear(shared, stream, link.names.clone(), number));
-    Ok(hearing.abort_handle())
+    Ok(Task::begin(hear(
+        shared,
+        stream,
+        link.names.clone(),
+        number,
+    )))
 }
 
 /// Hears of news and removals until the stream ends.
@@ -110,7 +107,7 @@ async fn hear(shared: Arc<Shared>, mut stream: WatchStream, names: Names, number
 #[derive(Default)]
 pub(crate) struct Watches {
     shared: Arc<Shared>,
-    task: Arc<Mutex<Option<AbortHandle>>>,
+    task: Arc<Mutex<Option<Task>>>,
     making: Together<Result<()>>,
 }
 
@@ -118,14 +115,6 @@ impl Watches {
     /// Whether somebody of this process waits for one of these keys.
     pub(crate) fn stand_for(&self, claims: &[Claim]) -> bool {
         self.shared.all.stand_for(claims)
-    }
-}
-
-impl Drop for Watches {
-    fn drop(&mut self) {
-        if let Some(task) = lock(&self.task).take() {
-            task.abort();
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use lockcore::backend::Task;
 use lockcore::{Claim, Error, Grant, Info, LockBackend, Operation, Survives};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::claims::{SWEPT_AT_ONCE, confirmation};
 use crate::config::PostgresConfig;
-use crate::connections::{Asking, Link, Own, Source, lock_timeout};
+use crate::connections::{Link, Own, Source, asking, lock_timeout};
 use crate::error::{Failure, NAME, Outcome};
 use crate::namespace::{About, find_or_make, let_in, remove};
 use crate::record::only;
@@ -49,7 +50,7 @@ pub struct PostgresBackend {
     pub(crate) watches: Option<Watches>,
     info: Info,
     /// Where another server may be the primary by now.
-    _asking: Option<Asking>,
+    _asking: Option<Task>,
 }
 
 impl PostgresBackend {
@@ -144,7 +145,7 @@ impl PostgresBackend {
         };
         let info = info(&about, watches.is_some());
         Ok(Arc::new(Self {
-            _asking: Asking::begin(&link),
+            _asking: asking(&link),
             link,
             watches,
             info,

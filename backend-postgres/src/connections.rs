@@ -5,12 +5,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockcore::backend::Together;
+use lockcore::backend::{Task, Together};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Failure, Outcome};
@@ -256,29 +255,11 @@ impl Own {
 /// How often several servers are asked again which of them is the primary.
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
 
-/// Asks them again and again, until this is dropped: an old primary that was cut off goes on with those whom it still
+/// Asks them again and again, where there are several: an old primary that was cut off goes on with those whom it still
 /// reaches, and does not know.
-pub(crate) struct Asking(AbortHandle);
-
-impl Asking {
-    /// Begins, where there are several.
-    pub(crate) fn begin(link: &Arc<Link>) -> Option<Self> {
-        if !matches!(&link.source, Source::Own(own) if own.hosts.are_several()) {
-            return None;
-        }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the task belongs to the backend, and ends with it"
-        )]
-        let task = tokio::spawn(ask_again(Arc::clone(link)));
-        Some(Self(task.abort_handle()))
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+pub(crate) fn asking(link: &Arc<Link>) -> Option<Task> {
+    let several = matches!(&link.source, Source::Own(own) if own.hosts.are_several());
+    several.then(|| Task::begin(ask_again(Arc::clone(link))))
 }
 
 async fn ask_again(link: Arc<Link>) {

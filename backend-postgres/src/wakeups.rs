@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{self, Changed, Wakeups, never};
+use lockcore::backend::{self, Changed, Task, Wakeups, never};
 use lockcore::{Claim, ErrorKind, Operation, Result, SessionId};
 use sqlx::Row as _;
 use sqlx::postgres::{PgListener, PgNotification, PgPoolOptions};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::PostgresBackend;
@@ -56,7 +55,7 @@ impl Wakeups for PostgresBackend {
 /// The watches of this process, and the connection that listens for them.
 pub(crate) struct Watches {
     shared: Arc<Shared>,
-    task: AbortHandle,
+    _task: Task,
 }
 
 struct Shared {
@@ -244,16 +243,12 @@ impl Watches {
         });
         let listening = hear(Arc::clone(&shared), listener, place, Arc::clone(link));
         let forgetting = forget(Arc::clone(&shared), Arc::clone(link), heard);
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the task belongs to the connection that listens, and ends with the backend"
-        )]
-        let task = tokio::spawn(async move {
+        let task = Task::begin(async move {
             tokio::join!(listening, forgetting);
         });
         Ok(Some(Self {
             shared,
-            task: task.abort_handle(),
+            _task: task,
         }))
     }
 
@@ -285,12 +280,6 @@ impl Watches {
         let watch = backend::Watches::add_session(&self.shared.sessions, session);
         self.shared.stands()?;
         Ok(Box::pin(watch.changed()))
-    }
-}
-
-impl Drop for Watches {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

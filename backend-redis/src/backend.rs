@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use lockcore::backend::Task;
 use lockcore::limits::{MAX_TTL, MIN_TTL};
 use lockcore::{Error, ErrorKind, Info, LockBackend, Operation};
 
 use crate::config::RedisConfig;
 use crate::error::{NAME, found};
-use crate::link::{Link, Task};
+use crate::link::Link;
 use crate::primary::asking;
 use crate::scripts;
 use crate::wakeups::{Subscription, Watches};

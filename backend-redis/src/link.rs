@@ -9,7 +9,6 @@ use lockcore::{Error, ErrorKind, Operation, Survives};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
@@ -347,26 +346,6 @@ impl Lane {
 
     fn close_older(&self, than: Instant) {
         self.lock().take_if(|connection| connection.since <= than);
-    }
-}
-
-/// A task of a backend, which ends when this is dropped.
-pub(crate) struct Task(AbortHandle);
-
-impl Task {
-    pub(crate) fn begin(work: impl Future<Output = ()> + Send + 'static) -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the task belongs to the backend, and ends with it"
-        )]
-        let task = tokio::spawn(work);
-        Self(task.abort_handle())
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

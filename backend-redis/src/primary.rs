@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use lockcore::backend::Host;
+use lockcore::backend::{Host, Task};
 use lockcore::{Error, ErrorKind, Operation};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{Auth, Sentinels};
 use crate::error::{Phase, found, from_redis};
-use crate::link::{BUFFER, Connection, Link, Task};
+use crate::link::{BUFFER, Connection, Link};
 use crate::server::{Server, misplaced};
 
 /// After so long without a word the system shows that a connection is used.

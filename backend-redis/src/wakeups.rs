@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{self, Changed, Host, Together, Wakeups};
+use lockcore::backend::{self, Changed, Host, Task, Together, Wakeups};
 use lockcore::{Claim, LockKey, Result, SessionId};
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::time::{Instant, timeout};
 
 use crate::RedisBackend;
-use crate::link::{Link, Task};
+use crate::link::Link;
 
 /// How often the subscription is asked whether it still stands.
 const PROBED: Duration = Duration::from_secs(5);

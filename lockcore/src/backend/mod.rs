@@ -6,6 +6,7 @@
 pub mod judge;
 pub mod rows;
 
+mod task;
 mod together;
 mod url;
 mod watches;
@@ -19,6 +20,7 @@ pub use crate::store::{
     IntentChange, LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep,
     Swept, Wakeups, never,
 };
+pub use task::Task;
 pub use together::Together;
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};
 pub use watches::{Watch, Watches};
