@@ -138,6 +138,9 @@ mod tests {
             "unknown://me:secret@h/",
             "elasticsearch://me:secret@h:0/",
             "opensearchs://h/?api_key=secret&x=1",
+            "opensearchs://me:secret@h/?bearer_token=secret",
+            "opensearchs://h/?bearer_token=secret%20",
+            "opensearchs://h/?proxy=ftp://me:secret%40p",
             "me:secret@h",
         ] {
             let error = refused(url).await;
@@ -153,6 +156,13 @@ mod tests {
     async fn a_store_that_was_left_out_is_named() {
         let error = refused("sqlite:locks.db").await;
         assert!(error.to_string().contains("feature \"sqlite\""), "{error}");
+    }
+
+    #[cfg(all(feature = "elasticsearch", not(feature = "aws")))]
+    #[tokio::test]
+    async fn what_signs_for_aws_and_was_left_out_is_named() {
+        let error = refused("opensearchs://h?aws_region=eu-central-1").await;
+        assert!(error.to_string().contains("feature \"aws\""), "{error}");
     }
 
     #[cfg(not(feature = "elasticsearch"))]
@@ -263,7 +273,7 @@ mod tests {
             );
         }
         assert!(matches!(
-            refused("elasticsearch://h/path").await,
+            refused("elasticsearch://h/a//path").await,
             ConnectError::Url(_)
         ));
     }

@@ -93,7 +93,7 @@ impl EsBackend {
     }
 
     async fn removed(config: EsConfig) -> Outcome<()> {
-        let nodes = Nodes::new(&config)?;
+        let nodes = Nodes::new(&config).await?;
         let place = look(&nodes, config.namespace.as_str()).await?;
         // Where there is none, this asks whether we might remove it.
         let index = place.map_or_else(|| format!("{}-0", config.namespace), |place| place.index);
@@ -111,7 +111,7 @@ impl EsBackend {
     }
 
     async fn connected(config: EsConfig) -> Outcome<Arc<Self>> {
-        let nodes = Nodes::new(&config)?;
+        let nodes = Nodes::new(&config).await?;
         let place = find_or_make(&nodes, &config).await?;
         let mut info = Info::new(NAME, "the node with the primary shard");
         info.keys_per_step = KEYS_PER_STEP;

@@ -3,11 +3,20 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use elasticsearch::Elasticsearch;
+use elasticsearch::http::transport::Transport;
 use lockcore::backend::Namespace;
 use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 use url::Url;
+
+use crate::auth::{Auth, BearerToken};
+#[cfg(feature = "aws")]
+use crate::aws::Aws;
+use crate::error::{Failure, Outcome};
+use crate::proxy::Proxy;
 
 /// How long one request may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,8 +34,9 @@ const GRAMMAR: Grammar = Grammar {
         "opensearchs",
     ],
     example: "elasticsearch://localhost:9200",
-    user: "give either USER:PASSWORD@ before the hosts, or the option api_key",
-    path: "the URL has no path: the namespace is an option, as in elasticsearch://localhost/?namespace=fs",
+    user: "give one of USER:PASSWORD@ before the hosts and the options api_key, bearer_token, bearer_token_file and aws_region",
+    path: "the path is the prefix at which a reverse proxy has the server, as in elasticsearch://localhost/search/, of \
+           letters, digits and -._~%; the namespace is an option, as in elasticsearch://localhost/?namespace=fs",
 };
 
 /// Which server, which namespace, and how requests are sent.
@@ -34,13 +44,14 @@ const GRAMMAR: Grammar = Grammar {
 /// | option | default | meaning |
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lockkeeper` | the alias of the index that holds the locks |
-/// | [`password`](Self::password), [`api_key`](Self::api_key) | none | who we are |
+/// | [`password`](Self::password), [`api_key`](Self::api_key), [`bearer`](Self::bearer), [`bearer_file`](Self::bearer_file), `aws`, `aws_region` | none | who we are |
+/// | [`proxy`](Self::proxy) | none, whatever the environment says | the way to the server |
 /// | [`ca`](Self::ca) | the usual authorities | a file with the certificate that has signed the server's |
 /// | [`timeout`](Self::timeout) | 5 s | how long one request may take |
 /// | [`clock_skew`](Self::clock_skew) | 1 s | how far the clocks of the nodes may be apart |
 /// | [`replicas`](Self::replicas) | 1 | copies of the index beside the primary, where it is made |
 ///
-/// `Debug` shows no password and no key.
+/// `Debug` shows no password, no key and no token.
 ///
 /// # Examples
 ///
@@ -60,62 +71,93 @@ const GRAMMAR: Grammar = Grammar {
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct EsConfig {
+    /// None where there is a transport.
     pub(crate) nodes: Vec<Url>,
+    pub(crate) transport: Option<Given>,
     pub(crate) namespace: Namespace,
     pub(crate) auth: Option<Auth>,
+    pub(crate) proxy: Option<Proxy>,
     pub(crate) ca: Option<PathBuf>,
     pub(crate) timeout: Duration,
     pub(crate) clock_skew: Duration,
     pub(crate) replicas: u32,
 }
 
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Auth {
-    Basic { user: String, password: String },
-    ApiKey(String),
+/// A transport of the program's own.
+#[derive(Clone)]
+pub(crate) struct Given(pub(crate) Arc<Transport>);
+
+impl PartialEq for Given {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
+
+impl Eq for Given {}
 
 impl EsConfig {
     /// Takes a URL: `elasticsearch://HOST:PORT`, with several hosts separated by commas, with `USER:PASSWORD@` before
-    /// them, then perhaps `/`, then perhaps `?` and options (`namespace`, `api_key`, `ca`, `timeout_ms`,
-    /// `clock_skew_ms`, `replicas`) with `&` between them. `elasticsearchs://` is by TLS; `opensearch://` and
-    /// `opensearchs://` are the same. Without a port it is 9200. `%` and two digits are a byte in user, password and
-    /// values.
+    /// them, then perhaps `/` or the path of a reverse proxy, then perhaps `?` and options (`namespace`, `api_key`,
+    /// `bearer_token`, `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `clock_skew_ms`, `replicas`) with `&`
+    /// between them. `elasticsearchs://` is by TLS; `opensearch://` and `opensearchs://` are the same. Without a port it
+    /// is 9200. `%` and two digits are a byte in user, password and values.
+    ///
+    /// Requests go to the hosts that are named and to no other: nobody asks the server for more. The path is the same at
+    /// each of them.
     ///
     /// # Errors
     ///
-    /// Another scheme, no host or none that can be one, a path, a user without password or with an API key besides, an
-    /// option that does not exist or is given twice, a value that it does not take.
+    /// Another scheme, no host or none that can be one, a path that cannot be, a user without password or two ways to say
+    /// who we are, an option that does not exist or is given twice, a value that it does not take, `aws_region` in a
+    /// build without the feature `aws`.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let mut url = StoreUrl::parse(url, GRAMMAR)?;
-        if !url.path.is_empty() {
-            return Err(UrlError::Path(GRAMMAR.path));
-        }
         let tls = matches!(url.scheme, "elasticsearchs" | "opensearchs");
+        let scheme = if tls { "https" } else { "http" };
+        let prefix = prefix(url.path).ok_or(UrlError::Path(GRAMMAR.path))?;
         let node = |host: &Host| {
-            let scheme = if tls { "https" } else { "http" };
-            Url::parse(&format!("{scheme}://{host}/")).map_err(|_| UrlError::Host)
+            let node = Url::parse(&format!("{scheme}://{host}{prefix}"));
+            let node = node.map_err(|_| UrlError::Host)?;
+            // Not `%2e%2e`, which leads elsewhere.
+            let same = node.path() == prefix;
+            same.then_some(node).ok_or(UrlError::Path(GRAMMAR.path))
         };
         let nodes = url.hosts(DEFAULT_PORT)?;
         let options = &mut url.options;
+        let graphic = |text: &str| {
+            let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+            (plain && !text.is_empty()).then(|| text.to_owned())
+        };
         let takes = "the key as the server has encoded it";
-        let api_key = options.read("api_key", "KEY", takes, |key| {
-            let plain = key.bytes().all(|byte| byte.is_ascii_graphic());
-            (plain && !key.is_empty()).then(|| key.to_owned())
-        })?;
+        let api_key = options.read("api_key", "KEY", takes, graphic)?;
+        let takes = "the token as it was issued";
+        let token = options.read("bearer_token", "TOKEN", takes, graphic)?;
+        let file = options.file("bearer_token_file")?;
+        let region = options.read("aws_region", "REGION", REGION_TAKES, region)?;
         let basic = url
             .user
             .map(|(user, password)| Auth::Basic { user, password });
-        let auth = match (basic, api_key.map(Auth::ApiKey)) {
-            (Some(_), Some(_)) => return Err(UrlError::User(GRAMMAR.user)),
-            (basic, key) => basic.or(key),
-        };
+        let ways = [
+            basic,
+            api_key.map(Auth::ApiKey),
+            token.map(|token| Auth::Bearer(token.into())),
+            file.map(Auth::BearerFile),
+            region,
+        ];
+        let mut ways = ways.into_iter().flatten();
+        let auth = ways.next();
+        if ways.next().is_some() {
+            return Err(UrlError::User(GRAMMAR.user));
+        }
+        let proxy = options.read("proxy", "URL", Proxy::TAKES, Proxy::parse)?;
         let replicas = options.number("replicas", 0..=100, "a number from 0 to 100")?;
         let skew = options.millis("clock_skew_ms", 0)?;
         let config = Self {
             nodes: nodes.iter().map(node).collect::<Result<_, _>>()?,
+            transport: None,
             namespace: options.namespace()?,
             auth,
+            proxy,
             ca: options.file("ca")?,
             timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
             clock_skew: skew.unwrap_or(DEFAULT_CLOCK_SKEW),
@@ -123,6 +165,68 @@ impl EsConfig {
         };
         url.options.end()?;
         Ok(config)
+    }
+
+    /// Takes the program's own client: [`with_transport`](Self::with_transport) with its transport.
+    #[must_use]
+    pub fn with_client(client: &Elasticsearch) -> Self {
+        Self::with_transport(client.transport().clone())
+    }
+
+    /// Takes the program's own transport, with its nodes, proxy, certificates, compression and credentials; the other
+    /// options have their defaults. What says who we are here is said instead of the transport's credentials.
+    ///
+    /// The transport chooses the node of each request: after one that takes no connection, two more are tried. Its
+    /// connections are not replaced when one is silent, so give it a short `pool_idle_timeout` or one node per transport
+    /// where that matters.
+    ///
+    /// # Examples
+    ///
+    /// Compiled and not run, because it needs a server.
+    ///
+    /// ```no_run
+    /// use lockcore::backend::Namespace;
+    /// use lockcore_es::elasticsearch::Elasticsearch;
+    /// use lockcore_es::elasticsearch::http::transport::Transport;
+    /// use lockcore_es::{EsBackend, EsConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = Elasticsearch::new(Transport::single_node("http://localhost:9200")?);
+    /// let config = EsConfig::with_client(&client).namespace(Namespace::parse("fs")?);
+    /// let backend = EsBackend::connect(config).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_transport(transport: Transport) -> Self {
+        Self {
+            nodes: Vec::new(),
+            transport: Some(Given(Arc::new(transport))),
+            namespace: Namespace::default(),
+            auth: None,
+            proxy: None,
+            ca: None,
+            timeout: DEFAULT_TIMEOUT,
+            clock_skew: DEFAULT_CLOCK_SKEW,
+            replicas: DEFAULT_REPLICAS,
+        }
+    }
+
+    /// What a transport decides itself is not configured beside it.
+    pub(crate) fn goes_with_a_transport(&self) -> Outcome<()> {
+        if self.ca.is_some() || self.proxy.is_some() {
+            return Err(Failure::config(
+                "a transport of the program has its own proxy and certificates: give them to the transport",
+            ));
+        }
+        #[cfg(feature = "aws")]
+        if matches!(self.auth, Some(Auth::Aws(_))) {
+            return Err(Failure::config(
+                "requests by a transport of the program cannot be signed for AWS: give a URL in its place",
+            ));
+        }
+        Ok(())
     }
 
     /// The namespace, which is the alias of the index.
@@ -147,6 +251,54 @@ impl EsConfig {
     pub fn api_key(mut self, key: impl Into<String>) -> Self {
         self.auth = Some(Auth::ApiKey(key.into()));
         self
+    }
+
+    /// A bearer token: a text, or a [`BearerToken`] that the program replaces while it runs.
+    #[must_use]
+    pub fn bearer(mut self, token: impl Into<BearerToken>) -> Self {
+        self.auth = Some(Auth::Bearer(token.into()));
+        self
+    }
+
+    /// A file with a bearer token, read when connecting, and again when the server does not know the token any more; what
+    /// was refused is then sent once again.
+    #[must_use]
+    pub fn bearer_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.auth = Some(Auth::BearerFile(path.into()));
+        self
+    }
+
+    /// Signs requests for Amazon OpenSearch Service in this region, with the credentials that AWS' tools find: those in
+    /// the environment, of the profile, of the container, of the machine.
+    #[cfg(feature = "aws")]
+    #[must_use]
+    pub fn aws_region(mut self, region: impl Into<String>) -> Self {
+        self.auth = Some(Auth::Aws(Aws::usual(region.into())));
+        self
+    }
+
+    /// Signs requests for Amazon OpenSearch Service with the region and the credentials of this configuration. They are
+    /// asked for again a minute before they end, or every quarter of an hour.
+    #[cfg(feature = "aws")]
+    #[must_use]
+    pub fn aws(mut self, config: &aws_config::SdkConfig) -> Self {
+        self.auth = Some(Auth::Aws(Aws::given(config)));
+        self
+    }
+
+    /// A proxy on the way to every node, `http://USER:PASSWORD@HOST:PORT` or `https://…`. To a server with TLS it is asked
+    /// for a tunnel. What the environment says of proxies is not used.
+    ///
+    /// # Errors
+    ///
+    /// Another URL.
+    pub fn proxy(mut self, url: &str) -> Result<Self, UrlError> {
+        let bad = || UrlError::Value {
+            name: "proxy".into(),
+            takes: Proxy::TAKES,
+        };
+        self.proxy = Some(Proxy::parse(url).ok_or_else(bad)?);
+        Ok(self)
     }
 
     /// A file with the certificate, as PEM, of the authority that has signed the server's. Read when connecting.
@@ -181,6 +333,41 @@ impl EsConfig {
     }
 }
 
+#[cfg(feature = "aws")]
+const REGION_TAKES: &str = "the name of an AWS region, as in eu-central-1";
+#[cfg(not(feature = "aws"))]
+const REGION_TAKES: &str =
+    "for builds with the feature \"aws\": switch it on, or leave the option out";
+
+/// A region of AWS.
+#[cfg(feature = "aws")]
+fn region(text: &str) -> Option<Auth> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_one = !text.is_empty() && text.bytes().all(plain);
+    is_one.then(|| Auth::Aws(Aws::usual(text.to_owned())))
+}
+
+#[cfg(not(feature = "aws"))]
+fn region(_: &str) -> Option<Auth> {
+    None
+}
+
+/// The path of a URL as a prefix of others: `/`, or `/` before and behind its segments.
+fn prefix(path: &str) -> Option<String> {
+    if path.is_empty() {
+        return Some("/".to_owned());
+    }
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte);
+    let plain = |segment: &str| !segment.is_empty() && segment.bytes().all(plain);
+    let is_byte = |behind: &str| {
+        let digits = behind.bytes().take(2);
+        digits.filter(u8::is_ascii_hexdigit).count() == 2
+    };
+    let whole = path.split('%').skip(1).all(is_byte) && path.split('/').all(plain);
+    whole.then(|| format!("/{path}/"))
+}
+
 impl FromStr for EsConfig {
     type Err = UrlError;
 
@@ -194,22 +381,15 @@ impl fmt::Debug for EsConfig {
         let nodes: Vec<&str> = self.nodes.iter().map(Url::as_str).collect();
         f.debug_struct("EsConfig")
             .field("nodes", &nodes)
+            .field("own_transport", &self.transport.is_some())
             .field("namespace", &self.namespace)
             .field("auth", &self.auth)
+            .field("proxy", &self.proxy)
             .field("ca", &self.ca)
             .field("timeout", &self.timeout)
             .field("clock_skew", &self.clock_skew)
             .field("replicas", &self.replicas)
             .finish()
-    }
-}
-
-impl fmt::Debug for Auth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Auth::Basic { .. } => "a user and a password",
-            Auth::ApiKey(_) => "an API key",
-        })
     }
 }
 
@@ -238,6 +418,14 @@ mod tests {
                 ],
             ),
             (
+                "elasticsearchs://a,b/search/v1-%41?namespace=n",
+                vec![
+                    "https://a:9200/search/v1-%41/",
+                    "https://b:9200/search/v1-%41/",
+                ],
+            ),
+            ("elasticsearch://h/x/", vec!["http://h:9200/x/"]),
+            (
                 "elasticsearch://u:p@127.0.0.1:9200",
                 vec!["http://127.0.0.1:9200/"],
             ),
@@ -262,9 +450,75 @@ mod tests {
                 "elasticsearch://u:p@h?api_key=k",
                 UrlError::User(GRAMMAR.user),
             ),
+            (
+                "elasticsearch://h?bearer_token=t&bearer_token_file=/f",
+                UrlError::User(GRAMMAR.user),
+            ),
         ] {
             assert_eq!(EsConfig::parse(url), Err(error), "{url}");
         }
+    }
+
+    #[test]
+    fn tokens_are_read() {
+        let parse = |option: &str| EsConfig::parse(&format!("elasticsearch://h?{option}"));
+        let config = parse("bearer_token=a%2Eb").unwrap();
+        assert_eq!(config.auth, Some(Auth::Bearer("a.b".into())));
+        assert_ne!(config, parse("bearer_token=a").unwrap());
+        let config = parse("bearer_token_file=/run/token").unwrap();
+        assert_eq!(config.auth, Some(Auth::BearerFile("/run/token".into())));
+        for option in ["bearer_token=", "bearer_token=a%20b", "bearer_token_file="] {
+            let error = parse(option).unwrap_err();
+            assert!(matches!(error, UrlError::Value { .. }), "{option}: {error}");
+        }
+    }
+
+    #[test]
+    fn proxies_are_read() {
+        let parse = |proxy: &str| EsConfig::parse(&format!("elasticsearch://h?proxy={proxy}"));
+        let config = parse("https://me:p%2540%40proxy:3128").unwrap();
+        let proxy = config.proxy.clone().unwrap();
+        assert_eq!(proxy.url.as_str(), "https://proxy:3128/");
+        assert_eq!(proxy.user, Some(("me".to_owned(), "p@".to_owned())));
+        let same = EsConfig::parse("elasticsearch://h").unwrap();
+        assert_eq!(same.proxy("https://me:p%40@proxy:3128").unwrap(), config);
+        for proxy in [
+            "",
+            "proxy:3128",
+            "socks5://proxy",
+            "http://me@proxy",
+            "http://:secret@proxy",
+            "http://me:secret@proxy/path",
+            "http://me:secret@proxy?x=1",
+            "http://me:secret@proxy:x",
+            "http://me:%25ffsecret@proxy",
+        ] {
+            let error = parse(proxy).unwrap_err();
+            assert!(matches!(error, UrlError::Value { .. }), "{proxy}: {error}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "aws")]
+    #[test]
+    fn regions_are_read() {
+        let parse = |region: &str| EsConfig::parse(&format!("opensearchs://h?aws_region={region}"));
+        let same = EsConfig::parse("opensearchs://h")
+            .unwrap()
+            .aws_region("eu-central-1");
+        assert_eq!(parse("eu-central-1").unwrap(), same);
+        assert_ne!(parse("eu-west-1").unwrap(), same);
+        for region in ["", "eu/west", "EU", "eu%0Awest"] {
+            let error = parse(region).unwrap_err();
+            assert!(error.to_string().contains("as in eu-central-1"), "{error}");
+        }
+    }
+
+    #[cfg(not(feature = "aws"))]
+    #[test]
+    fn a_region_takes_a_feature() {
+        let error = EsConfig::parse("opensearchs://h?aws_region=eu-central-1").unwrap_err();
+        assert!(error.to_string().contains("feature \"aws\""), "{error}");
     }
 
     #[test]
@@ -306,14 +560,29 @@ mod tests {
     }
 
     #[test]
-    fn a_path_and_an_unknown_option_are_refused() {
-        let error = EsConfig::parse("elasticsearch://h/index");
-        assert_eq!(error, Err(UrlError::Path(GRAMMAR.path)));
+    fn a_path_that_cannot_be_and_an_unknown_option_are_refused() {
+        for path in [
+            "/a//b",
+            "//",
+            "/a//",
+            "/a b",
+            "/..",
+            "/a/%2e%2E/b",
+            "/a/.",
+            "/a%",
+        ] {
+            let error = EsConfig::parse(&format!("elasticsearch://h{path}"));
+            assert_eq!(error, Err(UrlError::Path(GRAMMAR.path)), "{path}");
+        }
         let error = EsConfig::parse("elasticsearch://h?x=1").unwrap_err();
         let error = error.to_string();
         for option in [
             "namespace",
             "api_key",
+            "bearer_token",
+            "bearer_token_file",
+            "aws_region",
+            "proxy",
             "ca",
             "timeout_ms",
             "clock_skew_ms",
@@ -328,6 +597,8 @@ mod tests {
         for url in [
             "elasticsearch://u:secret@h",
             "elasticsearch://h?api_key=secret",
+            "elasticsearch://h?bearer_token=secret",
+            "elasticsearch://h?proxy=http://u:secret@p",
         ] {
             assert!(!format!("{:?}", EsConfig::parse(url).unwrap()).contains("secret"));
         }

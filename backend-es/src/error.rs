@@ -240,7 +240,16 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
         429 => (Unavailable, "the server is overloaded"),
         401 => (
             Unauthorized,
-            "the server does not know who we are: check user and password, or the API key",
+            "the server does not know who we are: check user and password, or the key or token",
+        ),
+        407 => (
+            Unauthorized,
+            "the proxy does not know who we are: check the user and the password in the proxy's URL",
+        ),
+        403 if refusal.cause.is_none() => (
+            Unauthorized,
+            "not allowed by what stands before the server: check who we are to it; of AWS the domain's access policy, the \
+             credentials and this machine's clock",
         ),
         403 => (
             Unauthorized,
@@ -258,6 +267,10 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
         400 if cause.says("script_lang not supported") => (
             Config,
             "this server has no Painless: the module lang-painless is missing",
+        ),
+        400 if cause.says("no handler found for uri") => (
+            Config,
+            "the server does not know the path: in the URL it is the prefix of a reverse proxy, which takes it off",
         ),
         400 if refusal.cause.is_some() => (
             Config,
@@ -313,6 +326,8 @@ mod tests {
         index_missing: 404, r#"{"type":"index_not_found_exception","reason":"no such index [a]"}"# => Config, Indeterminate;
         shard_missing: 404, r#"{"type":"shard_not_found_exception","reason":"no such shard"}"# => Indeterminate, Indeterminate;
         not_found_by_a_proxy: 404, "" => Indeterminate, Indeterminate;
+        unknown_path: 400, r#""no handler found for uri [/x/lockkeeper] and method [GET]""# => Config, Indeterminate;
+        unauthenticated_to_the_proxy: 407, "" => Unauthorized, Indeterminate;
         conflict: 409, r#"{"type":"version_conflict_engine_exception","reason":"[k]: version conflict"}"# => Indeterminate, Indeterminate;
         too_large: 413, "" => Limit, Indeterminate;
         overloaded: 429, r#"{"type":"es_rejected_execution_exception","reason":"rejected execution"}"# => Unavailable, Indeterminate;

@@ -1,15 +1,14 @@
 //! The way to the server: its nodes, and one request to the first of them that takes a connection.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use elasticsearch::auth::Credentials;
 use elasticsearch::cert::{Certificate, CertificateValidation};
 use elasticsearch::http::Method;
-use elasticsearch::http::headers::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use elasticsearch::http::headers::{ACCEPT_ENCODING, HeaderValue};
 use elasticsearch::http::transport::{
     BuildError, SingleNodeConnectionPool, Transport, TransportBuilder,
 };
@@ -17,28 +16,38 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::config::{Auth, EsConfig};
+use crate::auth::Identity;
+use crate::config::EsConfig;
 use crate::error::{Cause, Failure, Outcome, Refusal};
+use crate::proxy::Proxy;
+
+/// So many nodes of the program's own transport, which chooses them, are tried while none takes a connection.
+const GIVEN_TRIES: usize = 3;
 
 /// The nodes. Requests go to one of them until it fails, then to the next.
-#[derive(Debug)]
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
     current: AtomicUsize,
     timeout: Duration,
+    identity: Identity,
 }
 
 /// A node, and the connections to it.
-#[derive(Debug)]
 struct Node {
-    url: Url,
-    auth: Option<Auth>,
-    certificate: Option<Vec<u8>>,
+    /// How its connections are made; `None` for the program's own transport.
+    way: Option<Way>,
     connections: Mutex<Connections>,
 }
 
+/// How connections are made.
+struct Way {
+    url: Url,
+    certificate: Option<Arc<[u8]>>,
+    proxy: Option<Proxy>,
+}
+
 /// Connections of which none is older than this.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Connections {
     since: Instant,
     transport: Transport,
@@ -52,18 +61,54 @@ pub(crate) struct Request<'a> {
     pub(crate) body: Bytes,
 }
 
+#[cfg(feature = "aws")]
+impl Request<'_> {
+    /// What is sent to this node, as the transport makes it.
+    pub(crate) fn target(&self, node: &Url) -> Option<Url> {
+        let mut target = node.join(self.path.trim_start_matches('/')).ok()?;
+        if !self.query.is_empty() {
+            target.query_pairs_mut().extend_pairs(self.query);
+        }
+        Some(target)
+    }
+}
+
 #[derive(Deserialize)]
 struct Refused {
     error: Cause,
 }
 
 impl Nodes {
-    pub(crate) fn new(config: &EsConfig) -> Outcome<Self> {
-        let nodes = config.nodes.iter().map(|url| Node::new(config, url));
+    pub(crate) async fn new(config: &EsConfig) -> Outcome<Self> {
+        let nodes = match &config.transport {
+            Some(given) => {
+                config.goes_with_a_transport()?;
+                vec![Node::new(None, Transport::clone(&given.0))]
+            }
+            None => {
+                let certificate = certificate(config)?;
+                let way = |url: &Url| Way {
+                    url: url.clone(),
+                    certificate: certificate.clone(),
+                    proxy: config.proxy.clone(),
+                };
+                let made = |way: Way| {
+                    let transport = way.transport()?;
+                    Ok(Node::new(Some(way), transport))
+                };
+                config
+                    .nodes
+                    .iter()
+                    .map(way)
+                    .map(made)
+                    .collect::<Outcome<_>>()?
+            }
+        };
         Ok(Self {
-            nodes: nodes.collect::<Outcome<_>>()?,
+            nodes,
             current: AtomicUsize::new(0),
             timeout: config.timeout,
+            identity: Identity::new(config).await?,
         })
     }
 
@@ -94,15 +139,36 @@ impl Nodes {
     }
 
     async fn exchange(&self, request: &Request<'_>) -> Outcome<(u16, Bytes)> {
+        let who = self.identity.authorization()?;
+        let answer = self.exchange_as(who.as_ref(), request).await?;
+        // What is refused so has no effect, and a token may have been replaced meanwhile.
+        if let (401, Some(refused)) = (answer.0, &who)
+            && let Some(other) = self.identity.other_than(refused).await
+        {
+            return self.exchange_as(Some(&other), request).await;
+        }
+        Ok(answer)
+    }
+
+    async fn exchange_as(
+        &self,
+        who: Option<&HeaderValue>,
+        request: &Request<'_>,
+    ) -> Outcome<(u16, Bytes)> {
         let first = self.current.load(Ordering::Relaxed);
         let mut failure = None;
-        for tried in 0..self.nodes.len() {
+        let given = self.nodes[0].way.is_none();
+        let tries = if given { GIVEN_TRIES } else { self.nodes.len() };
+        for tried in 0..tries {
             let at = (first + tried) % self.nodes.len();
-            let (begun, transport) = (Instant::now(), self.nodes[at].transport());
+            let node = &self.nodes[at];
+            let url = node.way.as_ref().map(|way| &way.url);
+            let headers = self.identity.headers(who, url, request).await?;
+            let (begun, transport) = (Instant::now(), node.transport());
             let sent = transport.send(
                 request.method,
                 request.path,
-                HeaderMap::new(),
+                headers,
                 Some(request.query),
                 Some(request.body.clone()),
                 Some(self.timeout),
@@ -128,7 +194,7 @@ impl Nodes {
                 Err(error) => {
                     self.leave(at);
                     if error.is_timeout() {
-                        self.nodes[at].distrust(begun);
+                        node.distrust(begun);
                     }
                     return Err(Failure::Broken(error));
                 }
@@ -153,27 +219,14 @@ fn was_not_sent(error: &elasticsearch::Error) -> bool {
 }
 
 impl Node {
-    fn new(config: &EsConfig, url: &Url) -> Outcome<Self> {
-        let read = |ca: &PathBuf| {
-            let pem = std::fs::read(ca).map_err(|error| {
-                Failure::config(format!("the CA certificate {}: {error}", ca.display()))
-            })?;
-            Certificate::from_pem(&pem).map_err(|_| {
-                Failure::config(format!("{} holds no PEM certificate", ca.display()))
-            })?;
-            Ok(pem)
-        };
-        let certificate = config.ca.as_ref().map(read).transpose()?;
-        let transport = transport(url, config.auth.as_ref(), certificate.as_deref())?;
-        Ok(Self {
-            url: url.clone(),
-            auth: config.auth.clone(),
-            certificate,
+    fn new(way: Option<Way>, transport: Transport) -> Self {
+        Self {
+            way,
             connections: Mutex::new(Connections {
                 since: Instant::now(),
                 transport,
             }),
-        })
+        }
     }
 
     fn transport(&self) -> Transport {
@@ -190,8 +243,8 @@ impl Node {
         if connections.since > begun {
             return;
         }
-        let auth = self.auth.as_ref();
-        if let Ok(transport) = transport(&self.url, auth, self.certificate.as_deref()) {
+        // Of the program's own transport, the connections are its own business.
+        if let Some(Ok(transport)) = self.way.as_ref().map(Way::transport) {
             *connections = Connections {
                 since: Instant::now(),
                 transport,
@@ -200,30 +253,47 @@ impl Node {
     }
 }
 
-/// Connections of their own to a node.
-fn transport(url: &Url, auth: Option<&Auth>, certificate: Option<&[u8]>) -> Outcome<Transport> {
-    let pool = SingleNodeConnectionPool::new(url.clone());
-    let mut builder = TransportBuilder::new(pool)
-        .disable_proxy()
-        .enable_meta_header(false)
-        // Compressing takes longer than sending.
-        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if let Some(auth) = auth {
-        builder = builder.auth(match auth {
-            Auth::Basic { user, password } => Credentials::Basic(user.clone(), password.clone()),
-            Auth::ApiKey(key) => Credentials::EncodedApiKey(key.clone()),
-        });
-    }
-    if let Some(pem) = certificate {
-        let certificate = Certificate::from_pem(pem)
-            .map_err(|_| Failure::config("the CA certificate is not one"))?;
-        builder = builder.cert_validation(CertificateValidation::Full(certificate));
-    }
-    builder.build().map_err(|error| match error {
-        BuildError::Io(error) => Failure::config(format!("no client can be made: {error}")),
-        BuildError::Cert(error) => {
-            Failure::config(format!("the CA certificate is not one: {error}"))
+/// The certificate that is configured, once it is known to be one.
+fn certificate(config: &EsConfig) -> Outcome<Option<Arc<[u8]>>> {
+    let Some(ca) = &config.ca else {
+        return Ok(None);
+    };
+    let pem = std::fs::read(ca).map_err(|error| {
+        Failure::config(format!("the CA certificate {}: {error}", ca.display()))
+    })?;
+    Certificate::from_pem(&pem)
+        .map_err(|_| Failure::config(format!("{} holds no PEM certificate", ca.display())))?;
+    Ok(Some(pem.into()))
+}
+
+impl Way {
+    /// Connections of their own to a node. Who we are is said by each request.
+    fn transport(&self) -> Outcome<Transport> {
+        let pool = SingleNodeConnectionPool::new(self.url.clone());
+        let mut builder = TransportBuilder::new(pool)
+            .enable_meta_header(false)
+            // Compressing takes longer than sending.
+            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        builder = match &self.proxy {
+            None => builder.disable_proxy(),
+            Some(Proxy { url, user }) => {
+                let user = user
+                    .as_ref()
+                    .map(|(user, password)| (user.as_str(), password.as_str()));
+                builder.proxy(url.clone(), user.map(|it| it.0), user.map(|it| it.1))
+            }
+        };
+        if let Some(pem) = &self.certificate {
+            let certificate = Certificate::from_pem(pem)
+                .map_err(|_| Failure::config("the CA certificate is not one"))?;
+            builder = builder.cert_validation(CertificateValidation::Full(certificate));
         }
-        BuildError::Config(what) => Failure::config(what),
-    })
+        builder.build().map_err(|error| match error {
+            BuildError::Io(error) => Failure::config(format!("no client can be made: {error}")),
+            BuildError::Cert(error) => {
+                Failure::config(format!("the CA certificate is not one: {error}"))
+            }
+            BuildError::Config(what) => Failure::config(what),
+        })
+    }
 }

@@ -128,6 +128,9 @@
 //! # }
 //! ```
 
+mod auth;
+#[cfg(feature = "aws")]
+mod aws;
 mod backend;
 mod bulk;
 mod claims;
@@ -139,6 +142,7 @@ mod inspect;
 mod looks;
 mod namespace;
 mod primary;
+mod proxy;
 mod read;
 mod record;
 mod scripts;
@@ -146,5 +150,11 @@ mod sessions;
 mod sweep;
 mod wakeups;
 
+pub use auth::BearerToken;
+/// What [`EsConfig::aws`] takes is of this version.
+#[cfg(feature = "aws")]
+pub use aws_config;
 pub use backend::EsBackend;
 pub use config::EsConfig;
+/// What [`EsConfig::with_transport`] takes is of this version.
+pub use elasticsearch;

@@ -15,9 +15,9 @@ use lockcore::backend::{
     SessionStore, Sweep, Wakeups,
 };
 use lockcore::{Error, ErrorKind, FencingToken, Intent, Label, Note, NoteKind, Operation};
-use lockcore_es::{EsBackend, EsConfig};
+use lockcore_es::{BearerToken, EsBackend, EsConfig};
 use serde_json::{Value, json};
-use support::access::{Access, Security, User};
+use support::access::{Access, PASSWORD, Security, User};
 use support::{Space, connect, connect_to, id, request};
 use tempfile::NamedTempFile;
 
@@ -72,6 +72,7 @@ fn main() -> ExitCode {
             keys_are_as_good_as_their_role,
         ),
         trial("keys::end", keys, keys_end),
+        trial("tokens::come_and_go", keys, tokens_come_and_go),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -466,4 +467,64 @@ async fn keys_end() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::Unauthorized, "expired: {error:?}");
+}
+
+/// Elasticsearch issues tokens, where it has users and the licence for them.
+async fn issued() -> String {
+    let name = Access::get().to_make.name();
+    let body = json!({"grant_type": "password", "username": name, "password": PASSWORD});
+    let path = "/_security/oauth2/token";
+    let (status, answer) = User::given()
+        .send(Method::Post, path, body.to_string())
+        .await;
+    assert_eq!(
+        status, 200,
+        "the server issues tokens by its licence: {answer}"
+    );
+    answer["access_token"].as_str().unwrap().to_owned()
+}
+
+/// The server does not know a token any more.
+async fn invalidate(token: &str) {
+    let body = json!({"token": token}).to_string();
+    let path = "/_security/oauth2/token";
+    let (status, answer) = User::given().send(Method::Delete, path, body).await;
+    assert_eq!(status, 200, "{answer}");
+}
+
+async fn tokens_come_and_go() {
+    let space = Space::new();
+    let url = space.url_of(&User::nobody());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("token");
+    let first = issued().await;
+    std::fs::write(&path, &first).unwrap();
+    let token = BearerToken::new(&*first);
+    let config = || EsConfig::parse(&url).unwrap();
+    let replaced = EsBackend::connect(config().bearer(token.clone()))
+        .await
+        .unwrap();
+    let in_file = EsBackend::connect(config().bearer_file(&path))
+        .await
+        .unwrap();
+    let everything = Filter::Prefix(String::new());
+    for backend in [&replaced, &in_file] {
+        backend.records(&everything, None, 1).await.unwrap();
+    }
+
+    invalidate(&first).await;
+    for backend in [&replaced, &in_file] {
+        let error = backend.records(&everything, None, 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+        assert!(!format!("{error:?}").contains(&first), "{error:?}");
+    }
+    let second = issued().await;
+    std::fs::write(&path, &second).unwrap();
+    token.replace(second);
+    for (number, backend) in (1..).zip([&replaced, &in_file]) {
+        let session = support::open(backend, number).await;
+        let wanted = request(session, 1, &["create k"]);
+        support::granted(backend, &wanted).await;
+        backend.release(wanted.grant, &wanted.claims).await.unwrap();
+    }
 }

@@ -138,9 +138,12 @@ pub(crate) fn without_password(url: &str) -> String {
 }
 
 fn is_secret(option: &str) -> bool {
-    let name = option.split('=').next().unwrap_or_default().to_lowercase();
+    let (name, value) = option.split_once('=').unwrap_or((option, ""));
+    let name = name.to_lowercase();
     let secret = ["pass", "secret", "token", "key", "credential"];
-    secret.iter().any(|word| name.contains(word))
+    // A proxy's URL may have a user and a password.
+    let user = name == "proxy" && ["@", "%40"].iter().any(|at| value.contains(at));
+    user || secret.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -165,6 +168,19 @@ mod tests {
             ),
             ("postgres://h?password=s", "postgres://h"),
             ("elasticsearch://h/?api_key=s", "elasticsearch://h/"),
+            (
+                "elasticsearch://h/x/?bearer_token=s",
+                "elasticsearch://h/x/",
+            ),
+            (
+                "elasticsearch://h?proxy=http://p:1&aws_region=r",
+                "elasticsearch://h?proxy=http://p:1&aws_region=r",
+            ),
+            (
+                "elasticsearch://h?proxy=http://me:s%40p:1&ca=/f",
+                "elasticsearch://h?ca=/f",
+            ),
+            ("elasticsearch://h?proxy=http://me:s@p", "elasticsearch://h"),
         ] {
             assert_eq!(without_password(url), shown);
         }

@@ -160,6 +160,7 @@ const OTHER_ENGINE: &[Row] = &[
     row(ES, "conformance").threads(8).only(BY_VERSION),
     row(ES, "conformance").threads(4).soak(),
     row(ES, "book"),
+    row(ES, "connecting").soak(),
     row(ES, "forgets"),
     row(ES, "interoperation"),
     row(ES, "namespace"),
@@ -174,9 +175,12 @@ pub(crate) const PLAN: &[Place] = &[
         name: "elasticsearch-9",
         rows: &[
             kit(ES).threads(8),
+            row(ES, "aws").soak(),
             row(ES, "book"),
+            row(ES, "connecting"),
             row(ES, "forgets"),
             row(ES, "interoperation"),
+            row(ES, "logging"),
             row(ES, "namespace"),
             row(ES, "records"),
             row(ES, "requests"),
@@ -279,7 +283,9 @@ pub(crate) const PLAN: &[Place] = &[
         name: "opensearch-2",
         rows: &[
             row(ES, "conformance").threads(4).soak(),
+            row(ES, "aws"),
             row(ES, "book").soak(),
+            row(ES, "connecting"),
             row(ES, "forgets").soak(),
             row(ES, "interoperation").soak(),
             row(ES, "namespace"),
@@ -292,6 +298,7 @@ pub(crate) const PLAN: &[Place] = &[
         name: "opensearch-3-secured",
         rows: &[
             row(ES, "security"),
+            row(ES, "connecting"),
             row(ES, "conformance").threads(8).only(BY_RIGHTS),
             row(ES, "conformance").threads(4).soak(),
             row(ES, "namespace"),
@@ -304,6 +311,7 @@ pub(crate) const PLAN: &[Place] = &[
         name: "elasticsearch-9-secured",
         rows: &[
             row(ES, "security"),
+            row(ES, "connecting"),
             row(ES, "conformance").threads(8).only(BY_RIGHTS),
             row(ES, "conformance").threads(4).soak(),
             row(ES, "namespace").soak(),

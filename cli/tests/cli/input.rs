@@ -268,6 +268,11 @@ fn intents() {
 #[test]
 fn urls() {
     let place = Place::new();
+    let region = if cfg!(feature = "aws") {
+        ("opensearchs://h?aws_region=EU", "as in eu-central-1")
+    } else {
+        ("opensearchs://h?aws_region=eu-west-1", "feature \"aws\"")
+    };
     let etcd = if cfg!(feature = "etcd") {
         ("etcd://h/path", "no path")
     } else {
@@ -275,6 +280,7 @@ fn urls() {
     };
     for (url, says) in [
         etcd,
+        region,
         ("", "no scheme"),
         ("locks.db", "no scheme"),
         ("mysql://h", "no store has the scheme \"mysql\""),
@@ -282,7 +288,22 @@ fn urls() {
         ("redis://me:secret@h/x", "number of the database"),
         ("postgres://me:secret@h/d?x=1", "no option \"x\""),
         ("opensearch://me:secret@h:0", "HOST:PORT"),
-        ("elasticsearch://h/index", "no path"),
+        (
+            "elasticsearch://h/a//b",
+            "the prefix at which a reverse proxy",
+        ),
+        (
+            "elasticsearch://me:secret@h?api_key=secret",
+            "give one of USER:PASSWORD@",
+        ),
+        (
+            "elasticsearch://h?bearer_token=secret%20x",
+            "as it was issued",
+        ),
+        (
+            "elasticsearch://h?proxy=me:secret%40h",
+            "the URL of a proxy",
+        ),
         ("elasticsearchs://h?api_key=secret&x=1", "no option \"x\""),
         ("redis://me:secret@h:65536", "HOST:PORT"),
         ("redis://me:12/secret@h", "write / as %2F"),

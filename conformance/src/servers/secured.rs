@@ -29,8 +29,9 @@ indices.breaker.total.use_real_memory: false
 ";
 /// The same of one without users.
 const OPEN: &str = "xpack.security.enabled: false\n";
-/// … and of one that has them.
+/// … and of one that has them. It issues tokens, which takes more than the basic licence.
 const CLOSED: &str = "\
+xpack.license.self_generated.type: trial
 xpack.security.enabled: true
 xpack.security.autoconfiguration.enabled: false
 xpack.security.http.ssl.enabled: true

@@ -1,0 +1,291 @@
+//! The ways to the server: a path prefix, a proxy, bearer tokens, several nodes, a transport of the program's own. Needs a
+//! server, before which proxies of this test stand.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "these are tests"
+)]
+
+mod front;
+mod support;
+
+use std::error::Error as _;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use elasticsearch::Elasticsearch;
+use elasticsearch::auth::Credentials;
+use elasticsearch::http::headers::{HeaderName, HeaderValue};
+use elasticsearch::http::transport::{MultiNodeConnectionPool, TransportBuilder};
+use front::{Asked, Front, authorization, has_tls, locks_once, who};
+use lockcore::backend::{Filter, Inspect, Namespace};
+use lockcore::{Error, ErrorKind};
+use lockcore_es::{BearerToken, EsBackend, EsConfig};
+use support::access::{Access, PASSWORD};
+use support::{Space, connect_to};
+use tokio::net::TcpListener;
+use url::Url;
+
+/// What is no part of anything that is said.
+const SECRET: &str = "Zq7-correct-horse";
+
+/// What an error says, with its causes.
+fn said(error: &Error) -> String {
+    let mut said = format!("{error} {error:?}");
+    let mut cause = error.source();
+    while let Some(deeper) = cause {
+        said += &format!(" {deeper} {deeper:?}");
+        cause = deeper.source();
+    }
+    said
+}
+
+fn keeps_secret(error: &Error) {
+    assert!(!said(error).contains(SECRET), "{}", said(error));
+}
+
+async fn reads(backend: &EsBackend) -> Result<(), Error> {
+    let everything = Filter::Prefix(String::new());
+    backend.records(&everything, None, 1).await.map(drop)
+}
+
+/// A port where nobody listens.
+async fn gone() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn a_reverse_proxy_has_the_server_below_a_path() {
+    let space = Space::new();
+    let front = Front::new(|asked| match asked.target.strip_prefix("/search/v1/") {
+        Some(rest) => {
+            asked.target = format!("/{rest}");
+            None
+        }
+        None => Some((404, "<html>nothing is here</html>".to_owned())),
+    })
+    .await;
+    let (who, port) = (who(), front.port);
+    for path in ["/search/v1", "/search/v1/"] {
+        let server = format!("elasticsearch://{who}127.0.0.1:{port}{path}");
+        let url = space.url_at(&server).replace("//?", "/?");
+        let backend = connect_to(&url).await.unwrap();
+        locks_once(&backend, path.len() as u128).await;
+    }
+    assert!(front.asked().len() >= 6, "{}", front.asked().len());
+    let elsewhere = space.url_at(&format!("elasticsearch://{who}127.0.0.1:{port}"));
+    assert!(connect_to(&elsewhere).await.is_err(), "without the path");
+}
+
+#[tokio::test]
+async fn a_path_that_is_none_of_the_servers_is_told() {
+    let space = Space::new();
+    let mut url = Url::parse(&space.url_to_make()).unwrap();
+    for path in ["index", "an/index"] {
+        url.set_path(path);
+        let error = connect_to(url.as_str()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{}", said(&error));
+        let told = error.to_string();
+        assert!(told.contains("prefix of a reverse proxy"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_is_the_way_to_the_server() {
+    let space = Space::new();
+    let both = BASE64_STANDARD.encode(format!("me:{SECRET}@"));
+    let expected = format!("Basic {both}");
+    let proxy = Front::new(move |asked| {
+        let known = asked.header("proxy-authorization") == Some(&expected);
+        (!known).then(|| (407, String::new()))
+    })
+    .await;
+    // A name that nobody but the proxy knows; a certificate is for the right name, and only the proxy has the right port.
+    let mut server = Url::parse(&space.url_to_make()).unwrap();
+    if has_tls() {
+        server.set_port(Some(gone().await)).unwrap();
+    } else {
+        server.set_host(Some("search.invalid")).unwrap();
+    }
+    let by = |proxy: &str| {
+        let config = EsConfig::parse(server.as_str()).unwrap();
+        config.proxy(proxy).unwrap()
+    };
+    let port = proxy.port;
+    let config = by(&format!("http://me:{SECRET}%40@127.0.0.1:{port}"));
+    assert!(!format!("{config:?}").contains(SECRET), "{config:?}");
+    let backend = EsBackend::connect(config).await.unwrap();
+    locks_once(&backend, 1).await;
+    let method = |asked: &Asked| asked.method == "CONNECT";
+    assert!(proxy.asked().iter().all(|asked| method(asked) == has_tls()));
+
+    let option = format!("&proxy=http://me:{SECRET}%2540%40127.0.0.1:{port}");
+    let backend = connect_to(&format!("{server}{option}")).await.unwrap();
+    reads(&backend).await.unwrap();
+
+    let wrong = by(&format!("http://me:{SECRET}@127.0.0.1:{port}"));
+    let error = EsBackend::connect(wrong).await.unwrap_err();
+    // Where there is no tunnel, nothing was sent.
+    let kind = match has_tls() {
+        true => ErrorKind::Unavailable,
+        false => ErrorKind::Unauthorized,
+    };
+    assert_eq!(error.kind(), kind, "{}", said(&error));
+    keeps_secret(&error);
+    let nobody = by(&format!("http://me:{SECRET}@127.0.0.1:{}", gone().await));
+    let error = EsBackend::connect(nobody).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", said(&error));
+    keeps_secret(&error);
+}
+
+#[tokio::test]
+async fn the_nodes_that_are_named_are_all_that_are_asked() {
+    let space = Space::new();
+    let (first, second) = (Front::new(|_| None).await, Front::new(|_| None).await);
+    let who = who();
+    let server = format!(
+        "elasticsearch://{who}127.0.0.1:{},127.0.0.1:{}",
+        first.port, second.port
+    );
+    let backend = connect_to(&space.url_at(&server)).await.unwrap();
+    locks_once(&backend, 1).await;
+    let asked = first.asked();
+    assert!(asked.len() >= 3 && second.asked().is_empty());
+    drop(first);
+    locks_once(&backend, 2).await;
+    let others = second.asked();
+    assert!(!others.is_empty());
+    for asked in asked.iter().chain(&others) {
+        let target = &asked.target;
+        assert!(target.contains(&space.namespace), "{target}");
+    }
+}
+
+/// The gate of a proxy that knows a bearer token, and says itself who that is to the server.
+fn knows(token: &Arc<Mutex<String>>) -> impl Fn(&mut Asked) -> front::Instead + use<> {
+    let token = Arc::clone(token);
+    move |asked| {
+        let known = asked.authorization() == format!("Bearer {}", token.lock().unwrap());
+        asked.is_by(authorization());
+        (!known).then(|| (401, String::new()))
+    }
+}
+
+#[tokio::test]
+async fn a_bearer_token_is_replaced_while_the_program_runs() {
+    let space = Space::new();
+    let current = Arc::new(Mutex::new(format!("{SECRET}1")));
+    let front = Front::new(knows(&current)).await;
+    let url = space.url_at(&format!("elasticsearch://127.0.0.1:{}", front.port));
+    let fixed = connect_to(&format!("{url}&bearer_token={SECRET}1"))
+        .await
+        .unwrap();
+    locks_once(&fixed, 1).await;
+    let token = BearerToken::new(format!("{SECRET}1"));
+    let config = EsConfig::parse(&url).unwrap().bearer(token.clone());
+    assert!(!format!("{config:?} {token:?}").contains(SECRET));
+    let backend = EsBackend::connect(config).await.unwrap();
+    assert!(!format!("{backend:?}").contains(SECRET));
+    reads(&backend).await.unwrap();
+
+    *current.lock().unwrap() = format!("{SECRET}2");
+    for backend in [&backend, &fixed] {
+        let error = reads(backend).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{}", said(&error));
+        keeps_secret(&error);
+    }
+    token.replace(format!("{SECRET}2"));
+    locks_once(&backend, 2).await;
+    token.replace(format!("{SECRET}\n2"));
+    let error = reads(&backend).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{}", said(&error));
+    keeps_secret(&error);
+}
+
+#[tokio::test]
+async fn a_bearer_token_is_read_again_from_its_file() {
+    let space = Space::new();
+    let current = Arc::new(Mutex::new(format!("{SECRET}1")));
+    let front = Front::new(knows(&current)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("token");
+    std::fs::write(&path, format!("{SECRET}1\n")).unwrap();
+    let url = space.url_at(&format!("elasticsearch://127.0.0.1:{}", front.port));
+    let url = format!("{url}&bearer_token_file={}", path.display());
+    let backend = connect_to(&url).await.unwrap();
+    locks_once(&backend, 1).await;
+
+    *current.lock().unwrap() = format!("{SECRET}2");
+    let error = reads(&backend).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{}", said(&error));
+    keeps_secret(&error);
+    std::fs::write(&path, format!("{SECRET}2\n")).unwrap();
+    let before = front.asked().len();
+    reads(&backend).await.unwrap();
+    reads(&backend).await.unwrap();
+    let asked = front.asked().split_off(before);
+    let old = asked
+        .iter()
+        .filter(|asked| asked.authorization() == format!("Bearer {SECRET}1"));
+    assert_eq!(old.count(), 1, "only the first of {}", asked.len());
+
+    std::fs::write(&path, "").unwrap();
+    for path in [path, directory.path().join("none")] {
+        let config = EsConfig::parse(&url).unwrap().bearer_file(&path);
+        let error = EsBackend::connect(config).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{}", said(&error));
+    }
+}
+
+#[tokio::test]
+async fn the_programs_own_transport_is_used() {
+    let space = Space::new();
+    let fronts = [Front::new(|_| None).await, Front::new(|_| None).await];
+    let node = |port: u16| Url::parse(&format!("http://127.0.0.1:{port}")).unwrap();
+    let mut nodes: Vec<Url> = fronts.iter().map(|front| node(front.port)).collect();
+    nodes.push(node(gone().await));
+    let pool = MultiNodeConnectionPool::round_robin(nodes, None);
+    let header = HeaderName::from_static("x-opaque-id");
+    let mut builder = TransportBuilder::new(pool)
+        .disable_proxy()
+        .header(header, HeaderValue::from_static("the-program"));
+    let access = Access::get();
+    if access.is_asked_for() {
+        let name = access.to_make.name().to_owned();
+        builder = builder.auth(Credentials::Basic(name, PASSWORD.to_owned()));
+    }
+    let client = Elasticsearch::new(builder.build().unwrap());
+    let ours = || {
+        let namespace = Namespace::parse(&space.namespace).unwrap();
+        EsConfig::with_client(&client)
+            .namespace(namespace)
+            .replicas(0)
+    };
+    assert!(!format!("{:?}", ours()).contains(PASSWORD));
+    let backend = EsBackend::connect(ours()).await.unwrap();
+    for number in 1..4 {
+        locks_once(&backend, number).await;
+    }
+    for front in &fronts {
+        let asked = front.asked();
+        assert!(asked.len() >= 3, "{}", asked.len());
+        for asked in asked {
+            assert_eq!(asked.header("x-opaque-id"), Some("the-program"));
+            assert!(asked.target.contains(&space.namespace), "{}", asked.target);
+        }
+    }
+
+    // What is said of us here is said in its place.
+    let other = ours().bearer("another");
+    let answer = EsBackend::connect(other).await;
+    assert_eq!(answer.is_err(), access.is_asked_for());
+    let last = |front: &Front| front.asked().last().unwrap().authorization() == "Bearer another";
+    assert!(fronts.iter().any(last));
+
+    for config in [ours().ca("/ca.pem"), ours().proxy("http://h").unwrap()] {
+        let error = EsBackend::connect(config).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{}", said(&error));
+    }
+}
