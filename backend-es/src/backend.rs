@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use crate::config::EsConfig;
 use crate::error::{NAME, Outcome};
-use crate::http::{Nodes, Request};
+use crate::http::{Lane, Nodes, Request};
 use crate::looks::{LOOK_EVERY, Looks};
 use crate::namespace::{find_or_make, look};
 use crate::primary::Known;
@@ -51,6 +51,8 @@ pub struct EsBackend {
     pub(crate) allowance: Duration,
     pub(crate) known: Arc<RwLock<Known>>,
     pub(crate) looks: Arc<Looks>,
+    /// That of what it is used for.
+    pub(crate) lane: Lane,
     info: Info,
 }
 
@@ -90,6 +92,14 @@ impl EsBackend {
         Self::removed(config)
             .await
             .map_err(|failure| failure.into_error(Operation::Remove))
+    }
+
+    /// For requests of this lane.
+    pub(crate) fn in_lane(&self, lane: Lane) -> Self {
+        Self {
+            lane,
+            ..self.clone()
+        }
     }
 
     async fn removed(config: EsConfig) -> Outcome<()> {
@@ -132,6 +142,7 @@ impl EsBackend {
             allowance: config.clock_skew,
             known: Arc::new(RwLock::new(Known::new(place))),
             looks: Arc::new(Looks::new(config.timeout)),
+            lane: Lane::Others,
             info,
         }))
     }

@@ -493,7 +493,7 @@ impl EsBackend {
             query: &query,
             body,
         };
-        self.nodes.send(request).await
+        self.nodes.send_in(self.lane, request).await
     }
 
     /// The items of an answer, if they are those that were asked for, and who has written them, if that was asked.

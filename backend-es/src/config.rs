@@ -25,6 +25,8 @@ const DEFAULT_CLOCK_SKEW: Duration = Duration::from_secs(1);
 /// Copies of the index beside the primary, where it is made.
 const DEFAULT_REPLICAS: u32 = 1;
 const DEFAULT_PORT: u16 = 9200;
+/// Most connections at once, beside the one that is there for renewals.
+const DEFAULT_CONNECTIONS: usize = 64;
 
 const GRAMMAR: Grammar = Grammar {
     schemes: &[
@@ -48,6 +50,7 @@ const GRAMMAR: Grammar = Grammar {
 /// | [`proxy`](Self::proxy) | none, whatever the environment says | the way to the server |
 /// | [`ca`](Self::ca) | the usual authorities | a file with the certificate that has signed the server's |
 /// | [`timeout`](Self::timeout) | 5 s | how long one request may take |
+/// | [`connections`](Self::connections) | 64 | most connections, beside one more for renewals |
 /// | [`clock_skew`](Self::clock_skew) | 1 s | how far the clocks of the nodes may be apart |
 /// | [`replicas`](Self::replicas) | 1 | copies of the index beside the primary, where it is made |
 ///
@@ -79,6 +82,7 @@ pub struct EsConfig {
     pub(crate) proxy: Option<Proxy>,
     pub(crate) ca: Option<PathBuf>,
     pub(crate) timeout: Duration,
+    pub(crate) connections: usize,
     pub(crate) clock_skew: Duration,
     pub(crate) replicas: u32,
 }
@@ -98,8 +102,8 @@ impl Eq for Given {}
 impl EsConfig {
     /// Takes a URL: `elasticsearch://HOST:PORT`, with several hosts separated by commas, with `USER:PASSWORD@` before
     /// them, then perhaps `/` or the path of a reverse proxy, then perhaps `?` and options (`namespace`, `api_key`,
-    /// `bearer_token`, `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `clock_skew_ms`, `replicas`) with `&`
-    /// between them. `elasticsearchs://` is by TLS; `opensearch://` and `opensearchs://` are the same. Without a port it
+    /// `bearer_token`, `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `connections`, `clock_skew_ms`, `replicas`)
+    /// with `&` between them. `elasticsearchs://` is by TLS; `opensearch://` and `opensearchs://` are the same. Without a port it
     /// is 9200. `%` and two digits are a byte in user, password and values.
     ///
     /// Requests go to the hosts that are named and to no other: nobody asks the server for more. The path is the same at
@@ -152,6 +156,7 @@ impl EsConfig {
         let proxy = options.read("proxy", "URL", Proxy::TAKES, Proxy::parse)?;
         let replicas = options.number("replicas", 0..=100, "a number from 0 to 100")?;
         let skew = options.millis("clock_skew_ms", 0)?;
+        let connections = options.number("connections", 1..=1_000, "a number from 1 to 1000")?;
         let config = Self {
             nodes: nodes.iter().map(node).collect::<Result<_, _>>()?,
             transport: None,
@@ -160,6 +165,9 @@ impl EsConfig {
             proxy,
             ca: options.file("ca")?,
             timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
+            connections: connections
+                .and_then(|it| usize::try_from(it).ok())
+                .unwrap_or(DEFAULT_CONNECTIONS),
             clock_skew: skew.unwrap_or(DEFAULT_CLOCK_SKEW),
             replicas: replicas.map_or(DEFAULT_REPLICAS, |it| u32::try_from(it).unwrap_or(u32::MAX)),
         };
@@ -208,6 +216,7 @@ impl EsConfig {
             proxy: None,
             ca: None,
             timeout: DEFAULT_TIMEOUT,
+            connections: DEFAULT_CONNECTIONS,
             clock_skew: DEFAULT_CLOCK_SKEW,
             replicas: DEFAULT_REPLICAS,
         }
@@ -316,6 +325,14 @@ impl EsConfig {
         self
     }
 
+    /// Most connections at once, and so most requests: more wait until one comes back, as long as one request may take.
+    /// Renewals have one more, so that no lease ends because so much else is asked.
+    #[must_use]
+    pub fn connections(mut self, most: usize) -> Self {
+        self.connections = most.max(1);
+        self
+    }
+
     /// How far the clocks of the nodes may be apart: that much later than its TTL a session of this client is due, for the
     /// primary may move from one node to another. Zero for a single node.
     #[must_use]
@@ -387,6 +404,7 @@ impl fmt::Debug for EsConfig {
             .field("proxy", &self.proxy)
             .field("ca", &self.ca)
             .field("timeout", &self.timeout)
+            .field("connections", &self.connections)
             .field("clock_skew", &self.clock_skew)
             .field("replicas", &self.replicas)
             .finish()
@@ -523,11 +541,12 @@ mod tests {
 
     #[test]
     fn options_are_known_and_given_once() {
-        let url = "elasticsearch://h?namespace=fs-1_a&ca=/a%20b&timeout_ms=250&clock_skew_ms=0&replicas=2";
+        let url = "elasticsearch://h?namespace=fs-1_a&ca=/a%20b&timeout_ms=250&connections=3&clock_skew_ms=0&replicas=2";
         let config = EsConfig::parse(url).unwrap();
         assert_eq!(config.namespace.as_str(), "fs-1_a");
         assert_eq!(config.ca, Some("/a b".into()));
         assert_eq!(config.timeout, Duration::from_millis(250));
+        assert_eq!(config.connections, 3);
         assert_eq!(config.clock_skew, Duration::ZERO);
         assert_eq!(config.replicas, 2);
         for option in [
@@ -535,6 +554,8 @@ mod tests {
             "timeout_ms=600001",
             "timeout_ms=+5",
             "timeout_ms=",
+            "connections=0",
+            "connections=1001",
             "clock_skew_ms=-1",
             "replicas=101",
             "replicas=x",
@@ -585,6 +606,7 @@ mod tests {
             "proxy",
             "ca",
             "timeout_ms",
+            "connections",
             "clock_skew_ms",
             "replicas",
         ] {

@@ -12,8 +12,11 @@ use elasticsearch::http::headers::{ACCEPT_ENCODING, HeaderValue};
 use elasticsearch::http::transport::{
     BuildError, SingleNodeConnectionPool, Transport, TransportBuilder,
 };
+use lockcore::ErrorKind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 use url::Url;
 
 use crate::auth::Identity;
@@ -30,6 +33,16 @@ pub(crate) struct Nodes {
     current: AtomicUsize,
     timeout: Duration,
     identity: Identity,
+    connections: Semaphore,
+    /// One more, for renewals: however many wait for something else, a lease does not end by it.
+    one_more: Semaphore,
+}
+
+/// Whose request it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Renewals,
+    Others,
 }
 
 /// A node, and the connections to it.
@@ -109,6 +122,8 @@ impl Nodes {
             current: AtomicUsize::new(0),
             timeout: config.timeout,
             identity: Identity::new(config).await?,
+            connections: Semaphore::new(config.connections),
+            one_more: Semaphore::new(1),
         })
     }
 
@@ -117,9 +132,20 @@ impl Nodes {
         self.timeout
     }
 
-    /// Sends a request, and reads the answer if the server took it.
+    /// Sends a request that is no renewal, and reads the answer if the server took it.
     pub(crate) async fn send<T: DeserializeOwned>(&self, request: Request<'_>) -> Outcome<T> {
+        self.send_in(Lane::Others, request).await
+    }
+
+    /// Sends a request, and reads the answer if the server took it.
+    pub(crate) async fn send_in<T: DeserializeOwned>(
+        &self,
+        lane: Lane,
+        request: Request<'_>,
+    ) -> Outcome<T> {
+        let place = self.place(lane).await?;
         let (status, body) = self.exchange(&request).await?;
+        drop(place);
         if !(200..300).contains(&status) {
             let refused: Option<Refused> = serde_json::from_slice(&body).ok();
             return Err(Failure::Server(Refusal {
@@ -135,6 +161,22 @@ impl Nodes {
                 body.len()
             );
             Failure::Answer(what.into())
+        })
+    }
+
+    /// A connection's place; while one is held, it may be open.
+    async fn place(&self, lane: Lane) -> Outcome<SemaphorePermit<'_>> {
+        let place = async {
+            tokio::select! {
+                biased;
+                place = self.connections.acquire() => place,
+                place = self.one_more.acquire(), if lane == Lane::Renewals => place,
+            }
+        };
+        let place = timeout(self.timeout, place).await;
+        place.ok().and_then(Result::ok).ok_or_else(|| {
+            let what = "all connections were busy for as long as a request may take: raise the option `connections`";
+            Failure::Found(ErrorKind::Unavailable, what.into())
         })
     }
 

@@ -118,14 +118,13 @@ impl EsBackend {
             Value::Null => Bytes::new(),
             body => Bytes::from(body.to_string()),
         };
-        self.nodes
-            .send(Request {
-                method: Method::Post,
-                path: &path,
-                query,
-                body,
-            })
-            .await
+        let request = Request {
+            method: Method::Post,
+            path: &path,
+            query,
+            body,
+        };
+        self.nodes.send_in(self.lane, request).await
     }
 
     /// The documents of these ids, in order, as they are now; `None` where there is none.

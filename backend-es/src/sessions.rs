@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::EsBackend;
 use crate::bulk::{Bulk, Item, Reply, expect, one};
 use crate::error::{Failure, Outcome};
+use crate::http::Lane;
 use crate::primary::another;
 use crate::record::{Named, Session, intent_id, session_id};
 use crate::scripts::{ADOPT, END, GIVE_UP, LOOK, NOTE, OPEN, RENEW, SETTLE};
@@ -33,7 +34,8 @@ impl SessionStore for EsBackend {
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        self.renew_session(session, renewal)
+        self.in_lane(Lane::Renewals)
+            .renew_session(session, renewal)
             .await
             .map_err(|failure| failure.into_error(Operation::Renew))
     }

@@ -178,6 +178,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "aws").soak(),
             row(ES, "book"),
             row(ES, "connecting"),
+            row(ES, "descriptors").alone(),
             row(ES, "forgets"),
             row(ES, "interoperation"),
             row(ES, "logging"),
