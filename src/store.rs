@@ -23,7 +23,7 @@ pub(crate) enum Store {
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteConfig),
     #[cfg(feature = "elasticsearch")]
-    Elasticsearch(EsConfig),
+    Elasticsearch(Box<EsConfig>),
     #[cfg(feature = "etcd")]
     Etcd(EtcdConfig),
     #[cfg(feature = "postgres")]
@@ -45,7 +45,7 @@ impl Store {
             _ if url::user_is_cut_short(rest) => Err(ConnectError::UserCutShort),
             #[cfg(feature = "elasticsearch")]
             "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => {
-                Ok(Self::Elasticsearch(EsConfig::parse(url)?))
+                Ok(Self::Elasticsearch(Box::new(EsConfig::parse(url)?)))
             }
             #[cfg(not(feature = "elasticsearch"))]
             "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => {
@@ -80,7 +80,7 @@ impl Store {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(config) => Ok(SqliteBackend::connect(config).await?),
             #[cfg(feature = "elasticsearch")]
-            Self::Elasticsearch(config) => Ok(EsBackend::connect(config).await?),
+            Self::Elasticsearch(config) => Ok(EsBackend::connect(*config).await?),
             #[cfg(feature = "etcd")]
             Self::Etcd(config) => Ok(EtcdBackend::connect(config).await?),
             #[cfg(feature = "postgres")]
@@ -97,7 +97,7 @@ impl Store {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(config) => SqliteBackend::remove(config).await,
             #[cfg(feature = "elasticsearch")]
-            Self::Elasticsearch(config) => EsBackend::remove(config).await,
+            Self::Elasticsearch(config) => EsBackend::remove(*config).await,
             #[cfg(feature = "etcd")]
             Self::Etcd(config) => EtcdBackend::remove(config).await,
             #[cfg(feature = "postgres")]

@@ -185,8 +185,7 @@ impl EsConfig {
     /// options have their defaults. What says who we are here is said instead of the transport's credentials.
     ///
     /// The transport chooses the node of each request: after one that takes no connection, two more are tried. Its
-    /// connections are not replaced when one is silent, so give it a short `pool_idle_timeout` or one node per transport
-    /// where that matters.
+    /// connections are not replaced when one is silent: each that a network has forgotten costs a time-out.
     ///
     /// # Examples
     ///

@@ -43,6 +43,48 @@
 //! "exclusive"}`, `{"lock_type": "shared", "lock_count"}`) holds until they remove it, or an operator evicts it; what
 //! this library writes, the book's scripts are refused by or counted with.
 //!
+//! # How it is reached
+//!
+//! | by | in a URL | in a program |
+//! |---|---|---|
+//! | a user and a password | `elasticsearchs://USER:PASSWORD@HOST` | [`password`](EsConfig::password) |
+//! | an API key, as the server has encoded it | `?api_key=KEY` | [`api_key`](EsConfig::api_key) |
+//! | a bearer token | `?bearer_token=TOKEN` | [`bearer`](EsConfig::bearer), with a [`BearerToken`] that the program replaces |
+//! | a bearer token that others replace, in a file | `?bearer_token_file=PATH` | [`bearer_file`](EsConfig::bearer_file) |
+//! | a signature for AWS, with the feature `aws` | `?aws_region=REGION` | `EsConfig::aws`, `EsConfig::aws_region` |
+//! | several nodes | `elasticsearchs://A,B,C` | |
+//! | a reverse proxy that has the server below a path | `elasticsearchs://HOST/PATH/` | |
+//! | a proxy | `?proxy=http://USER:PASSWORD%40HOST:PORT` | [`proxy`](EsConfig::proxy) |
+//! | the program's own client | | [`with_client`](EsConfig::with_client), [`with_transport`](EsConfig::with_transport) |
+//!
+//! Of what says who we are, one is given. None of it is part of an error, of a `Debug` or of a log. Requests go to the nodes
+//! that are named, and nobody asks the server for others; a node that fails is left for the next. The variables for proxies
+//! in the environment are not used. A token in a file is read again when the server answers that it does not know the one
+//! that was read before.
+//!
+//! A domain of Amazon OpenSearch Service is `opensearchs://NAME.REGION.es.amazonaws.com:443/?aws_region=REGION`. The
+//! credentials are those that AWS' tools find, in the environment, a profile, the container or the machine, or those of an
+//! `SdkConfig` of the program; they are asked for again a minute before they end. A signature is good for five minutes by
+//! AWS' clock: where this machine's is farther off, requests are refused. OpenSearch Serverless is not taken: it is another
+//! service with other rules, and nothing has been tested there.
+//!
+//! The program's own transport keeps its nodes, proxy, certificates and credentials. It chooses the node of each request,
+//! and we cannot see which: after one that takes no connection two more are tried. Connections that a silent network has
+//! forgotten cost a time-out each there, where ours are left together.
+//!
+//! ```
+//! use lockcore_es::{BearerToken, EsConfig};
+//!
+//! let token = BearerToken::new("of today");
+//! let config = EsConfig::parse("elasticsearchs://a.example,b.example/search/")?
+//!     .bearer(token.clone())
+//!     .proxy("http://proxy.example:3128")?;
+//! // Later, and as often as need be.
+//! token.replace("of tomorrow");
+//! # drop(config);
+//! # Ok::<(), lockcore::backend::UrlError>(())
+//! ```
+//!
 //! # Privileges
 //!
 //! On a server with security a program needs one role to use a namespace, and another to make it, once: whoever only has
@@ -78,12 +120,12 @@
 //! | server | run in every change | run now and then | not run |
 //! |---|---|---|---|
 //! | Elasticsearch 9.2.0 | the whole suite; clients of the book beside it; processes that are killed and stopped | | a cluster |
-//! | Elasticsearch 9.2.0 with users, roles, API keys and TLS | every request with the roles above, and with less; the groups of the suite that together make every request | the whole suite with these roles | a cluster |
+//! | Elasticsearch 9.2.0 with users, roles, API keys and TLS | every request with the roles above, and with less; bearer tokens that the server issues; a path prefix, a proxy, several nodes and a transport of the program's own; the groups of the suite that together make every request | the whole suite with these roles | a cluster |
 //! | Elasticsearch 7.10.2 | the groups of the suite that the server decides; clients of the book | the whole suite; a cluster of three under faults | users and roles |
 //! | OpenSearch 3.8.0 | the same | the same | the same |
 //! | OpenSearch 3.4.0 with users, roles and TLS | as Elasticsearch with users | the whole suite with these roles | a cluster |
-//! | OpenSearch 2.19.5 | records, namespaces, an index that fails under a program; a cluster of three under faults | the whole suite | users and roles |
-//! | Elasticsearch 8, other versions, Elastic's serverless | nothing | nothing | everything |
+//! | OpenSearch 2.19.5 | records, namespaces, an index that fails under a program; a path prefix, a proxy, tokens and several nodes; requests signed for AWS, by a verifier of the tests that takes AWS' published signatures; a cluster of three under faults | the whole suite | users and roles |
+//! | Elasticsearch 8, other versions, Elastic's serverless, Amazon OpenSearch Service itself | nothing | nothing | everything |
 //!
 //! What is not run is a claim. So is one thing of Elasticsearch 9.2: the archive that is tested is the real server, but it
 //! lacks Elastic's own Painless. Its scripts run in OpenSearch's, whose classes are renamed for it: what the server does
