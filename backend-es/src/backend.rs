@@ -9,8 +9,8 @@ use elasticsearch::http::Method;
 use lockcore::{Error, Info, LockBackend, Operation, Survives};
 use serde::de::IgnoredAny;
 
-use crate::config::EsConfig;
-use crate::error::{NAME, Outcome};
+use crate::config::{ActiveShards, EsConfig};
+use crate::error::{Failure, NAME, Outcome};
 use crate::http::{Lane, Nodes, Request};
 use crate::looks::{LOOK_EVERY, Looks};
 use crate::namespace::{find_or_make, look};
@@ -53,6 +53,7 @@ pub struct EsBackend {
     pub(crate) looks: Arc<Looks>,
     /// That of what it is used for.
     pub(crate) lane: Lane,
+    pub(crate) active: Option<ActiveShards>,
     info: Info,
 }
 
@@ -123,6 +124,18 @@ impl EsBackend {
     async fn connected(config: EsConfig) -> Outcome<Arc<Self>> {
         let nodes = Nodes::new(&config).await?;
         let place = find_or_make(&nodes, &config).await?;
+        if let Some(ActiveShards::Count(count)) = config.active
+            && u64::from(count) > place.replicas + 1
+        {
+            let what = format!(
+                "the index {} has {} replicas, so that `wait_for_active_shards` can be {} at most: ask for fewer, or give the \
+                 index more",
+                place.index,
+                place.replicas,
+                place.replicas + 1
+            );
+            return Err(Failure::config(what));
+        }
         let mut info = Info::new(NAME, "the node with the primary shard");
         info.keys_per_step = KEYS_PER_STEP;
         info.sweep_limit = sweep::LIMIT;
@@ -143,6 +156,7 @@ impl EsBackend {
             known: Arc::new(RwLock::new(Known::new(place))),
             looks: Arc::new(Looks::new(config.timeout)),
             lane: Lane::Others,
+            active: config.active,
             info,
         }))
     }

@@ -487,6 +487,12 @@ impl EsBackend {
         let timeout = format!("{}ms", self.nodes.timeout().as_millis() * 4 / 5);
         let mut query = vec![("require_alias", "true"), ("timeout", timeout.as_str())];
         query.extend(fields.map(|fields| ("filter_path", fields)));
+        let active = self.active.map(|active| active.to_string());
+        query.extend(
+            active
+                .iter()
+                .map(|active| ("wait_for_active_shards", active.as_str())),
+        );
         let request = Request {
             method: Method::Post,
             path: &path,

@@ -53,6 +53,7 @@ const GRAMMAR: Grammar = Grammar {
 /// | [`connections`](Self::connections) | 64 | most connections, beside one more for renewals |
 /// | [`clock_skew`](Self::clock_skew) | 1 s | how far the clocks of the nodes may be apart |
 /// | [`replicas`](Self::replicas) | 1 | copies of the index beside the primary, where it is made |
+/// | [`wait_for_active_shards`](Self::wait_for_active_shards) | 1 | copies, the primary among them, that have to be active for anything to be written |
 ///
 /// `Debug` shows no password, no key and no token.
 ///
@@ -85,6 +86,41 @@ pub struct EsConfig {
     pub(crate) connections: usize,
     pub(crate) clock_skew: Duration,
     pub(crate) replicas: u32,
+    pub(crate) active: Option<ActiveShards>,
+}
+
+/// How many copies of the index, the primary among them, have to be active for anything to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ActiveShards {
+    /// So many, from 1.
+    Count(u32),
+    /// As many as there are.
+    All,
+}
+
+impl ActiveShards {
+    const TAKES: &'static str = "a number from 1 to 101, or `all`";
+
+    fn read(text: &str) -> Option<Self> {
+        if text == "all" {
+            return Some(ActiveShards::All);
+        }
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let count = text.parse().ok().filter(|_| digits)?;
+        (1..=101)
+            .contains(&count)
+            .then_some(ActiveShards::Count(count))
+    }
+}
+
+impl fmt::Display for ActiveShards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ActiveShards::Count(count) => count.fmt(f),
+            ActiveShards::All => f.write_str("all"),
+        }
+    }
 }
 
 /// A transport of the program's own.
@@ -102,8 +138,8 @@ impl Eq for Given {}
 impl EsConfig {
     /// Takes a URL: `elasticsearch://HOST:PORT`, with several hosts separated by commas, with `USER:PASSWORD@` before
     /// them, then perhaps `/` or the path of a reverse proxy, then perhaps `?` and options (`namespace`, `api_key`,
-    /// `bearer_token`, `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `connections`, `clock_skew_ms`, `replicas`)
-    /// with `&` between them. `elasticsearchs://` is by TLS; `opensearch://` and `opensearchs://` are the same. Without a port it
+    /// `bearer_token`, `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `connections`, `clock_skew_ms`, `replicas`,
+    /// `wait_for_active_shards`) with `&` between them. `elasticsearchs://` is by TLS; `opensearch://` and `opensearchs://` are the same. Without a port it
     /// is 9200. `%` and two digits are a byte in user, password and values.
     ///
     /// Requests go to the hosts that are named and to no other: nobody asks the server for more. The path is the same at
@@ -170,6 +206,12 @@ impl EsConfig {
                 .unwrap_or(DEFAULT_CONNECTIONS),
             clock_skew: skew.unwrap_or(DEFAULT_CLOCK_SKEW),
             replicas: replicas.map_or(DEFAULT_REPLICAS, |it| u32::try_from(it).unwrap_or(u32::MAX)),
+            active: options.read(
+                "wait_for_active_shards",
+                "COUNT",
+                ActiveShards::TAKES,
+                ActiveShards::read,
+            )?,
         };
         url.options.end()?;
         Ok(config)
@@ -218,6 +260,7 @@ impl EsConfig {
             connections: DEFAULT_CONNECTIONS,
             clock_skew: DEFAULT_CLOCK_SKEW,
             replicas: DEFAULT_REPLICAS,
+            active: None,
         }
     }
 
@@ -347,6 +390,16 @@ impl EsConfig {
         self.replicas = replicas;
         self
     }
+
+    /// How many copies of the index, the primary among them, have to be active for anything to be written. A write waits
+    /// for those that are active, whatever this says: where only the primary is, it stands on one disk, and a lock is lost
+    /// with that. With this, nothing is written then: neither acquired nor renewed, and leases run out. The server looks
+    /// before it writes, so that a copy which fails meanwhile may be missing all the same.
+    #[must_use]
+    pub fn wait_for_active_shards(mut self, active: ActiveShards) -> Self {
+        self.active = Some(active);
+        self
+    }
 }
 
 #[cfg(feature = "aws")]
@@ -406,6 +459,7 @@ impl fmt::Debug for EsConfig {
             .field("connections", &self.connections)
             .field("clock_skew", &self.clock_skew)
             .field("replicas", &self.replicas)
+            .field("wait_for_active_shards", &self.active)
             .finish()
     }
 }
@@ -548,6 +602,12 @@ mod tests {
         assert_eq!(config.connections, 3);
         assert_eq!(config.clock_skew, Duration::ZERO);
         assert_eq!(config.replicas, 2);
+        assert_eq!(config.active, None);
+        for (text, active) in [("2", ActiveShards::Count(2)), ("all", ActiveShards::All)] {
+            let url = format!("elasticsearch://h?wait_for_active_shards={text}");
+            assert_eq!(EsConfig::parse(&url).unwrap().active, Some(active));
+            assert_eq!(active.to_string(), text);
+        }
         for option in [
             "timeout_ms=0",
             "timeout_ms=600001",
@@ -557,6 +617,9 @@ mod tests {
             "connections=1001",
             "clock_skew_ms=-1",
             "replicas=101",
+            "wait_for_active_shards=0",
+            "wait_for_active_shards=+2",
+            "wait_for_active_shards=102",
             "replicas=x",
             "ca=",
             "api_key=",
@@ -608,6 +671,7 @@ mod tests {
             "connections",
             "clock_skew_ms",
             "replicas",
+            "wait_for_active_shards",
         ] {
             assert!(error.contains(&format!("{option}=")), "{error}");
         }

@@ -277,6 +277,10 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
             "the server does not take the request: check its version and the index's mapping",
         ),
         409 => (Indeterminate, "others changed the record again and again"),
+        503 if cause.says("Not enough active copies") => (
+            Indeterminate,
+            "fewer copies of the index are active than `wait_for_active_shards` asks for: bring nodes back, or ask for fewer",
+        ),
         500..=599 => (Indeterminate, "the server failed"),
         _ => (Indeterminate, "an answer that is not expected"),
     }

@@ -197,6 +197,6 @@ pub use auth::BearerToken;
 #[cfg(feature = "aws")]
 pub use aws_config;
 pub use backend::EsBackend;
-pub use config::EsConfig;
+pub use config::{ActiveShards, EsConfig};
 /// What [`EsConfig::with_transport`] takes is of this version.
 pub use elasticsearch;

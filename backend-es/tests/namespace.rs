@@ -3,15 +3,18 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use elasticsearch::http::Method;
 use lockcore::backend::{
-    Acquired, ClaimStore, IntentChange, Ranges, Renewal, Renewed, SessionStore,
+    Acquired, ClaimStore, IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore,
 };
-use lockcore::{Error, ErrorKind, LockBackend};
+use lockcore::{Error, ErrorKind, Label, LockBackend};
 use lockcore_es::{EsBackend, EsConfig};
 use serde_json::{Value, json};
 use support::access::User;
-use support::{Space, connect, connect_to, granted, open, raw, request};
+use support::{Space, connect, connect_to, granted, id, open, raw, request};
 
 async fn error(space: &Space) -> Error {
     connect_to(&space.url()).await.unwrap_err()
@@ -401,4 +404,33 @@ async fn a_disk_that_is_full_is_told_and_passes() {
     );
     backend.release(held.grant, &held.claims).await.unwrap();
     assert_eq!(space.document("k").await, None);
+}
+
+#[tokio::test]
+async fn nothing_is_written_where_fewer_copies_are_active_than_are_asked_for() {
+    let space = Space::new();
+    // Of a replica's two copies one is active: there is one node.
+    let url = |active: &str| {
+        let url = space.url_to_make().replace("replicas=0", "replicas=1");
+        let url = url.replace("timeout_ms=20000", "timeout_ms=2000");
+        format!("{url}&wait_for_active_shards={active}")
+    };
+    let reach = async |active| EsBackend::connect(EsConfig::parse(&url(active)).unwrap()).await;
+    let label = Label::parse("").unwrap();
+    let opens =
+        async |backend: Arc<EsBackend>| backend.open(id(1), &label, Duration::from_secs(30)).await;
+    for active in ["2", "all"] {
+        let error = opens(reach(active).await.unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        assert!(
+            error.to_string().contains("wait_for_active_shards"),
+            "{error}"
+        );
+    }
+    let error = reach("3").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("can be 2 at most"), "{error}");
+    // Nothing was written: the number is not used.
+    let opened = opens(reach("1").await.unwrap()).await.unwrap();
+    assert!(matches!(opened, Opened::Opened(_)), "{opened:?}");
 }
