@@ -1,6 +1,6 @@
 //! Requests signed for AWS: Signature Version 4, with the credentials that AWS' tools find.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -81,7 +81,9 @@ pub(crate) struct Signer {
     provider: SharedCredentialsProvider,
     /// How long the provider may take.
     timeout: Duration,
-    kept: Mutex<Option<Kept>>,
+    kept: RwLock<Option<Kept>>,
+    /// Of many requests at once, one asks the provider.
+    asking: Mutex<()>,
 }
 
 struct Kept {
@@ -116,7 +118,8 @@ impl Signer {
             region,
             provider,
             timeout,
-            kept: Mutex::default(),
+            kept: RwLock::default(),
+            asking: Mutex::default(),
         })
     }
 
@@ -129,31 +132,53 @@ impl Signer {
     }
 
     async fn credentials(&self, now: SystemTime) -> Outcome<Credentials> {
-        let mut kept = self.kept.lock().await;
-        if let Some(kept) = kept.as_ref().filter(|kept| now < kept.until) {
-            return Ok(kept.credentials.clone());
+        if let Some(fresh) = self.fresh(now) {
+            return Ok(fresh);
         }
-        let asked = timeout(self.timeout, self.provider.provide_credentials()).await;
-        let asked =
-            asked.unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(self.timeout)));
-        match asked {
-            Ok(credentials) => {
-                let until = match credentials.expiry() {
-                    Some(end) => end.checked_sub(EARLY).unwrap_or(end),
-                    None => now + ONCE_IN,
-                };
-                *kept = Some(Kept {
-                    credentials: credentials.clone(),
-                    until,
-                });
-                Ok(credentials)
-            }
-            Err(error) => {
-                let kept = kept.as_ref().map(|kept| &kept.credentials);
-                let valid = kept.filter(|it| it.expiry().is_none_or(|end| now < end));
-                valid.cloned().ok_or_else(|| without(&error))
-            }
+        let valid = self.valid(now);
+        // Somebody is asking already.
+        if let (Some(valid), Err(_)) = (&valid, self.asking.try_lock()) {
+            return Ok(valid.clone());
         }
+        let asked = timeout(self.timeout, self.ask(now)).await;
+        let late = |_| Err(CredentialsError::provider_timed_out(self.timeout));
+        match asked.unwrap_or_else(late) {
+            Ok(credentials) => Ok(credentials),
+            Err(error) => valid.ok_or_else(|| without(&error)),
+        }
+    }
+
+    /// Asks the provider, unless another request has done so meanwhile.
+    async fn ask(&self, now: SystemTime) -> Result<Credentials, CredentialsError> {
+        let _one = self.asking.lock().await;
+        if let Some(fresh) = self.fresh(now) {
+            return Ok(fresh);
+        }
+        let credentials = self.provider.provide_credentials().await?;
+        let until = match credentials.expiry() {
+            Some(end) => end.checked_sub(EARLY).unwrap_or(end),
+            None => now + ONCE_IN,
+        };
+        let kept = Kept {
+            credentials: credentials.clone(),
+            until,
+        };
+        *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        Ok(credentials)
+    }
+
+    /// Those that need not be asked for again.
+    fn fresh(&self, now: SystemTime) -> Option<Credentials> {
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        let fresh = kept.as_ref().filter(|kept| now < kept.until);
+        fresh.map(|kept| kept.credentials.clone())
+    }
+
+    /// Those that have not ended.
+    fn valid(&self, now: SystemTime) -> Option<Credentials> {
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        let credentials = kept.as_ref().map(|kept| kept.credentials.clone());
+        credentials.filter(|it| it.expiry().is_none_or(|end| now < end))
     }
 }
 

@@ -11,9 +11,9 @@ mod support;
 
 use std::error::Error as _;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_config::{Region, SdkConfig};
 use aws_credential_types::Credentials;
@@ -21,6 +21,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use elasticsearch::http::transport::Transport;
 use front::{Asked, Front, authorization, locks_once};
+use futures_util::future::join_all;
 use lockcore::backend::{Filter, Inspect};
 use lockcore::{Error, ErrorKind};
 use lockcore_es::{EsBackend, EsConfig};
@@ -257,6 +258,8 @@ impl Domain {
 struct Issuer {
     now: Arc<Mutex<Option<Credentials>>>,
     asked: Arc<AtomicUsize>,
+    /// It does not answer any more.
+    hangs: Arc<AtomicBool>,
 }
 
 impl Issuer {
@@ -264,6 +267,7 @@ impl Issuer {
         Self {
             now: Arc::new(Mutex::new(Some(credentials))),
             asked: Arc::default(),
+            hangs: Arc::default(),
         }
     }
 
@@ -285,6 +289,9 @@ impl ProvideCredentials for Issuer {
         Self: 'a,
     {
         self.asked.fetch_add(1, Ordering::Relaxed);
+        if self.hangs.load(Ordering::Relaxed) {
+            return future::ProvideCredentials::new(std::future::pending());
+        }
         let now: provider::Result =
             self.now.lock().unwrap().clone().ok_or_else(|| {
                 CredentialsError::provider_error(format!("the answer was {SECRET}"))
@@ -460,6 +467,39 @@ async fn credentials_are_asked_for_again_before_they_end() {
     assert!(error.is_certainly_without_effect());
     issuer.issues(Some(credentials(key_id, secret, Some(HOUR))));
     reads(&backend).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_issues_credentials_and_hangs_costs_one_time_out() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let (space, domain) = (Space::new(), Domain::new().await);
+    let soon = credentials(KEY_ID, SECRET, Some(Duration::from_secs(30)));
+    let issuer = Issuer::new(soon);
+    let config = domain.config(&space).aws(&issuer.config());
+    let backend = EsBackend::connect(config.timeout(TIMEOUT)).await.unwrap();
+    let many = || async {
+        let since = Instant::now();
+        let all = join_all((0..20).map(|_| reads(&backend))).await;
+        // One after the other they would take more than twice this.
+        assert!(since.elapsed() < 8 * TIMEOUT, "{:?}", since.elapsed());
+        all
+    };
+    issuer.hangs.store(true, Ordering::Relaxed);
+    for read in many().await {
+        read.unwrap();
+    }
+    // Those that it answers with are over, and it does not answer again.
+    issuer.hangs.store(false, Ordering::Relaxed);
+    issuer.issues(Some(credentials(KEY_ID, SECRET, Some(Duration::ZERO))));
+    reads(&backend).await.unwrap();
+    issuer.hangs.store(true, Ordering::Relaxed);
+    for read in many().await {
+        is(
+            &read.unwrap_err(),
+            ErrorKind::Unavailable,
+            "did not come in time",
+        );
+    }
 }
 
 /// What the other process says of a URL, in an environment where there is nothing else of AWS.

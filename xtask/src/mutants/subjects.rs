@@ -189,6 +189,8 @@ pub(super) const RUST: &[(&str, &[&str])] = &[
         "elasticsearch",
         &[
             "--lib",
+            "--test=aws",
+            "--test=connecting",
             "--test=errors",
             "--test=records",
             "--test=requests",
