@@ -268,10 +268,15 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
             Config,
             "this server has no Painless: the module lang-painless is missing",
         ),
-        400 if cause.says("no handler found for uri") => (
-            Config,
-            "the server does not know the path: in the URL it is the prefix of a reverse proxy, which takes it off",
-        ),
+        400 | 405
+            if cause.says("no handler found for uri")
+                || cause.says("Incorrect HTTP method for uri") =>
+        {
+            (
+                Config,
+                "the server does not know the path: in the URL it is the prefix of a reverse proxy, which takes it off",
+            )
+        }
         400 if refusal.cause.is_some() => (
             Config,
             "the server does not take the request: check its version and the index's mapping",
@@ -331,6 +336,8 @@ mod tests {
         shard_missing: 404, r#"{"type":"shard_not_found_exception","reason":"no such shard"}"# => Indeterminate, Indeterminate;
         not_found_by_a_proxy: 404, "" => Indeterminate, Indeterminate;
         unknown_path: 400, r#""no handler found for uri [/x/lockkeeper] and method [GET]""# => Config, Indeterminate;
+        unknown_path_older: 405, r#""Incorrect HTTP method for uri [/x/lockkeeper?flat_settings=true] and method [GET], allowed: [POST]""# => Config, Indeterminate;
+        method_not_allowed_by_a_proxy: 405, "" => Indeterminate, Indeterminate;
         unauthenticated_to_the_proxy: 407, "" => Unauthorized, Indeterminate;
         conflict: 409, r#"{"type":"version_conflict_engine_exception","reason":"[k]: version conflict"}"# => Indeterminate, Indeterminate;
         too_large: 413, "" => Limit, Indeterminate;
