@@ -13,7 +13,7 @@ use crate::config::{ActiveShards, EsConfig};
 use crate::error::{Failure, NAME, Outcome};
 use crate::http::{Lane, Nodes, Request};
 use crate::looks::{LOOK_EVERY, Looks};
-use crate::namespace::{find_or_make, look};
+use crate::namespace::{copies, find, find_or_make};
 use crate::primary::Known;
 use crate::sweep;
 
@@ -105,7 +105,7 @@ impl EsBackend {
 
     async fn removed(config: EsConfig) -> Outcome<()> {
         let nodes = Nodes::new(&config).await?;
-        let place = look(&nodes, config.namespace.as_str()).await?;
+        let place = find(&nodes, config.namespace.as_str()).await?;
         // Where there is none, this asks whether we might remove it.
         let index = place.map_or_else(|| format!("{}-0", config.namespace), |place| place.index);
         let path = format!("/{index}");
@@ -136,6 +136,7 @@ impl EsBackend {
             );
             return Err(Failure::config(what));
         }
+        let replicated = place.replicas > 0 && copies(&nodes, config.namespace.as_str()).await > 1;
         let mut info = Info::new(NAME, "the node with the primary shard");
         info.keys_per_step = KEYS_PER_STEP;
         info.sweep_limit = sweep::LIMIT;
@@ -147,7 +148,7 @@ impl EsBackend {
         info.survives = Survives {
             crash: true,
             power_loss: place.durable,
-            failover: place.replicas > 0 && place.durable,
+            failover: replicated && place.durable,
         };
         Ok(Arc::new(Self {
             nodes: Arc::new(nodes),

@@ -204,6 +204,7 @@ impl Failure {
                         ErrorKind::Unauthorized,
                         "the namespace was not made yet, and we may not make it: connect once as somebody who may",
                     ),
+                    (ErrorKind::Config, what) => (ErrorKind::Config, unmade(&refusal, what)),
                     judged => judged,
                 };
                 of(kind, what.into()).with_source(refusal)
@@ -217,6 +218,40 @@ impl Failure {
         }
     }
 }
+
+/// Why the server does not take the index as it is made.
+fn unmade(refusal: &Refusal, otherwise: &'static str) -> &'static str {
+    let says = |text| refusal.cause.as_ref().is_some_and(|it| it.says(text));
+    if says("serverless") {
+        "the server is Elastic's serverless, which does not take the settings of a namespace (one shard, durable writes): use \
+         another deployment"
+    } else if says("data stream") {
+        "an index template takes the namespace's indices for data streams: let it not match NAMESPACE-*, or choose another \
+         namespace"
+    } else {
+        otherwise
+    }
+}
+
+/// What a block of an index or of the cluster is about. Its number stands in the reason.
+fn blocked(cause: &Cause) -> &'static str {
+    let is = |number: &str| cause.says(&format!("/{number}/"));
+    if is("5") || is("8") {
+        "the index is blocked by a setting: set its index.blocks.write and index.blocks.read_only to null"
+    } else if is("7") || is("9") {
+        "the index is blocked by a setting: set its index.blocks.read and index.blocks.metadata to null"
+    } else if is("6") || is("13") {
+        "the cluster is blocked by a setting: set cluster.blocks.read_only and cluster.blocks.read_only_allow_delete to null"
+    } else if is("4") {
+        CLOSED
+    } else {
+        "the index may not be written: free the disk, then lift the index's block"
+    }
+}
+
+const PIPELINE: &str = "the index has an ingest pipeline, which fails: set its index.default_pipeline and index.final_pipeline to \
+                        _none";
+const CLOSED: &str = "the index is closed: open it (POST INDEX/_open)";
 
 /// The table.
 fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
@@ -233,10 +268,8 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
             Unavailable,
             "the server compiles no more scripts for now: something else on it compiles too many",
         ),
-        403 | 429 if cause.is("cluster_block_exception") => (
-            Unavailable,
-            "the index may not be written: free the disk, then lift the index's block",
-        ),
+        403 | 429 if cause.is("cluster_block_exception") => (Unavailable, blocked(cause)),
+        400 | 403 if cause.is("index_closed_exception") => (Unavailable, CLOSED),
         429 => (Unavailable, "the server is overloaded"),
         401 => (
             Unauthorized,
@@ -277,6 +310,12 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
                 "the server does not know the path: in the URL it is the prefix of a reverse proxy, which takes it off",
             )
         }
+        400 if cause.says("no write index is defined") || cause.says("more than one index") => (
+            Config,
+            "the alias stands for several indices, or is not to be written by: let it stand for the namespace's index alone",
+        ),
+        400 if cause.says("pipeline with id") => (Config, PIPELINE),
+        400..=599 if cause.comes_of("ingest_processor_exception") => (Config, PIPELINE),
         400 if refusal.cause.is_some() => (
             Config,
             "the server does not take the request: check its version and the index's mapping",
@@ -347,6 +386,13 @@ mod tests {
         circuit_breaker: 429, r#"{"type":"circuit_breaking_exception","reason":"[parent] Data too large"}"# => Unavailable, Indeterminate;
         read_only_allow_delete: 429, r#"{"type":"cluster_block_exception","reason":"index [a] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block];"}"# => Unavailable, Indeterminate;
         read_only_allow_delete_older: 403, r#"{"type":"cluster_block_exception","reason":"index [a] blocked by: [FORBIDDEN/12/index read-only / allow delete (api)];"}"# => Unavailable, Indeterminate;
+        blocked_for_writing: 403, r#"{"type":"cluster_block_exception","reason":"index [a] blocked by: [FORBIDDEN/8/index write (api)];"}"# => Unavailable, Indeterminate;
+        blocked_cluster: 403, r#"{"type":"cluster_block_exception","reason":"blocked by: [FORBIDDEN/6/cluster read-only (api)];"}"# => Unavailable, Indeterminate;
+        closed: 400, r#"{"type":"index_closed_exception","reason":"closed"}"# => Unavailable, Indeterminate;
+        not_to_be_written: 400, r#"{"type":"illegal_argument_exception","reason":"no write index is defined for alias [a]. The write index may be explicitly disabled"}"# => Config, Indeterminate;
+        several_indices: 400, r#"{"type":"illegal_argument_exception","reason":"alias [a] has more than one index associated with it [a-1, a-2], can't execute a single index op"}"# => Config, Indeterminate;
+        pipeline_missing: 400, r#"{"type":"illegal_argument_exception","reason":"pipeline with id [x] does not exist"}"# => Config, Indeterminate;
+        pipeline_failed: 500, r#"{"type":"ingest_processor_exception","reason":"java.lang.IllegalArgumentException: x"}"# => Config, Indeterminate;
         script_compilations: 400, r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"circuit_breaking_exception","reason":"[script] Too many dynamic script compilations within, max: [75/5m]"}}"# => Unavailable, Indeterminate;
         script_compilations_older: 400, r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"general_script_exception","reason":"Failed to compile inline script","caused_by":{"type":"circuit_breaking_exception","reason":"[script] Too many dynamic script compilations within, max: [75/5m]"}}}"# => Unavailable, Indeterminate;
         script_compilations_in_words: 400, r#"{"type":"illegal_argument_exception","reason":"failed to execute script","caused_by":{"type":"general_script_exception","reason":"[script] Too many dynamic script compilations within, max: [75/5m]"}}"# => Unavailable, Indeterminate;
@@ -377,6 +423,61 @@ mod tests {
         let error = Failure::Unmade(refusal(503, "")).into_error(Operation::Connect);
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(!error.to_string().contains("was not made yet"), "{error}");
+    }
+
+    #[test]
+    fn who_cannot_make_a_namespace_is_told_why() {
+        for (reason, says) in [
+            (
+                "Settings [index.hidden,index.number_of_shards] are not available when running in serverless mode",
+                "serverless",
+            ),
+            (
+                "cannot create index with name [a-1], because it matches with template [t] that creates data streams only",
+                "data streams",
+            ),
+            ("anything else", "check its version"),
+        ] {
+            let cause = format!(r#"{{"type":"illegal_argument_exception","reason":"{reason}"}}"#);
+            let error = Failure::Unmade(refusal(400, &cause)).into_error(Operation::Connect);
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_block_says_what_lifts_it() {
+        for (block, says) in [
+            ("[FORBIDDEN/4/index closed]", "open it"),
+            (
+                "[FORBIDDEN/5/index read-only (api)]",
+                "index.blocks.read_only",
+            ),
+            (
+                "[FORBIDDEN/6/cluster read-only (api)]",
+                "cluster.blocks.read_only",
+            ),
+            ("[FORBIDDEN/7/index read (api)]", "index.blocks.read "),
+            ("[FORBIDDEN/8/index write (api)]", "index.blocks.write"),
+            (
+                "[FORBIDDEN/9/index metadata (api)]",
+                "index.blocks.metadata",
+            ),
+            (
+                "[FORBIDDEN/12/index read-only / allow delete (api)]",
+                "free the disk",
+            ),
+            (
+                "[FORBIDDEN/13/cluster read-only / allow delete (api)]",
+                "cluster.blocks.read_only_allow_delete",
+            ),
+        ] {
+            let cause = format!(
+                r#"{{"type":"cluster_block_exception","reason":"index [a-8] blocked by: {block};"}}"#
+            );
+            let error = Failure::Server(refusal(403, &cause)).into_error(Operation::Acquire);
+            assert!(error.to_string().contains(says), "{block}: {error}");
+        }
     }
 
     #[test]

@@ -178,6 +178,7 @@ mod bulk;
 mod claims;
 mod config;
 mod error;
+mod fit;
 mod held;
 mod http;
 mod inspect;

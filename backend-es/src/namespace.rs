@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::config::EsConfig;
 use crate::error::{Failure, Outcome};
+use crate::fit;
 use crate::http::{Nodes, Request};
 use crate::record::VERSION;
 
@@ -15,6 +16,8 @@ use crate::record::VERSION;
 const BASE_SHIFT: u32 = 10;
 /// So often the namespace is looked for again, where others make or remove it meanwhile.
 const ATTEMPTS: u32 = 5;
+/// So long the server waits for the copies of a new index before it answers without them.
+const COPIES_BEGIN: &str = "2s";
 
 /// The index behind the alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,11 +64,17 @@ async fn make(nodes: &Nodes, config: &EsConfig) -> Outcome<()> {
     index["mappings"]["_meta"]["base"] = (created_ms << BASE_SHIFT).into();
     // A name of its own: who is connected sees by it that the namespace was made anew.
     let path = format!("/{}-{created_ms}", config.namespace);
+    // Else the first who connects would be told that there is no copy, for it is made a moment later.
+    let copies = (config.replicas + 1).to_string();
+    let query = [
+        ("wait_for_active_shards", copies.as_str()),
+        ("timeout", COPIES_BEGIN),
+    ];
     let _: Map<String, Value> = nodes
         .send(Request {
             method: Method::Put,
             path: &path,
-            query: &[],
+            query: if config.replicas > 0 { &query } else { &[] },
             body: Bytes::from(index.to_string()),
         })
         .await?;
@@ -85,13 +94,42 @@ pub(crate) fn unix_ms() -> u64 {
 }
 
 /// The index, without what is different in each namespace.
-fn index_as_made() -> Value {
+pub(crate) fn index_as_made() -> Value {
     serde_json::from_str(include_str!("../server/index.json"))
         .expect("the file is part of this package")
 }
 
-/// What the alias stands for; `None` if there is no such alias.
+/// How many copies of the index have what is written, the primary among them; 0 where that is not told. The replicas of the
+/// settings may have no node.
+pub(crate) async fn copies(nodes: &Nodes, alias: &str) -> u64 {
+    let path = format!("/{alias}/_refresh");
+    let request = Request {
+        method: Method::Post,
+        path: &path,
+        query: &[],
+        body: Bytes::new(),
+    };
+    let answer = nodes.send::<Value>(request).await.unwrap_or_default();
+    answer["_shards"]["successful"].as_u64().unwrap_or(0)
+}
+
+/// What the alias stands for, if it can be used; `None` if there is no such alias.
 pub(crate) async fn look(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
+    let Some(found) = indices(nodes, alias).await? else {
+        return Ok(None);
+    };
+    let place = place(alias, &found)?;
+    fit::check(alias, &place.index, &found[&place.index])?;
+    Ok(Some(place))
+}
+
+/// The index of ours that the alias stands for, whether it can be used or not.
+pub(crate) async fn find(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
+    let found = indices(nodes, alias).await?;
+    found.map(|found| place(alias, &found)).transpose()
+}
+
+async fn indices(nodes: &Nodes, alias: &str) -> Outcome<Option<Map<String, Value>>> {
     let path = format!("/{alias}");
     let request = Request {
         method: Method::Get,
@@ -100,7 +138,7 @@ pub(crate) async fn look(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
         body: Bytes::new(),
     };
     match nodes.send::<Map<String, Value>>(request).await {
-        Ok(indices) => place(alias, &indices).map(Some),
+        Ok(indices) => Ok(Some(indices)),
         Err(failure) if failure.comes_of("index_not_found_exception") => Ok(None),
         Err(failure) => Err(failure),
     }

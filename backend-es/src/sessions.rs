@@ -252,12 +252,13 @@ impl EsBackend {
         if adopted.reply() != Reply::Written {
             return Ok(None);
         }
-        let token = adopted.token()?;
+        let token = adopted.token().map_err(after_adoption)?;
         let record = adopted
             .document()
             .and_then(|document| Session::read(session, document));
+        // The adoption is written: whoever is told of a failure has to give it up.
         let left = match record.and_then(|record| record.intent) {
-            Some(named) => self.left(session, named).await?,
+            Some(named) => self.left(session, named).await.map_err(after_adoption)?,
             None => None,
         };
         match left {
@@ -268,7 +269,8 @@ impl EsBackend {
             })),
             None => {
                 // A registration of which the payload failed was not acknowledged: the change never began.
-                self.settle_session(session, number, adopter).await?;
+                let settled = self.settle_session(session, number, adopter).await;
+                settled.map_err(after_adoption)?;
                 Ok(None)
             }
         }
@@ -319,6 +321,14 @@ impl EsBackend {
         let known = [Reply::Written, Reply::Refused, Reply::Absent];
         let item = one(expect(self.bulk(bulk).await?, &known)?);
         Ok(item.reply() == Reply::Written)
+    }
+}
+
+/// An adoption was written before that. What is corrupt is told as such, and is in doubt as well.
+fn after_adoption(failure: Failure) -> Failure {
+    match failure {
+        Failure::Found(ErrorKind::Corrupt, _) => failure,
+        failure => failure.in_part(),
     }
 }
 
