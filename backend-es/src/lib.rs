@@ -143,6 +143,11 @@
 //!   program that makes up scripts all the time can use the limit up, and then requests fail without effect.
 //! - A request that the server (`http.max_content_length`) or a proxy takes for too large is sent in halves, each of them a
 //!   request of its own. What it refuses for a single record fails without effect.
+//! - An index with an ingest pipeline, a lifecycle policy among its settings, or a mapping that a template has changed is
+//!   refused when a program connects, and the error says what to remove. An ISM policy that takes the index by its name is not
+//!   in its settings: let none match `NAMESPACE-*`.
+//! - A block, a closed index or a pipeline that comes later fails requests until it is lifted. What is held stays held
+//!   until its deadline.
 //! - A key that another writer has put under an id of its own cannot be listed by prefix if its `key` says otherwise.
 //!
 //! # Examples

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, ClaimStore, End, SessionStore, Stood, Sweep, Wakeups,
+};
 use lockcore::{Claim, Error, ErrorKind, Grant, LockKey, OwnerId, SessionId, Want};
 use lockcore_es::{EsBackend, EsConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -457,6 +459,35 @@ async fn many_items_are_sent_in_parts_of_500_and_one_more() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+}
+
+/// The adoption is written; what it is of is another request.
+#[tokio::test]
+async fn an_adoption_of_which_nothing_more_is_told_is_in_doubt() {
+    let record = r#"{"session":"00000000000000000000000000000007","label":"","ttl":1000,"state":"abandoned","seq":2,"over":[],"intent":{"token":"5","seq":2},"adoption":1,"adopter":"00000000000000000000000000000008"}"#;
+    let adopted = written("~session/00000000000000000000000000000007", 1).replace("{}", record);
+    let absent = failed(
+        "~intent/00000000000000000000000000000007/2",
+        404,
+        r#"{"type":"document_missing_exception","reason":"missing"}"#,
+    );
+    let (adopted, absent) = (bulk(&[adopted]), bulk(&[absent]));
+    let then = |first: &Says, next| Says::Then(Box::new([first.clone(), next]));
+    for refused in [whole(429, REJECTED), whole(403, SECURITY)] {
+        for says in [
+            then(&adopted, refused.clone()),
+            then(&adopted, then(&absent, refused.clone())),
+        ] {
+            let server = Server::new(says).await;
+            let backend = server.backend().await;
+            let (session, adopter) = (SessionId::new(7), SessionId::new(8));
+            let adopted = backend.adopt(session, 0, adopter, Adopt::Take).await;
+            let error = adopted.unwrap_err();
+            // So the client gives the adoption up.
+            assert!(!error.is_certainly_without_effect(), "{error:?}");
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+        }
+    }
 }
 
 #[tokio::test]
