@@ -1,6 +1,6 @@
 //! The namespace: an alias and the one index behind it, which is made once, and checked.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use elasticsearch::http::Method;
@@ -16,8 +16,8 @@ use crate::record::VERSION;
 const BASE_SHIFT: u32 = 10;
 /// So often the namespace is looked for again, where others make or remove it meanwhile.
 const ATTEMPTS: u32 = 5;
-/// So long the server waits for the copies of a new index before it answers without them.
-const COPIES_BEGIN: &str = "2s";
+/// So long at most the server waits for the copies of a new index before it answers without them.
+const COPIES_BEGIN: Duration = Duration::from_secs(2);
 
 /// The index behind the alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,9 +66,10 @@ async fn make(nodes: &Nodes, config: &EsConfig) -> Outcome<()> {
     let path = format!("/{}-{created_ms}", config.namespace);
     // Else the first who connects would be told that there is no copy, for it is made a moment later.
     let copies = (config.replicas + 1).to_string();
+    let begin = format!("{}ms", COPIES_BEGIN.min(nodes.timeout() / 2).as_millis());
     let query = [
         ("wait_for_active_shards", copies.as_str()),
-        ("timeout", COPIES_BEGIN),
+        ("timeout", begin.as_str()),
     ];
     let _: Map<String, Value> = nodes
         .send(Request {
