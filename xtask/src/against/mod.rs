@@ -1,6 +1,7 @@
 //! `cargo xtask compare --against COMMIT`: two builds of ours, measured in the same rounds.
 
 mod build;
+mod place;
 mod side;
 mod verdict;
 
@@ -12,6 +13,7 @@ use lockcore_conformance::servers::etcd;
 use crate::compare;
 use crate::stores::Store;
 use build::Built;
+use place::Places;
 use side::Side;
 use verdict::{Figure, LIMIT, Outcome, Verdict, median};
 
@@ -43,7 +45,10 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), String> {
     let (ours, theirs) = build::both(asked.commit, &stores)?;
     let figures = figures(&ours, asked.figures)?;
     let rounds = asked.rounds.unwrap_or(LEAST_ROUNDS).max(1);
+    let places = Places::get()?;
+    places.servers()?;
     let servers = compare::start(&stores)?;
+    places.programs()?;
     let mut found = Vec::new();
     for (store, url) in &servers.urls {
         let pair = Pair {
