@@ -59,9 +59,10 @@ mod tests {
     use super::*;
 
     fn seen() -> String {
-        let status = Command::new("grep").args(["Cpus_allowed_list", "/proc/self/status"]);
-        let output = { status }.output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
+        let mut command = Command::new("grep");
+        command.args(["Cpus_allowed_list", "/proc/self/status"]);
+        let output = command.output().expect("grep is there");
+        String::from_utf8(output.stdout).expect("numbers are text")
     }
 
     #[test]
