@@ -138,9 +138,10 @@ impl Eq for Given {}
 impl EsConfig {
     /// Takes a URL: `elasticsearch://HOST:PORT`, with several hosts separated by commas, with `USER:PASSWORD@` before
     /// them, then perhaps `/` or the path of a reverse proxy, then perhaps `?` and options (`namespace`, `api_key`,
-    /// `bearer_token`, `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `connections`, `clock_skew_ms`, `replicas`,
-    /// `wait_for_active_shards`) with `&` between them. `elasticsearchs://` is by TLS; `opensearch://` and `opensearchs://` are the same. Without a port it
-    /// is 9200. `%` and two digits are a byte in user, password and values.
+    /// `bearer_token`, `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `connections`, `clock_skew_ms`,
+    /// `replicas`, `wait_for_active_shards`) with `&` between them. `elasticsearchs://` is by TLS; `opensearch://` and
+    /// `opensearchs://` are the same. Without a port it is 9200. `%` and two digits are a byte in user, password and
+    /// values.
     ///
     /// Requests go to the hosts that are named and to no other: nobody asks the server for more. The path is the same at
     /// each of them.

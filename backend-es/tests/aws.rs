@@ -9,7 +9,6 @@ mod front;
 mod signature;
 mod support;
 
-use std::error::Error as _;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +25,7 @@ use lockcore::backend::{Filter, Inspect};
 use lockcore::{Error, ErrorKind};
 use lockcore_es::{EsBackend, EsConfig};
 use signature::{Account, verify};
-use support::{Space, connect_to};
+use support::{Space, connect_to, said};
 
 const KEY_ID: &str = "AKIDEXAMPLE";
 /// What is no part of anything that is said.
@@ -308,17 +307,6 @@ fn credentials(key_id: &str, secret: &str, ends: Option<Duration>) -> Credential
 
 fn usual() -> Issuer {
     Issuer::new(credentials(KEY_ID, SECRET, None))
-}
-
-/// What an error says, with its causes.
-fn said(error: &Error) -> String {
-    let mut said = format!("{error} {error:?}");
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        said += &format!(" {deeper} {deeper:?}");
-        cause = deeper.source();
-    }
-    said
 }
 
 fn is(error: &Error, kind: ErrorKind, told: &str) {

@@ -9,7 +9,6 @@
 mod front;
 mod support;
 
-use std::error::Error as _;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;
@@ -23,23 +22,12 @@ use lockcore::backend::{Filter, Inspect, Namespace};
 use lockcore::{Error, ErrorKind};
 use lockcore_es::{BearerToken, EsBackend, EsConfig};
 use support::access::{Access, PASSWORD};
-use support::{Space, connect_to};
+use support::{Space, connect_to, said};
 use tokio::net::TcpListener;
 use url::Url;
 
 /// What is no part of anything that is said.
 const SECRET: &str = "Zq7-correct-horse";
-
-/// What an error says, with its causes.
-fn said(error: &Error) -> String {
-    let mut said = format!("{error} {error:?}");
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        said += &format!(" {deeper} {deeper:?}");
-        cause = deeper.source();
-    }
-    said
-}
 
 fn keeps_secret(error: &Error) {
     assert!(!said(error).contains(SECRET), "{}", said(error));

@@ -1,6 +1,7 @@
 //! Which requests the whole client makes of the server, written down on the way. Needs a server.
 #![allow(clippy::unwrap_used, reason = "it is a test")]
 
+mod front;
 mod support;
 
 use std::pin::Pin;
@@ -14,7 +15,7 @@ use lockcore::backend::{ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
 use lockcore::{AcquireError, Attempt, Guard, Locks, Released};
 use lockcore_es::{EsBackend, EsConfig};
 use support::{Space, connect, granted, open, raw_text, request};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
@@ -126,7 +127,9 @@ async fn pass_on(
     held: Arc<Mutex<Option<Held>>>,
     limit: Arc<AtomicUsize>,
 ) {
-    while let Some((method, target, body)) = read(&mut stream).await {
+    while let Some(next) = front::read(&mut stream).await {
+        let (method, target) = (next.method, next.target);
+        let body = String::from_utf8(next.body).unwrap();
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         asked.lock().unwrap().push(Asked {
             what: format!("{method} {path}"),
@@ -160,32 +163,6 @@ async fn pass_on(
             return;
         }
     }
-}
-
-/// Method, target and body of the next request.
-async fn read(stream: &mut TcpStream) -> Option<(String, String, String)> {
-    let mut bytes = Vec::new();
-    let head_end = loop {
-        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-            break at;
-        }
-        if stream.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
-    };
-    let head = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        let is_it = name.eq_ignore_ascii_case("content-length");
-        is_it.then(|| value.trim().parse::<usize>().unwrap())
-    });
-    let mut body = bytes.split_off(head_end + 4);
-    let got = body.len();
-    body.resize(length.unwrap_or(0), 0);
-    stream.read_exact(&mut body[got..]).await.ok()?;
-    let mut words = head.split(' ').map(str::to_owned);
-    let body = String::from_utf8(body).unwrap();
-    Some((words.next()?, words.next()?, body))
 }
 
 type Acquisition<'a> = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>> + 'a>>;
@@ -244,6 +221,7 @@ async fn a_renewal_is_one_request_for_all_guards() {
     // Long enough for two, on a slow machine longer.
     while asked.len() < 2 || since.elapsed() < ttl * 5 / 6 {
         assert!(since.elapsed() < ttl * 2, "renewals: {asked:?}");
+        // From one look at what was asked to the next.
         tokio::time::sleep(Duration::from_millis(10)).await;
         asked.extend(recorder.take());
     }
@@ -419,18 +397,21 @@ async fn all_who_wait_in_a_process_look_together() {
     };
     let waits = join_all((0..KEYS).map(wait));
     let gives_back = async {
-        // Until all of them look.
         let looks = |asked: &Asked| {
             let ids: serde_json::Value = serde_json::from_str(&asked.body).ok()?;
             let ids = ids["ids"].as_array()?;
             let of_keys = ids.iter().filter_map(|id| id.as_str()?.strip_prefix('k'));
             Some(of_keys.count())
         };
+        let begun = Instant::now();
         while !recorder.take().iter().any(|it| looks(it) == Some(KEYS)) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "not all look");
+            // From one count of the requests to the next.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         recorder.take();
         let since = Instant::now();
+        // Long enough for some twenty looks, which are counted by the time that it took.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let (asked, took) = (recorder.take(), since.elapsed());
         let all = asked.iter().filter(|it| looks(it) == Some(KEYS)).count();

@@ -183,8 +183,8 @@ async fn answer(stream: &mut TcpStream, status: u16, body: &[u8]) -> Option<()> 
     stream.shutdown().await.ok()
 }
 
-/// One request with its body.
-async fn read(stream: &mut TcpStream) -> Option<Asked> {
+/// The next request, with its body.
+pub async fn read(stream: &mut TcpStream) -> Option<Asked> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {

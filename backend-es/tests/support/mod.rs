@@ -140,6 +140,17 @@ pub async fn raw_text(method: Method, path: &str, body: String) -> (u16, String)
     User::given().send_text(method, path, body).await
 }
 
+/// What an error says, with its causes.
+pub fn said(error: &Error) -> String {
+    let mut said = format!("{error} {error:?}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(deeper) = cause {
+        said += &format!(" {deeper} {deeper:?}");
+        cause = deeper.source();
+    }
+    said
+}
+
 pub fn id(number: u128) -> SessionId {
     SessionId::new(number)
 }
