@@ -46,10 +46,9 @@
 //! | `lock/KEY\0\0GRANT` | one of those who share it, or read it |
 //! | `session/ID/live` | the number of the last renewal, on the lease: the session lives as long as this is there |
 //! | `session/ID/over/LAST` | the first of a range of numbers that are over; one key stands behind all, so that one comparison says whether a number is over |
-//! | `session/ID/ttl` | how long it lives without a renewal, in milliseconds |
 //! | `session/ID/label`, `intent`, `adoption`, `adopter` | what is left of it when it has died |
 //! | `intent/ID` | the payload of its intent |
-//! | `unburied/ID` | what is left of it does not go by itself yet: the sweep looks at these alone |
+//! | `ttl/ID` | how long it lives without a renewal, in milliseconds; gone when what is left of it goes by itself: the sweep looks at these alone |
 //! | `step/ID/N` | what a request has taken, for the sweep |
 //! | `news` | the sessions that were revoked last, or noted for |
 //!

@@ -54,6 +54,22 @@ pub(crate) struct Connection {
     pub(crate) base: Base,
 }
 
+/// What has come of an attempt.
+struct Failed {
+    error: Error,
+    /// Who we are has to be said again.
+    of_the_login: bool,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self {
+            error,
+            of_the_login: false,
+        }
+    }
+}
+
 impl Link {
     pub(crate) fn new(config: EtcdConfig) -> Result<Self, Error> {
         Ok(Self {
@@ -114,44 +130,79 @@ impl Link {
         self.call(Operation::Watch, send).await
     }
 
-    /// One attempt of anything. What is refused before it is looked at, because who we are has to be said again, is sent
-    /// once more.
+    /// One attempt of anything.
     pub(crate) async fn call<T, F>(
         self: &Arc<Self>,
         operation: Operation,
-        send: impl Fn(Connection) -> F + Send,
+        send: impl Fn(Connection) -> F + Send + Sync,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
+        self.call_with(operation, (), |connection, ()| send(connection))
+            .await
+    }
+
+    /// The same with something that is sent. What is refused before it is looked at, because who we are has to be said
+    /// again, is sent once more; where nobody says who they are, no copy is made for that.
+    pub(crate) async fn call_with<W, T, F>(
+        self: &Arc<Self>,
+        operation: Operation,
+        what: W,
+        send: impl Fn(Connection, W) -> F + Send + Sync,
+    ) -> Result<T, Error>
+    where
+        W: Clone + Send,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
         let until = Instant::now() + self.config.timeout;
-        let mut again = false;
-        loop {
-            let connecting = tokio::time::timeout_at(until, self.connection(operation)).await;
-            let connection = connecting.map_err(|_| {
-                let what = format!("no connection within {:?}", self.config.timeout);
-                found(ErrorKind::Unavailable, operation, what)
-            })??;
-            let number = connection.number;
-            match tokio::time::timeout_at(until, send(connection)).await {
-                Ok(Ok(done)) => return Ok(done),
-                Ok(Err(error)) if is_of_the_login(&error) && !again => {
+        if self.config.auth.is_some() {
+            let copy = what.clone();
+            let send = |connection| send(connection, copy);
+            match self.attempt(operation, until, send).await {
+                Ok(done) => return Ok(done),
+                Err(failed) if !failed.of_the_login => return Err(failed.error),
+                Err(_) => {}
+            }
+        }
+        let send = |connection| send(connection, what);
+        let attempt = self.attempt(operation, until, send).await;
+        attempt.map_err(|failed| failed.error)
+    }
+
+    async fn attempt<T, F>(
+        self: &Arc<Self>,
+        operation: Operation,
+        until: Instant,
+        send: impl FnOnce(Connection) -> F + Send,
+    ) -> Result<T, Failed>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let connecting = tokio::time::timeout_at(until, self.connection(operation)).await;
+        let connection = connecting.map_err(|_| {
+            let what = format!("no connection within {:?}", self.config.timeout);
+            found(ErrorKind::Unavailable, operation, what)
+        })??;
+        let number = connection.number;
+        match tokio::time::timeout_at(until, send(connection)).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => {
+                let of_the_login = is_of_the_login(&error);
+                if of_the_login {
                     self.close(number);
-                    again = true;
-                }
-                Ok(Err(error)) => {
-                    if is_of_the_login(&error) {
-                        self.close(number);
-                    } else if is_of_the_member(&error) {
-                        self.leave(number);
-                    }
-                    return Err(from_etcd(operation, Phase::Sent, error));
-                }
-                Err(_) => {
+                } else if is_of_the_member(&error) {
                     self.leave(number);
-                    let what = format!("no answer within {:?}", self.config.timeout);
-                    return Err(found(ErrorKind::Indeterminate, operation, what));
                 }
+                Err(Failed {
+                    of_the_login,
+                    error: from_etcd(operation, Phase::Sent, error),
+                })
+            }
+            Err(_) => {
+                self.leave(number);
+                let what = format!("no answer within {:?}", self.config.timeout);
+                Err(found(ErrorKind::Indeterminate, operation, what).into())
             }
         }
     }

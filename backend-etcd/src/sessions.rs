@@ -11,7 +11,7 @@ use lockcore::backend::{
 use lockcore::{ErrorKind, Label, Life, Note, Notes, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
-use crate::record::{NOBODY, Session, digits, intent, last, news, number, read_intent};
+use crate::record::{NOBODY, Session, digits, intent, last, news, number, read_intent, read_ttl};
 use crate::states::SESSIONS_PER_REQUEST;
 use crate::txn::{Moved, absent, get, keys, nobody, present};
 
@@ -30,7 +30,6 @@ impl SessionStore for EtcdBackend {
             TxnOp::put(names.ttl(session), ttl.as_millis().to_string(), None),
             TxnOp::put(names.live(session), digits(0), Some(on_lease)),
             TxnOp::put(names.over_last(session), last(), None),
-            TxnOp::put(names.unburied(session), "", None),
         ];
         let unused = || vec![nobody(&names.session(session))];
         let (any, nothing) = (Incarnation::UNKNOWN, || Some(Vec::new()));
@@ -48,9 +47,10 @@ impl SessionStore for EtcdBackend {
         let names = &self.link.names;
         let looks = || {
             let steps = (!renewal.granted.is_empty()).then(|| names.steps(Some(session)));
-            let session = get(&names.session(session), 0);
             let steps = steps.map(|steps| keys(&steps, 0));
-            [session].into_iter().chain(steps).collect()
+            let ttl = TxnOp::get(names.ttl(session), None);
+            let own = [get(&names.session(session), 0), ttl];
+            own.into_iter().chain(steps).collect()
         };
         let (any, nothing) = (Incarnation::UNKNOWN, || Some(Vec::new()));
         let way = self.way(Operation::Renew);
@@ -62,7 +62,9 @@ impl SessionStore for EtcdBackend {
         let Some(read) = Session::read(names, session, &found.found()?.pairs) else {
             return Ok(Renewed::Dead);
         };
-        let Some(seq) = read.live else {
+        let ttl = found.found()?.pairs;
+        let ttl = ttl.first().and_then(|pair| read_ttl(pair.value()));
+        let (Some(seq), Some(ttl)) = (read.live, ttl) else {
             return Ok(Renewed::Dead);
         };
         let here = found.incarnation();
@@ -85,7 +87,7 @@ impl SessionStore for EtcdBackend {
         }
         // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
         // and has been followed by another would end it, too early.
-        let lease = way.grant(read.ttl).await?;
+        let lease = way.grant(ttl).await?;
         let mut changes = self.over_changes(session, &read.over, &renewal.over);
         // A part of them does no harm: what is over stays so.
         while changes.len() > self.keys_per_step() {

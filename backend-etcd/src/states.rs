@@ -66,7 +66,7 @@ impl Way<'_> {
         let unused = vec![nobody(&range)];
         let used = vec![
             TxnOp::put(names.label(session), "", None),
-            TxnOp::put(names.unburied(session), "", None),
+            TxnOp::put(names.ttl(session), "", None),
             get(&range, 0),
         ];
         let mut answer = self.txn(unused, used, vec![get(&range, 0)]).await?;

@@ -113,12 +113,12 @@ impl EtcdBackend {
     /// kept, and then go by themselves. So many at most; says whether there are more.
     async fn bury(&self, most: usize) -> Result<bool> {
         let names = &self.link.names;
-        let mut range = names.all_unburied();
+        let mut range = names.ttls();
         let (mut lease, mut buried) = (None, 0);
         loop {
             let (found, _) = self.way(Operation::Sweep).get(&range, PAGE).await?;
             let unburied = found.pairs.iter();
-            let unburied = unburied.filter_map(|pair| names.read_unburied(pair.key()));
+            let unburied = unburied.filter_map(|pair| names.read_ttl(pair.key()));
             let unburied: Vec<SessionId> = unburied.collect();
             for some in unburied.chunks(SESSIONS_PER_REQUEST) {
                 for (session, pairs) in self.way(Operation::Sweep).read(some).await? {
@@ -164,7 +164,7 @@ impl EtcdBackend {
         let most = self.keys_per_step();
         let mut burial = Vec::new();
         if pairs.len() <= most {
-            burial.push(TxnOp::delete(names.unburied(session), None));
+            burial.push(TxnOp::delete(names.ttl(session), None));
         }
         for pair in pairs.iter().rev().take(most) {
             burial.push(match names.read_session(pair.key()) {

@@ -146,14 +146,12 @@ impl Way<'_> {
         or_else: Vec<TxnOp>,
     ) -> Result<Answer, Error> {
         let txn = Txn::new().when(compares).and_then(then).or_else(or_else);
-        let send = |mut connection: Connection| {
-            let txn = txn.clone();
-            async move {
-                let heard = self.link.place().heard;
-                Ok((connection.kv.txn(txn).await?, connection, heard))
-            }
+        let send = |mut connection: Connection, txn| async move {
+            let heard = self.link.place().heard;
+            Ok((connection.kv.txn(txn).await?, connection, heard))
         };
-        let (answer, connection, heard) = self.link.call(self.operation, send).await?;
+        let sent = self.link.call_with(self.operation, txn, send);
+        let (answer, connection, heard) = sent.await?;
         self.answered(answer, &connection, heard)
     }
 

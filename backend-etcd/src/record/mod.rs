@@ -6,4 +6,4 @@ mod session;
 
 pub(crate) use holder::{Held, class, holder_value, read_step, shares_from, step_value, values_of};
 pub(crate) use names::{Classes, Names, Range, SHARED, digits, last, number};
-pub(crate) use session::{NOBODY, Session, intent, news, read_intent, read_news};
+pub(crate) use session::{NOBODY, Session, intent, news, read_intent, read_news, read_ttl};

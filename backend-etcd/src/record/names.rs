@@ -183,11 +183,6 @@ impl Names {
         self.part(session, "label")
     }
 
-    /// How long it lives without a renewal, in milliseconds.
-    pub(crate) fn ttl(&self, session: SessionId) -> Vec<u8> {
-        self.part(session, "ttl")
-    }
-
     /// What says that there is an intent; its value is the token.
     pub(crate) fn intent(&self, session: SessionId) -> Vec<u8> {
         self.part(session, "intent")
@@ -227,23 +222,25 @@ impl Names {
         }
     }
 
-    /// What says that a session has a record that does not go by itself.
-    pub(crate) fn unburied(&self, session: SessionId) -> Vec<u8> {
-        format!("{}unburied/{session}", self.prefix).into_bytes()
+    /// How long a session lives without a renewal, in milliseconds. It is there until what is left of the session goes by
+    /// itself.
+    pub(crate) fn ttl(&self, session: SessionId) -> Vec<u8> {
+        format!("{}ttl/{session}", self.prefix).into_bytes()
     }
 
     /// That of all of them.
-    pub(crate) fn all_unburied(&self) -> Range {
+    pub(crate) fn ttls(&self) -> Range {
         Range {
-            from: format!("{}unburied/", self.prefix).into_bytes(),
-            to: format!("{}unburied0", self.prefix).into_bytes(),
+            from: format!("{}ttl/", self.prefix).into_bytes(),
+            to: format!("{}ttl0", self.prefix).into_bytes(),
         }
     }
 
-    pub(crate) fn read_unburied(&self, name: &[u8]) -> Option<SessionId> {
+    /// Of which session that is.
+    pub(crate) fn read_ttl(&self, name: &[u8]) -> Option<SessionId> {
         let name = std::str::from_utf8(name).ok()?;
         let rest = name.strip_prefix(self.prefix.as_str())?;
-        rest.strip_prefix("unburied/")?.parse().ok()
+        rest.strip_prefix("ttl/")?.parse().ok()
     }
 
     /// The payload of an intent.

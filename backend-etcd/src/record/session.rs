@@ -17,8 +17,6 @@ pub(crate) struct Session {
     pub(crate) state: SessionState,
     /// The number of its last renewal; of one that lives.
     pub(crate) live: Option<u64>,
-    /// How long it lives without one.
-    pub(crate) ttl: Duration,
     /// Its ranges of numbers that are over, as they stand.
     pub(crate) over: Vec<(u64, u64)>,
     /// It is dead, and what is left of it goes by itself.
@@ -47,7 +45,6 @@ impl Session {
             Self::try_read(names, session, found).unwrap_or_else(|| Self {
                 state: SessionState::unreadable(session),
                 live: None,
-                ttl: Duration::ZERO,
                 over: Vec::new(),
                 buried: false,
             }),
@@ -56,7 +53,6 @@ impl Session {
 
     fn try_read(names: &Names, session: SessionId, found: &[KeyValue]) -> Option<Self> {
         let (mut label, mut live, mut buried, mut intent) = (None, None, false, false);
-        let mut ttl = Duration::ZERO;
         let (mut adoption, mut adopter, mut over) = (0, None, Vec::new());
         let mut notes = Notes::default();
         for pair in found {
@@ -68,7 +64,6 @@ impl Session {
                     buried = pair.lease() != 0;
                 }
                 "live" => live = Some(number(pair.value())?),
-                "ttl" => ttl = Duration::from_millis(text.parse().ok()?),
                 "intent" => intent = true,
                 "adoption" => adoption = text.parse().ok()?,
                 "adopter" if text == NOBODY => {}
@@ -94,7 +89,6 @@ impl Session {
         Some(Self {
             state,
             live,
-            ttl,
             over,
             buried,
         })
@@ -113,6 +107,12 @@ fn merged(ranges: &[(u64, u64)]) -> Ranges {
         }
     }
     Ranges::new(apart).expect("they rise and are apart")
+}
+
+/// How long a session lives without a renewal.
+pub(crate) fn read_ttl(stored: &[u8]) -> Option<Duration> {
+    let text = std::str::from_utf8(stored).ok()?;
+    Some(Duration::from_millis(text.parse().ok()?))
 }
 
 /// The stored form of an intent.
