@@ -190,5 +190,16 @@ mod tests {
     fn every_change_fits() {
         let changed = changed().expect("changes that fit");
         assert!(changed.len() > 5, "{:?}", changed.keys());
+        // Else cargo takes what is built of the one for the other's.
+        let version = |text: &str| {
+            text.lines()
+                .find(|line| line.starts_with("version"))
+                .map(str::to_owned)
+        };
+        let manifest = root().join("Cargo.toml");
+        assert_ne!(
+            version(&changed[&manifest]),
+            version(&read(&manifest).expect("it is there"))
+        );
     }
 }
