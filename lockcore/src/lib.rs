@@ -35,6 +35,8 @@ pub use error::{Error, ErrorKind, Operation};
 pub use intent::{Intent, IntentError};
 pub use key::{KeyError, LockKey, LockPath};
 pub use memory::MemoryBackend;
+#[cfg(any(test, lockcore_sim))]
+pub use memory::MemoryCopy;
 pub use mode::Mode;
 pub use note::{Note, NoteKind, Notes};
 pub use prepare::PrepareError;

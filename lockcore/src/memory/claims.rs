@@ -21,7 +21,12 @@ impl ClaimStore for MemoryBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         match self.form {
             Form::Atomic => self
-                .rules(Operation::Acquire, |state| ready(acquire(state, request)))?
+                .rules(Operation::Acquire, |state| {
+                    match state.is_elsewhere(request.incarnation) {
+                        true => Ok(Ok(Acquired::Moved)),
+                        false => ready(acquire(state, request)),
+                    }
+                })?
                 .map_err(|too_much| too_much.error(NAME)),
             Form::Records => judge::acquire(&Records(self), request).await,
         }

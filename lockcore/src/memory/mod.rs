@@ -2,6 +2,8 @@
 
 mod claims;
 mod clock;
+#[cfg(any(test, lockcore_sim))]
+mod failover;
 mod inspect;
 mod record;
 mod records;
@@ -19,14 +21,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clock::Clock;
+#[cfg(any(test, lockcore_sim))]
+pub use failover::MemoryCopy;
 use record::{Held, Record};
 use table::Table;
 
 use crate::backend::Watches;
 use crate::backend::rows::{Act, Corrupt, ready};
 use crate::{
-    FencingToken, Grant, Info, Life, LockBackend, LockKey, Mode, Operation, Registered, Result,
-    SessionId, Survives,
+    FencingToken, Grant, Incarnation, Info, Life, LockBackend, LockKey, Mode, Operation, Ranges,
+    Registered, Result, SessionId, Survives,
 };
 
 const NAME: &str = "memory";
@@ -90,6 +94,8 @@ struct State {
     records: BTreeMap<LockKey, Record>,
     /// The number of the last write.
     writes: u64,
+    /// Its name; none as long as nothing is to take over.
+    incarnation: Incarnation,
     /// What stopped counting, of which nobody was told yet.
     freed: Freed,
 }
@@ -124,6 +130,7 @@ impl MemoryBackend {
                 intents: BTreeMap::new(),
                 records: BTreeMap::new(),
                 writes: 0,
+                incarnation: Incarnation::UNKNOWN,
                 freed: Freed::default(),
             }),
             watches: Arc::default(),
@@ -165,6 +172,7 @@ impl MemoryBackend {
                 owner: None,
                 mode: Mode::X,
                 since: now,
+                of: 1,
             });
         });
     }
@@ -226,6 +234,26 @@ impl State {
     fn lives(&self, grant: Grant) -> bool {
         let session = self.sessions.get(grant.session);
         session.is_some_and(|session| session.life == Life::Living && session.counts(grant.n))
+    }
+
+    /// Whether a request is meant for another incarnation.
+    fn is_elsewhere(&self, meant: Incarnation) -> bool {
+        meant.is_known() && self.incarnation.is_known() && meant != self.incarnation
+    }
+
+    /// Whether all of these grants are there, each with all of its records.
+    fn has_granted(&self, session: SessionId, granted: &Ranges) -> bool {
+        let held = self.records.values().flat_map(|record| &record.holders);
+        let mut left: BTreeMap<u64, usize> = BTreeMap::new();
+        for held in held {
+            let own = held.grant.filter(|grant| grant.session == session);
+            if let Some(grant) = own {
+                let left = left.entry(grant.n).or_insert(held.of);
+                *left = left.saturating_sub(1);
+            }
+        }
+        let mut ranges = granted.as_slice().iter();
+        ranges.all(|(from, to)| (*from..=*to).all(|n| left.get(&n) == Some(&0)))
     }
 
     /// Removes holders of one key, and the record with the last of them. Says how many there were.

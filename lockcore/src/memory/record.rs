@@ -15,6 +15,8 @@ pub(super) struct Held {
     pub(super) mode: Mode,
     /// Since the Unix epoch.
     pub(super) since: Duration,
+    /// How many records its request has written.
+    pub(super) of: usize,
 }
 
 impl Entry for Held {
@@ -51,7 +53,7 @@ impl Held {
 }
 
 /// Who holds one key.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Record {
     /// In the order of their grants.
     pub(super) holders: Vec<Held>,
@@ -81,6 +83,7 @@ impl Record {
         &mut self,
         request: &Acquire,
         ask: Ask<'_>,
+        of: usize,
         now: Duration,
         version: u64,
     ) -> bool {
@@ -95,6 +98,7 @@ impl Record {
             owner: Some(request.owner),
             mode: ask.mode(),
             since: now,
+            of,
         });
         true
     }

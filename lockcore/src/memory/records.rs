@@ -26,6 +26,16 @@ struct Written<'a> {
     new: bool,
 }
 
+/// What came of one record's write.
+enum Wrote {
+    /// Its number, and whether the grant is new there.
+    Written(u64, bool),
+    /// Who is in its way.
+    Met(Vec<Held>),
+    /// The store is of another incarnation.
+    Moved,
+}
+
 /// The store in the form of records, as the judging round sees it.
 pub(super) struct Records<'a>(pub(super) &'a MemoryBackend);
 
@@ -41,7 +51,7 @@ impl ByRecord for Records<'_> {
     ) -> crate::Result<Tried<Held>> {
         Ok(match self.0.write_all(request, needed, past).await {
             Ok(written) => self.0.checked(request, written).await,
-            Err(met) => Tried::Met(met),
+            Err(tried) => tried,
         })
     }
 
@@ -63,15 +73,20 @@ impl MemoryBackend {
         request: &Acquire,
         needed: &'a Needed<'_>,
         past: &Past,
-    ) -> Result<Vec<Written<'a>>, Met> {
+    ) -> Result<Vec<Written<'a>>, Tried<Held>> {
         let mut written = Vec::new();
         let mut met = Met::new();
+        let of = needed.len();
         for (key, ask) in needed {
             self.pause().await;
-            match self.update(|state| state.write(key, request, *ask, past)) {
-                Ok((number, new)) => written.push(Written { key, number, new }),
-                Err(in_the_way) => {
+            match self.update(|state| state.write(key, request, (*ask, of), past)) {
+                Wrote::Written(number, new) => written.push(Written { key, number, new }),
+                Wrote::Met(in_the_way) => {
                     met.insert(key.clone(), in_the_way);
+                }
+                Wrote::Moved => {
+                    self.take_back(request.grant, &written).await;
+                    return Err(Tried::Moved);
                 }
             }
         }
@@ -83,7 +98,7 @@ impl MemoryBackend {
             self.pause().await;
             self.update(|state| state.remove(written.key, |held| held == Some(request.grant)));
         }
-        Err(met)
+        Err(Tried::Met(met))
     }
 
     /// A step of several records, or a joined one, is granted only if its session outlived the last write: else its
@@ -94,14 +109,24 @@ impl MemoryBackend {
             return Tried::Granted(token(last.number));
         }
         self.pause().await;
-        if let Some(number) = self.update(|state| state.check(request.grant)) {
-            return Tried::Granted(token(number));
+        let checked = self.update(|state| match state.is_elsewhere(request.incarnation) {
+            true => Err(Tried::Moved),
+            false => state.check(request.grant).ok_or(Tried::Void),
+        });
+        match checked {
+            Ok(number) => Tried::Granted(token(number)),
+            Err(refused) => {
+                self.take_back(request.grant, &written).await;
+                refused
+            }
         }
-        // What stood before stays: the session may be abandoned, and this a late copy of what its intent is about.
+    }
+
+    /// Takes back what the request has written. What stood before stays: the session may be abandoned, and this a late copy
+    /// of what its intent is about.
+    async fn take_back(&self, grant: Grant, written: &[Written<'_>]) {
         let new = written.iter().filter(|written| written.new);
-        self.give_back(request.grant, new.map(|written| written.key))
-            .await;
-        Tried::Void
+        self.give_back(grant, new.map(|written| written.key)).await;
     }
 
     /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too. Nobody is woken by
@@ -157,14 +182,17 @@ impl MemoryBackend {
 }
 
 impl State {
-    /// One record's write, with its number and whether the grant is new there; or who is in its way.
+    /// One record's write, of so many.
     fn write(
         &mut self,
         key: &LockKey,
         request: &Acquire,
-        ask: Ask<'_>,
+        (ask, of): (Ask<'_>, usize),
         past: &Past,
-    ) -> Result<(u64, bool), Vec<Held>> {
+    ) -> Wrote {
+        if self.is_elsewhere(request.incarnation) {
+            return Wrote::Moved;
+        }
         if let Some(record) = self.records.get(key)
             && !record.stands(request.grant, ask.mode())
         {
@@ -173,13 +201,13 @@ impl State {
                 !past.is_some_and(|past| past.contains(&grant))
             });
             if !in_the_way.is_empty() {
-                return Err(in_the_way.into_iter().copied().collect());
+                return Wrote::Met(in_the_way.into_iter().copied().collect());
             }
         }
         let (number, now) = (self.number(), self.clock.now());
         let record = self.records.entry(key.clone()).or_default();
-        let new = record.enter(request, ask, now, number);
-        Ok((number, new))
+        let new = record.enter(request, ask, of, now, number);
+        Wrote::Written(number, new)
     }
 
     /// A write of the session's record that changes nothing, made only if the session lives and the number is not

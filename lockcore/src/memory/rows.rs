@@ -139,6 +139,7 @@ impl Rows for State {
             let mode = claim.want().mode();
             if !record.stands(request.grant, mode) {
                 record.put(Held {
+                    of: request.claims.len(),
                     grant: Some(request.grant),
                     owner: Some(request.owner),
                     mode,

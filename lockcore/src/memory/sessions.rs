@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::MemoryBackend;
+use super::{MemoryBackend, State};
 use crate::backend::rows::sessions::{Adopting, Ending, Noting, Open, Renew, Settle};
+use crate::backend::rows::{Act, ready};
 use crate::{
-    Adopt, Adoption, End, Label, Note, Opened, Renewal, Renewed, Result, SessionId, SessionState,
-    SessionStore,
+    Adopt, Adoption, End, Label, Life, Note, Opened, Operation, Renewal, Renewed, Result,
+    SessionId, SessionState, SessionStore,
 };
 
 #[async_trait]
@@ -16,17 +17,29 @@ impl SessionStore for MemoryBackend {
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
         self.pause().await;
         let label = label.clone();
-        self.act(&Open {
+        let act = Open {
             session,
             label,
             ttl,
+        };
+        self.rules(Operation::Open, |state| {
+            let opened = ready(act.run(state))?;
+            Ok(match opened {
+                Opened::Opened(_) => Opened::Opened(state.incarnation),
+                Opened::Used => Opened::Used,
+            })
         })
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         self.pause().await;
         let renewal = renewal.clone();
-        self.act(&Renew { session, renewal })
+        self.rules(Operation::Renew, |state| {
+            match state.objects(session, &renewal) {
+                Some(objection) => Ok(objection),
+                None => ready(Renew { session, renewal }.run(state)),
+            }
+        })
     }
 
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
@@ -73,5 +86,21 @@ impl SessionStore for MemoryBackend {
         let noted = self.act(&Noting { session, note })?;
         self.watches.wake_session(session);
         Ok(noted)
+    }
+}
+
+impl State {
+    /// What a store with a name says to a living session instead of renewing it.
+    fn objects(&self, session: SessionId, renewal: &Renewal) -> Option<Renewed> {
+        let row = self.sessions.get(session);
+        let lives = row.is_some_and(|row| row.life == Life::Living);
+        if !lives || !self.incarnation.is_known() {
+            None
+        } else if self.is_elsewhere(renewal.incarnation) {
+            Some(Renewed::Moved(self.incarnation))
+        } else {
+            let has_all = self.has_granted(session, &renewal.granted);
+            (!has_all).then_some(Renewed::Forgotten)
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::rows::{Now, SessionRow};
 use crate::{End, Life, SessionId};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     rows: BTreeMap<SessionId, SessionRow>,
     living: BTreeSet<SessionId>,

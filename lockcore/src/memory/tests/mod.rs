@@ -2,6 +2,7 @@
 
 mod claims;
 mod compare;
+mod failover;
 mod inspect;
 mod interleaved;
 mod recovery;
