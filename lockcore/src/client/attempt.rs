@@ -465,7 +465,7 @@ impl Taking<'_> {
         if sessions.is_empty() {
             return Ok(Vec::new());
         }
-        match recovery::adoptable(self.core, &sessions).await {
+        match recovery::adoptable(self.core, self.plan.locks.pool.current(), &sessions).await {
             // It is asked again when the wait goes on.
             Err(error) if self.plan.wait.is_some() && may_pass(&error) => Ok(Vec::new()),
             adoptable => Ok(adoptable?),

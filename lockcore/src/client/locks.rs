@@ -116,7 +116,7 @@ impl Locks {
             let _alive = alive;
             let result = async {
                 let handle = locks.pool.shared(&locks.core).await?;
-                let states = adoptable(&locks.core, &[session]).await?;
+                let states = adoptable(&locks.core, Some(handle.session.id), &[session]).await?;
                 adopt(&locks.core, &handle, states)
                     .await
                     .map(|adopted| adopted.into_iter().next())

@@ -89,6 +89,11 @@ impl Pool {
         });
     }
 
+    /// The shared session, if there is one.
+    pub(crate) fn current(&self) -> Option<SessionId> {
+        self.locked().usable().map(|handle| handle.session.id)
+    }
+
     /// The pool's own handle goes; the session closes with its last guard.
     pub(crate) fn let_go(&self) {
         self.locked().session = None;

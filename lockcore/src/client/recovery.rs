@@ -193,14 +193,23 @@ impl fmt::Debug for Recovery {
     }
 }
 
-/// Those of the sessions that are abandoned and have no living adopter, in this process or another.
-pub(crate) async fn adoptable(core: &Core, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
-    let mut states = without_adopter(core, core.backend.end(sessions, End::IfDue).await?).await?;
+/// Those of the sessions that are abandoned and have no living adopter, in this process or another. `me` is who would adopt.
+pub(crate) async fn adoptable(
+    core: &Core,
+    me: Option<SessionId>,
+    sessions: &[SessionId],
+) -> Result<Vec<SessionState>> {
+    let states = core.backend.end(sessions, End::IfDue).await?;
+    let mut states = without_adopter(core, me, states).await?;
     states.retain(|state| !Adopting::is_begun(core, state.session));
     Ok(states)
 }
 
-async fn without_adopter(core: &Core, mut states: Vec<SessionState>) -> Result<Vec<SessionState>> {
+async fn without_adopter(
+    core: &Core,
+    me: Option<SessionId>,
+    mut states: Vec<SessionState>,
+) -> Result<Vec<SessionState>> {
     states.retain(|state| state.life == Life::Abandoned);
     let adopters: Vec<SessionId> = states.iter().filter_map(|state| state.adopter).collect();
     if adopters.is_empty() {
@@ -212,7 +221,9 @@ async fn without_adopter(core: &Core, mut states: Vec<SessionState>) -> Result<V
             .iter()
             .any(|adopter| adopter.session == id && adopter.life == Life::Living)
     };
-    states.retain(|state| !state.adopter.is_some_and(living));
+    // Who asks knows whether it is at it. A store that has forgotten how that has ended says that it is.
+    let another = |adopter: &SessionId| Some(*adopter) != me;
+    states.retain(|state| !state.adopter.filter(another).is_some_and(living));
     Ok(states)
 }
 

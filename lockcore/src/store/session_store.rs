@@ -281,7 +281,7 @@ pub trait SessionStore: Send + Sync {
     /// the number is another, or the session is not abandoned.
     ///
     /// The caller has established that the former adopter, if there is one, is dead or abandoned
-    /// ([`End::IfDue`]).
+    /// ([`End::IfDue`]), or is `adopter` itself and at it no longer.
     ///
     /// [`Adopt::GiveUp`] makes sure that `adopter` does not have the adoption `seen + 1` and never will: whether the
     /// number is still `seen`, or `seen + 1` by this adopter, afterwards it is greater than `seen` and nobody has it

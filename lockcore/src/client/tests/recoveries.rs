@@ -54,6 +54,33 @@ async fn a_recovery_is_valid_as_long_as_the_session_that_adopted() {
     assert!(adopted(&locks, session).await.settle().await.unwrap());
 }
 
+/// Its session may live for long, and then nobody else can adopt.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_whose_end_the_store_has_forgotten_is_taken_again_by_who_had_it() {
+    for settles in [false, true] {
+        let store = MemoryBackend::new();
+        let spy = Spy::new(Arc::clone(&store));
+        let (locks, other) = (spy.locks(), spy.locks());
+        let held = locks.global("held").acquire().await.unwrap();
+        let session = left(&other).await;
+        let recovery = adopted(&locks, session).await;
+        let before = store.copy();
+        match settles {
+            true => assert!(recovery.settle().await.unwrap()),
+            false => recovery.give_up().await.unwrap(),
+        }
+        store.fails_over(before);
+        assert!(other.adopt(session).await.unwrap().is_none(), "{settles}");
+        let theirs = other.documents(["d"]).try_acquire().await.unwrap();
+        assert!(matches!(theirs, Attempt::Busy(_)), "{theirs:?}");
+        let met = locks.documents(["d"]).try_acquire().await;
+        assert!(matches!(met, Err(AcquireError::Abandoned(_))), "{met:?}");
+        let again = adopted(&locks, session).await;
+        assert!(locks.adopt(session).await.unwrap().is_none(), "it is at it");
+        assert!(again.settle().await.unwrap() && held.is_valid());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_adoption_is_given_up_however_long_the_store_cannot_be_reached() {
     for kind in [ErrorKind::Unavailable, ErrorKind::Indeterminate] {
