@@ -303,6 +303,7 @@ impl Keeper {
                     return;
                 }
                 self.moving = None;
+                self.session.tell();
             }
         }
         match answer {

@@ -92,7 +92,7 @@ impl Locks {
     }
 
     /// Adopts an abandoned session: its change is now this process's to finish or undo. `None` if it is not abandoned
-    /// (any more), or a living session has adopted it.
+    /// (any more), or a living session has adopted it, or the store has failed over meanwhile.
     ///
     /// # Errors
     ///

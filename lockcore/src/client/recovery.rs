@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
@@ -15,7 +16,9 @@ use crate::client::lost::LostReason;
 use crate::client::order::Order;
 use crate::client::retry::until_answered;
 use crate::client::session::Handle;
-use crate::{Adopt, Adoption, End, FencingToken, Intent, Life, Result, SessionId, SessionState};
+use crate::{
+    Adopt, Adoption, End, FencingToken, Incarnation, Intent, Life, Result, SessionId, SessionState,
+};
 
 /// A recovery handler: finishes or undoes the change of a holder that died, before its locks are handed on.
 #[async_trait]
@@ -29,7 +32,7 @@ pub trait Recover: Send + Sync {
     ///
     /// It may run more than once for one change (at least once, never two at a time), and must use
     /// [`Recovery::token`] for its writes, as the holder's own may still be on their way. It is stopped if this
-    /// process's session is lost. A panic is taken for an error.
+    /// process's session is lost or the store fails over. A panic is taken for an error.
     ///
     /// # Errors
     ///
@@ -42,6 +45,8 @@ pub trait Recover: Send + Sync {
 pub struct Recovery {
     core: Arc<Core>,
     handle: Handle,
+    /// The store's when it was asked: another one may have forgotten the adoption.
+    incarnation: Incarnation,
     state: SessionState,
     adoption: Adoption,
     /// Until the adoption is settled or given up, acknowledged.
@@ -111,22 +116,32 @@ impl Recovery {
     /// Whether the adoption is certainly this process's, as [`Held::is_valid`](crate::Held::is_valid).
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.handle.session.is_valid()
+        let session = &self.handle.session;
+        session.is_valid() && session.numbers().incarnation() == self.incarnation
     }
 
     /// The time until it is not valid any more, if no further renewal is acknowledged.
     #[must_use]
-    pub fn remaining(&self) -> std::time::Duration {
-        self.handle.session.remaining()
+    pub fn remaining(&self) -> Duration {
+        match self.is_valid() {
+            true => self.handle.session.remaining(),
+            false => Duration::ZERO,
+        }
     }
 
-    /// Resolves when this process's session is lost: somebody else may adopt then.
+    /// Resolves when this process's session is lost, or the store has failed over and may have forgotten the adoption:
+    /// somebody else may adopt then.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost by dropping it.
     pub async fn lost(&self) -> LostReason {
-        self.handle.session.lost(std::iter::empty()).await
+        let session = &self.handle.session;
+        tokio::select! {
+            biased;
+            why = session.lost(std::iter::empty()) => why,
+            () = session.moved(self.incarnation) => LostReason::Forgotten,
+        }
     }
 
     /// Says that the change is finished or undone: the locks are free. `false` if the adoption was not this process's
@@ -227,7 +242,8 @@ async fn without_adopter(
     Ok(states)
 }
 
-/// Adopts those of the sessions that can be, of which none had a living adopter when it was looked at.
+/// Adopts those of the sessions that can be, of which none had a living adopter when it was looked at. What was adopted while
+/// the store failed over is given up.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     handle: &Handle,
@@ -239,6 +255,7 @@ pub(crate) async fn adopt(
             continue;
         };
         let floor = core.floor();
+        let incarnation = handle.session.numbers().incarnation();
         let take = || {
             core.backend.adopt(
                 state.session,
@@ -264,6 +281,7 @@ pub(crate) async fn adopt(
         let recovery = Recovery {
             core: Arc::clone(core),
             handle: handle.clone(),
+            incarnation,
             state,
             adoption,
             adopting: asked.settled(),
@@ -271,10 +289,11 @@ pub(crate) async fn adopt(
         if !core.rose(token, floor) {
             return Err(core.went_back(token, floor).into());
         }
-        if !recovery.is_valid() {
+        if recovery.is_valid() {
+            adopted.push(recovery);
+        } else if !handle.session.is_valid() {
             return Err(AcquireError::Lost);
         }
-        adopted.push(recovery);
     }
     Ok(adopted)
 }
@@ -292,14 +311,19 @@ pub(crate) async fn recover(
             let recovers = AssertUnwindSafe(handler.recover(&recovery)).catch_unwind();
             let result = tokio::select! {
                 biased;
-                _ = recovery.lost() => return Err(AcquireError::Lost),
-                result = recovers => result.unwrap_or_else(|_| Err("the recovery handler panicked".into())),
+                _ = recovery.lost() => None,
+                result = recovers => {
+                    Some(result.unwrap_or_else(|_| Err("the recovery handler panicked".into())))
+                }
             };
             match result {
-                Ok(()) => {
+                None if !handle.session.is_valid() => return Err(AcquireError::Lost),
+                // The store has failed over. Who wants the keys asks it again.
+                None => recovery.give_up().await?,
+                Some(Ok(())) => {
                     recovery.settle().await?;
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     let state = recovery.session().clone();
                     recovery.give_up().await?;
                     return Ok(Err((vec![state], error)));

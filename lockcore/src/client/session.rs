@@ -149,7 +149,18 @@ impl Session {
         self.tell();
     }
 
-    /// Whoever waits for its end looks again.
+    /// Resolves when it is not of that incarnation any more.
+    pub(crate) async fn moved(&self, from: Incarnation) {
+        loop {
+            let told = self.died.notified();
+            if self.numbers().incarnation() != from {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Whoever waits for its end, or its move, looks again.
     pub(crate) fn tell(&self) {
         self.died.notify_waiters();
     }

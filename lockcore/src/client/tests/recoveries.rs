@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, Adopt, Attempt, End, ErrorKind, Life, Locks, MemoryBackend, Recover,
+    AcquireError, Adopt, Attempt, End, ErrorKind, Life, Locks, LostReason, MemoryBackend, Recover,
     RecoverError, Recovery, SessionId, SessionStore,
 };
 
@@ -79,6 +79,55 @@ async fn an_adoption_whose_end_the_store_has_forgotten_is_taken_again_by_who_had
         assert!(locks.adopt(session).await.unwrap().is_none(), "it is at it");
         assert!(again.settle().await.unwrap() && held.is_valid());
     }
+}
+
+/// Whether it is forgotten or not: it is taken again then.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_does_not_move_to_another_incarnation_of_the_store() {
+    for forgotten in [true, false] {
+        let store = MemoryBackend::new().named();
+        let client = || Locks::builder(Arc::clone(&store) as _).build().unwrap();
+        let (locks, other) = (client(), client());
+        let session = left(&other).await;
+        let held = locks.global("held").acquire().await.unwrap();
+        let before = store.copy();
+        let recovery = adopted(&locks, session).await;
+        let after = store.copy();
+        store.fails_over(if forgotten { before } else { after });
+        assert!(recovery.is_valid(), "nobody has told it");
+        let lost = timeout(secs(60), recovery.lost()).await;
+        assert_eq!(lost, Ok(LostReason::Forgotten));
+        assert!(!recovery.is_valid() && recovery.remaining().is_zero());
+        assert!(held.is_valid(), "it has moved");
+        if forgotten {
+            let theirs = adopted(&other, session).await;
+            assert!(!recovery.settle().await.unwrap());
+            assert!(theirs.settle().await.unwrap());
+        } else {
+            recovery.give_up().await.unwrap();
+            assert!(adopted(&locks, session).await.settle().await.unwrap());
+        }
+    }
+}
+
+/// It is stopped, and begins again in the other one.
+#[tokio::test(start_paused = true)]
+async fn a_wait_goes_on_when_the_store_fails_over_while_it_recovers() {
+    let store = MemoryBackend::new().named();
+    let builder = || Locks::builder(Arc::clone(&store) as _);
+    let _ = left(&builder().build().unwrap()).await;
+    let finished = Arc::default();
+    let handler = Slow(Arc::clone(&finished));
+    let locks = builder().recovery(handler).build().unwrap();
+    let fails_over = async {
+        sleep(secs(60)).await;
+        store.fails_over(store.copy());
+    };
+    let since = Instant::now();
+    let (guard, ()) = tokio::join!(locks.documents(["d"]).acquire(), fails_over);
+    assert!(guard.unwrap().is_valid());
+    assert_eq!(finished.load(Ordering::Relaxed), 1);
+    assert!(since.elapsed() >= secs(3_660), "{:?}", since.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
