@@ -2,7 +2,7 @@
 
 #![cfg(lockcore_sim)]
 
-use lockcore_conformance::simulation::{Plan, run};
+use lockcore_conformance::simulation::{Failovers, Plan, run};
 
 #[test]
 fn a_seed_is_one_run() {
@@ -25,6 +25,7 @@ fn a_seed_is_one_run() {
 #[test]
 fn no_seed_breaks_a_law() {
     let (mut guards, mut adoptions, mut forms) = (0, 0, [0; 2]);
+    let mut failovers = [0; 2];
     for seed in 0..200 {
         let run = run(seed);
         let wrong = run.report.violations.first().map(|first| {
@@ -35,7 +36,11 @@ fn no_seed_breaks_a_law() {
         guards += run.report.guards;
         adoptions += run.report.adoptions;
         forms[usize::from(Plan::of(seed).atomic)] += 1;
+        if let Some(failover) = Plan::of(seed).failovers {
+            failovers[usize::from(failover == Failovers::Told)] += 1;
+        }
     }
     assert!(guards > 5_000 && adoptions > 300, "{guards}, {adoptions}");
     assert!(forms.iter().all(|runs| *runs > 50), "{forms:?}");
+    assert!(failovers.iter().all(|runs| *runs > 5), "{failovers:?}");
 }

@@ -118,6 +118,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
         self.stored(Stored::Settle {
             session,
             adoption,
+            adopter,
             settled,
         });
         Ok(settled)

@@ -156,7 +156,7 @@ pub fn check(history: &History) -> Report {
     let (stale, losses) = resources::check(history, &guards, &mut findings);
     store::check(history, &guards, &mut keys, &mut findings);
     border::check(&border, history, &guards, &keys, &mut findings);
-    ends(history, &border, &mut findings);
+    ends(history, &guards, &border, &mut findings);
     let mut report = Report {
         events: history.events.len(),
         guards: guards.guards.len(),
@@ -175,7 +175,8 @@ pub fn check(history: &History) -> Report {
 }
 
 /// What whoever made the history found at its end.
-fn ends(history: &History, border: &border::Border<'_>, findings: &mut Findings) {
+fn ends(history: &History, guards: &Guards, border: &border::Border<'_>, findings: &mut Findings) {
+    let held = |session| guards.failovers.hold(session);
     let mut came_to_its_end = false;
     for (number, event) in history.events.iter().enumerate() {
         let at = Pos {
@@ -187,6 +188,9 @@ fn ends(history: &History, border: &border::Border<'_>, findings: &mut Findings)
             findings.judged(Law::WaitingEnds, 1);
         }
         let (law, what, about) = match &event.what {
+            // A change is its former adopter's, who knows nothing of it and may live for long.
+            What::Stuck { .. } | What::NotToBeHad { .. } if held(None) => continue,
+            What::Left { grant, .. } if held(Some(grant.session)) => continue,
             What::Stuck { attempt } => (
                 Law::WaitingEnds,
                 format!("attempt {attempt} still waits, long after the last fault"),

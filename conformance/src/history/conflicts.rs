@@ -21,6 +21,16 @@ struct Belief<'a> {
     session: SessionId,
 }
 
+impl Belief<'_> {
+    /// Whether it was forgotten before it began.
+    fn is_forgotten(&self, guards: &Guards) -> bool {
+        match self.who {
+            Who::Guard(attempt) => guards.of_attempt(attempt).is_some_and(|it| it.forgotten),
+            Who::Adoption(_) => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Guard(u64),
@@ -95,6 +105,12 @@ fn beliefs<'a>(guards: &'a Guards, recoveries: &Recoveries) -> Vec<Belief<'a>> {
         })
     });
     let of_adopters = recoveries.adoptions.iter().filter_map(|adoption| {
+        let (session, start) = (adoption.session, adoption.start);
+        let failovers = &guards.failovers;
+        // Its change is finished, and its locks were given back; or they are forgotten, and its holder was not told.
+        if failovers.is_revived(session, start) || failovers.has_lost_untold(session, start) {
+            return None;
+        }
         let asked = guards.asked.get(&adoption.attempt)?;
         Some(Belief {
             who: Who::Adoption(adoption.id),
@@ -251,14 +267,15 @@ impl OnKey<'_> {
                 };
                 let released = guards.of_attempt(attempt).and_then(|guard| guard.released);
                 let resolved = recoveries.resolved.get(&before.session).copied();
-                let gone = released.into_iter().chain(resolved).min();
+                let forgotten = guards.failovers.touched(before.session);
+                let gone = released.into_iter().chain(resolved).chain(forgotten).min();
                 if gone.is_some_and(|gone| gone < belief.start) {
                     return false;
                 }
                 let own = cast.reenters && before.owner == belief.owner;
                 let beside = held.mode.beside(cast.mode) || own;
                 let adopted = matches!(belief.who, Who::Adoption(_));
-                if !beside && !adopted {
+                if !beside && !adopted && !belief.is_forgotten(guards) {
                     let what = format!(
                         "{} was handed out while the intent of {} is neither released nor settled",
                         belief.who, before.who

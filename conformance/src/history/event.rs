@@ -85,6 +85,13 @@ pub enum What {
         /// In which way.
         how: How,
     },
+    /// What the release of a guard has said.
+    GaveBack {
+        /// The attempt that got the guard.
+        attempt: u64,
+        /// It was held until then, or not; `None` if nobody knows.
+        held: Option<bool>,
+    },
     /// An abandoned session was adopted.
     Adopted {
         /// The adoption.
@@ -105,6 +112,8 @@ pub enum What {
     Believed {
         /// The adoption.
         adoption: u64,
+        /// For how long, in nanoseconds.
+        left: u64,
     },
     /// The adopter settles. Written before that is done.
     Settling {
@@ -157,6 +166,13 @@ pub enum What {
     Drifted {
         /// By so many nanoseconds.
         by: i64,
+    },
+    /// A copy of the store is made.
+    Copied,
+    /// The last copy takes over, so that what the store executed since is forgotten. Time and tokens go on.
+    FailedOver {
+        /// The store has a name, which is another one from now on.
+        named: bool,
     },
     /// An operator is about to have a session's owner give something up.
     Evicting {
@@ -406,6 +422,9 @@ pub enum Stored {
         session: SessionId,
         /// By which adoption.
         adoption: u64,
+        /// By whom.
+        #[serde(with = "text")]
+        adopter: SessionId,
         /// Whether.
         settled: bool,
     },

@@ -6,6 +6,7 @@ use lockcore::SessionId;
 
 use super::check::{Findings, Subject, Violation};
 use super::event::{Answer, How, Stored, What};
+use super::failovers::Failovers;
 use super::index::{Cast, Keys, Pos};
 use super::{History, Law};
 
@@ -25,7 +26,7 @@ pub(super) struct Guard {
     pub(super) attempt: u64,
     pub(super) session: SessionId,
     pub(super) token: u64,
-    numbers: Vec<u64>,
+    pub(super) numbers: Vec<u64>,
     pub(super) start: Pos,
     /// It said to be valid from the start to here; nothing, if that is not after the start.
     pub(super) end: Pos,
@@ -33,12 +34,14 @@ pub(super) struct Guard {
     pub(super) released: Option<Pos>,
     /// The deadline that it named last, and how long before that the renewal was sent which that counts from.
     deadline: u64,
-    validity: u64,
+    pub(super) validity: u64,
     /// It said that it is not valid, was given back, or its process was killed.
     over: bool,
     not_valid: bool,
     /// Its session was closed by the guard that it has re-entered, or it was evicted.
-    closed: bool,
+    pub(super) closed: bool,
+    /// What it holds was forgotten before it believed in it.
+    pub(super) forgotten: bool,
 }
 
 /// The attempts of a history, and the guards in the order in which they were handed out.
@@ -50,7 +53,7 @@ pub(super) struct Guards {
     by_process: BTreeMap<u32, Vec<usize>>,
     by_session: BTreeMap<SessionId, Vec<usize>>,
     /// The longest validity of a guard.
-    validity: Option<u64>,
+    pub(super) validity: Option<u64>,
     /// Sessions of which something was to be given up. When each guard that goes with it is gone its own client says.
     evicting: BTreeSet<SessionId>,
     /// When each session was to be revoked.
@@ -60,12 +63,16 @@ pub(super) struct Guards {
     resumed: BTreeMap<u32, Pos>,
     paused: BTreeMap<u32, Pos>,
     real_time: bool,
+    /// Sessions with a guard that has an intent.
+    intents: BTreeSet<SessionId>,
+    pub(super) failovers: Failovers,
 }
 
 impl Guards {
     pub(super) fn of(history: &History, keys: &mut Keys, findings: &mut Findings) -> Self {
         let mut guards = Self {
             real_time: history.real_time,
+            failovers: Failovers::of(history),
             ..Self::default()
         };
         for (number, event) in history.events.iter().enumerate() {
@@ -115,7 +122,10 @@ impl Guards {
                 left,
                 validity,
             } => {
-                let broken = self.broken_for(*session, at.at.saturating_sub(*validity));
+                if self.asked.get(attempt).is_some_and(|asked| asked.intent) {
+                    self.intents.insert(*session);
+                }
+                let broken = self.broken_for(*session, at.at.saturating_sub(*validity), at);
                 let late = self.real_time || self.paused_since_asked(*attempt);
                 if *left == 0 && !broken && !late {
                     findings.add(Violation::new(
@@ -144,6 +154,7 @@ impl Guards {
                     over: *left == 0,
                     not_valid: *left == 0,
                     closed: false,
+                    forgotten: false,
                 });
             }
             What::Looked { attempt, left } => {
@@ -219,9 +230,26 @@ impl Guards {
     }
 
     /// Whether something since then may have ended the session before its guards expect it.
-    fn broken_for(&self, session: SessionId, since: u64) -> bool {
+    fn broken_for(&self, session: SessionId, since: u64, at: Pos) -> bool {
         let stepped = self.steps.last().is_some_and(|step| step.at >= since);
-        stepped || self.revoked.contains_key(&session)
+        // Where the intent may be forgotten, nobody asks.
+        let intent = self.intents.contains(&session);
+        let failed_over = self.failovers.iter().any(|it| {
+            let meets = it.touches(session) || (it.named && intent);
+            it.at.at >= since && it.at < at && meets
+        });
+        stepped || failed_over || self.revoked.contains_key(&session)
+    }
+
+    /// Whether an operator, or a step of the store's clock, may have ended the session.
+    pub(super) fn was_broken(&self, session: SessionId) -> bool {
+        let evicted = self.evicting.contains(&session);
+        evicted || !self.steps.is_empty() || self.revoked.contains_key(&session)
+    }
+
+    /// Whether a guard of that session has an intent.
+    pub(super) fn has_intent(&self, session: SessionId) -> bool {
+        self.intents.contains(&session)
     }
 
     /// A process that was paused between the look at the deadline and its program does not lie.
@@ -262,7 +290,12 @@ impl Guards {
         };
         let sent = guard.deadline.saturating_sub(guard.validity);
         let evicted = self.evicting.contains(&guard.session);
-        let broken = guard.closed || evicted || self.broken_for(guard.session, sent);
+        let forgotten = || {
+            let cut = self.failovers.cut(guard.session, &guard.numbers, sent);
+            cut.is_some_and(|cut| cut < at)
+        };
+        let broken =
+            guard.closed || evicted || self.broken_for(guard.session, sent, at) || forgotten();
         if at.at < guard.deadline && !broken {
             let left = std::time::Duration::from_nanos(guard.deadline - at.at);
             findings.add(
@@ -288,6 +321,15 @@ impl Guards {
         all.filter(|broken| broken.at >= since).min().copied()
     }
 
+    /// The first failover that may have ended what began at `start` and rests on a renewal that was sent then: one that is
+    /// older is told by it, where the store has a name.
+    pub(super) fn forgets_since(&self, start: Pos, sent: u64) -> Option<Pos> {
+        let since = start.at.saturating_sub(self.validity.unwrap_or(start.at));
+        let mut cuts = self.failovers.iter().filter(|it| it.at.at >= since);
+        let found = cuts.find(|it| !(it.named && sent > it.at.at));
+        found.map(|failover| failover.at)
+    }
+
     /// Whoever revokes a session, or sets the store's clock forward, says so: from then on, and until the next
     /// renewal is acknowledged, a guard believes what is not so.
     fn cut(&mut self) {
@@ -296,7 +338,9 @@ impl Guards {
             let first = self.steps.partition_point(|step| step.at < sent);
             let step = self.steps.get(first);
             let revoked = self.revoked.get(&guard.session);
-            for cut in step.into_iter().chain(revoked) {
+            let forgotten = self.failovers.cut(guard.session, &guard.numbers, sent);
+            guard.forgotten = forgotten.is_some_and(|at| at < guard.start);
+            for cut in step.into_iter().chain(revoked).chain(&forgotten) {
                 guard.end = guard.end.min(*cut);
             }
         }

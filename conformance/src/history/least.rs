@@ -173,7 +173,7 @@ impl About {
             What::Adopted {
                 adoption, session, ..
             } => self.adoptions.contains(adoption) || self.sessions.contains(session),
-            What::Believed { adoption }
+            What::Believed { adoption, .. }
             | What::Settling { adoption }
             | What::GivingUp { adoption } => self.adoptions.contains(adoption),
             What::Evicting { session }
@@ -186,6 +186,8 @@ impl About {
             What::Asked { claims, .. } => self.sessions.is_empty() && self.touches(claims),
             What::Begun { .. }
             | What::Calm
+            | What::Copied
+            | What::FailedOver { .. }
             | What::Stepped { .. }
             | What::Repeats
             | What::Doubles => true,
@@ -236,6 +238,7 @@ fn attempt(what: &What) -> Option<u64> {
         | What::Looked { attempt, .. }
         | What::Confirmed { attempt, .. }
         | What::GivingBack { attempt, .. }
+        | What::GaveBack { attempt, .. }
         | What::Read { attempt, .. }
         | What::Wrote { attempt, .. }
         | What::Stuck { attempt } => Some(*attempt),

@@ -11,6 +11,7 @@ mod calls;
 mod check;
 mod conflicts;
 mod event;
+mod failovers;
 mod guards;
 mod index;
 mod least;

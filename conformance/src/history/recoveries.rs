@@ -25,6 +25,8 @@ pub(super) struct Adoption {
     pub(super) start: Pos,
     /// The adopter believed in it until here.
     pub(super) end: Pos,
+    /// When the renewal was sent by which it believed so.
+    sent: u64,
     over: bool,
 }
 
@@ -70,6 +72,7 @@ impl Recoveries {
                         process: event.process,
                         start: at,
                         end: at,
+                        sent: 0,
                         over: false,
                     });
                     let handed_out = guards.of_attempt(*attempt).map(|guard| guard.token);
@@ -83,11 +86,13 @@ impl Recoveries {
                         ));
                     }
                 }
-                What::Believed { adoption } => {
+                What::Believed { adoption, left } => {
                     if let Some(adoption) = by_id.get(adoption).map(|at| &mut this.adoptions[*at])
                         && !adoption.over
                     {
                         adoption.end = at;
+                        let validity = guards.validity.unwrap_or_default();
+                        adoption.sent = (at.at + left).saturating_sub(validity);
                     }
                 }
                 What::Settling { adoption } | What::GivingUp { adoption } => {
@@ -119,12 +124,13 @@ impl Recoveries {
     }
 
     /// An adopter does not know that the intent was thrown away, that its own session was revoked, or that a step of
-    /// the clock has ended that.
+    /// the clock has ended that; nor what the store has forgotten, before its next renewal.
     fn cut(&mut self, guards: &Guards) {
         for adoption in &mut self.adoptions {
             let discarded = self.discarded.get(&adoption.session).copied();
             let broken = guards.broken_since(adoption.adopter, adoption.start);
-            for cut in discarded.into_iter().chain(broken) {
+            let forgotten = guards.forgets_since(adoption.start, adoption.sent);
+            for cut in discarded.into_iter().chain(broken).chain(forgotten) {
                 adoption.end = adoption.end.min(cut);
             }
         }
@@ -191,12 +197,21 @@ impl Recoveries {
 /// Each number of an adoption is one adopter's, and only a number that somebody has received settles.
 fn numbers(history: &History, findings: &mut Findings) {
     let mut adopters: BTreeMap<(SessionId, u64), SessionId> = BTreeMap::new();
+    let mut copy = BTreeMap::new();
     for (number, event) in history.events.iter().enumerate() {
         let at = Pos {
             at: event.at,
             number: number + 1,
         };
         let wrong = match &event.what {
+            What::Copied => {
+                copy.clone_from(&adopters);
+                None
+            }
+            What::FailedOver { .. } => {
+                adopters.clone_from(&copy);
+                None
+            }
             What::Stored(Stored::Adopt {
                 session,
                 adopter,
@@ -212,9 +227,12 @@ fn numbers(history: &History, findings: &mut Findings) {
             What::Stored(Stored::Settle {
                 session,
                 adoption,
+                adopter,
                 settled: true,
-            }) => (!adopters.contains_key(&(*session, *adoption))).then(|| {
-                format!("{session} was settled by adoption {adoption}, which nobody has received")
+            }) => (adopters.get(&(*session, *adoption)) != Some(adopter)).then(|| {
+                format!(
+                    "{session} was settled by {adopter} and adoption {adoption}, which it has not received"
+                )
             }),
             _ => None,
         };

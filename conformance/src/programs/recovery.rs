@@ -9,7 +9,7 @@ use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use tokio::time::sleep;
 
-use super::{Place, User, up_to};
+use super::{Place, User, nanos, up_to};
 use crate::history::What;
 
 /// What an adopter does in the end.
@@ -52,9 +52,10 @@ impl<'a, P: Place> Adopted<'a, P> {
                 sleep(each).await;
             }
             let at = self.place.now();
-            if recovery.is_valid() {
+            let left = nanos(recovery.remaining());
+            if left > 0 {
                 let adoption = self.number;
-                self.place.record_at(at, What::Believed { adoption });
+                self.place.record_at(at, What::Believed { adoption, left });
             }
         }
     }

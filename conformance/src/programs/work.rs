@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lockcore::{LockKey, Want};
+use lockcore::{LockKey, Released, Want};
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
@@ -126,10 +126,23 @@ async fn give_back(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got: Got) {
         How::Released if rng.random_bool(0.2) => {
             // Nobody waits for the answer.
             let limit = up_to(rng, Duration::from_millis(50));
-            drop(timeout(limit, got.guard.release()).await);
+            if let Ok(released) = timeout(limit, got.guard.release()).await {
+                gave_back(place, attempt, released);
+            }
         }
-        How::Released => drop(got.guard.release().await),
+        How::Released => gave_back(place, attempt, got.guard.release().await),
     }
+}
+
+/// What the release has said, if it was answered.
+fn gave_back(place: &impl Place, attempt: u64, released: lockcore::Result<Released>) {
+    let held = match released {
+        Ok(Released::Released) => Some(true),
+        Ok(Released::NotHeld) => Some(false),
+        Ok(_) => None,
+        Err(_) => return,
+    };
+    place.record(What::GaveBack { attempt, held });
 }
 
 /// Reads a resource that the guard protects, and writes one more.

@@ -1,8 +1,9 @@
 //! Whole runs of many clients over the memory store, from one number each.
 //!
 //! A run takes place in virtual time on one thread. Its seed decides everything: the [`Plan`], what each program does,
-//! what the network does to each request, and who is paused, killed or revoked when. The same seed is the same run,
-//! event for event. Everything that happens goes into a [`History`], which is then [checked](crate::history::check).
+//! what the network does to each request, who is paused, killed or revoked when, and when the store forgets. The same
+//! seed is the same run, event for event. Everything that happens goes into a [`History`], which is then
+//! [checked](crate::history::check).
 //!
 //! In a build with `--cfg lockcore_sim` only: clients are paused and killed through [`lockcore::sim`]. `cargo xtask simulate`
 //! makes it, and another one of a copy in which clients can break their [`rules`], to see that each breach is found.
@@ -25,7 +26,7 @@ mod world;
 use std::sync::Arc;
 
 pub use broken::{Found, Rule, find, rules, run_broken};
-pub use plan::Plan;
+pub use plan::{Failovers, Plan};
 
 use crate::history::{History, Report, check};
 use client::Client;

@@ -10,6 +10,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
 use tokio::time::{Instant, sleep};
 
+use super::Failovers;
 use super::client::{Client, NEMESIS, kill};
 use super::world::World;
 use crate::history::What;
@@ -27,6 +28,7 @@ pub(super) async fn rage(world: &Arc<World>) {
         drift(world, rng(4), until),
         steps(world, rng(5), until),
         operators(world, rng(6), until),
+        failovers(world, rng(7), until),
     );
     tokio::time::sleep_until(until).await;
 }
@@ -124,6 +126,27 @@ fn move_clock(world: &World, by: Duration, forward: bool, what: impl Fn(i64) -> 
         world.store.advance(by);
     } else {
         world.store.retreat(by);
+    }
+}
+
+/// A copy of the store takes over, mostly one that was made a moment before.
+async fn failovers(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    let Some(failovers) = world.plan.failovers else {
+        return;
+    };
+    let named = failovers == Failovers::Told;
+    while rest(&mut rng, world.plan.ttl / 2, until).await {
+        world.record(0, What::Copied);
+        let copy = world.store.copy();
+        let longest = match rng.random_range(0..4) {
+            0 => Duration::ZERO,
+            1 => world.plan.ttl,
+            2 => world.plan.ttl / 20,
+            _ => Duration::from_millis(10),
+        };
+        sleep(up_to(&mut rng, longest)).await;
+        world.record(0, What::FailedOver { named });
+        world.store.fails_over(copy);
     }
 }
 

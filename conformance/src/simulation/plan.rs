@@ -45,6 +45,18 @@ pub struct Plan {
     pub steps: bool,
     /// Operators revoke and discard.
     pub operators: bool,
+    /// Copies of the store take over, which have not what was written since.
+    pub failovers: Option<Failovers>,
+}
+
+/// What is said when a copy of the store takes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failovers {
+    /// The store has a name, and is another one then.
+    Told,
+    /// It has none.
+    Untold,
 }
 
 impl Plan {
@@ -87,6 +99,11 @@ impl Plan {
             weather,
             timeout: Duration::from_millis(rng.random_range(100..900)),
             patience: Duration::from_millis(rng.random_range(300..3_000)),
+            failovers: match rng.random_range(0..12) {
+                0 | 1 => Some(Failovers::Told),
+                2 => Some(Failovers::Untold),
+                _ => None,
+            },
             pauses,
             kills,
             cuts,

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockcore::{LockBackend, MemoryBackend};
 
-use super::Plan;
 use super::client::Client;
 use super::resource::Resources;
+use super::{Failovers, Plan};
 use crate::decorator::Decorated;
 use crate::faults::Observed;
 use crate::history::{Recorder, What};
@@ -35,6 +35,10 @@ impl World {
             false => MemoryBackend::records(),
         };
         let store = store.with_keys_per_step(plan.keys_per_step);
+        let store = match plan.failovers {
+            Some(Failovers::Told) => store.named(),
+            Some(Failovers::Untold) | None => store,
+        };
         let observed = Arc::new(Observed::new(Arc::clone(&store), recorder.clone()));
         Self {
             recorder,

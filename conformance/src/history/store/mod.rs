@@ -4,6 +4,8 @@
 //! been ended by whoever met it; one that was not may not.
 
 mod clock;
+mod forgets;
+mod releases;
 mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockcore::{Claim, Grant, OwnerId, SessionId};
 
 use clock::Clock;
+use forgets::{Copied, Forgotten};
+use releases::Given;
 use sessions::Session;
 
 use super::check::{Findings, Violation};
@@ -30,6 +34,10 @@ pub(super) fn check(history: &History, guards: &Guards, keys: &mut Keys, finding
         by_key: BTreeMap::new(),
         releases: BTreeMap::new(),
         tokens: BTreeMap::new(),
+        copy: Copied::default(),
+        forgotten: Forgotten::default(),
+        believed: BTreeMap::new(),
+        given: BTreeMap::new(),
     };
     for (number, event) in history.events.iter().enumerate() {
         let at = Pos {
@@ -41,15 +49,22 @@ pub(super) fn check(history: &History, guards: &Guards, keys: &mut Keys, finding
             What::Granted { attempt, left, .. } | What::Looked { attempt, left } => {
                 store.believed(at, *attempt, *left);
             }
+            What::GivingBack { attempt, how } => store.gives_back(at, *attempt, *how),
+            What::GaveBack { attempt, held } => store.gave_back(at, *attempt, *held),
+            What::Copied => store.copied(),
+            What::FailedOver { named } => store.failed_over(at, *named),
             What::Stepped { by } | What::Drifted { by } => store.clock.step(at.at, *by),
             _ => {}
         }
     }
 }
 
+#[derive(Clone)]
 struct Holder {
     owner: OwnerId,
     granted: Pos,
+    /// How many events the history had when the store began with its request.
+    begun: usize,
     /// In the order of their keys.
     casts: Vec<Cast>,
 }
@@ -73,6 +88,12 @@ struct Store<'a> {
     releases: BTreeMap<Grant, (usize, usize)>,
     /// The tokens given out on each key, rising, and when.
     tokens: BTreeMap<usize, Vec<(Pos, u64)>>,
+    copy: Copied,
+    forgotten: Forgotten,
+    /// Of each guard that says to be valid, when the renewal was sent that its deadline counts from.
+    believed: BTreeMap<u64, u64>,
+    /// What is being given back.
+    given: BTreeMap<u64, Given>,
 }
 
 impl Store<'_> {
@@ -139,8 +160,9 @@ impl Store<'_> {
             Stored::Settle {
                 session,
                 adoption,
+                adopter,
                 settled,
-            } => self.settled(at, *session, *adoption, *settled),
+            } => self.settled(at, *session, (*adoption, *adopter), *settled),
         }
     }
 
@@ -161,6 +183,7 @@ impl Store<'_> {
         for cast in &casts {
             self.rises(at, cast.key, token, begun);
         }
+        self.forgotten.grants.remove(&grant);
         let release = self.releases.get(&grant);
         if release.is_some_and(|(under_way, last)| *under_way > 0 || *last > begun) {
             return; // A late copy, beside a release of its own: nobody knows what stands.
@@ -216,6 +239,7 @@ impl Store<'_> {
         let holder = Holder {
             owner,
             granted: at,
+            begun,
             casts,
         };
         self.holders.insert(grant, holder);
@@ -252,6 +276,9 @@ impl Store<'_> {
         met: &[Grant],
         (begun_at, begun): (u64, usize),
     ) {
+        if self.guards.failovers.any_between(begun, at) {
+            return; // Some of them were met before.
+        }
         let reenters = claims.iter().all(|claim| claim.want().reenters());
         for grant in met {
             let Some(session) = self.sessions.get(&grant.session) else {
@@ -279,6 +306,7 @@ impl Store<'_> {
         let (under_way, last) = self.releases.entry(grant).or_default();
         *under_way += 1;
         *last = at.number;
+        self.releases_what_stands(grant, claims);
         let Some(holder) = self.holders.get_mut(&grant) else {
             return;
         };
@@ -303,6 +331,13 @@ impl Store<'_> {
 
     /// Nobody but its owner takes a holder away as long as its session lives; and a dead session holds nothing.
     fn confirmed(&mut self, at: Pos, grant: Grant, claims: &[Claim], begun: usize, held: bool) {
+        if self.guards.failovers.any_between(begun, at) {
+            return;
+        }
+        if held && self.forgotten.grants.contains_key(&grant) {
+            let what = format!("{grant} was confirmed, and is forgotten");
+            self.found(Law::ConfirmationsAreTrue, at, what);
+        }
         let due = self.was_due(grant.session, at);
         let Some(session) = self.sessions.get(&grant.session) else {
             return;
@@ -329,6 +364,11 @@ impl Store<'_> {
         let Some(attempt) = session.intent.filter(|_| session.abandoned()) else {
             return;
         };
+        let failovers = &self.guards.failovers;
+        // Its removal is forgotten, and its locks were given back; or they are, and its holder is not told.
+        if failovers.is_revived(id, at) || failovers.has_lost_untold(id, at) {
+            return;
+        }
         let Some(asked) = self.guards.asked.get(&attempt) else {
             return;
         };

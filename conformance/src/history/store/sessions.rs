@@ -10,6 +10,7 @@ use crate::history::Law;
 use crate::history::event::{Answer, Change};
 use crate::history::index::Pos;
 
+#[derive(Clone)]
 pub(super) struct Session {
     pub(super) ttl: i128,
     /// When it is due by the store's clock, and since when.
@@ -75,6 +76,11 @@ impl Store<'_> {
     ) {
         let now = self.clock.now(at.at);
         let due = self.was_due(id, at);
+        let forgotten = self.forgotten.sessions.get(&id);
+        if answer == Answer::Living && forgotten.is_some_and(|(_, last)| seq <= *last) {
+            // A late copy of the renewal that was lost: it is there again, and nobody can tell.
+            self.forgotten.sessions.remove(&id);
+        }
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
@@ -121,7 +127,7 @@ impl Store<'_> {
                 }
                 self.covered(at, id);
             }
-            Answer::Forgotten => {
+            Answer::Forgotten if self.guards.failovers.before(at).is_empty() => {
                 let what =
                     format!("{id}: the store has lost nothing, and renewal {seq} was told so");
                 self.found(Law::OneWriter, at, what);
@@ -201,7 +207,7 @@ impl Store<'_> {
             Some("without an intent")
         } else if session.dead.is_none() && !self.was_due(id, at) {
             Some("while it lives")
-        } else if living {
+        } else if living && !self.guards.failovers.has_lost_adoption(id, at) {
             Some("while its former adopter lives")
         } else {
             None
@@ -219,14 +225,20 @@ impl Store<'_> {
         session.adopter = Some(adopter);
     }
 
-    pub(super) fn settled(&mut self, at: Pos, id: SessionId, adoption: u64, settled: bool) {
+    pub(super) fn settled(
+        &mut self,
+        at: Pos,
+        id: SessionId,
+        (adoption, adopter): (u64, SessionId),
+        settled: bool,
+    ) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
         if !settled || session.settled.is_some() {
             return;
         }
-        let own = session.adopter.is_some() && session.adoption == adoption;
+        let own = session.adopter == Some(adopter) && session.adoption == adoption;
         session.settled = Some(at);
         if !own {
             let what = format!("{id} was settled by adoption {adoption}, which it does not have");
@@ -259,10 +271,20 @@ impl Store<'_> {
 
     /// By any clock that runs right, a session lasts longer than its guards say.
     pub(super) fn believed(&mut self, at: Pos, attempt: u64, left: u64) {
-        let guard = self.guards.of_attempt(attempt);
-        let session = guard.and_then(|guard| self.sessions.get(&guard.session));
-        if let Some(session) = session
-            && left > 0
+        let Some(guard) = self.guards.of_attempt(attempt) else {
+            return;
+        };
+        let sent = (at.at + left).saturating_sub(guard.validity);
+        if left == 0 {
+            self.stopped(at, guard);
+            return;
+        }
+        self.believed.insert(attempt, sent);
+        self.believes(at, guard, sent);
+        let failover = self.guards.failovers.before(at).last();
+        let counts_from_before = failover.is_some_and(|failover| sent <= failover.at.at);
+        if let Some(session) = self.sessions.get(&guard.session)
+            && !counts_from_before
             && i128::from(at.at) + i128::from(left) > i128::from(session.since) + session.ttl
         {
             let what = format!(

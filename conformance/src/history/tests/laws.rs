@@ -332,7 +332,7 @@ fn an_adopter_has_the_locks() {
     told = begin();
     told.after(10).ask(2, &["write /a"]).granted(2, 2, 3, 900);
     told.after(10)
-        .tell(What::Believed { adoption: 1 })
+        .believes(1, 900)
         .tell(What::Settling { adoption: 1 });
     let laws: Vec<Law> = crate::history::check(&told.end())
         .violations
@@ -358,10 +358,7 @@ fn one_adopter_at_a_time_after_the_death() {
         .tell(What::Killed);
     told.after(1).by(2).adopted(1, 1, 1, (1, 2));
     told.after(1).by(3).adopted(2, 1, 1, (1, 3));
-    told.after(1)
-        .by(2)
-        .tell(What::Believed { adoption: 1 })
-        .breaks(Law::OneAdopter);
+    told.after(1).by(2).believes(1, 900).breaks(Law::OneAdopter);
 
     // The first adopter is told so late that the second has come, and does not believe in it, or does.
     for believes in [false, true] {
@@ -378,9 +375,9 @@ fn one_adopter_at_a_time_after_the_death() {
             token: token(2),
         });
         if believes {
-            told.after(1).tell(What::Believed { adoption: 1 });
+            told.after(1).believes(1, 900);
         }
-        told.after(1).by(3).tell(What::Believed { adoption: 2 });
+        told.after(1).by(3).believes(2, 900);
         if believes {
             told.breaks(Law::OneAdopter);
         } else {
@@ -505,19 +502,23 @@ fn a_number_of_an_adoption_is_one_adopters() {
         give_up: false,
         number: Some(number),
     };
-    let settle = |adoption| Stored::Settle {
+    let settle = |adopter, adoption| Stored::Settle {
         session: session(1),
         adoption,
+        adopter: session(adopter),
         settled: true,
     };
     let mut told = story();
     told.stored(adopt(2, 1)).stored(adopt(2, 1));
-    told.stored(adopt(3, 4)).stored(settle(4)).is_fine();
+    told.stored(adopt(3, 4)).stored(settle(3, 4)).is_fine();
     told = story();
     told.stored(adopt(2, 1)).stored(adopt(3, 1));
     told.breaks(Law::OneAdopter);
     told = story();
-    told.stored(adopt(2, 1)).stored(settle(2));
+    told.stored(adopt(2, 1)).stored(settle(2, 2));
+    told.breaks(Law::OneAdopter);
+    told = story();
+    told.stored(adopt(2, 1)).stored(settle(3, 1));
     told.breaks(Law::OneAdopter);
 }
 

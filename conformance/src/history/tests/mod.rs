@@ -2,6 +2,7 @@
 
 mod border;
 mod brute;
+mod forgets;
 mod laws;
 mod stored;
 mod story;

@@ -268,6 +268,7 @@ fn adoptions_go_by_their_numbers() {
     let settle = |adoption| Stored::Settle {
         session: session(1),
         adoption,
+        adopter: session(2),
         settled: true,
     };
     let begin = || {

@@ -131,7 +131,13 @@ impl Story {
             old_token: token(old),
             token: token(new),
         });
-        self.tell(What::Believed { adoption })
+        self.believes(adoption, 900)
+    }
+
+    /// An adopter says that it has so many ms.
+    pub(super) fn believes(&mut self, adoption: u64, left: u64) -> &mut Self {
+        let left = left * MS;
+        self.tell(What::Believed { adoption, left })
     }
 
     pub(super) fn refused(&mut self, attempt: u64, outcome: Outcome) -> &mut Self {

@@ -205,7 +205,7 @@ fn a_revocation_of_another_takes_no_adoption_out() {
                 told.tell(What::Revoking { session });
             }
         }
-        told.after(10).tell(What::Believed { adoption: 1 });
+        told.after(10).believes(1, 900);
         let violations = check(&told.end()).violations;
         violations
             .iter()
