@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lockcore::sim::break_rule;
 
-use super::{Run, run};
+use super::{Plan, Run, run};
 
-/// A rule of the client that the simulation needs.
+/// A rule of the client, or of the store, that the simulation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rule {
@@ -14,8 +14,32 @@ pub struct Rule {
     pub name: &'static str,
     /// Within how many seeds a breach of it has to be found.
     pub seeds: u64,
+    /// Which seeds need it; the others are not run.
+    pub needed: Needed,
     /// What it says.
     pub text: &'static str,
+}
+
+/// Which seeds need a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Needed {
+    /// Any may.
+    Always,
+    /// Those in which the store fails over.
+    Failovers,
+    /// Those with operators.
+    Operators,
+}
+
+impl Needed {
+    fn by(self, plan: &Plan) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Failovers => plan.failovers.is_some(),
+            Self::Operators => plan.operators,
+        }
+    }
 }
 
 /// How a broken rule showed.
@@ -39,9 +63,21 @@ pub fn rules() -> impl Iterator<Item = Rule> {
         .filter_map(|line| line.strip_prefix("= "))
         .map(|line| {
             let (name, rest) = line.split_once(", ").expect("a rule has a name");
-            let (seeds, text) = rest.split_once(" seeds: ").expect("a rule has seeds");
+            let (seeds, text) = rest.split_once(": ").expect("a rule has seeds");
+            let (seeds, of) = seeds.split_once(" seeds").expect("a rule has seeds");
             let seeds = seeds.parse().expect("seeds are a number");
-            Rule { name, seeds, text }
+            let needed = match of {
+                "" => Needed::Always,
+                " with failovers" => Needed::Failovers,
+                " with operators" => Needed::Operators,
+                of => panic!("seeds{of}"),
+            };
+            Rule {
+                name,
+                seeds,
+                needed,
+                text,
+            }
         })
 }
 
@@ -69,7 +105,11 @@ pub fn find(rule: Rule, first: u64, threads: usize) -> Option<Found> {
         let own = (1..=rule.seeds).skip(thread).step_by(threads);
         let mut own = own.take_while(|seeds| *seeds < fewest.load(Ordering::Relaxed));
         own.find_map(|seeds| {
-            let run = run_broken(rule, first + seeds - 1);
+            let seed = first + seeds - 1;
+            if !rule.needed.by(&Plan::of(seed)) {
+                return None;
+            }
+            let run = run_broken(rule, seed);
             let shows = !run.report.violations.is_empty();
             shows.then(|| {
                 fewest.fetch_min(seeds, Ordering::Relaxed);

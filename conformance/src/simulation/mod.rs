@@ -25,7 +25,7 @@ mod world;
 
 use std::sync::Arc;
 
-pub use broken::{Found, Rule, find, rules, run_broken};
+pub use broken::{Found, Needed, Rule, find, rules, run_broken};
 pub use plan::{Failovers, Plan};
 
 use crate::history::{History, Report, check};
