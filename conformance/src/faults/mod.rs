@@ -3,8 +3,9 @@
 //! [`Faulty`] stands before a store as one client sees it: over a network that delays, loses, repeats and reorders, in
 //! virtual time or on a real store. [`Observed`] stands behind it, and writes down what the store really executes.
 //!
-//! `Proxy` stands before a server: what one client sends to it and is answered is cut, held, slowed or reset. [`Fault`]
-//! is the table of everything that a trial does.
+//! `Proxy` stands before a server: what one client sends to it and is answered is cut, held, slowed or reset. `Between`
+//! stands between the servers of a cluster, and cuts one off from the others. [`Fault`] is the table of everything that a
+//! trial does.
 
 mod fault;
 mod faulty;
@@ -17,5 +18,5 @@ pub use fault::{Fault, NetworkFault, ProcessFault, RequestFault, ServerFault};
 pub use faulty::{Faulty, Link, Weather};
 pub use observed::Observed;
 #[cfg(unix)]
-pub use proxy::{Proxies, Proxy};
+pub use proxy::{Between, Proxies, Proxy};
 pub use route::rerouted;

@@ -58,7 +58,7 @@ pub(super) async fn serve(way: Arc<Way>, mut client: TcpStream) {
             biased;
             _ = async { fault.wait_for(is_cut).await.is_ok() } => {
                 way.met();
-                Ok(())
+                if way.resets { Err(Torn) } else { Ok(()) }
             }
             ended = async { tokio::try_join!(requests, answers) } => ended.map(drop),
         }

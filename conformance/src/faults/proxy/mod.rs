@@ -1,6 +1,8 @@
 //! [`Proxy`]: a TCP proxy between a client and its store, on which the network's faults are switched.
 
+mod between;
 mod connection;
+mod owners;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +24,7 @@ use tokio::time::sleep;
 
 use super::NetworkFault;
 use crate::ports::Port;
+pub use between::Between;
 
 /// What the system has refused is tried again after that.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -85,8 +88,7 @@ impl Proxy {
 
     /// From now on there is this fault.
     pub fn strike(&self, fault: NetworkFault) {
-        self.way.met.store(false, Ordering::Relaxed);
-        self.way.fault.send_replace(Some(fault));
+        self.way.strike(fault);
     }
 
     /// Ends the fault, and says whether it has changed anything: there may have been no connection, or nothing was sent.
@@ -109,6 +111,8 @@ struct Way {
     fault: watch::Sender<Option<NetworkFault>>,
     /// The fault has changed something.
     met: AtomicBool,
+    /// A cut is a reset, else an end.
+    resets: bool,
     rng: Mutex<Xoshiro256PlusPlus>,
 }
 
@@ -118,8 +122,14 @@ impl Way {
             store: store.to_owned(),
             fault: watch::Sender::new(None),
             met: AtomicBool::new(false),
+            resets: false,
             rng: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
         }
+    }
+
+    fn strike(&self, fault: NetworkFault) {
+        self.met.store(false, Ordering::Relaxed);
+        self.fault.send_replace(Some(fault));
     }
 
     fn met(&self) {

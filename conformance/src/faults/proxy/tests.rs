@@ -298,3 +298,143 @@ async fn a_proxy_takes_its_connections_with_it() {
     assert!(rest(&mut client).await.0.is_empty());
     assert!(rest(&mut store).await.0.is_empty());
 }
+
+/// Where a child of a test finds the port that it connects to.
+const CHILD: &str = "LOCKKEEPER_TEST_CONNECTS";
+
+/// Another process with a connection, which sends what it is told.
+struct Other(std::process::Child);
+
+impl Other {
+    fn new(port: u16) -> Self {
+        let name = "faults::proxy::tests::one_server_is_cut_off_whoever_opens_a_connection";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([name, "--exact"])
+            .env(CHILD, port.to_string())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    /// What it is there for, until nobody tells it anything.
+    fn main(port: &str) {
+        let store = std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap()));
+        // Nobody takes what is sent after a reset.
+        drop(std::io::copy(&mut std::io::stdin(), &mut store.unwrap()));
+    }
+
+    fn send(&mut self, what: &[u8]) {
+        use std::io::Write as _;
+        let input = self.0.stdin.as_mut().unwrap();
+        input.write_all(what).and_then(|()| input.flush()).unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// Servers that the test speaks for, and the network between them.
+struct Cluster {
+    servers: Vec<TcpListener>,
+    between: Between,
+    _proxies: Proxies,
+}
+
+impl Cluster {
+    async fn new() -> Self {
+        let mut servers = Vec::new();
+        for _ in 0..3 {
+            servers.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let addresses = servers
+            .iter()
+            .map(|it| it.local_addr().unwrap().to_string());
+        let proxies = Proxies::new().unwrap();
+        Self {
+            between: proxies.between(&addresses.collect::<Vec<_>>()).unwrap(),
+            servers,
+            _proxies: proxies,
+        }
+    }
+
+    async fn accept(&self, server: usize) -> TcpStream {
+        let accepted = timeout(PATIENCE, self.servers[server].accept()).await;
+        accepted.expect("somebody comes").unwrap().0
+    }
+
+    /// The two ends of a connection that this process opens.
+    async fn pair(&self, server: usize) -> (TcpStream, TcpStream) {
+        let client = TcpStream::connect(("127.0.0.1", self.between.port(server))).await;
+        (client.unwrap(), self.accept(server).await)
+    }
+}
+
+#[tokio::test]
+async fn one_server_is_cut_off_whoever_opens_a_connection() {
+    if let Ok(port) = std::env::var(CHILD) {
+        return Other::main(&port);
+    }
+    let cluster = Cluster::new().await;
+    let between = &cluster.between;
+    // This process is the first server.
+    let (mut to_second, mut at_second) = cluster.pair(1).await;
+    let (mut to_itself, mut at_itself) = cluster.pair(0).await;
+    let mut second = Other::new(between.port(0));
+    let mut of_second = cluster.accept(0).await;
+    let mut third = Other::new(between.port(0));
+    let mut of_third = cluster.accept(0).await;
+    let processes = [std::process::id(), second.0.id(), third.0.id()];
+
+    between.strike(1, NetworkFault::Silent, &processes).unwrap();
+    second.send(b"held");
+    to_second.write_all(b"held").await.unwrap();
+    nothing_arrives(&mut of_second).await;
+    nothing_arrives(&mut at_second).await;
+    third.send(b"passes");
+    arrives(&mut of_third, b"passes").await;
+    sent(&mut to_itself, &mut at_itself, b"passes").await;
+    let (mut late, mut at_late) = cluster.pair(1).await;
+    late.write_all(b"held").await.unwrap();
+    nothing_arrives(&mut at_late).await;
+    assert_eq!(between.mend(), 3);
+    for held in [&mut of_second, &mut at_second, &mut at_late] {
+        arrives(held, b"held").await;
+    }
+
+    between.strike(0, NetworkFault::Silent, &processes).unwrap();
+    sent(&mut to_itself, &mut at_itself, b"to itself").await;
+    to_second.write_all(b"held").await.unwrap();
+    nothing_arrives(&mut at_second).await;
+    assert_eq!(between.mend(), 1);
+    arrives(&mut at_second, b"held").await;
+
+    between.strike(1, NetworkFault::Cut, &processes).unwrap();
+    for end in [&mut of_second, &mut to_second, &mut at_second, &mut late] {
+        let (seen, end) = rest(end).await;
+        assert!(seen.is_empty() && is_reset(&end), "{seen:?}, {end:?}");
+    }
+    let new = TcpStream::connect(("127.0.0.1", between.port(1))).await;
+    let (_, end) = rest(&mut new.unwrap()).await;
+    assert!(is_reset(&end), "{end:?}");
+    let (mut to_third, mut at_third) = cluster.pair(2).await;
+    sent(&mut to_third, &mut at_third, b"passes").await;
+    third.send(b"passes");
+    arrives(&mut of_third, b"passes").await;
+    assert_eq!(between.mend(), 4);
+    let _of_the_cut = cluster.accept(1).await;
+    let (mut again, mut at_again) = cluster.pair(1).await;
+    sent(&mut again, &mut at_again, b"passes").await;
+}
+
+#[test]
+fn a_process_that_is_not_there_has_no_connection_to_cut() {
+    let between = Proxies::new().unwrap().between(&["127.0.0.1:1".to_owned()]);
+    let gone = between.unwrap().strike(0, NetworkFault::Cut, &[u32::MAX]);
+    let error = gone.unwrap_err().to_string();
+    assert!(error.contains("/proc/4294967295/fd"), "{error}");
+}
