@@ -6,14 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::process::{Log, Process};
 use super::{quiet, run};
 
 /// The user who owns nothing, by number.
 const NOBODY: &str = "65534";
-/// As the one of every server, but ends with its program, and removes its home.
-const WATCH: &str = r#"home=$1; shift; exec 3<&0; "$@" <&- >&2 & pid=$!; echo $pid;
-{ read -r _ <&3; kill $pid; } & wait $pid; rm -rf "$home""#;
 /// The oldest Java that the server runs on.
 const RELEASE: &str = "21";
 
@@ -85,42 +81,39 @@ pub(super) fn add_module(
         .arg(module))
 }
 
-/// Starts the server in `home` on these ports, as a user who may not do everything on this machine; all is in `folder`.
-pub(super) fn start(
+/// What starts the server in `home` on these ports, with these settings besides, as a user who may not do everything on
+/// this machine; all is in `folder`. For [`Process::launched`](super::process::Process::launched).
+pub(super) fn command(
     folder: &Path,
     home: &Path,
     [http, transport]: [u16; 2],
-    environment: &[(&str, OsString)],
-    log: &Log,
-) -> Result<Process, String> {
+    heap: &[String],
+    settings: &[(String, String)],
+) -> Result<Command, String> {
+    let failed = |path: &Path, error| format!("{}: {error}", path.display());
     let temporary = folder.join("tmp");
-    fs::create_dir(&temporary).map_err(|error| format!("{}: {error}", temporary.display()))?;
-    let mut command: Vec<OsString> = Vec::new();
+    fs::create_dir(&temporary).map_err(|error| failed(&temporary, error))?;
+    let options = home.join("config/jvm.options.d/heap.options");
+    fs::write(&options, heap.join("\n")).map_err(|error| failed(&options, error))?;
+    let mut command = Command::new("bash");
     if quiet("id", &["-u"]).as_deref() == Some("0") {
         run(Command::new("chown").args(["-R", NOBODY]).arg(folder))?;
-        let user = [
-            "setpriv",
-            "--reuid",
-            NOBODY,
-            "--regid",
-            NOBODY,
-            "--clear-groups",
-        ];
-        command.extend(user.map(OsString::from));
+        command = Command::new("setpriv");
+        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+        command.arg("bash");
     }
-    command.extend(["bash".into(), home.join("bin/elasticsearch").into()]);
-    command.push(format!("-Ehttp.port={http}").into());
-    command.push(format!("-Etransport.port={transport}").into());
-    command.push(format!("-Epath.repo={}", home.join("snapshots").display()).into());
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", WATCH, "sh"])
-        .arg(home)
-        .args(command)
-        .current_dir(home)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .env("ES_TMPDIR", temporary);
-    Process::of_shell(&mut shell, log)
+    command
+        .arg(home.join("bin/elasticsearch"))
+        .arg(format!("-Ehttp.port={http}"))
+        .arg(format!("-Etransport.port={transport}"))
+        .arg(format!("-Epath.repo={}", home.join("snapshots").display()));
+    command.args(
+        settings
+            .iter()
+            .map(|(name, value)| format!("-E{name}={value}")),
+    );
+    command.current_dir(home).env("ES_TMPDIR", temporary);
+    Ok(command)
 }
 
 /// Every file below a folder, in order, with what is in it.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
 use super::process::{Log, Process};
 use super::{Port, Server, archive, docker, folder, java, local, ports, run, scratch, secured};
 
@@ -190,15 +192,13 @@ impl Engine {
     /// None of them is possible here; the text says what is missing.
     pub fn start(&self, artefacts: &Path) -> Result<Server, String> {
         let single = ("discovery.type".to_owned(), "single-node".to_owned());
-        let server = match &self.made {
-            Made::Archive => ports::on_free(1, |ports| self.unpacked(&ports[0], artefacts))?,
-            Made::Classes { image, .. } => {
-                let found = image.and_then(|image| self.found(image));
-                match found {
-                    Some(server) => server?,
-                    None => self.node(artefacts, &[single], &[])?.server,
-                }
-            }
+        let image = match &self.made {
+            Made::Classes { image, .. } => *image,
+            Made::Archive => None,
+        };
+        let server = match image.and_then(|image| self.found(image)) {
+            Some(server) => server?,
+            None => self.node(artefacts, &[single], &[])?.server,
         };
         await_health(&server)?;
         println!(
@@ -254,20 +254,52 @@ impl Engine {
         settings: &[(String, String)],
         environment: &[(String, String)],
     ) -> Result<Node, String> {
-        let Made::Classes {
-            package, plugins, ..
-        } = &self.made
-        else {
-            return Err(format!("{} is not made of classes", self.name));
-        };
         let jdk = java::jdk(&self.jdk)?;
         let artefacts = self.prepared(artefacts, &jdk)?;
-        let data = folder()?;
+        let Start {
+            data,
+            config,
+            mut command,
+            spawn,
+            is_ready,
+        } = match &self.made {
+            Made::Classes {
+                package, plugins, ..
+            } => self.of_classes(package, plugins, port, &artefacts, &jdk, settings)?,
+            Made::Archive => self.unpacked(port, &artefacts, &jdk, settings)?,
+        };
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let log = Log::new(data.path().join("out.log"));
+        let process = spawn(&mut command, &log)?;
+        let how = format!("Maven artefacts, with the JDK in {}", jdk.display());
+        let mut server = Server::new(self.url(port, &config), how, process).with_log(log);
+        server.data = Some(data);
+        server.port = Some(port.clone());
+        server.says = says;
+        await_line(&mut server, is_ready)?;
+        Ok(Node {
+            server,
+            command,
+            spawn,
+        })
+    }
+
+    /// What starts a node of the engine's classes.
+    fn of_classes(
+        &self,
+        package: &str,
+        plugins: &[&str],
+        port: &Port,
+        artefacts: &Path,
+        jdk: &Path,
+        settings: &[(String, String)],
+    ) -> Result<Start, String> {
+        let data = folder()?;
         let home = data.path().to_owned();
+        let config = home.join("config");
         let at = |folder: &str| home.join(folder).display().to_string();
         let security = if self.secured {
-            secured::opensearch(&home.join("config"))?
+            secured::opensearch(&config)?
         } else {
             Vec::new()
         };
@@ -306,27 +338,28 @@ impl Engine {
                     .iter()
                     .map(|(name, value)| format!("{name}={value}")),
             )
-            .envs(environment.iter().map(|(name, value)| (name, value)))
             // It ends when this process does, however that ends.
             .stdin(Stdio::piped());
         // Even if it is stopped then: the system wakes a group that nobody is there to wake.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let child = spawn(&mut command, &log)?;
-        let how = format!("Maven artefacts, with the JDK in {}", jdk.display());
-        let url = self.url(port, &home.join("config"));
-        let mut server = Server::new(url, how, Process::Child(child)).with_log(log);
-        server.data = Some(data);
-        server.port = Some(port.clone());
-        server.says = says;
-        await_line(&mut server, |line| line.starts_with("READY "))?;
-        Ok(Node { server, command })
+        Ok(Start {
+            data,
+            config,
+            command,
+            spawn: |command, log| Ok(Process::Child(spawn(command, log)?)),
+            is_ready: |line| line.starts_with("READY "),
+        })
     }
 
-    /// Starts one node from the archive.
-    fn unpacked(&self, port: &Port, artefacts: &Path) -> Result<Server, String> {
-        let jdk = java::jdk(&self.jdk)?;
-        let artefacts = self.prepared(artefacts, &jdk)?;
+    /// What starts a node from the archive.
+    fn unpacked(
+        &self,
+        port: &Port,
+        artefacts: &Path,
+        jdk: &Path,
+        settings: &[(String, String)],
+    ) -> Result<Start, String> {
         let data = scratch()?;
         let program = format!("{}-{}", self.program, self.version);
         // A copy of its own, which its user can read wherever we are.
@@ -337,22 +370,19 @@ impl Engine {
         let home = data.path().join(program);
         let config = home.join("config");
         secured::elasticsearch(&config, self.secured)?;
-        let log = Log::new(data.path().join("out.log"));
-        let environment = [
-            ("ES_JAVA_HOME", jdk.clone().into()),
-            ("ES_JAVA_OPTS", java::heap(self.heap).join(" ").into()),
-        ];
         let ports = [port.number(), port.beside()];
-        let process = archive::start(data.path(), &home, ports, &environment, &log)?;
-        let how = format!("Maven artefacts, with the JDK in {}", jdk.display());
-        let mut server = Server::new(self.url(port, &config), how, process).with_log(log);
-        server.data = Some(data);
-        server.port = Some(port.clone());
-        server.says = says;
-        await_line(&mut server, |line| {
-            line.contains("HttpServerTransport") && line.contains("publish_address")
-        })?;
-        Ok(server)
+        let heap = java::heap(self.heap);
+        let mut command = archive::command(data.path(), &home, ports, &heap, settings)?;
+        command.env("ES_JAVA_HOME", jdk);
+        Ok(Start {
+            data,
+            config,
+            command,
+            spawn: Process::launched,
+            is_ready: |line| {
+                line.contains("HttpServerTransport") && line.contains("publish_address")
+            },
+        })
     }
 
     /// How a node on this port is reached that has this configuration.
@@ -444,9 +474,9 @@ fn await_line(server: &mut Server, is_it: impl Fn(&str) -> bool) -> Result<(), S
             return Ok(());
         }
         let ended = match &mut server.process {
-            Process::Child(child) | Process::Watched { shell: child, .. } => {
-                child.try_wait().ok().flatten()
-            }
+            Process::Child(child)
+            | Process::Watched { shell: child, .. }
+            | Process::Launched { shell: child, .. } => child.try_wait().ok().flatten(),
             Process::Several(_) | Process::Container { .. } => None,
         };
         if ended.is_some() || ports::is_taken(&said) || since.elapsed() > START {
@@ -477,11 +507,24 @@ fn says(url: &str) -> String {
     .concat()
 }
 
+/// What starts a node, and with what it says that it is there.
+struct Start {
+    data: TempDir,
+    config: PathBuf,
+    command: Command,
+    spawn: Spawn,
+    is_ready: fn(&str) -> bool,
+}
+
+/// Starts the process of a node, as often as that is asked for.
+type Spawn = fn(&mut Command, &Log) -> Result<Process, String>;
+
 /// One node of a cluster, which can be started again on the same data; dropping it stops it and removes them.
 #[derive(Debug)]
 pub struct Node {
     server: Server,
     command: Command,
+    spawn: Spawn,
 }
 
 impl AsRef<Server> for Node {
@@ -503,10 +546,10 @@ impl Node {
     ///
     /// The process cannot be started.
     pub fn restart(&mut self) -> Result<(), String> {
-        self.server.process.end();
+        self.server.process.kill();
         let log = self.server.log.as_ref().ok_or("it has no log")?;
         let log = Log::new(log.path().to_owned());
-        self.server.process = Process::Child(spawn(&mut self.command, &log)?);
+        self.server.process = (self.spawn)(&mut self.command, &log)?;
         self.server.log = Some(log);
         Ok(())
     }

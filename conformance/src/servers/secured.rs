@@ -20,7 +20,6 @@ const ELASTICSEARCH: &str = "\
 cluster.name: lockkeeper
 node.name: node
 network.host: 127.0.0.1
-discovery.type: single-node
 node.store.allow_mmap: false
 action.auto_create_index: false
 cluster.routing.allocation.disk.threshold_enabled: false
