@@ -1,10 +1,12 @@
-//! Three nodes of one cluster, each a process of its own that can be killed, stopped and started again.
+//! Three nodes of one cluster, each a process of its own that can be killed, stopped and started again, and cut off from
+//! the others: these reach it through a proxy.
 
 use std::path::Path;
 use std::time::Duration;
 
 use lockcore_conformance::BoxError;
-use lockcore_conformance::processes::cluster::{Members, whole};
+use lockcore_conformance::faults::{Between, NetworkFault, Proxies, ServerFault};
+use lockcore_conformance::processes::cluster::{Members, Part, whole};
 use lockcore_conformance::servers::{Cluster as Servers, Engine, Node, Port, on_free};
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +17,8 @@ pub(crate) const NODES: usize = 3;
 
 pub(crate) struct Cluster {
     nodes: Servers<Node>,
+    between: Between,
+    _proxies: Proxies,
     urls: Vec<String>,
     client: reqwest::Client,
 }
@@ -23,11 +27,21 @@ impl Cluster {
     /// Starts the nodes. Their clocks are apart by so much: one is behind, one is ahead.
     pub(crate) fn start(engine: &Engine, skew: Duration) -> Result<Self, String> {
         let artefacts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/servers");
-        let nodes = on_free(NODES, |ports| Self::nodes(engine, skew, &artefacts, ports))?;
+        let proxies = Proxies::new().map_err(|error| error.to_string())?;
+        let (nodes, between) = on_free(NODES, |ports| {
+            let servers = ports.iter().map(Port::beside);
+            let servers = servers.map(|port| format!("127.0.0.1:{port}"));
+            let between = proxies.between(&servers.collect::<Vec<_>>());
+            let between = between.map_err(|error| error.to_string())?;
+            let nodes = Self::nodes(engine, skew, &artefacts, ports, &between)?;
+            Ok((nodes, between))
+        })?;
         let urls = nodes.iter().map(|node| node.server().url().to_owned());
         Ok(Self {
             urls: urls.collect(),
             nodes,
+            between,
+            _proxies: proxies,
             client: reqwest::Client::builder()
                 .no_proxy()
                 .timeout(Duration::from_secs(5))
@@ -41,10 +55,9 @@ impl Cluster {
         skew: Duration,
         artefacts: &Path,
         ports: &[Port],
+        between: &Between,
     ) -> Result<Servers<Node>, String> {
-        let addresses = ports
-            .iter()
-            .map(|port| format!("127.0.0.1:{}", port.beside()));
+        let addresses = (0..NODES).map(|node| format!("127.0.0.1:{}", between.port(node)));
         let seeds = addresses.collect::<Vec<_>>().join(",");
         let first = match engine.name.starts_with("elasticsearch") {
             true => "cluster.initial_master_nodes",
@@ -54,6 +67,7 @@ impl Cluster {
             let mut settings = vec![
                 ("node.name", format!("n{number}")),
                 ("discovery.seed_hosts", seeds.clone()),
+                ("transport.publish_port", between.port(number).to_string()),
                 // A change of the cluster does not wait for a node that is stopped.
                 ("cluster.publish.timeout", "1s".to_owned()),
             ];
@@ -149,6 +163,29 @@ impl Cluster {
         None
     }
 
+    /// What a node sees by itself: the names of the nodes, and of the master if there is one.
+    async fn view(&self, node: usize) -> Result<(Vec<String>, Option<String>), BoxError> {
+        let path = "/_cluster/state/master_node,nodes?local=true";
+        let state = self.ask(node, Method::GET, path, None).await?;
+        let nodes = state["nodes"].as_object().ok_or("it sees no nodes")?;
+        let name = |node: &Value| node["name"].as_str().unwrap_or_default().to_owned();
+        let master = state["master_node"].as_str();
+        let master = master.and_then(|master| nodes.get(master)).map(name);
+        let mut names: Vec<String> = nodes.values().map(name).collect();
+        names.sort_unstable();
+        Ok((names, master))
+    }
+
+    /// The master, as the first that answers says, but for this one.
+    async fn master(&self, other_than: Option<usize>) -> Option<usize> {
+        for node in (0..NODES).filter(|node| other_than != Some(*node)) {
+            if let Ok((_, Some(master))) = self.view(node).await {
+                return master.strip_prefix('n')?.parse().ok();
+            }
+        }
+        None
+    }
+
     /// The node that has the primary.
     pub(crate) async fn some_primary(&self, namespace: &str) -> Result<usize, BoxError> {
         let primary = self.primary(namespace, None).await;
@@ -181,6 +218,15 @@ pub(crate) struct Nodes<'a> {
 impl Members for Nodes<'_> {
     const PAUSED: Duration = Duration::from_millis(1_500);
     const PATIENCE: Duration = Duration::from_secs(300);
+    const STRIKES: &'static [(ServerFault, Part)] = &[
+        (ServerFault::Killed, Part::Decides),
+        (ServerFault::Stopped, Part::Decides),
+        (ServerFault::Paused, Part::Decides),
+        (ServerFault::CutOff, Part::Decides),
+        (ServerFault::Silenced, Part::Decides),
+        (ServerFault::CutOff, Part::Leads),
+        (ServerFault::Silenced, Part::Leads),
+    ];
 
     fn pid(&self, member: usize) -> Option<u32> {
         self.cluster.nodes[member].server().pid()
@@ -190,8 +236,41 @@ impl Members for Nodes<'_> {
         Ok(self.cluster.nodes[member].restart()?)
     }
 
-    async fn leader(&self, other_than: Option<usize>) -> Option<usize> {
-        self.cluster.primary(self.namespace, other_than).await
+    fn cut_off(&mut self, member: usize, how: NetworkFault) -> Result<(), BoxError> {
+        let pids = self.cluster.nodes.iter().map(|node| node.server().pid());
+        let pids: Option<Vec<u32>> = pids.collect();
+        let pids = pids.ok_or("a node is no process")?;
+        Ok(self.cluster.between.strike(member, how, &pids)?)
+    }
+
+    fn rejoin(&mut self) -> Result<(), BoxError> {
+        match self.cluster.between.mend() {
+            0 => Err("no connection was cut".into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn apart(&self, member: usize) -> Result<String, BoxError> {
+        let (mut seen, mut apart) = (Vec::new(), true);
+        for node in 0..NODES {
+            let (nodes, master) = self.cluster.view(node).await?;
+            let name = format!("n{member}");
+            apart &= match &master {
+                Some(master) => node != member && *master != name && !nodes.contains(&name),
+                None => node == member,
+            };
+            let master = master.unwrap_or_else(|| "none".to_owned());
+            seen.push(format!("n{node} sees {}, master {master}", nodes.join(" ")));
+        }
+        let seen = seen.join("; ");
+        if apart { Ok(seen) } else { Err(seen.into()) }
+    }
+
+    async fn who(&self, part: Part, other_than: Option<usize>) -> Option<usize> {
+        match part {
+            Part::Leads => self.cluster.master(other_than).await,
+            _ => self.cluster.primary(self.namespace, other_than).await,
+        }
     }
 
     async fn is_whole(&self) -> Result<(), BoxError> {
@@ -210,10 +289,13 @@ impl Members for Nodes<'_> {
 fn environment(node: usize, skew: Duration) -> Result<Vec<(String, String)>, String> {
     let of = |name: &str, value: String| (name.to_owned(), value);
     // It starts often, and never runs for long enough to be worth more.
-    let quick = of("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1".to_owned());
+    let quick = ["JAVA_TOOL_OPTIONS", "ES_JAVA_OPTS"];
+    let mut environment: Vec<(String, String)> = quick
+        .map(|name| of(name, "-XX:TieredStopAtLevel=1".to_owned()))
+        .into();
     let offset = match node {
-        _ if skew.is_zero() => return Ok(vec![quick]),
-        0 => return Ok(vec![quick]),
+        _ if skew.is_zero() => return Ok(environment),
+        0 => return Ok(environment),
         1 => format!("-{}", skew.as_secs_f64() / 2.0),
         _ => format!("+{}", skew.as_secs_f64() / 2.0),
     };
@@ -222,12 +304,12 @@ fn environment(node: usize, skew: Duration) -> Result<Vec<(String, String)>, Str
         .into_iter()
         .find(|library| Path::new(library).exists());
     let library = library.ok_or("libfaketime is missing: install it")?;
-    Ok(vec![
-        quick,
+    environment.extend([
         of("LD_PRELOAD", library),
         of("FAKETIME", offset),
         of("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
         // Else a JVM waits for ever.
         of("FAKETIME_FORCE_MONOTONIC_FIX", "0".to_owned()),
-    ])
+    ]);
+    Ok(environment)
 }

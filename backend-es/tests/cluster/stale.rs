@@ -23,10 +23,7 @@ pub(crate) async fn is_told_from_the_one_before(
     namespace: &str,
     url: &str,
 ) -> Result<(), BoxError> {
-    let client = async || {
-        let backend = EsBackend::connect(EsConfig::parse(url)?).await?;
-        Ok::<_, BoxError>(Locks::builder(backend).ttl(TTL).build()?)
-    };
+    let client = async || client(url, TTL).await;
     let (loses, keeps) = (client().await?, client().await?);
     set(cluster, namespace, json!({"number_of_replicas": 1})).await?;
     cluster.whole().await?;
@@ -106,11 +103,20 @@ pub(crate) async fn is_told_from_the_one_before(
     nodes.cluster.whole().await
 }
 
-async fn hold(locks: &Locks, key: &str) -> Result<Guard, BoxError> {
+pub(crate) async fn client(url: &str, ttl: Duration) -> Result<Locks, BoxError> {
+    let backend = EsBackend::connect(EsConfig::parse(url)?).await?;
+    Ok(Locks::builder(backend).ttl(ttl).build()?)
+}
+
+pub(crate) async fn hold(locks: &Locks, key: &str) -> Result<Guard, BoxError> {
     Ok(locks.global(key).wait(PATIENCE).acquire().await?)
 }
 
-async fn set(cluster: &Cluster, namespace: &str, settings: Value) -> Result<(), BoxError> {
+pub(crate) async fn set(
+    cluster: &Cluster,
+    namespace: &str,
+    settings: Value,
+) -> Result<(), BoxError> {
     let path = format!("/{namespace}/_settings");
     let settings = Some(json!({"index": settings}));
     let mut last = Ok(());

@@ -80,6 +80,10 @@ pub enum ServerFault {
     Stopped,
     /// SIGSTOP, for a time that the others do not notice.
     Paused,
+    /// What it has with the other servers is reset, until long after another one has its part. Clients reach it.
+    CutOff,
+    /// The same, but nothing is heard of it: connections stay, and nothing passes.
+    Silenced,
 }
 
 impl NetworkFault {
@@ -97,7 +101,13 @@ impl NetworkFault {
 
 impl ServerFault {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Killed, Self::Stopped, Self::Paused];
+    pub const ALL: [Self; 5] = [
+        Self::Killed,
+        Self::Stopped,
+        Self::Paused,
+        Self::CutOff,
+        Self::Silenced,
+    ];
 }
 
 impl fmt::Display for Fault {
@@ -119,6 +129,8 @@ impl fmt::Display for Fault {
             Self::Server(ServerFault::Killed) => "servers killed",
             Self::Server(ServerFault::Stopped) => "servers stopped",
             Self::Server(ServerFault::Paused) => "servers paused",
+            Self::Server(ServerFault::CutOff) => "servers cut off",
+            Self::Server(ServerFault::Silenced) => "servers silenced",
         })
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::{Also, Plan, Witness};
-use crate::faults::ServerFault;
+use crate::faults::{NetworkFault, ServerFault};
 use crate::world::{BoxError, Space, World};
 
 /// Sessions of such a trial outlive the loss of a member, so that their guards have to be there after it.
@@ -56,12 +56,24 @@ impl ClusterArgs {
     }
 }
 
-/// The members of a cluster, of which one has a part that the others wait for: it leads, or has the primary.
+/// What one member of a cluster does for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// It decides who gets a lock.
+    Decides,
+    /// It says who is a member, and who decides. Where the leader decides, that is the same.
+    Leads,
+}
+
+/// The members of a cluster, of which one has a part that the others wait for.
 pub trait Members {
     /// How long a member is stopped so that nobody notices.
     const PAUSED: Duration;
     /// Longest time until another member has the part, or all are there again.
     const PATIENCE: Duration;
+    /// What is done, one after the other, and to whoever has which part.
+    const STRIKES: &'static [(ServerFault, Part)];
 
     /// The process of a member.
     fn pid(&self, member: usize) -> Option<u32>;
@@ -73,29 +85,46 @@ pub trait Members {
     /// It does not start.
     fn restart(&mut self, member: usize) -> Result<(), BoxError>;
 
+    /// Cuts a member off from the others.
+    ///
+    /// # Errors
+    ///
+    /// Nobody can do that here.
+    fn cut_off(&mut self, member: usize, how: NetworkFault) -> Result<(), BoxError>;
+
+    /// Lets it reach the others again.
+    ///
+    /// # Errors
+    ///
+    /// It had been cut off from nobody.
+    fn rejoin(&mut self) -> Result<(), BoxError>;
+
+    /// What both sides see of each other, when each sees that they are apart.
+    fn apart(&self, member: usize) -> impl Future<Output = Result<String, BoxError>>;
+
     /// Who has the part, as the first says that answers and is not this one.
-    fn leader(&self, other_than: Option<usize>) -> impl Future<Output = Option<usize>>;
+    fn who(&self, part: Part, other_than: Option<usize>) -> impl Future<Output = Option<usize>>;
 
     /// Whether all are there, and have everything.
     fn is_whole(&self) -> impl Future<Output = Result<(), BoxError>>;
 }
 
-/// Does so many things to the member that has the part, one kind after the other, while the processes of a run work; then
+/// Does so many things to the member that has a part, one kind after the other, while the processes of a run work; then
 /// all members are there. Says how long it took each time until another one had the part.
 ///
 /// # Errors
 ///
-/// Nobody takes the part, a member does not start, or not all are there in time.
-pub async fn strike_members(
-    members: &mut impl Members,
+/// Nobody takes the part, a member does not start, one that is cut off reaches others, or not all are there in time.
+pub async fn strike_members<M: Members>(
+    members: &mut M,
     faults: usize,
     witness: &Witness,
 ) -> Result<Vec<Duration>, BoxError> {
     let mut times = Vec::new();
-    for fault in ServerFault::ALL.into_iter().cycle().take(faults) {
+    for (fault, part) in M::STRIKES.iter().copied().cycle().take(faults) {
         work_goes_on().await;
         witness.begins(fault);
-        times.extend(strike(members, fault).await?);
+        times.extend(strike(members, fault, part).await?);
         witness.ends(fault);
     }
     work_goes_on().await;
@@ -111,36 +140,50 @@ pub async fn work_goes_on() {
 async fn strike<M: Members>(
     members: &mut M,
     fault: ServerFault,
+    part: Part,
 ) -> Result<Option<Duration>, BoxError> {
     whole(members).await?;
-    let leader = another(members, None).await?;
+    let member = another(members, part, None).await?;
     let since = Instant::now();
     let moved = match fault {
         ServerFault::Killed => {
-            signal(members, leader, Signal::KILL)?;
-            another(members, Some(leader)).await?;
+            signal(members, member, Signal::KILL)?;
+            another(members, part, Some(member)).await?;
             let moved = since.elapsed();
-            members.restart(leader)?;
+            members.restart(member)?;
             Some(moved)
         }
         ServerFault::Stopped => {
-            signal(members, leader, Signal::STOP)?;
-            another(members, Some(leader)).await?;
+            signal(members, member, Signal::STOP)?;
+            another(members, part, Some(member)).await?;
             let moved = since.elapsed();
             sleep(STOPPED.saturating_sub(moved)).await;
-            signal(members, leader, Signal::CONT)?;
+            signal(members, member, Signal::CONT)?;
             Some(moved)
         }
         ServerFault::Paused => {
-            signal(members, leader, Signal::STOP)?;
+            signal(members, member, Signal::STOP)?;
             sleep(M::PAUSED).await;
-            signal(members, leader, Signal::CONT)?;
+            signal(members, member, Signal::CONT)?;
             None
+        }
+        ServerFault::CutOff | ServerFault::Silenced => {
+            let how = match fault {
+                ServerFault::CutOff => NetworkFault::Cut,
+                _ => NetworkFault::Silent,
+            };
+            members.cut_off(member, how)?;
+            another(members, part, Some(member)).await?;
+            let moved = since.elapsed();
+            println!("{}", apart(members, member).await?);
+            sleep(STOPPED.saturating_sub(since.elapsed())).await;
+            members.rejoin()?;
+            Some(moved)
         }
     };
     whole(members).await?;
     println!(
-        "{fault:?}: member {leader}, another one has its part after {moved:?}, all are there after {:?}",
+        "{fault:?}: member {member}, which {part:?}, another one does after {moved:?}, all are there after {:?}",
         since.elapsed()
     );
     Ok(moved)
@@ -153,13 +196,33 @@ fn signal(members: &impl Members, member: usize, signal: Signal) -> Result<(), B
 }
 
 /// Who has the part, when it is another one than this.
-async fn another<M: Members>(members: &M, than: Option<usize>) -> Result<usize, BoxError> {
+async fn another<M: Members>(
+    members: &M,
+    part: Part,
+    than: Option<usize>,
+) -> Result<usize, BoxError> {
     let since = Instant::now();
     loop {
-        match members.leader(than).await {
-            Some(leader) if than != Some(leader) => return Ok(leader),
+        match members.who(part, than).await {
+            Some(member) if than != Some(member) => return Ok(member),
             _ if since.elapsed() > M::PATIENCE => return Err("nobody takes its part".into()),
             _ => sleep(LOOK).await,
+        }
+    }
+}
+
+/// Waits until both sides of a cut have noticed it; says what they see.
+///
+/// # Errors
+///
+/// They do not in time; the text says what they see.
+pub async fn apart<M: Members>(members: &M, member: usize) -> Result<String, BoxError> {
+    let since = Instant::now();
+    loop {
+        match members.apart(member).await {
+            Err(seen) if since.elapsed() > M::PATIENCE => return Err(seen),
+            Err(_) => sleep(LOOK).await,
+            seen => return seen,
         }
     }
 }
