@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use crate::config::{ActiveShards, EsConfig};
 use crate::error::{Failure, NAME, Outcome};
-use crate::http::{Lane, Nodes, Request};
+use crate::http::{At, Lane, Nodes, Request};
 use crate::looks::{LOOK_EVERY, Looks};
 use crate::namespace::{copies, find, find_or_make};
 use crate::primary::Known;
@@ -53,6 +53,8 @@ pub struct EsBackend {
     pub(crate) looks: Arc<Looks>,
     /// That of what it is used for.
     pub(crate) lane: Lane,
+    /// The node that has been asked to refresh, for what is read then.
+    pub(crate) refreshed: Option<At>,
     pub(crate) active: Option<ActiveShards>,
     info: Info,
 }
@@ -99,6 +101,14 @@ impl EsBackend {
     pub(crate) fn in_lane(&self, lane: Lane) -> Self {
         Self {
             lane,
+            ..self.clone()
+        }
+    }
+
+    /// For reading at the node that has refreshed.
+    pub(crate) fn refreshed_by(&self, node: At) -> Self {
+        Self {
+            refreshed: Some(node),
             ..self.clone()
         }
     }
@@ -157,6 +167,7 @@ impl EsBackend {
             known: Arc::new(RwLock::new(Known::new(place))),
             looks: Arc::new(Looks::new(config.timeout)),
             lane: Lane::Others,
+            refreshed: None,
             active: config.active,
             info,
         }))

@@ -29,12 +29,12 @@ impl EsBackend {
     /// Whether the store that a renewal is meant for has all the grants that it names, each with all of its records. A search
     /// finds them, which some copy may answer that is none any more; so each is written again.
     pub(crate) async fn has_granted(&self, session: SessionId, renewal: &Renewal) -> Outcome<bool> {
-        self.refresh().await?;
+        let refreshed = self.refreshed().await?;
         let state = SessionState::new(session, Life::Living);
         let mut left: BTreeMap<u64, u64> = BTreeMap::new();
         let mut after = None;
         loop {
-            let page = self.page_of_session(&state, after.as_deref()).await?;
+            let page = refreshed.page_of_session(&state, after.as_deref()).await?;
             let mut bulk = Bulk::by_whom();
             for document in &page {
                 let Some(key) = key_of(&document.id, &document.source) else {

@@ -38,6 +38,10 @@ pub(crate) struct Nodes {
     one_more: Semaphore,
 }
 
+/// The place of a node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At(usize);
+
 /// Whose request it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
@@ -143,8 +147,19 @@ impl Nodes {
         lane: Lane,
         request: Request<'_>,
     ) -> Outcome<T> {
+        Ok(self.send_to(None, lane, request).await?.0)
+    }
+
+    /// The same to this node alone, where one is named; with the node that has answered. A transport of the program's own
+    /// chooses by itself.
+    pub(crate) async fn send_to<T: DeserializeOwned>(
+        &self,
+        only: Option<At>,
+        lane: Lane,
+        request: Request<'_>,
+    ) -> Outcome<(T, At)> {
         let place = self.place(lane).await?;
-        let (status, body) = self.exchange(&request).await?;
+        let (status, body, at) = self.exchange(only, &request).await?;
         drop(place);
         if !(200..300).contains(&status) {
             let refused: Option<Refused> = serde_json::from_slice(&body).ok();
@@ -153,7 +168,7 @@ impl Nodes {
                 cause: refused.map(|refused| refused.error),
             }));
         }
-        serde_json::from_slice(&body).map_err(|error| {
+        let answer = serde_json::from_slice(&body).map_err(|error| {
             // Its text may repeat what a proxy said.
             let place = (error.line(), error.column());
             let what = format!(
@@ -161,7 +176,8 @@ impl Nodes {
                 body.len()
             );
             Failure::Answer(what.into())
-        })
+        })?;
+        Ok((answer, at))
     }
 
     /// A connection's place; while one is held, it may be open.
@@ -180,14 +196,14 @@ impl Nodes {
         })
     }
 
-    async fn exchange(&self, request: &Request<'_>) -> Outcome<(u16, Bytes)> {
+    async fn exchange(&self, only: Option<At>, request: &Request<'_>) -> Outcome<(u16, Bytes, At)> {
         let who = self.identity.authorization()?;
-        let answer = self.exchange_as(who.as_ref(), request).await?;
+        let answer = self.exchange_as(who.as_ref(), only, request).await?;
         // What is refused so has no effect, and a token may have been replaced meanwhile.
         if let (401, Some(refused)) = (answer.0, &who)
             && let Some(other) = self.identity.other_than(refused).await
         {
-            return self.exchange_as(Some(&other), request).await;
+            return self.exchange_as(Some(&other), only, request).await;
         }
         Ok(answer)
     }
@@ -195,12 +211,16 @@ impl Nodes {
     async fn exchange_as(
         &self,
         who: Option<&HeaderValue>,
+        only: Option<At>,
         request: &Request<'_>,
-    ) -> Outcome<(u16, Bytes)> {
-        let first = self.current.load(Ordering::Relaxed);
-        let mut failure = None;
+    ) -> Outcome<(u16, Bytes, At)> {
         let given = self.nodes[0].way.is_none();
-        let tries = if given { GIVEN_TRIES } else { self.nodes.len() };
+        let (first, tries) = match only {
+            Some(At(only)) => (only, 1),
+            None if given => (0, GIVEN_TRIES),
+            None => (self.current.load(Ordering::Relaxed), self.nodes.len()),
+        };
+        let mut failure = None;
         for tried in 0..tries {
             let at = (first + tried) % self.nodes.len();
             let node = &self.nodes[at];
@@ -227,7 +247,7 @@ impl Nodes {
                     if status >= 500 {
                         self.leave(at);
                     }
-                    return Ok((status, body));
+                    return Ok((status, body, At(at)));
                 }
                 Err(error) if was_not_sent(&error) => {
                     self.leave(at);

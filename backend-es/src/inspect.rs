@@ -107,11 +107,11 @@ impl EsBackend {
         mut after: Option<After>,
         limit: usize,
     ) -> Outcome<Page<Record>> {
-        self.refresh().await?;
+        let refreshed = self.refreshed().await?;
         let mut items = Vec::new();
         let mut at = after.take().unwrap_or(After::Key(String::new()));
         loop {
-            let documents = self.search(&query(filter, &at)).await?.documents;
+            let documents = refreshed.search(&query(filter, &at)).await?.documents;
             let found = documents.len();
             let wanted = |key: &LockKey, held: &[Held]| match filter {
                 Filter::Key(_) => true,
@@ -121,7 +121,7 @@ impl EsBackend {
                     grants.any(|grant| grant.session == *session)
                 }
             };
-            let shown = self.shown(&documents, wanted).await?;
+            let shown = refreshed.shown(&documents, wanted).await?;
             for (document, record) in documents.iter().zip(shown) {
                 at = match &at {
                     After::Key(_) => {
@@ -185,7 +185,7 @@ impl EsBackend {
         after: Option<SessionId>,
         limit: usize,
     ) -> Outcome<Page<SessionState>> {
-        self.refresh().await?;
+        let refreshed = self.refreshed().await?;
         let size = limit.clamp(1, LOOKED_AT);
         let mut search = json!({
             "size": size, "sort": ["session"],
@@ -194,7 +194,7 @@ impl EsBackend {
         if let Some(after) = after {
             search["search_after"] = json!([after.to_string()]);
         }
-        let documents = self.search(&search).await?.documents;
+        let documents = refreshed.search(&search).await?.documents;
         let mut items = Vec::new();
         let mut last = None;
         for document in &documents {

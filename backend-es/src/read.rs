@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, Seen, expect};
 use crate::error::{Cause, Failure, Outcome, Refusal};
-use crate::http::Request;
+use crate::http::{At, Request};
 use crate::record::{Session, session_id};
 
 /// So many documents are found, and then removed, by one request.
@@ -60,6 +60,12 @@ struct Searched {
     hits: Hits,
     #[serde(default)]
     aggregations: Value,
+}
+
+#[derive(Deserialize)]
+struct Refreshed {
+    #[serde(rename = "_shards")]
+    shards: Shards,
 }
 
 #[derive(Deserialize)]
@@ -112,7 +118,7 @@ impl EsBackend {
         action: &str,
         query: &[(&str, &str)],
         body: &Value,
-    ) -> Outcome<T> {
+    ) -> Outcome<(T, At)> {
         let path = format!("/{}/{action}", self.alias);
         let body = match body {
             Value::Null => Bytes::new(),
@@ -124,7 +130,7 @@ impl EsBackend {
             query,
             body,
         };
-        self.nodes.send_in(self.lane, request).await
+        self.nodes.send_to(self.refreshed, self.lane, request).await
     }
 
     /// The documents of these ids, in order, as they are now; `None` where there is none.
@@ -133,7 +139,7 @@ impl EsBackend {
             return Ok(Vec::new());
         }
         let asked = ids.len();
-        let mut got: Got = self.post("_mget", &[], &json!({"ids": ids})).await?;
+        let (mut got, _): (Got, _) = self.post("_mget", &[], &json!({"ids": ids})).await?;
         let mut documents = got.docs.iter_mut();
         if let Some(cause) = documents.find_map(|document| document.error.take()) {
             // It has no status of its own.
@@ -159,14 +165,19 @@ impl EsBackend {
         Ok(states(sessions, self.get(ids.collect()).await?))
     }
 
-    /// Lets searches see everything that was written.
-    pub(crate) async fn refresh(&self) -> Outcome<()> {
-        let _: Value = self.post("_refresh", &[], &Value::Null).await?;
-        Ok(())
+    /// Lets searches of what is returned see everything that was written. They ask the node that has refreshed: another one
+    /// may be cut off, and has what was there before.
+    pub(crate) async fn refreshed(&self) -> Outcome<Self> {
+        let (answer, at): (Refreshed, At) = self.post("_refresh", &[], &Value::Null).await?;
+        if answer.shards.failed > 0 {
+            return Err(Failure::Answer("only a part was refreshed".into()));
+        }
+        Ok(self.refreshed_by(at))
     }
 
+    /// Of what is [refreshed](Self::refreshed).
     pub(crate) async fn search(&self, body: &Value) -> Outcome<Found> {
-        let found: Searched = self.post("_search", &[SAME_COPY], body).await?;
+        let (found, _): (Searched, _) = self.post("_search", &[SAME_COPY], body).await?;
         if found.timed_out || found.shards.failed > 0 {
             return Err(Failure::Answer("only a part was searched".into()));
         }

@@ -27,14 +27,14 @@ impl EsBackend {
                 more: true,
             });
         }
-        self.refresh().await?;
+        let refreshed = self.refreshed().await?;
         match which {
             Sweep::Session(session) => {
                 let states = self.end_sessions(&[session], End::IfDue).await?;
                 let state = states.first().expect("one session was asked about");
-                self.sweep_session(state, limit).await
+                refreshed.sweep_session(state, limit).await
             }
-            Sweep::All => self.sweep_all(limit).await,
+            Sweep::All => refreshed.sweep_all(limit).await,
         }
     }
 

@@ -9,6 +9,7 @@
 mod front;
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;
@@ -24,6 +25,7 @@ use lockcore_es::{BearerToken, EsBackend, EsConfig};
 use support::access::{Access, PASSWORD};
 use support::{Space, connect_to, said};
 use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 use url::Url;
 
 /// What is no part of anything that is said.
@@ -151,6 +153,56 @@ async fn the_nodes_that_are_named_are_all_that_are_asked() {
         let target = &asked.target;
         assert!(target.contains(&space.namespace), "{target}");
     }
+}
+
+/// One that is cut off from the others has what was there before, and answers all the same.
+#[tokio::test]
+async fn what_is_listed_is_read_at_the_node_that_has_refreshed() {
+    let space = Space::new();
+    let takes_more: Arc<Mutex<Option<AbortHandle>>> = Arc::default();
+    let last = Arc::clone(&takes_more);
+    // After that nobody listens there.
+    let first = Front::new(move |asked| {
+        if asked.target.ends_with("/_refresh") {
+            last.lock().unwrap().take().unwrap().abort();
+        }
+        None
+    });
+    let (first, second) = (first.await, Front::new(|_| None).await);
+    *takes_more.lock().unwrap() = Some(first.takes_more());
+    let server = format!(
+        "elasticsearch://{}127.0.0.1:{},127.0.0.1:{}",
+        who(),
+        first.port,
+        second.port
+    );
+    let backend = connect_to(&space.url_at(&server)).await.unwrap();
+    let error = backend.sessions(None, 10).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", said(&error));
+    assert!(second.asked().is_empty(), "{:?}", second.asked());
+    // The next one asks there.
+    backend.sessions(None, 10).await.unwrap();
+    assert!(!second.asked().is_empty());
+}
+
+#[tokio::test]
+async fn what_not_all_copies_have_refreshed_is_not_listed() {
+    let space = Space::new();
+    let fails = Arc::new(AtomicBool::new(false));
+    let failing = Arc::clone(&fails);
+    let front = Front::new(move |asked| {
+        let fails = asked.target.ends_with("/_refresh") && failing.load(Ordering::Relaxed);
+        let answer = r#"{"_shards":{"total":3,"successful":1,"failed":2}}"#;
+        fails.then(|| (200, answer.to_owned()))
+    });
+    let front = front.await;
+    let server = format!("elasticsearch://{}127.0.0.1:{}", who(), front.port);
+    let backend = connect_to(&space.url_at(&server)).await.unwrap();
+    backend.sessions(None, 10).await.unwrap();
+    fails.store(true, Ordering::Relaxed);
+    let error = backend.sessions(None, 10).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{}", said(&error));
+    assert!(said(&error).contains("only a part was refreshed"));
 }
 
 /// The gate of a proxy that knows a bearer token, and says itself who that is to the server.

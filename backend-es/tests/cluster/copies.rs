@@ -86,7 +86,7 @@ pub(crate) async fn decide(
     nodes.cluster.whole().await
 }
 
-async fn reach(url: &str) -> Result<Arc<EsBackend>, BoxError> {
+pub(crate) async fn reach(url: &str) -> Result<Arc<EsBackend>, BoxError> {
     Ok(EsBackend::connect(EsConfig::parse(url)?).await?)
 }
 

@@ -5,6 +5,7 @@
 //! `--engine elasticsearch-9`, `elasticsearch-7` or `opensearch-3`, is
 //! `cargo test --release -p lockcore-es --test cluster -- --faults 36`.
 
+mod apart;
 mod copies;
 mod nodes;
 mod stale;
@@ -157,6 +158,11 @@ fn main() -> ExitCode {
                 let url = cluster.url_of(0..NODES, &options);
                 copies::decide(cluster, &namespace, &url).await
             })
+        }),
+        trial("a_node_that_is_cut_off_lists_nothing", |shared, _| {
+            let namespace = namespace();
+            let options = shared.options_within(&namespace, copies::TIMEOUT_MS);
+            shared.with(async |cluster| apart::lists_nothing(cluster, &namespace, &options).await)
         }),
         trial("one_fault_of_each_kind", |shared, plan| {
             keeps_the_laws(shared, plan, SHORT)

@@ -13,7 +13,7 @@ use lockcore_es::EsBackend;
 use reqwest::{Certificate, Client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use url::Url;
 
 use crate::support::access::{Access, PASSWORD};
@@ -74,6 +74,11 @@ impl Front {
             }
         });
         Self { port, asked, task }
+    }
+
+    /// Until that is aborted, it takes connections.
+    pub fn takes_more(&self) -> AbortHandle {
+        self.task.abort_handle()
     }
 
     /// What was asked until now.
