@@ -91,9 +91,11 @@ impl After {
 impl EsBackend {
     /// The record of one key.
     async fn one(&self, key: &LockKey) -> Outcome<Page<Record>> {
-        let documents = self.get(vec![lock_id(key).into_owned()]).await?;
+        // A copy that is cut off has what was there before: whoever refreshes reaches all that count.
+        let refreshed = self.refreshed().await?;
+        let documents = refreshed.get(vec![lock_id(key).into_owned()]).await?;
         let documents: Vec<Document> = documents.into_iter().flatten().collect();
-        let items = self.shown(&documents, |_, _| true).await?;
+        let items = refreshed.shown(&documents, |_, _| true).await?;
         Ok(Page {
             items: items.into_iter().flatten().collect(),
             next: None,

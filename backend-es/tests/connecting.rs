@@ -20,7 +20,7 @@ use elasticsearch::http::headers::{HeaderName, HeaderValue};
 use elasticsearch::http::transport::{MultiNodeConnectionPool, TransportBuilder};
 use front::{Asked, Front, authorization, has_tls, locks_once, who};
 use lockcore::backend::{Filter, Inspect, Namespace};
-use lockcore::{Error, ErrorKind};
+use lockcore::{Error, ErrorKind, LockKey};
 use lockcore_es::{BearerToken, EsBackend, EsConfig};
 use support::access::{Access, PASSWORD};
 use support::{Space, connect_to, said};
@@ -199,10 +199,17 @@ async fn what_not_all_copies_have_refreshed_is_not_listed() {
     let server = format!("elasticsearch://{}127.0.0.1:{}", who(), front.port);
     let backend = connect_to(&space.url_at(&server)).await.unwrap();
     backend.sessions(None, 10).await.unwrap();
+    let one = Filter::Key(LockKey::parse("k").unwrap());
+    backend.records(&one, None, 10).await.unwrap();
     fails.store(true, Ordering::Relaxed);
-    let error = backend.sessions(None, 10).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{}", said(&error));
-    assert!(said(&error).contains("only a part was refreshed"));
+    for error in [
+        backend.sessions(None, 10).await.unwrap_err(),
+        backend.records(&one, None, 10).await.unwrap_err(),
+        reads(&backend).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{}", said(&error));
+        assert!(said(&error).contains("only a part was refreshed"));
+    }
 }
 
 /// The gate of a proxy that knows a bearer token, and says itself who that is to the server.

@@ -158,12 +158,14 @@ fn main() -> ExitCode {
                 let url = cluster.url_of(0..NODES, &options);
                 copies::decide(cluster, &namespace, &url).await
             })
-        }),
+        })
+        .with_ignored_flag(true),
         trial("a_node_that_is_cut_off_lists_nothing", |shared, _| {
             let namespace = namespace();
             let options = shared.options_within(&namespace, copies::TIMEOUT_MS);
             shared.with(async |cluster| apart::lists_nothing(cluster, &namespace, &options).await)
-        }),
+        })
+        .with_ignored_flag(true),
         trial("one_fault_of_each_kind", |shared, plan| {
             keeps_the_laws(shared, plan, SHORT)
         }),

@@ -1,5 +1,6 @@
 //! Trials on a cluster whose members this program has started: what is done to a member, beside the rest.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,9 @@ pub struct ClusterArgs {
     /// What else goes wrong: `network`, `requests`, or both with a comma between them.
     #[arg(long, value_name = "WHAT", requires = "faults")]
     pub also: Option<Also>,
+    /// Writes the history to a file, as lines, which `--check` of a trial reads.
+    #[arg(long, value_name = "FILE", requires = "faults")]
+    pub history: Option<PathBuf>,
 }
 
 impl ClusterArgs {
@@ -51,6 +55,7 @@ impl ClusterArgs {
             processes: self.processes.max(1),
             ttl: Some(TTL),
             also: self.also.unwrap_or_default(),
+            history: self.history.clone(),
             ..Plan::new(self.seed.unwrap_or_else(rand::random))
         }
     }

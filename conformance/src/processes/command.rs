@@ -103,15 +103,10 @@ pub fn main(world: impl World) -> ExitCode {
         kill_only: args.kill_only,
         breach: args.breach,
         also: args.also.unwrap_or_default(),
+        history: args.history,
         ..Plan::new(seed)
     };
-    let done = blocking(&*world, &plan).and_then(|run| {
-        if let Some(file) = &args.history {
-            run.history
-                .write_lines(BufWriter::new(File::create(file)?))?;
-        }
-        report(&plan, &run)
-    });
+    let done = blocking(&*world, &plan).and_then(|run| report(&plan, &run));
     told(done)
 }
 
@@ -306,6 +301,10 @@ fn summary(plan: &Plan, run: &Run) -> String {
 ///
 /// A law is broken, too little happened to say anything, or, in a run with SIGKILL only, the dead are not replaced in time.
 pub fn report(plan: &Plan, run: &Run) -> Result<(), BoxError> {
+    if let Some(file) = &plan.history {
+        run.history
+            .write_lines(BufWriter::new(File::create(file)?))?;
+    }
     print!("{}\n{}", summary(plan, run), run.report.table(JUDGED));
     keeps(&run.history, &run.report)?;
     says_enough(plan, run)

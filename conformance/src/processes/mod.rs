@@ -56,7 +56,7 @@ mod takeover;
 mod worker;
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -111,6 +111,8 @@ pub struct Plan {
     /// Something else is wrong on purpose, which breaks one of these laws: the run ends when that is found, as with a
     /// breach. None of them, if nothing is.
     pub until_found: &'static [Law],
+    /// Where a [`report`] keeps the history, as lines.
+    pub history: Option<PathBuf>,
 }
 
 impl Plan {
@@ -126,6 +128,7 @@ impl Plan {
             also: Also::default(),
             breach: None,
             until_found: &[],
+            history: None,
         }
     }
 

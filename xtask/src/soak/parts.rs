@@ -42,10 +42,16 @@ const SEEDS_AT_ONCE: u64 = 1_000;
 const FIRST_SEED: u64 = 1_001;
 /// Faults of a cluster, and what one takes, with the processes that work meanwhile.
 const FAULTS: u64 = 36;
-const LEAST_FAULTS: u64 = 6;
+const LEAST_FAULTS: u64 = 7;
 const FAULT: Duration = Duration::from_secs(30);
-/// The engines of which there are clusters.
-const ENGINES: [&str; 3] = ["elasticsearch-7", "opensearch-2", "opensearch-3"];
+/// The engines of which there are clusters, and what their other tests take.
+const ENGINES: [&str; 4] = [
+    "elasticsearch-9",
+    "elasticsearch-7",
+    "opensearch-2",
+    "opensearch-3",
+];
+const ENGINE: Duration = minutes(5);
 
 /// The stores whose servers' code is changed.
 const MUTATED: [&str; 4] = ["redis", "postgres", "elasticsearch", "sqlite"];
@@ -166,24 +172,31 @@ fn breaches(xtask: &str) -> Vec<Part> {
     stores.map(part).collect()
 }
 
-/// Processes on a cluster whose nodes are killed, stopped and paused.
+/// Processes on a cluster whose nodes are killed, stopped, paused and cut off; then the tests with the nodes of an engine.
 fn cluster(package: &str, name: &str, engine: Option<&'static str>) -> Part {
     let run = format!("--package={package}");
-    let faults = move |time: Duration| {
+    let tests = engine.map_or(Duration::ZERO, |_| ENGINE);
+    let commands = move |time: Duration| {
+        let time = time.saturating_sub(tests);
         let faults = (time.as_secs() / FAULT.as_secs()).clamp(LEAST_FAULTS, FAULTS);
         let test = ["test", "--release", &run, "--test=cluster", "--"];
         let faults = faults.to_string();
-        let mut args = [&test[..], &["--faults", &faults]].concat();
-        args.extend(engine.into_iter().flat_map(|engine| ["--engine", engine]));
-        vec![command("cargo", &args)]
+        let faults = ["--faults", &faults];
+        let Some(engine) = engine else {
+            return vec![command("cargo", &[&test[..], &faults].concat())];
+        };
+        let engine = ["--engine", engine];
+        let tests = [&test[..], &engine, &["--include-ignored"]].concat();
+        let faults = [&test[..], &engine, &faults].concat();
+        vec![command("cargo", &faults), command("cargo", &tests)]
     };
-    let time = |faults| FAULT * u32::try_from(faults).unwrap_or(u32::MAX);
+    let time = |faults| tests + FAULT * u32::try_from(faults).unwrap_or(u32::MAX);
     Part {
         name: format!("cluster {name}"),
         build: build(package, "cluster"),
         least: time(LEAST_FAULTS),
         full: time(FAULTS),
-        work: Work::Timed(Box::new(faults)),
+        work: Work::Timed(Box::new(commands)),
         missing: None,
     }
 }
