@@ -17,8 +17,6 @@ use crate::PATIENCE;
 use crate::nodes::{Cluster, NODES, Nodes};
 use crate::stale::{client, hold, set};
 
-/// An index is made within that, and what is refused is refused after it.
-pub(crate) const TIMEOUT_MS: u64 = 3_000;
 /// The loss of a node does not take as long.
 const TTL: Duration = Duration::from_secs(10);
 

@@ -37,6 +37,8 @@ use nodes::{Cluster, NODES, Nodes};
 
 /// How long an operator tries what the cluster does not take yet.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a request may take of whoever does not try again: so long it may take to make an index.
+const PATIENT_MS: u64 = 3_000;
 /// So many faults are one of each kind of a process.
 const SHORT: usize = 3;
 
@@ -144,7 +146,7 @@ fn main() -> ExitCode {
             "a_stale_primary_is_told_from_the_one_before",
             |shared, _| {
                 let namespace = namespace();
-                let options = shared.options(&namespace);
+                let options = shared.options_within(&namespace, PATIENT_MS);
                 shared.with(async |cluster| {
                     let url = cluster.url_of(0..NODES, &options);
                     stale::is_told_from_the_one_before(cluster, &namespace, &url).await
@@ -153,7 +155,7 @@ fn main() -> ExitCode {
         ),
         trial("copies_decide_what_is_written", |shared, _| {
             let namespace = namespace();
-            let options = shared.options_within(&namespace, copies::TIMEOUT_MS);
+            let options = shared.options_within(&namespace, PATIENT_MS);
             shared.with(async |cluster| {
                 let url = cluster.url_of(0..NODES, &options);
                 copies::decide(cluster, &namespace, &url).await
@@ -162,7 +164,7 @@ fn main() -> ExitCode {
         .with_ignored_flag(true),
         trial("a_node_that_is_cut_off_lists_nothing", |shared, _| {
             let namespace = namespace();
-            let options = shared.options_within(&namespace, copies::TIMEOUT_MS);
+            let options = shared.options_within(&namespace, PATIENT_MS);
             shared.with(async |cluster| apart::lists_nothing(cluster, &namespace, &options).await)
         })
         .with_ignored_flag(true),

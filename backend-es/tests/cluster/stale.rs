@@ -17,14 +17,15 @@ use crate::nodes::{Cluster, NODES, Nodes};
 
 /// A node starts meanwhile, and a primary is missed.
 const TTL: Duration = Duration::from_secs(180);
+/// No renewal is due meanwhile, which would be lost with the rest.
+const UNRENEWED: Duration = Duration::from_secs(1_200);
 
 pub(crate) async fn is_told_from_the_one_before(
     cluster: &mut Cluster,
     namespace: &str,
     url: &str,
 ) -> Result<(), BoxError> {
-    let client = async || client(url, TTL).await;
-    let (loses, keeps) = (client().await?, client().await?);
+    let (loses, keeps) = (client(url, TTL).await?, client(url, UNRENEWED).await?);
     set(cluster, namespace, json!({"number_of_replicas": 1})).await?;
     cluster.whole().await?;
     let primary = cluster.some_primary(namespace).await?;
@@ -72,7 +73,7 @@ pub(crate) async fn is_told_from_the_one_before(
         }
         sleep(Duration::from_millis(200)).await;
     }
-    let theirs = hold(&client().await?, "late").await?;
+    let theirs = hold(&client(url, TTL).await?, "late").await?;
     assert!(
         theirs.token() > late.token(),
         "{} after {}",
