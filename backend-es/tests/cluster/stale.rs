@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use lockcore::{Guard, Locks, LostReason};
 use lockcore_conformance::BoxError;
-use lockcore_conformance::processes::cluster::Members;
+use lockcore_conformance::faults::NetworkFault;
+use lockcore_conformance::processes::cluster::{Members, apart};
 use lockcore_es::{EsBackend, EsConfig};
 use reqwest::Method;
 use rustix::process::Signal;
@@ -15,17 +16,15 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::PATIENCE;
 use crate::nodes::{Cluster, NODES, Nodes};
 
-/// A node starts meanwhile, and a primary is missed.
+/// A primary is missed meanwhile.
 const TTL: Duration = Duration::from_secs(180);
-/// No renewal is due meanwhile, which would be lost with the rest.
-const UNRENEWED: Duration = Duration::from_secs(1_200);
 
 pub(crate) async fn is_told_from_the_one_before(
     cluster: &mut Cluster,
     namespace: &str,
     url: &str,
 ) -> Result<(), BoxError> {
-    let (loses, keeps) = (client(url, TTL).await?, client(url, UNRENEWED).await?);
+    let (loses, keeps) = (client(url, TTL).await?, client(url, TTL).await?);
     set(cluster, namespace, json!({"number_of_replicas": 1})).await?;
     cluster.whole().await?;
     let primary = cluster.some_primary(namespace).await?;
@@ -46,10 +45,12 @@ pub(crate) async fn is_told_from_the_one_before(
         .wait(PATIENCE)
         .acquire()
         .await?;
-    cluster.signal(copy, Signal::KILL)?;
-    let late = hold(&loses, "late").await?;
+    // A node that starts would take longer: a renewal that is acknowledged meanwhile is lost with the rest.
     let mut nodes = Nodes { cluster, namespace };
-    nodes.restart(copy)?;
+    nodes.cut_off(copy, NetworkFault::Cut)?;
+    println!("{}", apart(&nodes, copy).await?);
+    let late = hold(&loses, "late").await?;
+    nodes.rejoin()?;
     let cluster = nodes.cluster;
     joined(cluster, third).await?;
     cluster.signal(primary, Signal::KILL)?;
