@@ -84,8 +84,17 @@ pub(crate) async fn decide(
     nodes.cluster.whole().await
 }
 
+/// Connects. Nodes that have just started may take longer to make an index than a request may.
 pub(crate) async fn reach(url: &str) -> Result<Arc<EsBackend>, BoxError> {
-    Ok(EsBackend::connect(EsConfig::parse(url)?).await?)
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match EsBackend::connect(EsConfig::parse(url)?).await {
+            Err(error) if error.kind() != ErrorKind::Config && Instant::now() < until => {
+                sleep(Duration::from_millis(200)).await;
+            }
+            done => return Ok(done?),
+        }
+    }
 }
 
 /// What a program is told that connects now.

@@ -37,7 +37,7 @@ use nodes::{Cluster, NODES, Nodes};
 
 /// How long an operator tries what the cluster does not take yet.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a request may take of whoever does not try again: so long it may take to make an index.
+/// How long a request may take of whoever is not under faults.
 const PATIENT_MS: u64 = 3_000;
 /// So many faults are one of each kind of a process.
 const SHORT: usize = 3;
@@ -303,7 +303,7 @@ async fn a_lease_begins_when_it_is_renewed(cluster: &mut Cluster) -> Result<(), 
     const ROUNDS: u64 = 5;
     let namespace = namespace();
     let url = cluster.url_of(0..NODES, &format!("namespace={namespace}&replicas=2"));
-    drop(EsBackend::connect(EsConfig::parse(&url)?).await?);
+    drop(copies::reach(&url).await?);
     cluster.whole().await?;
     let primary = cluster.some_primary(&namespace).await?;
     let url = cluster.url_of([primary], &format!("namespace={namespace}&clock_skew_ms=0"));

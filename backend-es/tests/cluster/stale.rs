@@ -7,13 +7,13 @@ use lockcore::{Guard, Locks, LostReason};
 use lockcore_conformance::BoxError;
 use lockcore_conformance::faults::NetworkFault;
 use lockcore_conformance::processes::cluster::{Members, apart};
-use lockcore_es::{EsBackend, EsConfig};
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::PATIENCE;
+use crate::copies::reach;
 use crate::nodes::{Cluster, NODES, Nodes};
 
 /// A primary is missed meanwhile.
@@ -106,8 +106,7 @@ pub(crate) async fn is_told_from_the_one_before(
 }
 
 pub(crate) async fn client(url: &str, ttl: Duration) -> Result<Locks, BoxError> {
-    let backend = EsBackend::connect(EsConfig::parse(url)?).await?;
-    Ok(Locks::builder(backend).ttl(ttl).build()?)
+    Ok(Locks::builder(reach(url).await?).ttl(ttl).build()?)
 }
 
 pub(crate) async fn hold(locks: &Locks, key: &str) -> Result<Guard, BoxError> {
