@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::adopting::Adopting;
-use crate::client::clock::{self, now};
+use crate::client::clock::{self, now, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::doubts::Doubts;
 use crate::client::news::News;
@@ -49,7 +49,10 @@ enum Done {
     Released(Release, Result<Released>),
     /// The same, and the session is closed.
     Closed(Release, Result<Released>),
-    Abandoned,
+    /// The session is closed, and its intent left; or it could not be closed.
+    Abandoned(Result<()>),
+    /// The adoption behind `seen` may be ours: the store did not let us give it up.
+    Adopted(Adopting, u64),
     /// The session is dead, and that is why, if an operator has revoked it.
     Fell(Option<Note>),
     /// What was in doubt was released once more, and acknowledged.
@@ -97,6 +100,10 @@ pub(crate) struct Keeper {
     backlog: VecDeque<Release>,
     /// How many numbers are being released.
     going: usize,
+    /// Adoptions that are given up once more after the next renewal, each with the number that was seen before it.
+    adopted: Vec<(Adopting, u64)>,
+    /// The session was to be closed at once, and could not be.
+    unclosed: bool,
     /// Records may be left that do not count.
     unswept: bool,
     next_own_sweep: Instant,
@@ -137,6 +144,8 @@ pub(crate) fn keep(
         work: FuturesUnordered::new(),
         backlog: VecDeque::new(),
         going: 0,
+        adopted: Vec::new(),
+        unclosed: false,
         unswept: false,
         next_own_sweep: sent + OWN_SWEEP,
         next_namespace_sweep: sent + NAMESPACE_SWEEP / 2 + core.chance(NAMESPACE_SWEEP),
@@ -236,16 +245,19 @@ impl Keeper {
                 adopting,
                 seen,
                 done,
-            } => {
-                self.work.push(Box::pin(give_up(
-                    Arc::clone(&self.core),
-                    Arc::clone(&self.session),
-                    adopting,
-                    seen,
-                    done,
-                )));
-            }
+            } => self.give_up(adopting, seen, done),
         }
+    }
+
+    fn give_up(
+        &mut self,
+        adopting: Adopting,
+        seen: u64,
+        done: Option<oneshot::Sender<Result<()>>>,
+    ) {
+        let (core, me) = (Arc::clone(&self.core), Arc::clone(&self.session));
+        self.work
+            .push(Box::pin(give_up(core, me, adopting, seen, done)));
     }
 
     fn set_intent(&mut self, change: IntentChange) {
@@ -316,6 +328,9 @@ impl Keeper {
             {
                 self.failures = 0;
                 self.release_doubts();
+                for (adopting, seen) in std::mem::take(&mut self.adopted) {
+                    self.give_up(adopting, seen, None);
+                }
                 for confirm in renewal.confirms {
                     let _ = confirm.send(true);
                 }
@@ -341,11 +356,7 @@ impl Keeper {
                     self.moving = Some(incarnation);
                 }
                 self.failures += 1;
-                let longest = (self.core.config.ttl / 10).min(Duration::from_secs(2));
-                self.next = now()
-                    + self
-                        .core
-                        .backoff(self.failures, Duration::from_millis(50), longest);
+                self.next = now() + pause(&self.core, self.failures);
             }
         }
         self.confirms.extend(renewal.confirms);
@@ -395,9 +406,7 @@ impl Keeper {
     fn abandon(&mut self) {
         let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
         self.work.push(Box::pin(async move {
-            // If it fails the session dies when it is due: nobody renews it any more.
-            let _ = close(&core, &session).await;
-            Done::Abandoned
+            Done::Abandoned(close(&core, &session).await)
         }));
     }
 
@@ -430,6 +439,7 @@ impl Keeper {
         }
         // Nobody renews it any more.
         self.doubts.clear();
+        self.adopted.clear();
         // Nothing is released: the intent may be registered, and it always has its locks.
         for release in std::mem::take(&mut self.after_intent) {
             release.answer(Ok(Released::NotHeld));
@@ -486,11 +496,16 @@ impl Keeper {
                 release.answer(answer);
             }
             Done::Closed(release, answer) => {
+                self.unclosed |= answer.is_err();
                 self.retire(&release);
                 self.core.given_back(&release.claims);
                 release.answer(answer);
             }
-            Done::Abandoned => self.session.die(),
+            Done::Abandoned(closed) => {
+                self.unclosed |= closed.is_err();
+                self.session.die();
+            }
+            Done::Adopted(adopting, seen) => self.adopted.push((adopting, seen)),
             Done::Fell(revoked) => self.session.fell(revoked),
             Done::Doubted(n, acknowledged) => {
                 self.doubts.was_sent(n, acknowledged);
@@ -587,9 +602,9 @@ impl Keeper {
             let renewal = Renewal::new(self.seq + 1, over, IntentChange::Drop);
             let _ = until_answered(core, || true, || core.backend.renew(id, &renewal)).await;
         }
-        if !self.session.is_dead() {
-            // If it fails the session dies when it is due.
-            let _ = close(&self.core, &self.session).await;
+        if self.unclosed || !self.session.is_dead() {
+            let due = self.renewed + self.core.config.ttl;
+            close_in_time(&self.core, &self.session, due).await;
             self.session.die();
         }
         // Nothing counts any more, so a failure leaves only what the next sweep removes.
@@ -688,8 +703,23 @@ async fn close(core: &Core, session: &Session) -> Result<()> {
     Ok(())
 }
 
+/// Closes the session, or waits until it is due by itself.
+async fn close_in_time(core: &Core, session: &Session, due: Instant) {
+    let mut failures = 0;
+    while close(core, session).await.is_err() && now() < due {
+        failures += 1;
+        sleep_until(due.min(now() + pause(core, failures))).await;
+    }
+}
+
+/// How long after so many failures a renewal or a close is sent again.
+fn pause(core: &Core, failures: u32) -> Duration {
+    let longest = (core.config.ttl / 10).min(Duration::from_secs(2));
+    core.backoff(failures, Duration::from_millis(50), longest)
+}
+
 /// Uses the number of an adoption of unknown outcome up, acknowledged. While the session lives nobody else can adopt,
-/// so it is tried as long.
+/// so it is tried as long: at once while that may pass, else after each renewal.
 async fn give_up(
     core: Arc<Core>,
     me: Arc<Session>,
@@ -708,9 +738,10 @@ async fn give_up(
             Err(_) => {}
         }
     };
-    drop(adopting);
+    let stands = answer.is_err() && me.is_valid();
+    let undone = stands.then_some(adopting);
     if let Some(done) = done {
         let _ = done.send(answer);
     }
-    Done::Other
+    undone.map_or(Done::Other, |adopting| Done::Adopted(adopting, seen))
 }

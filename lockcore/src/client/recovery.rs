@@ -167,7 +167,8 @@ impl Recovery {
     ///
     /// # Errors
     ///
-    /// The store failed and this process's session is not valid any more.
+    /// The store did not take it, or failed until this process's session was not valid any more. While it is valid the
+    /// adoption is given up once the store takes that, after each renewal.
     ///
     /// # Cancel safety
     ///

@@ -167,6 +167,61 @@ async fn an_adoption_that_cannot_be_given_up_ends_with_an_error() {
     assert_eq!(spy.count(gives_up), 1);
 }
 
+/// The adoption stands, and nobody was told: its answer is lost, and then a right is taken away for a while.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_that_the_store_does_not_take_back_is_given_up_once_it_does() {
+    for kind in [
+        ErrorKind::Unauthorized,
+        ErrorKind::Config,
+        ErrorKind::Corrupt,
+    ] {
+        let spy = Spy::new(MemoryBackend::new());
+        let session = left(&spy.locks()).await;
+        let locks = spy.builder().recovery(Quick).build().unwrap();
+        let mut taken = false;
+        spy.decide(move |call| match call {
+            Call::Open(_) => Fate::Answered,
+            _ if takes(call) && !std::mem::replace(&mut taken, true) => Fate::AnswerLost,
+            // The look before the adoption.
+            Call::End(..) if !taken => Fate::Answered,
+            _ => Fate::Fails(kind),
+        });
+        let failed = locks.adopt(session).await;
+        assert!(matches!(failed, Err(AcquireError::Store(_))), "{failed:?}");
+        sleep(secs(12)).await;
+        assert!(spy.count(gives_up) > 0, "{kind:?}");
+        spy.answer_all();
+        let since = spy.elapsed();
+        let waiting = locks.documents(["d"]).wait(secs(100)).acquire();
+        let guard = waiting.await.unwrap();
+        let waited = spy.elapsed() - since;
+        assert!(
+            guard.is_valid() && waited < secs(12),
+            "{kind:?}: {waited:?}"
+        );
+    }
+}
+
+/// It ends with its session, which nobody keeps for it.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_that_the_store_never_takes_back_ends_with_its_client() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let session = left(&other).await;
+    let recovery = adopted(&locks, session).await;
+    spy.decide(|call| match gives_up(call) {
+        true => Fate::Fails(ErrorKind::Unauthorized),
+        false => Fate::Answered,
+    });
+    recovery.give_up().await.unwrap_err();
+    sleep(secs(60)).await;
+    let tried = spy.count(gives_up);
+    assert!((2..=10).contains(&tried), "{tried}");
+    assert!(other.adopt(session).await.unwrap().is_none());
+    assert!(locks.shutdown(secs(1)).await);
+    assert!(adopted(&other, session).await.settle().await.unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_adoption_of_a_session_that_is_lost_is_not_given_up_any_more() {
     let spy = Spy::new(MemoryBackend::new());
@@ -224,6 +279,16 @@ async fn an_adoption_whose_token_went_back_is_given_up() {
     }
     sleep(secs(1)).await;
     assert_eq!(spy.count(gives_up), 1);
+}
+
+/// Has nothing to do.
+struct Quick;
+
+#[async_trait]
+impl Recover for Quick {
+    async fn recover(&self, _: &Recovery) -> Result<(), RecoverError> {
+        Ok(())
+    }
 }
 
 /// Takes an hour, and counts the changes that it has finished.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    Claim, ClaimStore, End, ErrorKind, Grant, Guard, MemoryBackend, Released, SessionStore,
+    Claim, ClaimStore, End, ErrorKind, Filter, Grant, Guard, Inspect, MemoryBackend, Released,
+    SessionStore,
 };
 
 /// The forms of the store; one key at a time, so that eleven documents have a session of their own.
@@ -236,5 +237,31 @@ async fn what_was_told_to_be_lost_stays_so() {
         sleep(guard.remaining() - Duration::from_millis(1) + late).await;
         assert_eq!(guard.is_valid(), late.is_zero());
         assert_eq!(guard.release().await.unwrap(), told);
+    }
+}
+
+/// A right is taken away for a while, and nobody has the session any more.
+#[tokio::test(start_paused = true)]
+async fn what_the_store_does_not_take_back_is_free_once_it_does() {
+    for store in stores() {
+        for way in WAYS {
+            let spy = Spy::new(Arc::clone(&store));
+            let guard = hold(&spy, way).await;
+            spy.decide(|call| match call {
+                Call::Open(_) => Fate::Answered,
+                _ => Fate::Fails(ErrorKind::Unauthorized),
+            });
+            let released = timeout(Duration::from_secs(5), guard.release());
+            let (released, ()) = tokio::join!(released, sleep(Duration::from_secs(10)));
+            // What is to be done before the release, with an intent, is asked for again.
+            let told =
+                matches!(&released, Ok(Err(error)) if error.kind() == ErrorKind::Unauthorized);
+            assert_eq!(told, way != "intent", "{way}: {released:?}");
+            spy.answer_all();
+            sleep(Duration::from_secs(5)).await;
+            let all = Filter::Prefix(String::new());
+            let held = store.records(&all, None, 10);
+            assert_eq!(held.await.unwrap().items, [], "{way}");
+        }
     }
 }
