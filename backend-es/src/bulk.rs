@@ -485,7 +485,12 @@ impl EsBackend {
         let path = format!("/{}/_bulk", self.alias);
         // The server gives up before we do, so that its answer arrives.
         let timeout = format!("{}ms", self.nodes.timeout().as_millis() * 4 / 5);
-        let mut query = vec![("require_alias", "true"), ("timeout", timeout.as_str())];
+        // A default pipeline of the index is passed by; a final one cannot be.
+        let mut query = vec![
+            ("require_alias", "true"),
+            ("pipeline", "_none"),
+            ("timeout", timeout.as_str()),
+        ];
         query.extend(fields.map(|fields| ("filter_path", fields)));
         let active = self.active.map(|active| active.to_string());
         query.extend(

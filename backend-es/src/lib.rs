@@ -146,8 +146,10 @@
 //! - An index with an ingest pipeline, a lifecycle policy among its settings, or a mapping that a template has changed is
 //!   refused when a program connects, and the error says what to remove. An ISM policy that takes the index by its name is not
 //!   in its settings: let none match `NAMESPACE-*`.
-//! - A block, a closed index or a pipeline that comes later fails requests until it is lifted. What is held stays held
-//!   until its deadline.
+//! - A block or a closed index that comes later fails requests until it is lifted. What is held stays held until its
+//!   deadline.
+//! - A default pipeline that comes later is passed by. A final one cannot be: where it fails or drops documents, requests
+//!   fail and say so; where it changes fields, nobody notices until the next program connects.
 //! - A key that another writer has put under an id of its own cannot be listed by prefix if its `key` says otherwise.
 //!
 //! # Examples

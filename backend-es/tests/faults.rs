@@ -11,7 +11,7 @@ use lockcore::backend::ClaimStore;
 use lockcore::{Error, ErrorKind, Guard, LockBackend, Locks, Released};
 use lockcore_es::EsBackend;
 use serde_json::{Value, json};
-use support::{Space, connect, connect_to, open, raw, request};
+use support::{Space, connect, connect_to, failures, open, raw, request};
 use tokio::sync::RwLock;
 
 /// Long enough for a busy machine, and for whoever lifts a fault.
@@ -92,21 +92,42 @@ fn says(error: &Error, kind: ErrorKind, text: &str) {
 }
 
 #[tokio::test]
-async fn a_pipeline_is_told() {
+async fn a_default_pipeline_that_comes_later_is_passed_by() {
     let _server = SERVER.read().await;
-    for name in ["index.default_pipeline", "index.final_pipeline"] {
-        let program = Program::new().await;
-        set(&program.space, name, json!("nobody-has-made-it")).await;
-        let error = connect_to(&program.space.url()).await.unwrap_err();
-        says(&error, ErrorKind::Config, name);
-        // OpenSearch answers such an item as that of another request.
-        let error = program.refused(1).await;
-        if error.kind() != ErrorKind::Indeterminate {
-            says(&error, ErrorKind::Config, "pipeline");
-        }
-        set(&program.space, name, json!("_none")).await;
-        program.goes_on().await;
+    let program = Program::new().await;
+    let name = "index.default_pipeline";
+    set(&program.space, name, json!("nobody-has-made-it")).await;
+    let error = connect_to(&program.space.url()).await.unwrap_err();
+    says(&error, ErrorKind::Config, name);
+    let failures = failures(&program.space, &program.beside).await;
+    assert!(failures.is_empty(), "{failures:?}");
+    // So many are written as new documents; and an intent.
+    let documents = program
+        .locks
+        .documents((0..100).map(|number| number.to_string()))
+        .intent(&"change")
+        .unwrap();
+    let documents = documents.acquire().await.unwrap();
+    assert_eq!(documents.release().await.unwrap(), Released::Released);
+    set(&program.space, name, json!("_none")).await;
+    program.goes_on().await;
+}
+
+#[tokio::test]
+async fn a_final_pipeline_is_told() {
+    let _server = SERVER.read().await;
+    let program = Program::new().await;
+    let name = "index.final_pipeline";
+    set(&program.space, name, json!("nobody-has-made-it")).await;
+    let error = connect_to(&program.space.url()).await.unwrap_err();
+    says(&error, ErrorKind::Config, name);
+    // OpenSearch answers such an item as that of another request.
+    let error = program.refused(1).await;
+    if error.kind() != ErrorKind::Indeterminate {
+        says(&error, ErrorKind::Config, "pipeline");
     }
+    set(&program.space, name, json!("_none")).await;
+    program.goes_on().await;
 }
 
 /// Makes the namespace while a template matches it.

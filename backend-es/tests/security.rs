@@ -6,19 +6,16 @@ mod support;
 
 use std::future::Future;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use elasticsearch::http::Method;
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockcore::backend::{
-    Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewal,
-    SessionStore, Sweep, Wakeups,
-};
-use lockcore::{Error, ErrorKind, FencingToken, Intent, Label, Note, NoteKind, Operation};
+use lockcore::backend::{ClaimStore, Filter, Inspect, SessionStore};
+use lockcore::{ErrorKind, Label, Operation};
 use lockcore_es::{BearerToken, EsBackend, EsConfig};
 use serde_json::{Value, json};
 use support::access::{Access, PASSWORD, Security, User};
-use support::{Space, connect, connect_to, id, request};
+use support::{Space, connect, connect_to, failures, id, request};
 use tempfile::NamedTempFile;
 
 fn main() -> ExitCode {
@@ -112,57 +109,6 @@ async fn put_role(space: &Space, what: &str, which: &str, role: &Value) -> Strin
     let name = format!("{}-{what}-{which}", space.namespace);
     security().put_role(&name, role).await;
     name
-}
-
-/// Does everything once that a backend can do, and says what failed.
-async fn failures(space: &Space, backend: &EsBackend) -> Vec<Error> {
-    let session = id(rand::random());
-    let held = request(session, 1, &["create k", "write /a/b"]);
-    let left = request(session, 2, &["create l", "share s"]);
-    let renewal = |seq, intent| Renewal::new(seq, Ranges::EMPTY, intent);
-    let intent = IntentChange::Put(Registered {
-        token: FencingToken::new(1).unwrap(),
-        intent: Intent::new("{}").unwrap(),
-    });
-    let mut failures = Vec::new();
-    macro_rules! does {
-        ($operation:expr) => {{
-            failures.extend($operation.await.err());
-        }};
-    }
-    let label = Label::parse("somebody").unwrap();
-    does!(backend.open(session, &label, Duration::from_secs(30)));
-    does!(backend.acquire(&held));
-    does!(backend.confirm(held.grant, &held.claims));
-    does!(backend.renew(session, &renewal(1, IntentChange::Keep)));
-    does!(backend.renew(session, &renewal(2, intent)));
-    does!(backend.watch(&held.claims));
-    does!(backend.sessions(None, 10));
-    space
-        .put("foreign", &json!({"lock_type": "exclusive"}))
-        .await;
-    does!(backend.sweep(Sweep::All, 10));
-    let everything = Filter::Prefix(String::new());
-    match backend.records(&everything, None, 10).await {
-        Ok(page) => {
-            let foreign = page
-                .items
-                .iter()
-                .find(|record| record.key.as_str() == "foreign");
-            does!(backend.evict(foreign.unwrap()));
-        }
-        Err(error) => failures.push(error),
-    }
-    does!(backend.release(held.grant, &held.claims));
-    does!(backend.acquire(&left));
-    does!(backend.end(&[session], End::Close));
-    does!(backend.adopt(session, 0, id(rand::random()), Adopt::Take));
-    does!(backend.settle(session, 1, session));
-    let note = Note::new(NoteKind::Revoke, label.clone(), label, UNIX_EPOCH);
-    does!(backend.note(session, &note));
-    does!(backend.end(&[session], End::Discard));
-    does!(backend.sweep(Sweep::Session(session), 10));
-    failures
 }
 
 async fn for_use_suffices() {

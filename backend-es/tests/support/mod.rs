@@ -10,14 +10,20 @@ pub mod access;
 pub mod book;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use access::{Access, User};
 use elasticsearch::http::Method;
-use lockcore::backend::{Acquire, Acquired, ClaimStore, Opened, SessionStore};
-use lockcore::{Busy, Claim, Error, FencingToken, Grant, Label, LockKey, OwnerId, SessionId, Want};
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Opened, Ranges,
+    Registered, Renewal, SessionStore, Sweep, Wakeups,
+};
+use lockcore::{
+    Busy, Claim, Error, FencingToken, Grant, Intent, Label, LockKey, Note, NoteKind, OwnerId,
+    SessionId, Want,
+};
 use lockcore_es::{EsBackend, EsConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// In this variable is the URL of the server. If it names a user, that is one who may do everything, and everything but
 /// what the tests do besides is then done with no more rights than it needs.
@@ -84,15 +90,16 @@ impl Space {
 
     /// Puts a document there, as another writer would.
     pub async fn put(&self, id: &str, document: &Value) {
-        let action = serde_json::json!({"index": {"_id": id}});
+        let action = json!({"index": {"_id": id}});
         let body = format!("{action}\n{document}\n");
-        let (status, answer) = self.raw(Method::Post, "/{ns}/_bulk", body).await;
+        let path = "/{ns}/_bulk?pipeline=_none";
+        let (status, answer) = self.raw(Method::Post, path, body).await;
         assert!(status == 200 && answer["errors"] == false, "{answer}");
     }
 
     /// Removes a document.
     pub async fn remove(&self, id: &str) {
-        let action = serde_json::json!({"delete": {"_id": id}});
+        let action = json!({"delete": {"_id": id}});
         let (status, answer) = self
             .raw(Method::Post, "/{ns}/_bulk", format!("{action}\n"))
             .await;
@@ -101,7 +108,7 @@ impl Space {
 
     /// The document of this id, as it is now.
     pub async fn document(&self, id: &str) -> Option<Value> {
-        let body = serde_json::json!({"ids": [id]}).to_string();
+        let body = json!({"ids": [id]}).to_string();
         let (status, answer) = self.raw(Method::Post, "/{ns}/_mget", body).await;
         assert_eq!(status, 200, "{answer}");
         let document = &answer["docs"][0];
@@ -209,4 +216,55 @@ pub async fn refused(backend: &EsBackend, request: &Acquire) -> Busy {
         Acquired::Busy(busy) => busy,
         other => panic!("{request:?} not refused: {other:?}"),
     }
+}
+
+/// Does everything once that a backend can do, and says what failed.
+pub async fn failures(space: &Space, backend: &EsBackend) -> Vec<Error> {
+    let session = id(rand::random());
+    let held = request(session, 1, &["create k", "write /a/b"]);
+    let left = request(session, 2, &["create l", "share s"]);
+    let renewal = |seq, intent| Renewal::new(seq, Ranges::EMPTY, intent);
+    let intent = IntentChange::Put(Registered {
+        token: FencingToken::new(1).unwrap(),
+        intent: Intent::new("{}").unwrap(),
+    });
+    let mut failures = Vec::new();
+    macro_rules! does {
+        ($operation:expr) => {{
+            failures.extend($operation.await.err());
+        }};
+    }
+    let label = Label::parse("somebody").unwrap();
+    does!(backend.open(session, &label, Duration::from_secs(30)));
+    does!(backend.acquire(&held));
+    does!(backend.confirm(held.grant, &held.claims));
+    does!(backend.renew(session, &renewal(1, IntentChange::Keep)));
+    does!(backend.renew(session, &renewal(2, intent)));
+    does!(backend.watch(&held.claims));
+    does!(backend.sessions(None, 10));
+    space
+        .put("foreign", &json!({"lock_type": "exclusive"}))
+        .await;
+    does!(backend.sweep(Sweep::All, 10));
+    let everything = Filter::Prefix(String::new());
+    match backend.records(&everything, None, 100).await {
+        Ok(page) => {
+            let foreign = page
+                .items
+                .iter()
+                .find(|record| record.key.as_str() == "foreign");
+            does!(backend.evict(foreign.unwrap()));
+        }
+        Err(error) => failures.push(error),
+    }
+    does!(backend.release(held.grant, &held.claims));
+    does!(backend.acquire(&left));
+    does!(backend.end(&[session], End::Close));
+    does!(backend.adopt(session, 0, id(rand::random()), Adopt::Take));
+    does!(backend.settle(session, 1, session));
+    let note = Note::new(NoteKind::Revoke, label.clone(), label, UNIX_EPOCH);
+    does!(backend.note(session, &note));
+    does!(backend.end(&[session], End::Discard));
+    does!(backend.sweep(Sweep::Session(session), 10));
+    failures
 }
