@@ -521,7 +521,10 @@ impl EsBackend {
         }
         let mut items = Vec::with_capacity(asked.len());
         for (asked, (verb, item)) in asked.iter().zip(answered) {
-            if verb != asked.verb || item.id.as_ref().is_some_and(|id| *id != asked.id) {
+            // What a pipeline refuses, OpenSearch 2 answers as another kind of item.
+            let is_asked = item.error.as_ref().is_some_and(Cause::is_of_a_pipeline)
+                || verb == asked.verb && item.id.as_ref().is_none_or(|id| *id == asked.id);
+            if !is_asked {
                 return Err(not_ours("an item that was not sent"));
             }
             items.push(item);

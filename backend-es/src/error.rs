@@ -84,6 +84,17 @@ impl Cause {
             && !self.comes_of("general_script_exception")
             && !self.says("compile error")
     }
+
+    /// An ingest pipeline of the index failed, or is missing.
+    pub(crate) fn is_of_a_pipeline(&self) -> bool {
+        self.comes_of("ingest_processor_exception") || self.missing_pipeline().is_some()
+    }
+
+    /// The ingest pipeline that the index names and nobody has made.
+    fn missing_pipeline(&self) -> Option<&str> {
+        let (_, name) = self.reason.split_once("pipeline with id [")?;
+        name.split_once("] does not exist").map(|(name, _)| name)
+    }
 }
 
 // An exception is an object with a type; a proxy in between may put a text, or anything else, in its place.
@@ -137,6 +148,17 @@ fn shortened(text: &str) -> String {
         end -= 1;
     }
     text[..end].to_owned()
+}
+
+impl Refusal {
+    /// What is to be done, with the name of what it is about, where the server has said that.
+    fn named(&self) -> Option<Cow<'static, str>> {
+        let name = self.cause.as_ref()?.missing_pipeline()?;
+        let what = format!(
+            "the index has the ingest pipeline {name}, which does not exist: set its index.final_pipeline to _none"
+        );
+        Some(what.into())
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -196,7 +218,7 @@ impl Failure {
             }
             Failure::Server(refusal) => {
                 let (kind, what) = judge(&refusal);
-                of(kind, what.into()).with_source(refusal)
+                of(kind, refusal.named().unwrap_or(what.into())).with_source(refusal)
             }
             Failure::Unmade(refusal) => {
                 let (kind, what) = match judge(&refusal) {
@@ -249,8 +271,8 @@ fn blocked(cause: &Cause) -> &'static str {
     }
 }
 
-const PIPELINE: &str = "the index has an ingest pipeline, which fails: set its index.default_pipeline and index.final_pipeline to \
-                        _none";
+const PIPELINE: &str =
+    "the index has an ingest pipeline, which fails: set its index.final_pipeline to _none";
 const CLOSED: &str = "the index is closed: open it (POST INDEX/_open)";
 
 /// The table.
@@ -314,8 +336,7 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
             Config,
             "the alias stands for several indices, or is not to be written by: let it stand for the namespace's index alone",
         ),
-        400 if cause.says("pipeline with id") => (Config, PIPELINE),
-        400..=599 if cause.comes_of("ingest_processor_exception") => (Config, PIPELINE),
+        400..=599 if cause.is_of_a_pipeline() => (Config, PIPELINE),
         400 if refusal.cause.is_some() => (
             Config,
             "the server does not take the request: check its version and the index's mapping",
@@ -478,6 +499,15 @@ mod tests {
             let error = Failure::Server(refusal(403, &cause)).into_error(Operation::Acquire);
             assert!(error.to_string().contains(says), "{block}: {error}");
         }
+    }
+
+    #[test]
+    fn a_pipeline_that_is_missing_is_named() {
+        let cause = r#"{"type":"illegal_argument_exception","reason":"pipeline with id [x] does not exist"}"#;
+        let error = Failure::Server(refusal(400, cause)).into_error(Operation::Acquire);
+        let says =
+            "the ingest pipeline x, which does not exist: set its index.final_pipeline to _none";
+        assert!(error.to_string().contains(says), "{error}");
     }
 
     #[test]
