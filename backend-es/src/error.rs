@@ -85,6 +85,13 @@ impl Cause {
             && !self.says("compile error")
     }
 
+    /// The action that we are not allowed, as Elasticsearch and OpenSearch say it.
+    fn forbidden(&self) -> Option<&str> {
+        let between = |before, after| Some(self.reason.split_once(before)?.1.split_once(after)?.0);
+        between("action [", "] is unauthorized")
+            .or_else(|| between("no permissions for [", "] and "))
+    }
+
     /// An ingest pipeline of the index failed, or is missing.
     pub(crate) fn is_of_a_pipeline(&self) -> bool {
         self.comes_of("ingest_processor_exception") || self.missing_pipeline().is_some()
@@ -153,11 +160,17 @@ fn shortened(text: &str) -> String {
 impl Refusal {
     /// What is to be done, with the name of what it is about, where the server has said that.
     fn named(&self) -> Option<Cow<'static, str>> {
-        let name = self.cause.as_ref()?.missing_pipeline()?;
-        let what = format!(
-            "the index has the ingest pipeline {name}, which does not exist: set its index.final_pipeline to _none"
-        );
-        Some(what.into())
+        let cause = self.cause.as_ref()?;
+        let named = match (cause.missing_pipeline(), cause.forbidden()) {
+            (Some(name), _) => format!(
+                "the index has the ingest pipeline {name}, which does not exist: set its index.final_pipeline to _none"
+            ),
+            (None, Some(action)) => format!(
+                "not allowed to do {action}: give the role the privileges on the index that the documentation lists"
+            ),
+            (None, None) => return None,
+        };
+        Some(named.into())
     }
 }
 
@@ -502,12 +515,32 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_that_is_missing_is_named() {
-        let cause = r#"{"type":"illegal_argument_exception","reason":"pipeline with id [x] does not exist"}"#;
-        let error = Failure::Server(refusal(400, cause)).into_error(Operation::Acquire);
-        let says =
-            "the ingest pipeline x, which does not exist: set its index.final_pipeline to _none";
-        assert!(error.to_string().contains(says), "{error}");
+    fn what_the_server_names_is_named() {
+        for (status, kind, reason, says) in [
+            (
+                400,
+                "illegal_argument_exception",
+                "pipeline with id [x] does not exist",
+                "the ingest pipeline x, which does not exist: set",
+            ),
+            (
+                403,
+                "security_exception",
+                "action [indices:data/write/bulk[s]] is unauthorized for user [u] with effective roles [r]",
+                "not allowed to do indices:data/write/bulk[s]: give",
+            ),
+            (
+                403,
+                "security_exception",
+                "no permissions for [indices:data/write/bulk[s]] and User [name=u, backend_roles=[]]",
+                "not allowed to do indices:data/write/bulk[s]: give",
+            ),
+            (403, "security_exception", "no", "not allowed: give"),
+        ] {
+            let cause = format!(r#"{{"type":"{kind}","reason":"{reason}"}}"#);
+            let error = Failure::Server(refusal(status, &cause)).into_error(Operation::Acquire);
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 
     #[test]

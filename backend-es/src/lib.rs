@@ -113,7 +113,9 @@
 //! mapping, where the base of the tokens is.
 //!
 //! An API key gets them as its `role_descriptors`. Scripts must be allowed inline, in Painless. A program whose password,
-//! key or role is taken away is told so, can neither acquire nor renew, and loses its guards at their deadline.
+//! key or role is taken away is told so, can neither acquire nor renew, and loses its guards at their deadline; given back
+//! before that, everything goes on. Of a single privilege that is missing, the error names the action. Connecting takes no
+//! other right than to read the index's settings: what else is missing is told by the first call that needs it.
 //!
 //! # Versions
 //!

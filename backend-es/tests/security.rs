@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use elasticsearch::http::Method;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockcore::backend::{ClaimStore, Filter, Inspect, SessionStore};
-use lockcore::{ErrorKind, Label, Operation};
+use lockcore::{AcquireError, Attempt, ErrorKind, Label, Locks, LostReason, Operation, Released};
 use lockcore_es::{BearerToken, EsBackend, EsConfig};
 use serde_json::{Value, json};
 use support::access::{Access, PASSWORD, Security, User};
 use support::{Space, connect, connect_to, failures, id, request};
 use tempfile::NamedTempFile;
+use tokio::time::timeout;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -57,6 +58,21 @@ fn main() -> ExitCode {
             "users::what_is_taken_away_is_missed",
             security.is_some(),
             what_is_taken_away_is_missed,
+        ),
+        trial(
+            "roles::who_may_not_write_writes_nothing",
+            security.is_some(),
+            who_may_not_write_writes_nothing,
+        ),
+        trial(
+            "roles::rights_go_one_by_one_under_a_guard_and_come_back",
+            security.is_some(),
+            rights_go_one_by_one_under_a_guard_and_come_back,
+        ),
+        trial(
+            "roles::a_right_that_stays_away_ends_the_guard",
+            security.is_some(),
+            a_right_that_stays_away_ends_the_guard,
         ),
         trial(
             "tls::the_server_is_who_its_authority_says",
@@ -105,6 +121,13 @@ async fn user(space: &Space, what: &str, roles: &[(&str, &Value)]) -> User {
     security().put_user(&name, &names).await
 }
 
+/// Somebody with the role for use, and that role.
+async fn with_role(space: &Space) -> (User, Value) {
+    connect(space).await;
+    let role = security().role("use", &space.namespace);
+    (user(space, "user", &[("use", &role)]).await, role)
+}
+
 async fn put_role(space: &Space, what: &str, which: &str, role: &Value) -> String {
     let name = format!("{}-{what}-{which}", space.namespace);
     security().put_role(&name, role).await;
@@ -113,9 +136,7 @@ async fn put_role(space: &Space, what: &str, which: &str, role: &Value) -> Strin
 
 async fn for_use_suffices() {
     let space = Space::new();
-    connect(&space).await;
-    let role = security().role("use", &space.namespace);
-    let user = user(&space, "user", &[("use", &role)]).await;
+    let (user, _) = with_role(&space).await;
     let backend = connect_to(&space.url_of(&user)).await.unwrap();
     let failures = failures(&space, &backend).await;
     assert!(failures.is_empty(), "{failures:?}");
@@ -149,9 +170,7 @@ fn reduced(role: &Value) -> Vec<(String, Value)> {
 
 async fn for_use_has_nothing_to_spare() {
     let space = Space::new();
-    connect(&space).await;
-    let role = security().role("use", &space.namespace);
-    let user = user(&space, "user", &[("use", &role)]).await;
+    let (user, role) = with_role(&space).await;
     for (what, role) in reduced(&role) {
         put_role(&space, "user", "use", &role).await;
         let errors = match connect_to(&space.url_of(&user)).await {
@@ -290,9 +309,7 @@ async fn who_is_unknown_is_told() {
 /// Under a program that runs.
 async fn what_is_taken_away_is_missed() {
     let space = Space::new();
-    connect(&space).await;
-    let role = security().role("use", &space.namespace);
-    let user = user(&space, "user", &[("use", &role)]).await;
+    let (user, _) = with_role(&space).await;
     let backend = connect_to(&space.url_of(&user)).await.unwrap();
     let acquire = request(id(1), 1, &["create k"]);
     let everything = Filter::Prefix(String::new());
@@ -314,6 +331,108 @@ async fn what_is_taken_away_is_missed() {
         error.to_string().contains("does not know who we are"),
         "{error}"
     );
+}
+
+async fn locks(url: &str, ttl: Duration) -> Locks {
+    let builder = Locks::builder(connect_to(url).await.unwrap()).ttl(ttl);
+    builder.build().unwrap()
+}
+
+async fn who_may_not_write_writes_nothing() {
+    let space = Space::new();
+    let (user, role) = with_role(&space).await;
+    for (what, less) in reduced(&role) {
+        if !what.contains("write") {
+            continue;
+        }
+        put_role(&space, "user", "use", &less).await;
+        let ours = locks(&space.url_of(&user), Duration::from_secs(60)).await;
+        let told = ours.global("k").acquire().await;
+        let unauthorized = matches!(&told, Err(AcquireError::Store(error)) if error.kind() == ErrorKind::Unauthorized);
+        assert!(unauthorized, "{what}: {told:?}");
+    }
+    let refresh = space.raw(Method::Post, "/{ns}/_refresh", String::new());
+    assert_eq!(refresh.await.0, 200);
+    let (_, counted) = space.raw(Method::Get, "/{ns}/_count", String::new()).await;
+    assert_eq!(counted["count"], 0, "{counted}");
+}
+
+async fn rights_go_one_by_one_under_a_guard_and_come_back() {
+    let space = Space::new();
+    let (user, role) = with_role(&space).await;
+    let backend = connect_to(&space.url_of(&user)).await.unwrap();
+    let ours = locks(&space.url_of(&user), Duration::from_secs(60)).await;
+    let others = locks(&space.url(), Duration::from_secs(60)).await;
+    let held = ours.global("held").acquire().await.unwrap();
+    for (what, less) in reduced(&role) {
+        let released = ours.global("released").acquire().await.unwrap();
+        put_role(&space, "user", "use", &less).await;
+        let mut failures = failures(&space, &backend).await;
+        failures.extend(connect_to(&space.url_of(&user)).await.err());
+        let confirmed = held.confirm().await.err();
+        let released = released.release().await.err();
+        let acquired = ours.global("other").try_acquire().await;
+        let other = others.global("held").try_acquire().await.unwrap();
+        put_role(&space, "user", "use", &role).await;
+
+        assert!(held.is_valid() && matches!(other, Attempt::Busy(_)));
+        assert!(!failures.is_empty(), "{what} is not missed");
+        // Who may not write can neither confirm, release nor acquire; all else goes on.
+        let writes = [confirmed.is_some(), released.is_some(), acquired.is_err()];
+        let may_write = !what.contains("write");
+        assert_eq!(writes, [!may_write; 3], "{what}");
+        failures.extend(confirmed.into_iter().chain(released));
+        match acquired {
+            Ok(Attempt::Acquired(guard)) => drop(guard),
+            Err(AcquireError::Store(error)) => failures.push(error),
+            other => panic!("{what}: {other:?}"),
+        }
+        for error in failures {
+            assert_eq!(error.kind(), ErrorKind::Unauthorized, "{what}: {error:?}");
+            let said = error.to_string();
+            let says =
+                said.contains("not allowed to do indices:") && said.contains("give the role");
+            assert!(says, "{what}: {error}");
+        }
+        // Nothing is lost, and nothing that was given back is held any more.
+        assert!(held.confirm().await.unwrap(), "{what}");
+        for key in ["released", "other"] {
+            let again = others
+                .global(key)
+                .wait(Duration::from_secs(20))
+                .acquire()
+                .await;
+            let again = again.expect(&what).release().await;
+            assert_eq!(again.unwrap(), Released::Released, "{what}");
+        }
+    }
+    assert_eq!(held.release().await.unwrap(), Released::Released);
+}
+
+async fn a_right_that_stays_away_ends_the_guard() {
+    let space = Space::new();
+    let (user, role) = with_role(&space).await;
+    let ttl = Duration::from_secs(4);
+    let ours = locks(&space.url_of(&user), ttl).await;
+    let others = locks(&space.url(), ttl).await;
+    let guard = ours.global("k").acquire().await.unwrap();
+    let is_of_writing = |(what, _): &(String, Value)| what.contains("write");
+    let (_, less) = reduced(&role).into_iter().find(is_of_writing).unwrap();
+    put_role(&space, "user", "use", &less).await;
+    let waiting = async {
+        let other = others.global("k").acquire().await.unwrap();
+        assert!(!guard.is_valid(), "nothing is granted to two");
+        other
+    };
+    let told = async { timeout(ttl, guard.lost()).await.expect("within its lease") };
+    let (other, lost) = tokio::join!(waiting, told);
+    assert_eq!(lost, LostReason::Deadline);
+    assert!(other.token() > guard.token());
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    put_role(&space, "user", "use", &role).await;
+    assert!(other.confirm().await.unwrap());
+    assert_eq!(other.release().await.unwrap(), Released::Released);
+    assert!(ours.global("k").acquire().await.unwrap().is_valid());
 }
 
 async fn the_server_is_who_its_authority_says() {
