@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use elasticsearch::http::Method;
 use lockcore::backend::ClaimStore;
-use lockcore::{Error, ErrorKind, Guard, LockBackend, Locks, Released};
+use lockcore::{AcquireError, Attempt, Error, ErrorKind, Guard, LockBackend, Locks, Released};
 use lockcore_es::EsBackend;
 use serde_json::{Value, json};
 use support::{Space, connect, connect_to, failures, open, raw, request};
 use tokio::sync::RwLock;
+use tokio::time::{sleep, timeout};
 
 /// Long enough for a busy machine, and for whoever lifts a fault.
 const TTL: Duration = Duration::from_secs(60);
@@ -313,6 +314,64 @@ async fn a_server_that_compiles_no_more_is_told_and_passes() {
         }
         Err(error) => says(&error, ErrorKind::Unavailable, "compil"),
     }
+    program.goes_on().await;
+}
+
+/// The server itself blocks what is on a disk that is too full, and lifts that.
+#[tokio::test]
+async fn a_disk_that_the_server_finds_full_is_told_and_passes() {
+    let _server = SERVER.write().await;
+    let settings = "/_cluster/settings?include_defaults=true&flat_settings=true";
+    let settings = done(Method::Get, settings, Value::Null).await;
+    if settings["defaults"]["cluster.info.update.interval"] == "24h" {
+        // It has looked at its disk, and will not look again.
+        return;
+    }
+    let program = Program::new().await;
+    let disk = async |enabled: Value, free: Value| {
+        let allocation = "cluster.routing.allocation.disk";
+        let settings = json!({"persistent": {
+            format!("{allocation}.threshold_enabled"): enabled,
+            format!("{allocation}.watermark.low"): free,
+            format!("{allocation}.watermark.high"): free,
+            format!("{allocation}.watermark.flood_stage"): free,
+        }});
+        done(Method::Put, "/_cluster/settings", settings).await;
+    };
+    let acquired = async || match program.locks.global("other").try_acquire().await {
+        Ok(Attempt::Acquired(guard)) => {
+            drop(guard.release().await);
+            Ok(())
+        }
+        Err(AcquireError::Store(error)) => Err(error),
+        other => panic!("{other:?}"),
+    };
+    let until = async |full: bool| {
+        let looks = async {
+            loop {
+                let acquired = acquired().await;
+                if acquired.is_err() == full {
+                    break acquired;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(TTL / 2, looks).await
+    };
+    // More than any disk has.
+    disk(json!(true), json!("100000tb")).await;
+    let told = until(true).await;
+    let request = request(support::id(1), 1, &["create held"]);
+    let taken = program.beside.acquire(&request).await;
+    let valid = program.guard.is_valid();
+    disk(json!(true), json!("1b")).await;
+    let passed = until(false).await;
+    disk(Value::Null, Value::Null).await;
+    assert!(valid, "it is held until its deadline");
+    for error in [told.unwrap().unwrap_err(), taken.unwrap_err()] {
+        says(&error, ErrorKind::Unavailable, "free the disk");
+    }
+    passed.unwrap().unwrap();
     program.goes_on().await;
 }
 

@@ -327,6 +327,8 @@ impl Engine {
                 "action.auto_create_index=false",
             ])
             .arg("cluster.routing.allocation.disk.threshold_enabled=false")
+            // As often as it takes, for a test that lets the server look at its disk.
+            .arg("cluster.info.update.interval=10s")
             .arg("indices.breaker.total.use_real_memory=false")
             .arg(format!("path.home={}", home.display()))
             .arg(format!("path.repo={}", home.join("snapshots").display()))
