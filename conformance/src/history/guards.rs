@@ -175,7 +175,8 @@ impl Guards {
                 guard.over(at);
                 if *how == How::Released {
                     guard.released = Some(at);
-                } else if intent {
+                }
+                if intent && (*how != How::Released || guard.not_valid) {
                     // Its session is closed, and with it go those that have re-entered it.
                     let session = guard.session;
                     for other in self.by_session.remove(&session).unwrap_or_default() {

@@ -14,8 +14,9 @@ use super::{History, Law};
 #[derive(Default)]
 struct Resource {
     value: u64,
-    /// The greatest token that it has seen.
+    /// The greatest token that it has seen, and from whom.
     greatest: u64,
+    seen_from: Option<u64>,
     /// Who wrote when.
     last: Option<(u64, Pos)>,
 }
@@ -62,7 +63,9 @@ pub(super) fn check(history: &History, guards: &Guards, findings: &mut Findings)
                     ),
                 ));
             }
-            state.greatest = state.greatest.max(guard.token);
+            if guard.token > state.greatest {
+                (state.greatest, state.seen_from) = (guard.token, Some(*attempt));
+            }
         }
         match &event.what {
             What::Read { fenced: true, .. } | What::Wrote { fenced: true, .. } => {
@@ -86,7 +89,14 @@ pub(super) fn check(history: &History, guards: &Guards, findings: &mut Findings)
                 ..
             } => {
                 stale += 1;
-                if believed(*attempt, at) {
+                // Who has lost one of its grants, and was not told, may have a greater token by the other.
+                let state = resources.get(&(true, resource));
+                let from = state.and_then(|state| guards.of_attempt(state.seen_from?));
+                let misled = from.is_some_and(|it| {
+                    let failovers = &guards.failovers;
+                    failovers.has_lost_untold(it.session, at)
+                });
+                if believed(*attempt, at) && !misled {
                     findings.add(Violation::new(
                         Law::FencedLosesNothing,
                         at,

@@ -244,3 +244,55 @@ fn an_adoption_that_is_forgotten_is_believed_until_the_next_renewal() {
         }
     }
 }
+
+/// Its intent is left behind, and its session closed.
+#[test]
+fn who_gives_back_what_was_forgotten_ends_who_has_reentered() {
+    for denied in [true, false] {
+        let mut told = Story::new();
+        told.opened(1, 1_500).ask_with_intent(1, &["create f"]);
+        told.acquired((1, 1), &["create f"], 1);
+        told.granted(1, 1, 1, 900).ask_as(2, 1, &["upsert f"]);
+        told.acquired((1, 2), &["upsert f"], 2);
+        told.granted(2, 1, 2, 900).after(1);
+        if denied {
+            told.look(1, 0);
+        }
+        told.back(1, How::Released).after(1);
+        let (attempt, held) = (2, false);
+        told.tell(What::Confirmed { attempt, held });
+        match denied {
+            true => told.is_fine(),
+            false => told.breaks(Law::Guard),
+        }
+    }
+}
+
+/// One of its grants is forgotten, and the other has a greater token than who holds all of it.
+#[test]
+fn who_has_lost_a_part_and_is_not_told_may_have_the_greater_token() {
+    let resource = super::story::key("f");
+    for named in [true, false] {
+        let mut told = Story::new();
+        told.opened(1, 1_500).opened(2, 1_500).ask(1, &["create f"]);
+        told.tell(What::Copied);
+        told.acquired((1, 1), &["create f"], 1).after(1);
+        told.tell(What::FailedOver { named }).after(1);
+        told.ask(2, &["create f"]);
+        told.acquired((2, 2), &["create f"], 2);
+        told.granted(2, 2, 2, 900).granted(1, 1, 3, 900).after(1);
+        for (attempt, value) in [(1, Some(0)), (2, None)] {
+            let (resource, fenced) = (resource.clone(), true);
+            told.tell(What::Read {
+                resource,
+                fenced,
+                attempt,
+                value,
+            });
+        }
+        match named {
+            true => told.breaks(Law::FencedLosesNothing),
+            false => told.is_fine(),
+        }
+    }
+}
