@@ -277,6 +277,8 @@ fn blocked(cause: &Cause) -> &'static str {
         "the index is blocked by a setting: set its index.blocks.read and index.blocks.metadata to null"
     } else if is("6") || is("13") {
         "the cluster is blocked by a setting: set cluster.blocks.read_only and cluster.blocks.read_only_allow_delete to null"
+    } else if is("10") {
+        "the cluster makes no index: free the disk, then set its cluster.blocks.create_index to null"
     } else if is("4") {
         CLOSED
     } else {
@@ -303,7 +305,11 @@ fn judge(refusal: &Refusal) -> (ErrorKind, &'static str) {
             Unavailable,
             "the server compiles no more scripts for now: something else on it compiles too many",
         ),
-        403 | 429 if cause.is("cluster_block_exception") => (Unavailable, blocked(cause)),
+        403 | 429
+            if cause.is("cluster_block_exception") || cause.is("index_create_block_exception") =>
+        {
+            (Unavailable, blocked(cause))
+        }
         400 | 403 if cause.is("index_closed_exception") => (Unavailable, CLOSED),
         429 => (Unavailable, "the server is overloaded"),
         401 => (
@@ -422,6 +428,7 @@ mod tests {
         read_only_allow_delete_older: 403, r#"{"type":"cluster_block_exception","reason":"index [a] blocked by: [FORBIDDEN/12/index read-only / allow delete (api)];"}"# => Unavailable, Indeterminate;
         blocked_for_writing: 403, r#"{"type":"cluster_block_exception","reason":"index [a] blocked by: [FORBIDDEN/8/index write (api)];"}"# => Unavailable, Indeterminate;
         blocked_cluster: 403, r#"{"type":"cluster_block_exception","reason":"blocked by: [FORBIDDEN/6/cluster read-only (api)];"}"# => Unavailable, Indeterminate;
+        no_index_is_made: 403, r#"{"type":"index_create_block_exception","reason":"blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];"}"# => Unavailable, Indeterminate;
         closed: 400, r#"{"type":"index_closed_exception","reason":"closed"}"# => Unavailable, Indeterminate;
         not_to_be_written: 400, r#"{"type":"illegal_argument_exception","reason":"no write index is defined for alias [a]. The write index may be explicitly disabled"}"# => Config, Indeterminate;
         several_indices: 400, r#"{"type":"illegal_argument_exception","reason":"alias [a] has more than one index associated with it [a-1, a-2], can't execute a single index op"}"# => Config, Indeterminate;
@@ -496,6 +503,10 @@ mod tests {
             (
                 "[FORBIDDEN/9/index metadata (api)]",
                 "index.blocks.metadata",
+            ),
+            (
+                "[FORBIDDEN/10/cluster create-index blocked (api)]",
+                "cluster.blocks.create_index",
             ),
             (
                 "[FORBIDDEN/12/index read-only / allow delete (api)]",

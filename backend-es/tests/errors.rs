@@ -702,7 +702,7 @@ async fn a_request_ends_in_time() {
     );
     let last = server.last.lock().unwrap().clone();
     assert!(
-        last.starts_with("POST /lockkeeper/_bulk?require_alias=true&timeout=240ms "),
+        last.starts_with("POST /lockkeeper/_bulk?require_alias=true&pipeline=_none&timeout=240ms "),
         "{last}"
     );
 }
