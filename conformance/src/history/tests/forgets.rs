@@ -252,8 +252,8 @@ fn who_gives_back_what_was_forgotten_ends_who_has_reentered() {
         let mut told = Story::new();
         told.opened(1, 1_500).ask_with_intent(1, &["create f"]);
         told.acquired((1, 1), &["create f"], 1);
-        told.granted(1, 1, 1, 900).ask_as(2, 1, &["upsert f"]);
-        told.acquired((1, 2), &["upsert f"], 2);
+        told.granted(1, 1, 1, 900).ask_as(2, 1, &["create g"]);
+        told.acquired((1, 2), &["create g"], 2);
         told.granted(2, 1, 2, 900).after(1);
         if denied {
             told.look(1, 0);
