@@ -65,6 +65,8 @@ pub(super) struct Guards {
     real_time: bool,
     /// Sessions with a guard that has an intent.
     intents: BTreeSet<SessionId>,
+    /// Those of them whose owner was told that the store is another one: they do not move to it.
+    unmoved: BTreeSet<SessionId>,
     pub(super) failovers: Failovers,
 }
 
@@ -206,6 +208,11 @@ impl Guards {
                     }
                 }
             }
+            What::Stored(Stored::Renew {
+                session,
+                answer: Answer::Moved,
+                ..
+            }) if self.intents.contains(session) => drop(self.unmoved.insert(*session)),
             What::Stored(Stored::End {
                 session,
                 if_due: false,
@@ -284,7 +291,8 @@ impl Guards {
         }
     }
 
-    /// What a guard has promised until its deadline, only a revocation or a step of the store's clock may break.
+    /// What a guard has promised until its deadline, only a revocation or a step of the store's clock may break; and with an
+    /// intent, a store that is another one.
     fn denied(&mut self, at: Pos, attempt: u64, findings: &mut Findings) {
         let Some(guard) = self.of_attempt(attempt) else {
             return;
@@ -295,8 +303,12 @@ impl Guards {
             let cut = self.failovers.cut(guard.session, &guard.numbers, sent);
             cut.is_some_and(|cut| cut < at)
         };
-        let broken =
-            guard.closed || evicted || self.broken_for(guard.session, sent, at) || forgotten();
+        let unmoved = self.unmoved.contains(&guard.session);
+        let broken = guard.closed
+            || evicted
+            || unmoved
+            || self.broken_for(guard.session, sent, at)
+            || forgotten();
         if at.at < guard.deadline && !broken {
             let left = std::time::Duration::from_nanos(guard.deadline - at.at);
             findings.add(

@@ -245,6 +245,38 @@ fn an_adoption_that_is_forgotten_is_believed_until_the_next_renewal() {
     }
 }
 
+/// Whether the other store has the intent is not known.
+#[test]
+fn who_has_an_intent_does_not_move_to_another_store() {
+    for (intent, moved) in [(true, true), (true, false), (false, true)] {
+        let mut told = Story::new();
+        told.opened(1, 1_500);
+        match intent {
+            true => told.ask_with_intent(1, &["create f"]),
+            false => told.ask(1, &["create f"]),
+        };
+        told.acquired((1, 1), &["create f"], 1);
+        told.granted(1, 1, 1, 900).after(1);
+        told.stored(Stored::Renew {
+            session: session(1),
+            seq: 1,
+            over: lockcore::backend::Ranges::EMPTY,
+            change: Change::Keep,
+            answer: if moved {
+                Answer::Moved
+            } else {
+                Answer::Overtaken
+            },
+        });
+        let (attempt, held) = (1, false);
+        told.tell(What::Confirmed { attempt, held });
+        match intent && moved {
+            true => told.is_fine(),
+            false => told.breaks(Law::Guard),
+        }
+    }
+}
+
 /// Its intent is left behind, and its session closed.
 #[test]
 fn who_gives_back_what_was_forgotten_ends_who_has_reentered() {
