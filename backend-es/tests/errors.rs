@@ -112,7 +112,7 @@ impl Server {
 
     async fn backend(&self) -> Arc<EsBackend> {
         connect(&format!(
-            "elasticsearch://127.0.0.1:{}/?timeout_ms=300",
+            "elasticsearch://127.0.0.1:{}/?timeout_ms=1000",
             self.port
         ))
         .await
@@ -545,7 +545,7 @@ fn while_swept(removal: Says) -> Says {
     };
     let own = r#"{"_id":"a","_seq_no":5,"_primary_term":2,"sort":[0]}"#;
     let each = [
-        Says::This(200, "{}".to_owned()),
+        Says::This(200, r#"{"_shards":{"failed":0}}"#.to_owned()),
         bulk(&[dead]),
         found(&[]),
         found(&[own]),
@@ -671,7 +671,7 @@ async fn a_node_that_fails_is_left_with_the_next_request_and_not_with_the_same()
             Server::new(bulk(&[written("a", 1)])).await,
         );
         let backend = connect(&format!(
-            "elasticsearch://127.0.0.1:{},127.0.0.1:{}/?timeout_ms=300",
+            "elasticsearch://127.0.0.1:{},127.0.0.1:{}/?timeout_ms=1000",
             first.port, second.port
         ))
         .await;
@@ -702,7 +702,7 @@ async fn a_request_ends_in_time() {
     );
     let last = server.last.lock().unwrap().clone();
     assert!(
-        last.starts_with("POST /lockkeeper/_bulk?require_alias=true&pipeline=_none&timeout=240ms "),
+        last.starts_with("POST /lockkeeper/_bulk?require_alias=true&pipeline=_none&timeout=800ms "),
         "{last}"
     );
 }
