@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use lockcore::backend::{
     Acquire, Acquired, Adopt, Changed, ClaimStore, End, IntentChange, Ranges, Registered, Renewal,
-    Renewed, SessionStore, Sweep, Wakeups,
+    Renewed, SessionStore, Stood, Sweep, Wakeups,
 };
 use lockcore::{
     Claim, FencingToken, Grant, Intent, Label, Life, LockKey, OwnerId, SessionId, Want,
@@ -104,6 +104,33 @@ async fn behind<T: Send + 'static>(
     .await;
     raw(&mut transaction, "COMMIT".to_owned()).await;
     then.await.unwrap()
+}
+
+/// Of one key and of several: they are released by functions of their own.
+#[tokio::test]
+async fn what_a_newer_version_has_written_is_not_released() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    for (n, keys) in [(1, &["a"][..]), (2, &["b", "c"])] {
+        let key = |key: &&str| LockKey::parse(*key).unwrap();
+        let claims = keys.iter().map(key);
+        let claims: Vec<Claim> = claims
+            .map(|key| Claim::new(key, Want::Create).unwrap())
+            .collect();
+        let request = Acquire::new(Grant { session, n }, OwnerId { session, m: n }, claims);
+        let answer = backend.acquire(&request).await.unwrap();
+        assert!(matches!(answer, Acquired::Acquired(_)), "{answer:?}");
+        let one = keys[0];
+        let changes = format!("UPDATE {{ns}}.holders SET want = 'later' WHERE key = '{one}'");
+        space.sql(&changes).await;
+        let released = backend.release(request.grant, &request.claims).await;
+        assert_eq!(released.unwrap(), Stood::Absent, "{keys:?}");
+        let left = space.sql("SELECT key FROM {ns}.holders ORDER BY key").await;
+        let left: Vec<String> = left.iter().map(|row| row.get(0)).collect();
+        assert_eq!(left.last().map(String::as_str), Some(one), "{left:?}");
+        assert_eq!(left.len(), usize::try_from(n).unwrap(), "{left:?}");
+    }
 }
 
 #[tokio::test]
