@@ -46,6 +46,7 @@ pub(crate) async fn lists_nothing(
             if Instant::now() > until {
                 return Err(error.into());
             }
+            // From one attempt to the next, until the others have a primary.
             sleep(Duration::from_millis(100)).await;
         }
         let shown = life(&*cut_off, session).await;

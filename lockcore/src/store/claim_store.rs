@@ -58,8 +58,8 @@ pub enum Acquired {
     Busy(Busy),
     /// The session is not living, or the number is over: nothing that counts is held.
     Void,
-    /// The store is of another incarnation than the one that the request is meant for. Nothing was done. A renewal says
-    /// which one it is.
+    /// The store is of another incarnation than the one that the request is meant for. This request has done nothing; an
+    /// earlier copy of it, which was not answered, may have. A renewal says which one it is.
     Moved,
 }
 
