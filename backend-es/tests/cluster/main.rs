@@ -78,10 +78,10 @@ impl Shared {
         &self,
         work: impl AsyncFnOnce(&mut Cluster) -> Result<T, BoxError>,
     ) -> Result<T, BoxError> {
-        let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
-        let cluster = match &mut *cluster {
+        let mut shared = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cluster = match shared.take() {
             Some(cluster) => cluster,
-            none => none.insert(Cluster::start(self.engine, self.skew)?),
+            None => Cluster::start(self.engine, self.skew)?,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -89,12 +89,13 @@ impl Shared {
         let done = catch_unwind(AssertUnwindSafe(|| {
             runtime.block_on(async {
                 cluster.whole().await?;
-                work(cluster).await
+                work(&mut cluster).await
             })
         }));
-        // The nodes go on for the next, so they do not say it by themselves.
-        if !matches!(done, Ok(Ok(_))) {
-            eprintln!("{}", cluster.explains());
+        match done {
+            Ok(Ok(_)) => *shared = Some(cluster),
+            // Whatever has failed may have left it broken: the next starts its own.
+            _ => eprintln!("{}", cluster.explains()),
         }
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }

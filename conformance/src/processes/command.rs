@@ -1,5 +1,6 @@
 //! [`main`]: the `main` of a test target.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use tokio::runtime::Builder;
 
 use super::{Also, Breach, Plan, Run, cost, run};
 use crate::faults::rerouted;
-use crate::history::{History, Report, check};
+use crate::history::{History, Report, What, check};
 use crate::world::{BoxError, World};
 
 /// Processes of a run of the tests.
@@ -248,6 +249,9 @@ fn finds(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
     plan.length = shortest_ttl(world)? * if at_the_end { LENGTH } else { LONGEST };
     let laws = plan.breach.map_or(plan.until_found, Breach::laws);
     let run = blocking(world, &plan)?;
+    if !at_the_end {
+        killed_are_written_down(&run.history)?;
+    }
     let Some(first) = run.report.breach_of(laws) else {
         let others: Vec<String> = run
             .report
@@ -265,6 +269,21 @@ fn finds(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
     let around = first.around(&run.history, 12, 2);
     println!("{:?}: {first}\n{around}", plan.breach);
     Ok(())
+}
+
+/// Nobody ends by itself in a run that is broken off. Whose end is missing in the history, its last line may be torn.
+fn killed_are_written_down(history: &History) -> Result<(), BoxError> {
+    let killed: HashSet<u32> = (history.events.iter())
+        .filter(|event| event.what == What::Killed)
+        .map(|event| event.process)
+        .collect();
+    let mut working = history.events.iter().map(|event| event.process);
+    match working.find(|process| *process != 0 && !killed.contains(process)) {
+        Some(process) => {
+            Err(format!("nobody has written down the end of process {process}").into())
+        }
+        None => Ok(()),
+    }
 }
 
 fn summary(plan: &Plan, run: &Run) -> String {

@@ -374,7 +374,7 @@ async fn run_here(
 /// Checks what has been written down, when everybody has ended.
 fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Verdict<Run> {
     let (mut struck, length, woken_late) = (nemesis.struck(), nemesis.length(), nemesis.late());
-    drop(nemesis);
+    nemesis.kill_all()?;
     let history = log::collect_all(dir)?;
     struck.add_those_of(&history);
     Ok(Run {

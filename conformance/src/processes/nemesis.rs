@@ -218,6 +218,21 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
+    /// Kills whoever is left, in the middle of a line perhaps: that is written down as of any other.
+    pub(super) fn kill_all(mut self) -> Verdict {
+        for slot in &mut self.slots {
+            if let Slot::Full {
+                process, number, ..
+            } = slot
+                && !process.has_ended()?
+            {
+                self.log.record_of(*number, What::Killed);
+                signal(process, Signal::KILL)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether all processes end by themselves, when they are told to.
     pub(super) async fn all_end(&mut self) -> Verdict<bool> {
         let until = Instant::now() + self.plan.bound();
