@@ -109,8 +109,16 @@ pub(crate) async fn client(url: &str, ttl: Duration) -> Result<Locks, BoxError> 
     Ok(Locks::builder(reach(url).await?).ttl(ttl).build()?)
 }
 
+/// Acquires a key. Where a node that goes is the master, writes fail until there is another one.
 pub(crate) async fn hold(locks: &Locks, key: &str) -> Result<Guard, BoxError> {
-    Ok(locks.global(key).wait(PATIENCE).acquire().await?)
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match locks.global(key).wait(PATIENCE).acquire().await {
+            Ok(guard) => return Ok(guard),
+            Err(error) if Instant::now() > until => return Err(error.into()),
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
 }
 
 pub(crate) async fn set(
