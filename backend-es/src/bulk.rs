@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::EsBackend;
 use crate::error::{Cause, Failure, Outcome, Refusal};
-use crate::http::Request;
+use crate::http::{At, Request};
 use crate::primary::{Primary, STORE};
 
 /// So many items are sent in one request at most, where a script runs for each: that takes a busy server long. Five hundred
@@ -127,6 +127,12 @@ enum One {
 }
 
 impl One {
+    fn item(&self) -> &Item {
+        let (Self::Create(item) | Self::Delete(item) | Self::Index(item) | Self::Update(item)) =
+            self;
+        item
+    }
+
     fn parts(self) -> (Verb, Item) {
         match self {
             One::Create(item) => (Verb::Create, item),
@@ -504,7 +510,13 @@ impl EsBackend {
             query: &query,
             body,
         };
-        self.nodes.send_in(self.lane, request).await
+        let sent = self.nodes.send_to(None, self.lane, request).await;
+        let (answer, at): (Answer, At) = sent?;
+        // A node that is cut off takes a request, and can do nothing for its items.
+        if answer.items.iter().any(|one| one.item().status >= 500) {
+            self.nodes.leave(at);
+        }
+        Ok(answer)
     }
 
     /// The items of an answer, if they are those that were asked for, and who has written them, if that was asked.

@@ -138,20 +138,11 @@ impl Nodes {
 
     /// Sends a request that is no renewal, and reads the answer if the server took it.
     pub(crate) async fn send<T: DeserializeOwned>(&self, request: Request<'_>) -> Outcome<T> {
-        self.send_in(Lane::Others, request).await
+        Ok(self.send_to(None, Lane::Others, request).await?.0)
     }
 
-    /// Sends a request, and reads the answer if the server took it.
-    pub(crate) async fn send_in<T: DeserializeOwned>(
-        &self,
-        lane: Lane,
-        request: Request<'_>,
-    ) -> Outcome<T> {
-        Ok(self.send_to(None, lane, request).await?.0)
-    }
-
-    /// The same to this node alone, where one is named; with the node that has answered. A transport of the program's own
-    /// chooses by itself.
+    /// Sends a request, to this node alone where one is named; with the node that has answered. A transport of the program's
+    /// own chooses by itself.
     pub(crate) async fn send_to<T: DeserializeOwned>(
         &self,
         only: Option<At>,
@@ -245,16 +236,16 @@ impl Nodes {
             match answer {
                 Ok((status, body)) => {
                     if status >= 500 {
-                        self.leave(at);
+                        self.leave(At(at));
                     }
                     return Ok((status, body, At(at)));
                 }
                 Err(error) if was_not_sent(&error) => {
-                    self.leave(at);
+                    self.leave(At(at));
                     failure = Some(Failure::Unreachable(error));
                 }
                 Err(error) => {
-                    self.leave(at);
+                    self.leave(At(at));
                     if error.is_timeout() {
                         node.distrust(begun);
                     }
@@ -266,7 +257,7 @@ impl Nodes {
     }
 
     /// The next request goes to the node behind this one.
-    fn leave(&self, at: usize) {
+    pub(crate) fn leave(&self, At(at): At) {
         let next = (at + 1) % self.nodes.len();
         self.current.store(next, Ordering::Relaxed);
     }

@@ -133,13 +133,19 @@ impl EsBackend {
         self.nodes.send_to(self.refreshed, self.lane, request).await
     }
 
+    /// A node has answered for a part alone: it may be cut off from the others, which are asked next.
+    fn in_part(&self, at: At, what: &'static str) -> Failure {
+        self.nodes.leave(at);
+        Failure::Answer(what.into())
+    }
+
     /// The documents of these ids, in order, as they are now; `None` where there is none.
     pub(crate) async fn get(&self, ids: Vec<String>) -> Outcome<Vec<Option<Document>>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let asked = ids.len();
-        let (mut got, _): (Got, _) = self.post("_mget", &[], &json!({"ids": ids})).await?;
+        let (mut got, at): (Got, At) = self.post("_mget", &[], &json!({"ids": ids})).await?;
         let mut documents = got.docs.iter_mut();
         if let Some(cause) = documents.find_map(|document| document.error.take()) {
             // It has no status of its own.
@@ -147,7 +153,7 @@ impl EsBackend {
                 let (status, cause) = (403, Some(cause));
                 return Err(Failure::Server(Refusal { status, cause }));
             }
-            return Err(Failure::Answer("some documents could not be read".into()));
+            return Err(self.in_part(at, "some documents could not be read"));
         }
         if got.docs.len() != asked {
             return Err(Failure::Answer("another number of documents".into()));
@@ -170,16 +176,16 @@ impl EsBackend {
     pub(crate) async fn refreshed(&self) -> Outcome<Self> {
         let (answer, at): (Refreshed, At) = self.post("_refresh", &[], &Value::Null).await?;
         if answer.shards.failed > 0 {
-            return Err(Failure::Answer("only a part was refreshed".into()));
+            return Err(self.in_part(at, "only a part was refreshed"));
         }
         Ok(self.refreshed_by(at))
     }
 
     /// Of what is [refreshed](Self::refreshed).
     pub(crate) async fn search(&self, body: &Value) -> Outcome<Found> {
-        let (found, _): (Searched, _) = self.post("_search", &[SAME_COPY], body).await?;
+        let (found, at): (Searched, At) = self.post("_search", &[SAME_COPY], body).await?;
         if found.timed_out || found.shards.failed > 0 {
-            return Err(Failure::Answer("only a part was searched".into()));
+            return Err(self.in_part(at, "only a part was searched"));
         }
         Ok(Found {
             total: found.hits.total.map(|total| total.value),

@@ -11,6 +11,7 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -19,9 +20,10 @@ use elasticsearch::auth::Credentials;
 use elasticsearch::http::headers::{HeaderName, HeaderValue};
 use elasticsearch::http::transport::{MultiNodeConnectionPool, TransportBuilder};
 use front::{Asked, Front, authorization, has_tls, locks_once, who};
-use lockcore::backend::{Filter, Inspect, Namespace};
-use lockcore::{Error, ErrorKind, LockKey};
+use lockcore::backend::{Filter, Inspect, Namespace, SessionStore};
+use lockcore::{Error, ErrorKind, Label, LockKey, SessionId};
 use lockcore_es::{BearerToken, EsBackend, EsConfig};
+use serde_json::{Map, Value, json};
 use support::access::{Access, PASSWORD};
 use support::{Space, connect_to, said};
 use tokio::net::TcpListener;
@@ -183,6 +185,72 @@ async fn what_is_listed_is_read_at_the_node_that_has_refreshed() {
     // The next one asks there.
     backend.sessions(None, 10).await.unwrap();
     assert!(!second.asked().is_empty());
+}
+
+/// What a node answers to the items of a `_bulk` when it is cut off from the others.
+fn can_do_nothing(asked: &Asked) -> front::Instead {
+    let lines = asked.body.split(|byte| *byte == b'\n');
+    let lines = lines.filter_map(|line| serde_json::from_slice::<Map<String, Value>>(line).ok());
+    let verbs = ["create", "delete", "index", "update"];
+    let items = lines.filter_map(|line| {
+        let (verb, about) = line.into_iter().next()?;
+        let failed = json!({
+            "_index": "i", "_id": about["_id"], "status": 503,
+            "error": {"type": "unavailable_shards_exception", "reason": "primary shard is not active"},
+        });
+        verbs.contains(&verb.as_str()).then(|| json!({verb: failed}))
+    });
+    let items: Vec<Value> = items.collect();
+    let answer = json!({"took": 1, "errors": true, "items": items});
+    Some((200, answer.to_string()))
+}
+
+/// It takes connections and requests all the same.
+#[tokio::test]
+async fn a_node_that_is_cut_off_is_left() {
+    let space = Space::new();
+    let is_cut_off = Arc::new(AtomicBool::new(false));
+    let cut_off = Arc::clone(&is_cut_off);
+    let failed_shards = r#"{"_shards":{"total":3,"successful":1,"failed":2}}"#;
+    let first = Front::new(move |asked| {
+        if !cut_off.load(Ordering::Relaxed) {
+            return None;
+        }
+        let path = asked.target.split('?').next().unwrap_or_default();
+        match path.rsplit('/').next() {
+            Some("_bulk") => can_do_nothing(asked),
+            Some("_refresh") => Some((200, failed_shards.to_owned())),
+            _ => None,
+        }
+    });
+    let (first, second) = (first.await, Front::new(|_| None).await);
+    let server = format!(
+        "elasticsearch://{}127.0.0.1:{},127.0.0.1:{}",
+        who(),
+        first.port,
+        second.port
+    );
+    for lists in [false, true] {
+        is_cut_off.store(false, Ordering::Relaxed);
+        let backend = connect_to(&space.url_at(&server)).await.unwrap();
+        let session = SessionId::new(1 + u128::from(lists));
+        let opens = async || {
+            let (label, ttl) = (Label::parse("").unwrap(), Duration::from_secs(60));
+            backend.open(session, &label, ttl).await.map(drop)
+        };
+        let asks = async || match lists {
+            true => backend.sessions(None, 10).await.map(drop),
+            false => opens().await,
+        };
+        asks().await.unwrap();
+        is_cut_off.store(true, Ordering::Relaxed);
+        let before = second.asked().len();
+        let error = asks().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{}", said(&error));
+        assert_eq!(second.asked().len(), before);
+        asks().await.unwrap();
+        assert!(second.asked().len() > before);
+    }
 }
 
 #[tokio::test]
