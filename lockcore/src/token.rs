@@ -40,6 +40,14 @@ impl FencingToken {
     pub const fn get(self) -> u64 {
         self.0
     }
+
+    /// So many guards of one process at most have a grant of the store after the first one.
+    pub(crate) const PASSES: u8 = 63;
+
+    /// The token of a guard, of the store's: that of whoever has the grant after so many others of its process.
+    pub(crate) const fn handed_on(self, pass: u8) -> Self {
+        Self(self.0 * (Self::PASSES as u64 + 1) + pass as u64)
+    }
 }
 
 impl fmt::Display for FencingToken {

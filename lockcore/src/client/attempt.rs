@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::client::chain::{Chain, Offer, Pass};
 use crate::client::clock::{now, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::error::{Abandoned, AcquireError};
@@ -18,7 +19,7 @@ use crate::client::locks::Locks;
 use crate::client::order::{Order, Release, Released};
 use crate::client::owner::Owner;
 use crate::client::pool;
-use crate::client::queue::{Refusal, lock};
+use crate::client::queue::InTheWay;
 use crate::client::recovery;
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
@@ -53,22 +54,26 @@ pub(crate) type Observer = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 /// The caller, who may go away. A panic of what it gave us is its own.
 pub(crate) type Caller = oneshot::Sender<thread::Result<Result<Undelivered, AcquireError>>>;
 
-/// The last refusal, for a caller whose wait ends while the acquisition is under way.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LastBusy(Arc<Mutex<Option<Refusal>>>);
+/// Who was in the way last, for a caller whose wait ends while the acquisition is under way.
+#[derive(Clone, Default)]
+pub(crate) struct LastBusy(Arc<Mutex<Option<Last>>>);
+
+enum Last {
+    Refused(Busy),
+    Waiting(InTheWay),
+}
 
 impl LastBusy {
-    fn is(&self, refusal: Refusal) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+    fn last(&self) -> MutexGuard<'_, Option<Last>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self) -> Option<Busy> {
-        let refusal = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()?;
-        lock(&refusal).clone()
+        match &*self.last() {
+            None => None,
+            Some(Last::Refused(busy)) => Some(busy.clone()),
+            Some(Last::Waiting(way)) => way.busy(),
+        }
     }
 }
 
@@ -197,13 +202,11 @@ impl Plan {
             in_doubt: false,
             handle,
         };
-        match taking.take(caller).await {
-            Ok(token) => Ok(taking.into_guard(token)),
-            Err(stop) => {
-                taking.undo().await;
-                Err(stop)
-            }
+        let taken = taking.take(caller).await;
+        if taken.is_err() {
+            taking.undo().await;
         }
+        taken
     }
 }
 
@@ -242,15 +245,21 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     /// Takes every claim, one step after the other, and registers the intent.
-    async fn take(&mut self, caller: &mut Caller) -> Result<FencingToken, Stop> {
+    async fn take(&mut self, caller: &mut Caller) -> Result<Guard, Stop> {
         let claims = &self.plan.claims;
         let mut at = 0;
         let mut next_len = None;
         let mut asked_again = false;
         let mut waiting = self.queue_first(&claims[0]);
         let token = loop {
-            if let Some(waiting) = waiting.as_mut().filter(|waiting| waiting.has_begun()) {
-                self.stoppable(caller, waiting.until_worth_asking()).await?;
+            if let Some(waits) = waiting.as_mut().filter(|waiting| waiting.has_begun()) {
+                let offered = waits.until_offered_or_worth_asking();
+                if let Some(offer) = self.stoppable(caller, offered).await? {
+                    if let Some(guard) = self.accepted(offer) {
+                        return Ok(guard);
+                    }
+                    continue;
+                }
             } else if self.plan.wait.is_some()
                 && let Some(pause) = self.core.contention.pause(claims[at].key())
             {
@@ -259,9 +268,18 @@ impl Taking<'_> {
             let len = next_len
                 .take()
                 .unwrap_or_else(|| step_len(&claims[at..], &self.core.info));
-            match self.ask(at..at + len, caller).await {
+            let asked = self.ask(at..at + len, caller);
+            let step = match waiting.as_ref().map(Waiting::place) {
+                None => asked.await,
+                Some(place) => tokio::select! {
+                    biased;
+                    step = asked => step,
+                    // What was asked for is given back.
+                    () = place.is_offered() => continue,
+                },
+            };
+            match step {
                 Step::Granted { n, token, in_doubt } => {
-                    waiting = None;
                     self.grants.push((n, at..at + len));
                     self.in_doubt |= in_doubt;
                     self.token = self.token.max(Some(token));
@@ -273,6 +291,7 @@ impl Taking<'_> {
                     if at == claims.len() {
                         break self.token.unwrap_or(token);
                     }
+                    waiting = None;
                 }
                 Step::Void => {
                     self.handle.session.falls();
@@ -328,10 +347,12 @@ impl Taking<'_> {
                             }
                             None => {
                                 let in_line = self.grants.is_empty() && self.plan.owner.is_none();
-                                Waiting::refused(self.core, &claims[at], in_line, busy)
+                                let wants = self.wants().filter(|_| in_line);
+                                Waiting::refused(self.core, &claims[at], in_line, wants, busy)
                             }
                         };
-                        self.plan.last_busy.is(now_waiting.refusal());
+                        let way = now_waiting.in_the_way();
+                        *self.plan.last_busy.last() = Some(Last::Waiting(way));
                         waiting = Some(now_waiting);
                         next_len = Some(1);
                     }
@@ -339,12 +360,54 @@ impl Taking<'_> {
             }
             self.check(caller)?;
         };
-        self.register(token).await?;
+        let chain = self.chain(token);
+        // Before the next one looks.
+        self.core.queues.hold(&chain);
+        drop(waiting);
+        self.register(chain.token(0)).await?;
         // Handed out only if the deadline is still ahead after the last answer, and nothing was taken away meanwhile.
         if !self.stands() {
             return Err(AcquireError::Lost.into());
         }
-        Ok(token)
+        self.grants.clear();
+        Ok(Guard::new(
+            Pass {
+                chain,
+                handle: self.handle.clone(),
+                number: 0,
+                in_doubt: self.in_doubt,
+            },
+            self.plan.intent.is_some(),
+        ))
+    }
+
+    /// What the store has granted.
+    fn chain(&self, token: FencingToken) -> Arc<Chain> {
+        let keeps = self.plan.owner.is_some() || self.plan.intent.is_some();
+        Arc::new(Chain::new(
+            self.core,
+            &self.handle,
+            self.owner,
+            token,
+            Arc::clone(&self.plan.claims),
+            self.grants.clone(),
+            self.by_close,
+            keeps,
+        ))
+    }
+
+    /// All that is wanted, if it may be taken over from another one of this process.
+    fn wants(&self) -> Option<&Arc<[Claim]>> {
+        let alone = self.plan.owner.is_none() && self.plan.intent.is_none() && !self.by_close;
+        alone.then_some(&self.plan.claims)
+    }
+
+    /// What another one of this process hands on, if it stands.
+    fn accepted(&self, offer: Offer) -> Option<Guard> {
+        let guard = Guard::new(offer.accept()?, false);
+        let of = self.plan.claims.len();
+        self.observe(&Progress::Granted { claims: of, of });
+        Some(guard)
     }
 
     /// The session is lost: what has not begun may begin in another one.
@@ -363,12 +426,13 @@ impl Taking<'_> {
             && self.plan.owner.is_none()
             && matches!(claim.want(), Want::Create | Want::Upsert | Want::Write);
         let waiting = if in_line {
-            Waiting::in_line(self.core, claim, self.plan.wait == Some(None))
+            let for_ever = self.plan.wait == Some(None);
+            Waiting::in_line(self.core, claim, for_ever, self.wants())
         } else {
             None
         };
         if let Some(waiting) = &waiting {
-            self.plan.last_busy.is(waiting.refusal());
+            *self.plan.last_busy.last() = Some(Last::Waiting(waiting.in_the_way()));
         }
         waiting
     }
@@ -382,7 +446,7 @@ impl Taking<'_> {
             claims: &self.plan.claims,
             waits: self.plan.wait.is_some(),
         };
-        let ends = self.stoppable(caller, std::future::pending());
+        let ends = self.stoppable(caller, std::future::pending::<()>());
         asker.ask(range, joined, ends).await
     }
 
@@ -439,17 +503,17 @@ impl Taking<'_> {
     }
 
     /// Waits, unless there is a reason to stop.
-    async fn stoppable(
+    async fn stoppable<T>(
         &self,
         caller: &mut Caller,
-        wait: impl Future<Output = ()>,
-    ) -> Result<(), Stop> {
+        wait: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
         tokio::select! {
             biased;
             () = caller.closed() => Err(Stop::Cancelled),
             _ = self.handle.session.lost(self.numbers()) => Err(AcquireError::Lost.into()),
             () = self.plan.is_over() => Err(self.wait_over()),
-            () = wait => Ok(()),
+            done = wait => Ok(done),
         }
     }
 
@@ -503,9 +567,7 @@ impl Taking<'_> {
             // Whoever waited may have gone.
             drop(done.send(recovered.await));
         });
-        self.plan
-            .last_busy
-            .is(Arc::new(Mutex::new(Some(busy.clone()))));
+        *self.plan.last_busy.last() = Some(Last::Refused(busy.clone()));
         let mut recovered = Err(AcquireError::Lost);
         let mut is_slow = false;
         let ends = async {
@@ -582,20 +644,6 @@ impl Taking<'_> {
             done,
         }));
         true
-    }
-
-    fn into_guard(mut self, token: FencingToken) -> Guard {
-        Guard::new(
-            self.core,
-            self.handle.clone(),
-            self.owner,
-            token,
-            Arc::clone(&self.plan.claims),
-            std::mem::take(&mut self.grants),
-            self.in_doubt,
-            self.by_close,
-            self.plan.intent.is_some(),
-        )
     }
 }
 

@@ -1,6 +1,7 @@
 //! What all of a client shares: the store, the options, chance, and what is counted.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -219,10 +220,17 @@ impl Core {
             .contains(&session)
     }
 
-    /// Claims of this client were released: its own waiters look again at once, and its next attempt lets others look.
-    pub(crate) fn given_back(&self, claims: &[Claim]) {
+    /// Grants of this client were released: its own waiters look again at once, and its next attempt lets others look.
+    pub(crate) fn given_back(
+        &self,
+        session: SessionId,
+        grants: &[(u64, Range<usize>)],
+        claims: &[Claim],
+    ) {
         self.contention.released(claims);
-        self.queues.hint(claims);
+        self.queues.given_back(claims, |chain| {
+            chain.id() == session && chain.grants.as_slice() == grants
+        });
     }
 
     /// Until when a failing store is borne with.

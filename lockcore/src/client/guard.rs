@@ -9,25 +9,22 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::client::chain::{Chain, Offer, Pass};
 use crate::client::clock::{after, now, sleep_awake_until};
 use crate::client::core::Core;
 use crate::client::keeper::release_each;
 use crate::client::lost::LostReason;
-use crate::client::order::{Beside, Order, Release, Released};
+use crate::client::order::{Beside, Order, Released};
 use crate::client::owner::Owner;
-use crate::client::session::{Handle, WeakHandle};
-use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
+use crate::client::session::Handle;
+use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, Result, SessionId};
 
 /// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it
 /// inside [`run`](crate::Acquisition::run). It keeps nothing held by itself.
 pub struct Held {
-    core: Arc<Core>,
-    session: WeakHandle,
-    owner: OwnerId,
-    token: FencingToken,
-    claims: Arc<[Claim]>,
-    grants: Vec<(u64, Range<usize>)>,
-    by_close: bool,
+    chain: Arc<Chain>,
+    /// How many others of this process have had the grant before.
+    pass: u8,
     /// Given back, or a confirmation said that it is not held any more.
     gone: AtomicBool,
     /// How long it may be held.
@@ -46,34 +43,41 @@ impl Held {
     /// The fencing token: the greatest of its grants', fixed when it was handed out.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.token
+        self.chain.token(self.pass)
     }
 
     /// The session that holds it.
     #[must_use]
     pub fn session(&self) -> SessionId {
-        self.session.session.id
+        self.chain.id()
     }
 
     /// Its owner, to re-enter its document and tree locks in the same session, as long as the guard lives.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        Owner::of_guard(&self.core, &self.session, self.owner)
+        // It stays with whoever re-enters it.
+        self.chain.keep();
+        Owner::of_guard(&self.chain.core, &self.chain.session, self.chain.owner)
     }
 
     /// What is held: one claim for each key, in path order.
     #[must_use]
     pub fn claims(&self) -> &[Claim] {
-        &self.claims
+        &self.chain.claims
     }
 
     /// The grants that hold it, each with its claims: for a store that can confirm them in its own way, such as inside a
-    /// transaction of the program's.
+    /// transaction of the program's. None, when it is given back.
     pub fn grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
-        let session = self.session();
-        self.grants
-            .iter()
-            .map(move |(n, range)| (Grant { session, n: *n }, &self.claims[range.clone()]))
+        let is_here = !self.gone.load(Ordering::Acquire);
+        self.all_grants().filter(move |_| is_here)
+    }
+
+    fn all_grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
+        let (chain, session) = (&self.chain, self.session());
+        let claims = |range: &Range<usize>| &chain.claims[range.clone()];
+        let grants = chain.grants.iter();
+        grants.map(move |(n, range)| (Grant { session, n: *n }, claims(range)))
     }
 
     /// Whether it is certainly still held, without asking the store: the deadline is ahead. From the moment it says
@@ -83,15 +87,9 @@ impl Held {
     /// [token](Self::token) is safe from that.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        let session = &self.session.session;
         !self.gone.load(Ordering::Acquire)
-            && session.is_valid()
-            && session.evicted(self.numbers()).is_none()
+            && self.chain.stands()
             && self.limit.get().is_none_or(|limit| now() < limit.end)
-    }
-
-    fn numbers(&self) -> impl Iterator<Item = u64> + Clone {
-        self.grants.iter().map(|(n, _)| *n)
     }
 
     /// Until when it is valid if no further renewal is acknowledged; now, if it is not valid any more. Counted from
@@ -108,7 +106,7 @@ impl Held {
         if !self.is_valid() {
             return Duration::ZERO;
         }
-        let remaining = self.session.session.remaining();
+        let remaining = self.chain.session.session.remaining();
         match self.limit.get() {
             Some(limit) => remaining.min(limit.end.saturating_duration_since(now())),
             None => remaining,
@@ -136,7 +134,7 @@ impl Held {
     ///
     /// Nothing is lost by dropping it.
     pub async fn lost(&self) -> LostReason {
-        let lost = self.session.session.lost(self.numbers());
+        let lost = self.chain.session.session.lost(self.chain.numbers());
         let Some(limit) = self.limit.get() else {
             return lost.await;
         };
@@ -159,23 +157,31 @@ impl Held {
     ///
     /// Nothing is changed.
     pub async fn confirm(&self) -> Result<bool> {
-        let held = self.is_valid()
-            && if self.by_close {
-                self.renew().await?
-            } else {
-                self.confirm_each().await?
-            };
+        if !self.is_valid() {
+            self.is_gone().await;
+            return Ok(false);
+        }
+        let held = match self.chain.by_close {
+            true => self.renew().await?,
+            false => self.confirm_each().await?,
+        };
         if !held {
-            self.gone.store(true, Ordering::Release);
-            // The session's death is the likely reason, and its other guards should know.
-            let _ = self.renew().await;
+            // True for whoever has it by now.
+            self.chain.falls();
+            self.is_gone().await;
         }
         Ok(held && self.is_valid())
     }
 
+    async fn is_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+        // The session's death is the likely reason, and its other guards should know.
+        let _ = self.renew().await;
+    }
+
     async fn confirm_each(&self) -> Result<bool> {
-        for (grant, claims) in self.grants() {
-            if !self.core.backend.confirm(grant, claims).await? {
+        for (grant, claims) in self.all_grants() {
+            if !self.chain.core.backend.confirm(grant, claims).await? {
                 return Ok(false);
             }
         }
@@ -183,23 +189,23 @@ impl Held {
     }
 
     async fn renew(&self) -> Result<bool> {
-        let Some(handle) = self.session.upgrade() else {
+        let Some(handle) = self.chain.session.upgrade() else {
             return Ok(false);
         };
         let (done, renewed) = oneshot::channel();
         handle.order(Order::Renew(done));
         renewed
             .await
-            .map_err(|_| keeper_gone(&self.core, Operation::Confirm))
+            .map_err(|_| keeper_gone(&self.chain.core, Operation::Confirm))
     }
 }
 
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
-            .field("owner", &self.owner)
-            .field("token", &self.token)
-            .field("claims", &self.claims.len())
+            .field("owner", &self.chain.owner)
+            .field("token", &self.token())
+            .field("claims", &self.chain.claims.len())
             .field("valid", &self.is_valid())
             .finish()
     }
@@ -244,29 +250,11 @@ enum AtDrop {
 }
 
 impl Guard {
-    #[expect(clippy::too_many_arguments, reason = "one caller, which has all of it")]
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        handle: Handle,
-        owner: OwnerId,
-        token: FencingToken,
-        claims: Arc<[Claim]>,
-        grants: Vec<(u64, Range<usize>)>,
-        in_doubt: bool,
-        by_close: bool,
-        intent: bool,
-    ) -> Self {
-        let session = handle.downgrade();
-        let gone = AtomicBool::new(false);
+    pub(crate) fn new(pass: Pass, intent: bool) -> Self {
         let held = Held {
-            core: Arc::clone(core),
-            session,
-            owner,
-            token,
-            claims,
-            grants,
-            by_close,
-            gone,
+            chain: pass.chain,
+            pass: pass.number,
+            gone: AtomicBool::new(false),
             limit: OnceLock::new(),
         };
         let at_drop = if intent {
@@ -276,8 +264,8 @@ impl Guard {
         };
         Self {
             held: Arc::new(held),
-            handle,
-            in_doubt,
+            handle: pass.handle,
+            in_doubt: pass.in_doubt,
             at_drop,
             bound: None,
         }
@@ -320,18 +308,25 @@ impl Guard {
     /// # Cancel safety
     ///
     /// It is given back all the same; only the answer is lost. An intent is removed all the same.
-    pub async fn release(self) -> Result<Released> {
+    pub async fn release(mut self) -> Result<Released> {
         let was_held = self.held.is_valid();
         if !was_held && self.at_drop == AtDrop::LeaveIntent {
             return Ok(Released::NotHeld); // Dropping it leaves the intent, which has its locks.
         }
-        if was_held && self.at_drop == AtDrop::Release && !self.held.by_close && !self.in_doubt {
-            return self.release_here().await;
+        let chain = Arc::clone(&self.held.chain);
+        if was_held && self.at_drop == AtDrop::Release && !chain.by_close {
+            if self.hand_on() {
+                self.at_drop = AtDrop::Nothing;
+                return Ok(Released::Released);
+            }
+            if !self.in_doubt {
+                return self.release_here().await;
+            }
         }
         let (done, released) = oneshot::channel();
-        let (held, handle) = (self.held(), self.handle.clone());
+        let handle = self.handle.clone();
         self.give_back(Some(done));
-        let gone = |_| keeper_gone(&held.core, Operation::Release);
+        let gone = |_| keeper_gone(&chain.core, Operation::Release);
         let released = released.await.map_err(gone)?;
         if matches!(released, Ok(Released::NotHeld)) {
             ask_why(&handle);
@@ -344,21 +339,36 @@ impl Guard {
         }
     }
 
+    /// Hands it on to the next of this process who waits for the same; the store hears nothing of that. Whether there is one.
+    fn hand_on(&self) -> bool {
+        let Held { chain, pass, .. } = &*self.held;
+        if !chain.goes_on(*pass) || !self.held.is_valid() {
+            return false;
+        }
+        let next = || {
+            // Before the next one has it.
+            self.held.gone.store(true, Ordering::Release);
+            Offer::after(chain, &self.handle, *pass, self.in_doubt)
+        };
+        chain.core.queues.offer(&chain.claims, next)
+    }
+
     /// The common case, without the way to the keeper and back. If it is cancelled or fails, dropping the guard hands
     /// it to the keeper after all.
     async fn release_here(mut self) -> Result<Released> {
-        let Held {
+        let Chain {
             core,
             claims,
             grants,
             ..
-        } = &*self.held;
+        } = &*self.held.chain;
         let session = &self.handle.session;
+        self.held.chain.keep(); // A release that is late would free whoever has it then.
         let released = release_each(core, session, claims, grants).await?;
         for (n, _) in grants {
             session.numbers().end(*n);
         }
-        core.given_back(claims);
+        core.given_back(session.id, grants, claims);
         self.held.gone.store(true, Ordering::Release);
         self.at_drop = AtDrop::Nothing;
         if released == Released::NotHeld {
@@ -397,14 +407,7 @@ impl Held {
         done: Option<oneshot::Sender<Result<Released>>>,
     ) {
         self.gone.store(true, Ordering::Release);
-        handle.order(Order::Release(Release {
-            claims: Arc::clone(&self.claims),
-            grants: self.grants.clone(),
-            with_intent,
-            in_doubt,
-            by_close: self.by_close,
-            done,
-        }));
+        handle.order(self.chain.release(with_intent, in_doubt, done));
     }
 
     /// Ends the session, and leaves its intent.
@@ -428,7 +431,7 @@ struct Bound {
 impl Bound {
     /// Gives it back a TTL after its end, which its program was told of, unless that has given it back.
     async fn run(self) {
-        let Some(ttl) = self.held.upgrade().map(|held| held.core.config.ttl) else {
+        let Some(ttl) = self.held.upgrade().map(|held| held.chain.core.config.ttl) else {
             return;
         };
         tokio::select! {
@@ -439,7 +442,7 @@ impl Bound {
         let Some(held) = self.held.upgrade() else {
             return;
         };
-        let Some(handle) = held.session.upgrade() else {
+        let Some(handle) = held.chain.session.upgrade() else {
             return;
         };
         match self.leaves_intent {
@@ -460,6 +463,7 @@ impl Deref for Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         match self.at_drop {
+            AtDrop::Release if self.hand_on() => {}
             AtDrop::Release => self.order_release(None),
             AtDrop::LeaveIntent => self.held.order_abandon(&self.handle),
             AtDrop::Nothing => {}
@@ -497,7 +501,9 @@ impl Undelivered {
 
 impl Drop for Undelivered {
     fn drop(&mut self) {
-        if let Some(guard) = self.0.take() {
+        if let Some(guard) = self.0.take()
+            && guard.at_drop == AtDrop::LeaveIntent
+        {
             guard.give_back(None);
         }
     }

@@ -492,13 +492,13 @@ impl Keeper {
                 if answer.is_err() || release.in_doubt {
                     self.doubt(&release);
                 }
-                self.core.given_back(&release.claims);
+                self.given_back(&release);
                 release.answer(answer);
             }
             Done::Closed(release, answer) => {
                 self.unclosed |= answer.is_err();
                 self.retire(&release);
-                self.core.given_back(&release.claims);
+                self.given_back(&release);
                 release.answer(answer);
             }
             Done::Abandoned(closed) => {
@@ -518,6 +518,11 @@ impl Keeper {
         if let Some(release) = self.backlog.pop_front() {
             self.start(release);
         }
+    }
+
+    fn given_back(&self, release: &Release) {
+        self.core
+            .given_back(self.session.id, &release.grants, &release.claims);
     }
 
     /// The numbers are over, and were not before: a renewal that says so would have the release find nothing that counts.
@@ -623,6 +628,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.session.leave();
+        self.core.queues.forget(self.session.id);
         self.core
             .sessions
             .lock()

@@ -11,6 +11,7 @@ mod acquisition;
 mod adopting;
 mod attempt;
 mod breaker;
+mod chain;
 mod clock;
 mod config;
 mod contention;

@@ -110,7 +110,7 @@ impl Recovery {
     /// The token for the writes of the recovery, greater than any before.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.adoption.token
+        self.adoption.token.handed_on(0)
     }
 
     /// Whether the adoption is certainly this process's, as [`Held::is_valid`](crate::Held::is_valid).
@@ -203,7 +203,7 @@ impl fmt::Debug for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recovery")
             .field("session", &self.state)
-            .field("token", &self.adoption.token)
+            .field("token", &self.token())
             .field("left", &self.adoption.left)
             .finish_non_exhaustive()
     }

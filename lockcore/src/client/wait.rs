@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::chain::Offer;
 use crate::client::core::Core;
-use crate::client::queue::{Place, Refusal};
+use crate::client::queue::{InTheWay, Place};
 use crate::{Busy, Changed, Claim};
 
 /// The fallback poll's first and longest pause.
@@ -12,9 +13,14 @@ const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_se
 
 /// One acquisition waiting for one claim.
 pub(crate) struct Waiting {
+    place: Place,
+    looks: Looks,
+}
+
+/// What it looks at the store with.
+struct Looks {
     core: Arc<Core>,
     claim: Claim,
-    place: Place,
     watch: Option<Changed>,
     /// The store was asked since the watch stands.
     looked: bool,
@@ -24,8 +30,15 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// Waits after a refusal. Only who holds nothing stands in line behind others: somebody in it might wait for what
     /// another one behind it holds.
-    pub(crate) fn refused(core: &Arc<Core>, claim: &Claim, in_line: bool, busy: Busy) -> Self {
-        let place = Place::take(&core.queues, claim.key(), in_line);
+    /// Whoever `wants` nothing but what another one of this process may hand on says so.
+    pub(crate) fn refused(
+        core: &Arc<Core>,
+        claim: &Claim,
+        in_line: bool,
+        wants: Option<&Arc<[Claim]>>,
+        busy: Busy,
+    ) -> Self {
+        let place = Place::take(&core.queues, claim, in_line, wants);
         place.is_refused(busy);
         Self::at(core, claim, place)
     }
@@ -33,20 +46,25 @@ impl Waiting {
     /// Stands in line without having asked, if others of this process wait for the key already or are asking for it.
     /// Whoever waits for ever lets those who come later stand in line while it asks, so that a crowd does not ask at
     /// once. Whoever does not is told who is in the way, and asks by itself where nobody knows.
-    pub(crate) fn in_line(core: &Arc<Core>, claim: &Claim, for_ever: bool) -> Option<Self> {
-        let place = Place::in_line(&core.queues, claim.key(), for_ever)?;
+    pub(crate) fn in_line(
+        core: &Arc<Core>,
+        claim: &Claim,
+        for_ever: bool,
+        wants: Option<&Arc<[Claim]>>,
+    ) -> Option<Self> {
+        let place = Place::in_line(&core.queues, claim, for_ever, wants)?;
         Some(Self::at(core, claim, place))
     }
 
     fn at(core: &Arc<Core>, claim: &Claim, place: Place) -> Self {
-        Self {
+        let looks = Looks {
             core: Arc::clone(core),
             claim: claim.clone(),
-            place,
             watch: None,
             looked: false,
             polls: 0,
-        }
+        };
+        Self { place, looks }
     }
 
     /// Whoever asked was refused.
@@ -59,21 +77,37 @@ impl Waiting {
         self.place.has_begun()
     }
 
-    pub(crate) fn refusal(&self) -> Refusal {
-        self.place.refusal()
+    /// Who is in the way, as far as is known.
+    pub(crate) fn in_the_way(&self) -> InTheWay {
+        self.place.in_the_way()
     }
 
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What somebody of this process hands on; nothing, when it is worth asking the store (again).
+    pub(crate) async fn until_offered_or_worth_asking(&mut self) -> Option<Offer> {
+        tokio::select! {
+            biased;
+            () = self.place.is_offered() => self.place.offer(),
+            () = self.looks.until_worth_asking(&self.place) => None,
+        }
+    }
+}
+
+impl Looks {
     /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
     /// is not missed.
-    pub(crate) async fn until_worth_asking(&mut self) {
-        self.place.until_it_looks(POLL.0).await;
-        let core = &self.core;
+    async fn until_worth_asking(&mut self, place: &Place) {
+        place.until_it_looks(POLL.0).await;
         if self.looked {
+            let core = &self.core;
             self.polls += 1;
             let poll = core.backoff(self.polls, POLL.0, POLL.1);
             tokio::select! {
                 biased;
-                () = self.place.woken() => self.polls = 0,
+                () = place.woken() => self.polls = 0,
                 () = changed(&mut self.watch) => self.polls = 0,
                 () = tokio::time::sleep(poll) => {
                     // A watch that looks by itself also sees by itself when it cannot.
@@ -82,14 +116,12 @@ impl Waiting {
                     }
                 }
             }
+            place.until_it_looks(POLL.0).await;
         }
         // The former one is not polled meanwhile. Without a watch the poll remains.
         self.watch = None;
-        self.watch = core
-            .backend
-            .watch(std::slice::from_ref(&self.claim))
-            .await
-            .ok();
+        let claims = std::slice::from_ref(&self.claim);
+        self.watch = self.core.backend.watch(claims).await.ok();
         self.looked = true;
     }
 }

@@ -5,6 +5,7 @@ mod attempts;
 pub(super) mod crossing;
 mod ended;
 mod guards;
+mod hand_over;
 mod in_doubt;
 mod keeping;
 mod load;

@@ -1,0 +1,221 @@
+//! A grant of the store, and those of this process who have it one after the other: while the next one waits for the same,
+//! the lock goes on without the store (lock cohorting; Dice, Marathe, Shavit, 2012).
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::client::clock::now;
+use crate::client::core::Core;
+use crate::client::order::{Order, Release, Released};
+use crate::client::session::{Handle, WeakHandle};
+use crate::{
+    Busy, Claim, FencingToken, Grant, Holder, Life, Mode, OwnerId, Refused, Result, SessionId,
+};
+
+/// For so long it is handed on at most: somebody of another process may wait.
+const HANDED_ON: Duration = Duration::from_millis(50);
+/// More claims than this are not compared with what others want.
+pub(crate) const CLAIMS: usize = 16;
+
+/// What the store has granted to one acquisition.
+pub(crate) struct Chain {
+    pub(crate) core: Arc<Core>,
+    pub(crate) session: WeakHandle,
+    pub(crate) owner: OwnerId,
+    /// The store's.
+    token: FencingToken,
+    pub(crate) claims: Arc<[Claim]>,
+    pub(crate) grants: Vec<(u64, Range<usize>)>,
+    pub(crate) by_close: bool,
+    began: Instant,
+    /// It is exclusive, and not too much: nobody else of this process asks for any of it meanwhile.
+    pub(crate) is_known: bool,
+    /// It goes to nobody else any more.
+    kept: AtomicBool,
+    /// A confirmation said that the store does not have it any more, which is true for all who come.
+    fell: AtomicBool,
+}
+
+impl Chain {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        handle: &Handle,
+        owner: OwnerId,
+        token: FencingToken,
+        claims: Arc<[Claim]>,
+        grants: Vec<(u64, Range<usize>)>,
+        by_close: bool,
+        keeps: bool,
+    ) -> Self {
+        let is_exclusive = |claim: &Claim| claim.want().mode() == Mode::X;
+        let is_known = claims.len() <= CLAIMS && claims.iter().all(is_exclusive);
+        let kept = keeps || by_close || grants.len() != 1 || !is_known;
+        Self {
+            core: Arc::clone(core),
+            session: handle.downgrade(),
+            owner,
+            token,
+            claims,
+            grants,
+            by_close,
+            began: now(),
+            is_known,
+            kept: AtomicBool::new(kept),
+            fell: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn id(&self) -> SessionId {
+        self.session.session.id
+    }
+
+    /// The token of whoever has it after so many others.
+    pub(crate) fn token(&self, pass: u8) -> FencingToken {
+        self.token.handed_on(pass)
+    }
+
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + Clone {
+        self.grants.iter().map(|(n, _)| *n)
+    }
+
+    /// Whether all of it is certainly still held.
+    pub(crate) fn stands(&self) -> bool {
+        let session = &self.session.session;
+        !self.fell.load(Ordering::Acquire)
+            && session.is_valid()
+            && session.evicted(self.numbers()).is_none()
+    }
+
+    /// The store does not have it any more.
+    pub(crate) fn falls(&self) {
+        self.fell.store(true, Ordering::Release);
+        self.core.queues.ended(self);
+    }
+
+    /// Resolves when it does not stand any more, unless that is [told](Self::falls) to the queue.
+    pub(crate) async fn lost(&self) {
+        self.session.session.lost(self.numbers()).await;
+    }
+
+    /// It goes to nobody else any more.
+    pub(crate) fn keep(&self) {
+        self.kept.store(true, Ordering::Release);
+    }
+
+    /// Whether it may go to somebody else after so many.
+    pub(crate) fn goes_on(&self, pass: u8) -> bool {
+        !self.kept.load(Ordering::Acquire)
+            && pass < FencingToken::PASSES
+            && now() < self.began + HANDED_ON
+            && self.stands()
+    }
+
+    /// The order to give it back in the store. From now on it goes to nobody else: a release that is late would free
+    /// whoever has it then.
+    pub(crate) fn release(
+        &self,
+        with_intent: bool,
+        in_doubt: bool,
+        done: Option<oneshot::Sender<Result<Released>>>,
+    ) -> Order {
+        self.keep();
+        Order::Release(Release {
+            claims: Arc::clone(&self.claims),
+            grants: self.grants.clone(),
+            with_intent,
+            in_doubt,
+            by_close: self.by_close,
+            done,
+        })
+    }
+
+    /// The refusal of somebody who wants one of its keys.
+    pub(crate) fn busy(&self, claim: &Claim) -> Busy {
+        let held = self.grants.iter().find_map(|(n, range)| {
+            let claims = &self.claims[range.clone()];
+            let held = claims.iter().find(|held| held.key() == claim.key())?;
+            Some((*n, held))
+        });
+        let holder = held.map(|(n, held)| Holder {
+            key: claim.key().clone(),
+            grant: Some(Grant {
+                session: self.id(),
+                n,
+            }),
+            owner: Some(self.owner),
+            mode: held.want().mode(),
+            label: self.core.config.label.to_string(),
+            since: SystemTime::now().checked_sub(now().saturating_duration_since(self.began)),
+            life: Life::Living,
+        });
+        let refused = Refused {
+            claim: claim.clone(),
+            holders: holder.into_iter().collect(),
+            more: false,
+        };
+        Busy::new(vec![refused], false)
+    }
+}
+
+/// A grant on its way to the next one. Whatever ends this before, it goes to another one, or back to the store.
+pub(crate) struct Offer(Option<Pass>);
+
+/// A grant, and after how many others somebody has it.
+pub(crate) struct Pass {
+    pub(crate) chain: Arc<Chain>,
+    /// Keeps the session.
+    pub(crate) handle: Handle,
+    pub(crate) number: u8,
+    pub(crate) in_doubt: bool,
+}
+
+impl Offer {
+    /// To the one after this.
+    pub(crate) fn after(chain: &Arc<Chain>, handle: &Handle, pass: u8, in_doubt: bool) -> Self {
+        Self(Some(Pass {
+            chain: Arc::clone(chain),
+            handle: handle.clone(),
+            number: pass + 1,
+            in_doubt,
+        }))
+    }
+
+    /// It is the taker's, unless it does not stand any more.
+    pub(crate) fn accept(mut self) -> Option<Pass> {
+        let stands = |pass: &Pass| pass.handle.is_usable() && pass.chain.stands();
+        self.0.as_ref().is_some_and(stands).then(|| self.0.take())?
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        let Some(mut pass) = self.0.take() else {
+            return;
+        };
+        let chain = Arc::clone(&pass.chain);
+        // Nobody has had it: the number is free for another one.
+        pass.number -= 1;
+        let goes_on = chain.goes_on(pass.number) && {
+            let next = || Offer::after(&chain, &pass.handle, pass.number, pass.in_doubt);
+            chain.core.queues.offer(&chain.claims, next)
+        };
+        if !goes_on {
+            pass.handle.order(chain.release(false, pass.in_doubt, None));
+        }
+    }
+}
+
+impl fmt::Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pass = self.0.as_ref();
+        f.debug_tuple("Offer")
+            .field(&pass.map(|pass| (pass.chain.id(), pass.number)))
+            .finish()
+    }
+}
