@@ -321,6 +321,13 @@ impl Actor {
     }
 }
 
+/// The token of a guard that has a grant with this token of the store, after others: floating point has no such number. One
+/// that the store may not give out stays as it is.
+pub(crate) fn of_guard(token: FencingToken) -> FencingToken {
+    let number = token.get().checked_mul(64).map(|number| number + 63);
+    number.and_then(FencingToken::new).unwrap_or(token)
+}
+
 pub(crate) fn registered(token: FencingToken, text: &str) -> Verdict<Registered> {
     Ok(Registered {
         token,

@@ -64,7 +64,7 @@ impl fmt::Debug for Intent {
 /// An intent as it is kept in its session's record: with the token of the guard that registered it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
-    /// The greatest token of the guard's grants. Whatever the holder wrote under its locks carries this token.
+    /// The guard's token, which is greater than any of the store's. Whatever the holder wrote under its locks carries it.
     pub token: FencingToken,
     /// The description of the change.
     pub intent: Intent,

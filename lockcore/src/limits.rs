@@ -18,6 +18,9 @@ pub const MAX_INTENT_BYTES: usize = 64 * 1024;
 pub const MAX_LABEL_BYTES: usize = 256;
 /// Most bytes of [`Notes`](crate::Notes) in a session's record, as they are stored; the oldest go.
 pub const MAX_NOTES_BYTES: usize = 4 * 1024;
+/// The greatest token that a store gives out: 64 times as much, for the [token](crate::FencingToken) of a guard, still fits. A
+/// client believes no greater one.
+pub const MAX_STORE_TOKEN: u64 = (1 << 57) - 1;
 /// Longest time between two renewals of a session, whatever its TTL: so late does it hear of what was noted for it.
 pub const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// Shortest time to live of a session; a store may need more.
@@ -47,6 +50,7 @@ mod tests {
         assert_eq!(MAX_KEYS_BYTES, 67_108_864);
         assert_eq!(MAX_INTENT_BYTES, 65_536);
         assert_eq!(MAX_NOTES_BYTES, 4_096);
+        assert_eq!(MAX_STORE_TOKEN, 144_115_188_075_855_871);
         assert_eq!(MAX_OWN_BELOW, 50_000);
         assert_eq!(MAX_TTL.as_secs(), 86_400);
     }

@@ -9,7 +9,7 @@ use lockcore::backend::{
 };
 use lockcore::{Busy, Claim, FencingToken, Grant, Life, LockKey, SessionId, SessionState, Want};
 
-use crate::actor::{Actor, SHARE, registered, share};
+use crate::actor::{Actor, SHARE, of_guard, registered, share};
 use crate::case::{Case, Layer};
 use crate::law::Law;
 use crate::model::{Model, Session};
@@ -269,7 +269,7 @@ impl Run {
         let change = match self.scene.below(5) {
             0 | 1 => match self.greatest {
                 Some(token) => IntentChange::Put(registered(
-                    token,
+                    of_guard(token),
                     &format!("intent {}", self.scene.below(1_000)),
                 )?),
                 None => IntentChange::Keep,

@@ -2,12 +2,13 @@
 
 use futures_util::future::try_join_all;
 use lockcore::backend::End;
+use lockcore::limits::MAX_STORE_TOKEN;
 use lockcore::{FencingToken, Want};
 
-use crate::actor::SHARE;
+use crate::actor::{SHARE, of_guard};
 use crate::case::Case;
 use crate::scene::{Scene, exclusive, short};
-use crate::verdict::{Verdict, cases, ensure};
+use crate::verdict::{Verdict, cases, ensure, ensure_eq};
 use crate::world::BoxError;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -38,6 +39,10 @@ fn rises(last: &mut Option<FencingToken>, next: FencingToken, what: &str) -> Ver
     if let Some(last) = last {
         ensure!(next > *last, "{what}: token {next} after {last}");
     }
+    ensure!(
+        next.get() <= MAX_STORE_TOKEN,
+        "{what}: token {next} is one that a store may give out"
+    );
     *last = Some(next);
     Ok(())
 }
@@ -161,13 +166,14 @@ async fn over_an_adoption_and_its_settlement(scene: Scene) -> Verdict {
         let (a, b) = (scene.actor().await?, scene.actor().await?);
         let token = a.take(&a.ask(&[exclusive(key)])).await?;
         rises(&mut last, token, key)?;
-        a.intend(token, "half done").await?;
+        // As its guard has it.
+        a.intend(of_guard(token), "half done").await?;
         // Somebody else's grants come in between.
         b.hold(&[(Want::Create, &format!("beside {key}"))]).await?;
         a.end(End::Close).await?;
         let first = b.adopted(a.session(), 0).await?;
         rises(&mut last, first.token, "the adopter")?;
-        ensure!(first.left.token == token, "the intent keeps its own token");
+        ensure_eq!(first.left.token, of_guard(token), "the intent's own token");
         b.give_up(a.session(), 0).await?;
         let seen = scene.state(a.session()).await?.adoption;
         let adoption = b.adopted(a.session(), seen).await?;

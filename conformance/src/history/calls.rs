@@ -150,7 +150,7 @@ pub enum Reply {
     Adopted(Option<Received>),
     /// Whether the session was settled.
     Settled(bool),
-    /// Everything is held, with this token.
+    /// Everything is held, with this token of the store.
     Granted(u64),
     /// Nothing is held.
     Busy(Vec<Refused>),
@@ -192,9 +192,9 @@ pub struct State {
 pub struct Received {
     /// The number of the adoption.
     pub number: u64,
-    /// The adopter's token.
+    /// The store's token for the adopter.
     pub token: u64,
-    /// The token of the holder that died.
+    /// The token of the guard that died.
     pub old_token: u64,
 }
 

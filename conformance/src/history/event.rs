@@ -366,7 +366,7 @@ pub enum Stored {
         begun: (u64, usize),
         /// Acquired, busy or void.
         answer: Answer,
-        /// The token.
+        /// The store's token.
         token: Option<u64>,
         /// The holders that a refusal names.
         #[serde(with = "text::list")]

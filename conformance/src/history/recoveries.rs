@@ -66,7 +66,7 @@ impl Recoveries {
                     this.adoptions.push(Adoption {
                         id: *adoption,
                         session: *session,
-                        adopter: border.adopter(*session, token.get()),
+                        adopter: border.adopter(*session, *token),
                         attempt: *attempt,
                         token: token.get(),
                         process: event.process,

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use lockcore::backend::{Acquire, Acquired, Filter, Stood, Sweep, Swept};
-use lockcore::{Claim, FencingToken, Grant, LockBackend, LockKey, Result, async_trait};
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adoption, Filter, IntentChange, Renewal, Renewed, Stood, Sweep, Swept,
+};
+use lockcore::{Claim, FencingToken, Grant, LockBackend, LockKey, Result, SessionId, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
@@ -22,6 +24,16 @@ pub(crate) fn all() -> Vec<Broken> {
             "token reset on deletion",
             Law::TokensOnlyRise,
             resets(When::Deleted),
+        ),
+        Broken::new(
+            "token of which a guard's would not fit",
+            Law::TokensOnlyRise,
+            Large,
+        ),
+        Broken::new(
+            "token of an intent kept in floating point",
+            Law::TokensOnlyRise,
+            Rounds,
         ),
     ]
 }
@@ -95,5 +107,63 @@ impl Decorator for Resets {
             }
         }
         Ok(swept)
+    }
+}
+
+/// Counts in nanoseconds.
+struct Large(Store);
+
+impl Large {
+    fn token(token: FencingToken) -> FencingToken {
+        FencingToken::new(token.get() * 1_000).expect("it is a small one")
+    }
+}
+
+#[async_trait]
+impl Decorator for Large {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        match self.0.acquire(request).await? {
+            Acquired::Acquired(token) => Ok(Acquired::Acquired(Self::token(token))),
+            answer => Ok(answer),
+        }
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+    ) -> Result<Option<Adoption>> {
+        let adoption = self.0.adopt(session, seen, adopter, how).await?;
+        Ok(adoption.map(|adoption| Adoption {
+            token: Self::token(adoption.token),
+            ..adoption
+        }))
+    }
+}
+
+/// Its scripts have no whole numbers.
+struct Rounds(Store);
+
+#[async_trait]
+impl Decorator for Rounds {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let mut renewal = renewal.clone();
+        if let IntentChange::Put(registered) = &mut renewal.intent {
+            let exact = registered.token.get();
+            // What is behind the 53 bits of a number is rounded away.
+            let lost = (u64::BITS - exact.leading_zeros()).saturating_sub(53);
+            registered.token = FencingToken::new(exact >> lost << lost).expect("it is not greater");
+        }
+        self.0.renew(session, &renewal).await
     }
 }

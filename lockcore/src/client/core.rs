@@ -16,9 +16,9 @@ use crate::client::clock;
 use crate::client::contention::Contention;
 use crate::client::error::InputError;
 use crate::client::queue::Queues;
-use crate::limits::{MAX_RENEWAL_INTERVAL, MIN_MARGIN};
+use crate::limits::{MAX_RENEWAL_INTERVAL, MAX_STORE_TOKEN, MIN_MARGIN};
 use crate::{
-    Claim, Error, ErrorKind, FencingToken, Info, Label, LockBackend, Operation, SessionId,
+    Claim, Error, ErrorKind, FencingToken, Info, Label, LockBackend, Operation, Result, SessionId,
 };
 
 /// What every part of a client may ask.
@@ -192,24 +192,25 @@ impl Core {
         self.greatest.load(Ordering::Acquire)
     }
 
-    /// Whether a token of a request, sent first when the floor was this, rose; a store that was set back gives out
-    /// smaller ones again.
-    pub(crate) fn rose(&self, token: FencingToken, floor: u64) -> bool {
-        self.greatest.fetch_max(token.get(), Ordering::AcqRel);
-        token.get() > floor
-    }
-
-    /// The error of a token that did not rise.
-    pub(crate) fn went_back(&self, token: FencingToken, floor: u64) -> Error {
-        Error::new(
-            ErrorKind::Corrupt,
-            self.info.name,
-            Operation::Acquire,
+    /// Takes the store's token of a request that was sent first when the floor was this. An error if no guard can have one
+    /// of it, or if it did not rise: a store that was set back gives out smaller ones again.
+    pub(crate) fn take_token(&self, token: FencingToken, floor: u64) -> Result<()> {
+        let what = if token.get() > MAX_STORE_TOKEN {
+            format!(
+                "token {token} is greater than {MAX_STORE_TOKEN}, the greatest that a store may give out: correct its clock or \
+                 the counter of its tokens, or use another namespace"
+            )
+        } else if token.get() <= floor {
             format!(
                 "token {token} is not greater than {floor}, which was granted before: the store was set back (restored from \
                  a backup?); initialise the namespace again before you go on"
-            ),
-        )
+            )
+        } else {
+            self.greatest.fetch_max(token.get(), Ordering::AcqRel);
+            return Ok(());
+        };
+        let (name, operation) = (self.info.name, Operation::Acquire);
+        Err(Error::new(ErrorKind::Corrupt, name, operation, what))
     }
 
     /// Whether the session is one of this client's.

@@ -101,7 +101,7 @@ impl Recovery {
         &self.adoption.left.intent
     }
 
-    /// The token of the holder that died.
+    /// The token of the guard that died.
     #[must_use]
     pub fn old_token(&self) -> FencingToken {
         self.adoption.left.token
@@ -287,9 +287,7 @@ pub(crate) async fn adopt(
             adoption,
             adopting: asked.settled(),
         };
-        if !core.rose(token, floor) {
-            return Err(core.went_back(token, floor).into());
-        }
+        core.take_token(token, floor)?;
         if recovery.is_valid() {
             adopted.push(recovery);
         } else if !handle.session.is_valid() {

@@ -60,14 +60,18 @@ impl Asker<'_> {
             incarnation: asked.incarnation,
         };
         let torn = !self.core.info.atomic && is_of_several_records(&request.claims);
-        // The token must be greater than what was acknowledged before the first copy was sent.
+        // The token must be one that a guard can have, and greater than what was acknowledged before the first copy was sent.
         let floor = self.core.floor();
         let mut patience: Option<Instant> = None;
         let mut failures = 0;
         let mut ends = pin!(ends);
         loop {
             match asked.send(&request).await {
-                Ok(Acquired::Acquired(token)) if self.core.rose(token, floor) => {
+                Ok(Acquired::Acquired(token)) => {
+                    if let Err(error) = self.core.take_token(token, floor) {
+                        asked.in_doubt = true;
+                        return Step::Failed(error);
+                    }
                     return asked
                         .granted()
                         .map_or(Step::Moved, |in_doubt| Step::Granted {
@@ -75,10 +79,6 @@ impl Asker<'_> {
                             token,
                             in_doubt,
                         });
-                }
-                Ok(Acquired::Acquired(token)) => {
-                    asked.in_doubt = true;
-                    return Step::Failed(self.core.went_back(token, floor));
                 }
                 // The number is over: a copy that is granted later holds nothing.
                 Ok(Acquired::Busy(busy)) => return Step::Busy(busy),

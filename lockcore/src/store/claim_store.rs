@@ -190,7 +190,8 @@ pub struct Swept {
 /// that had stopped counting.
 ///
 /// *Tokens only rise.* For one key, of two grants the later has the greater token: across release, expiry, takeover,
-/// deletion of the record, restart and failover of the store, and re-creation of the namespace.
+/// deletion of the record, restart and failover of the store, and re-creation of the namespace. None is greater than
+/// [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN).
 ///
 /// *Shared holders are a set.* A share sent twice counts once; a dead holder's share stops counting when its session
 /// is dead.

@@ -230,7 +230,8 @@ pub enum Adopt {
 pub struct Adoption {
     /// The adoption number, by which it is settled.
     pub number: u64,
-    /// A new token, greater than any that was granted before.
+    /// A new token of the store, greater than any that was granted before, and at most
+    /// [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN).
     pub token: FencingToken,
     /// The intent with the token of the holder that died.
     pub left: Registered,

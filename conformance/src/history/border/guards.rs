@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use lockcore::SessionId;
 
-use super::Border;
 use super::trouble::Trouble;
+use super::{Border, of_the_store};
 use crate::history::check::{Findings, Subject, Violation};
 use crate::history::guards::Guards;
 use crate::history::index::Pos;
@@ -22,7 +22,7 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     let trouble = Trouble::of(history);
-    // When the session received each token.
+    // When the session received each token of the store.
     let mut received: BTreeMap<(SessionId, u64), Pos> = BTreeMap::new();
     for asked in border.asked.values() {
         for (_, answer, token) in &asked.answers {
@@ -45,7 +45,7 @@ pub(super) fn check(
                 left,
                 ..
             } => {
-                let received = received.get(&(*session, token.get())).copied();
+                let received = received.get(&(*session, of_the_store(*token))).copied();
                 let asked = guards.asked.get(attempt).map_or(at, |asked| asked.at);
                 let late = match trouble.stopped(event.process, asked.at, at.at) {
                     true => u64::MAX,

@@ -23,7 +23,7 @@ mod wakeups;
 
 use std::collections::BTreeMap;
 
-use lockcore::{Grant, SessionId};
+use lockcore::{FencingToken, Grant, SessionId};
 
 use grants::Asked;
 use recoveries::Adoptions;
@@ -177,9 +177,14 @@ impl<'a> Border<'a> {
     }
 
     /// Which session received the adoption with this token.
-    pub(super) fn adopter(&self, session: SessionId, token: u64) -> Option<SessionId> {
-        self.adoptions.adopter(session, token)
+    pub(super) fn adopter(&self, session: SessionId, token: FencingToken) -> Option<SessionId> {
+        self.adoptions.adopter(session, of_the_store(token))
     }
+}
+
+/// The store's token behind that of a guard or an adopter, which is 64 times as much and the number of its pass.
+fn of_the_store(token: FencingToken) -> u64 {
+    token.get() / 64
 }
 
 /// Holds requests and answers against the laws.

@@ -160,7 +160,7 @@ pub trait Rows: Send {
     /// Says that something stopped counting, for who waits. Believe it when the transaction is committed.
     fn frees(&mut self, freed: Freed<'_>);
 
-    /// A token greater than every one before.
+    /// A token greater than every one before, and at most [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN).
     fn next_token(&mut self) -> impl Future<Output = Done<FencingToken, Self>> + Send;
 
     /// A session's record.

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
     AcquireError, Attempt, End, ErrorKind, FencingToken, Guard, Life, Locks, MemoryBackend,
-    SessionStore,
+    Released, SessionStore,
 };
 
 pub(super) const fn ms(ms: u64) -> Duration {
@@ -214,6 +214,46 @@ async fn a_token_that_went_back_is_an_error_and_its_lock_is_given_back() {
     let other = spy.locks();
     drop(hold(&other, &["d"]).await);
     assert!(before.is_valid());
+}
+
+/// 64 times as much would not fit.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_no_guard_can_have_is_an_error_and_its_lock_is_given_back() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let before = hold(&locks, &["before"]).await;
+    for too_large in [1 << 57, u64::MAX >> 1] {
+        let token = FencingToken::new(too_large).unwrap();
+        spy.decide(move |call| match asks(call) {
+            true => Fate::Token(token),
+            false => Fate::Answered,
+        });
+        let released = spy.count(releases);
+        match locks.documents(["d"]).acquire().await {
+            Err(AcquireError::Store(error)) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                assert!(error.to_string().contains("another namespace"), "{error}");
+            }
+            granted => panic!("{granted:?}"),
+        }
+        sleep(secs(1)).await;
+        assert!(spy.count(releases) > released);
+        spy.answer_all();
+        // What is granted after it is not measured by it.
+        for locks in [locks.clone(), spy.locks()] {
+            let guard = hold(&locks, &["d"]).await;
+            assert_eq!(guard.release().await.unwrap(), Released::Released);
+        }
+    }
+    assert!(before.is_valid());
+    let greatest = FencingToken::new((1 << 57) - 1).unwrap();
+    spy.decide(move |call| match asks(call) {
+        true => Fate::Token(greatest),
+        false => Fate::Answered,
+    });
+    let guard = hold(&locks, &["d"]).await;
+    assert!(guard.is_valid());
+    assert_eq!(guard.token().get(), 64 * ((1 << 57) - 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -263,22 +263,32 @@ async fn an_adoption_of_unknown_outcome_is_given_up_and_one_without_effect_is_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_adoption_whose_token_went_back_is_given_up() {
+async fn an_adoption_whose_token_went_back_or_is_too_large_is_given_up() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
     let before = locks.documents(["before"]).acquire().await.unwrap();
     let session = left(&spy.locks()).await;
-    let token = FencingToken::new(before.token().get() / 64).unwrap();
+    for (given_up, number) in [before.token().get() / 64, 1 << 57].into_iter().enumerate() {
+        let token = FencingToken::new(number).unwrap();
+        spy.decide(move |call| match takes(call) {
+            true => Fate::Token(token),
+            false => Fate::Answered,
+        });
+        match locks.adopt(session).await {
+            Err(AcquireError::Store(error)) => assert_eq!(error.kind(), ErrorKind::Corrupt),
+            adopted => panic!("{adopted:?}"),
+        }
+        sleep(secs(1)).await;
+        assert_eq!(spy.count(gives_up), given_up + 1);
+    }
+    let greatest = FencingToken::new((1 << 57) - 1).unwrap();
     spy.decide(move |call| match takes(call) {
-        true => Fate::Token(token),
+        true => Fate::Token(greatest),
         false => Fate::Answered,
     });
-    match locks.adopt(session).await {
-        Err(AcquireError::Store(error)) => assert_eq!(error.kind(), ErrorKind::Corrupt),
-        adopted => panic!("{adopted:?}"),
-    }
-    sleep(secs(1)).await;
-    assert_eq!(spy.count(gives_up), 1);
+    let recovery = adopted(&locks, session).await;
+    assert_eq!(recovery.token().get(), 64 * greatest.get());
+    assert!(recovery.token() > recovery.old_token());
 }
 
 /// Has nothing to do.

@@ -125,7 +125,7 @@ fn deadlines_are_within_the_lease() {
         told.ask(1, &["create f"]);
         told.done(acquire((1, 1), &["create f"]), Reply::Granted(1));
         // Four milliseconds for the sessions, and two for the request.
-        told.granted(1, 1, 1, 700).look(1, left);
+        told.granted(1, 1, 64, 700).look(1, left);
         told
     };
     asks(994).is_fine();
@@ -141,17 +141,20 @@ fn guards_are_handed_out_while_they_are_valid() {
         told.after(after).granted(1, 1, token, 0);
         told
     };
-    asks(700, 0, 1).is_fine();
-    asks(750, 0, 1).breaks(Law::HandedOutValid);
-    asks(700, 140, 1).is_fine();
-    asks(700, 200, 1).breaks(Law::HandedOutValid);
-    asks(700, 0, 2).breaks(Law::HandedOutValid);
+    asks(700, 0, 64).is_fine();
+    asks(700, 0, 127).is_fine();
+    asks(750, 0, 64).breaks(Law::HandedOutValid);
+    asks(700, 140, 64).is_fine();
+    asks(700, 200, 64).breaks(Law::HandedOutValid);
+    for another in [1, 63, 128] {
+        asks(700, 0, another).breaks(Law::HandedOutValid);
+    }
     // A process that was stopped in between does not know.
     let mut told = two();
     told.in_real_time().ask(1, &["create f"]);
     told.done(acquire((1, 1), &["create f"]), Reply::Granted(1));
     told.tell(What::Paused).after(2_000).tell(What::Resumed);
-    told.granted(1, 1, 1, 0).is_fine();
+    told.granted(1, 1, 64, 0).is_fine();
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn a_revocation_of_another_takes_no_adoption_out() {
                 session: session(1),
                 attempt: 1,
                 old_token: lockcore::FencingToken::new(1).unwrap(),
-                token: lockcore::FencingToken::new(100 + adoption).unwrap(),
+                token: lockcore::FencingToken::new(64 * (100 + adoption)).unwrap(),
             });
             if adoption == 1 {
                 let session = session(revoked);
