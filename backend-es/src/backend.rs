@@ -65,7 +65,7 @@ impl EsBackend {
     /// # Errors
     ///
     /// Of kind [`Config`](lockcore::ErrorKind::Config) for an alias that is none of ours (it names an index, several indices, or
-    /// one that another program or a newer version made), and for a CA certificate that cannot be read; of another kind
+    /// one that another program or another version made), and for a CA certificate that cannot be read; of another kind
     /// if the server fails.
     ///
     /// # Cancel safety

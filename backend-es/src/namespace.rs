@@ -165,7 +165,14 @@ fn place(alias: &str, indices: &Map<String, Value>) -> Outcome<Place> {
         );
         return Err(Failure::config(what));
     };
-    if version != VERSION {
+    if version < VERSION {
+        let what = format!(
+            "the index {index} has version {version} of the stored shape, whose programs have smaller tokens than this one, \
+             which knows {VERSION}: use another namespace, or remove the index when no program uses it any more"
+        );
+        return Err(Failure::config(what));
+    }
+    if version > VERSION {
         let what = format!(
             "the index {index} has version {version} of the stored shape, and this program knows {VERSION}: use a \
              version of it that knows that one"

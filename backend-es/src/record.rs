@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 /// The version of the stored shape, in the index's mapping.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 /// Longest id of a document.
 const MAX_ID_BYTES: usize = 512;
 const SESSION: &str = "~session/";

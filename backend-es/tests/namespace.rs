@@ -59,7 +59,7 @@ async fn it_is_made_hidden_with_one_shard_behind_an_alias() {
         (&json!("1"), &json!("true"))
     );
     assert_eq!(about["mappings"]["dynamic"], json!("false"));
-    assert_eq!(about["mappings"]["_meta"]["lockkeeper"], json!(1));
+    assert_eq!(about["mappings"]["_meta"]["lockkeeper"], json!(2));
     let info = backend.info();
     assert!(
         info.survives.crash && info.survives.power_loss && !info.survives.failover,
@@ -140,7 +140,7 @@ async fn what_is_no_index_of_ours_is_not_removed() {
 
 #[tokio::test]
 async fn what_is_no_index_of_ours_is_refused_and_not_changed() {
-    let meta = json!({"lockkeeper": 1, "base": 1024});
+    let meta = json!({"lockkeeper": 2, "base": 1024});
     let two = Space::new();
     make(&two, "1", aliased(&two, meta.clone())).await;
     make(&two, "2", aliased(&two, meta.clone())).await;
@@ -159,8 +159,8 @@ async fn what_is_no_index_of_ours_is_refused_and_not_changed() {
 
     let cases = [
         (json!({}), "not made for locks"),
-        (json!({"lockkeeper": 1}), "not made for locks"),
-        (json!({"lockkeeper": 2, "base": 1}), "version 2"),
+        (json!({"lockkeeper": 2}), "not made for locks"),
+        (json!({"lockkeeper": 3, "base": 1}), "version 3"),
     ];
     for (meta, says) in cases {
         let space = Space::new();
@@ -207,6 +207,49 @@ async fn what_is_no_index_of_ours_is_refused_and_not_changed() {
         .await;
     assert_eq!(status, 200);
     assert!(error(&index).await.to_string().contains("not an alias"));
+}
+
+/// Its tokens are those of the store, and ours are 64 times as large.
+#[tokio::test]
+async fn an_older_version_is_refused_and_not_changed() {
+    let space = Space::new();
+    let older = json!({"lockkeeper": 1, "base": 1024});
+    make(&space, "1", aliased(&space, older.clone())).await;
+    let about = async || {
+        let path = "/{ns}*?expand_wildcards=all";
+        space.raw(Method::Get, path, String::new()).await
+    };
+    let before = about().await;
+    let config = EsConfig::parse(&space.url_of(&User::given())).unwrap();
+    let connects = EsBackend::connect(config.clone()).await.unwrap_err();
+    let removes = EsBackend::remove(config).await.unwrap_err();
+    for error in [connects, removes] {
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        let said = error.to_string();
+        assert!(said.contains("version 1"), "{said}");
+        assert!(said.contains("use another namespace"), "{said}");
+    }
+    assert_eq!(about().await, before, "no index is made or changed");
+    let (_, written) = space
+        .raw(Method::Get, "/{ns}/_stats/indexing", String::new())
+        .await;
+    let writes = &written["_all"]["total"]["indexing"]["index_total"];
+    assert_eq!(*writes, 0, "{written}");
+
+    // Nor is it used by who is connected when a program of before makes it anew.
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let session = open(&backend, 1).await;
+    remove(&space).await;
+    make(&space, "1", aliased(&space, older)).await;
+    let label = Label::parse("again").unwrap();
+    let opened = backend.open(id(2), &label, Duration::from_secs(30)).await;
+    let acquired = backend.acquire(&request(session, 1, &["create k"])).await;
+    for error in [opened.unwrap_err(), acquired.unwrap_err()] {
+        assert!(error.to_string().contains("version 1"), "{error}");
+    }
+    let renewed = backend.renew(session, &renewal(1)).await.unwrap();
+    assert_eq!(renewed, Renewed::Dead);
 }
 
 fn renewal(seq: u64) -> Renewal {
@@ -361,7 +404,7 @@ async fn tokens_begin_at_the_time_of_the_server() {
     make(
         &space,
         "1",
-        aliased(&space, json!({"lockkeeper": 1, "base": 1024})),
+        aliased(&space, json!({"lockkeeper": 2, "base": 1024})),
     )
     .await;
     let backend = connect(&space).await;

@@ -207,7 +207,7 @@ async fn a_namespace_is_removed_and_its_neighbours_are_not() {
 
     let error = EtcdBackend::remove(config("other")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
-    admin.put("t2/meta", "lockkeeper 2 x", None).await.unwrap();
+    admin.put("t2/meta", "lockkeeper 3 x", None).await.unwrap();
     let error = EtcdBackend::remove(config("t2")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }
@@ -336,11 +336,37 @@ async fn a_user_where_the_server_has_none() {
 async fn a_namespace_of_another_version_is_refused() {
     let server = member(&[]).await;
     let space = Space::at(url(&server));
-    for meta in ["lockkeeper 2 1", "lockkeeper 1 x", "other"] {
-        let mut client = client(&space.server).await;
-        client.put(space.key("meta"), meta, None).await.unwrap();
+    let mut client = client(&space.server).await;
+    for (meta, says) in [
+        ("lockkeeper 1 5 a", "of version 1"),
+        ("lockkeeper 3 1", "a newer lockkeeper"),
+        ("lockkeeper 2 x", "of another version"),
+        ("other", "of another version"),
+    ] {
+        let put = client.put(space.key("meta"), meta, None).await.unwrap();
         let error = refused(&space.url()).await;
-        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        let removal = EtcdBackend::remove(space.config()).await;
+        for error in [error, removal.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            let said = error.to_string();
+            assert!(said.contains(says), "{meta}: {said}");
+            assert!(said.contains("use another namespace"), "{meta}: {said}");
+        }
+        let put = put.header().unwrap().revision();
+        let found = client.get(space.key("meta"), None).await.unwrap();
+        let last = found.header().unwrap().revision();
+        assert_eq!(last, put, "nothing was written");
+    }
+    client.delete(space.key("meta"), None).await.unwrap();
+    // Nor is it used by who is connected when a program of before makes it anew.
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    let older = "lockkeeper 1 5 a";
+    client.put(space.key("meta"), older, None).await.unwrap();
+    let asked = backend.acquire(&ask(session, 1, "k")).await;
+    let renewed = backend.renew(session, &keep(1)).await;
+    for error in [asked.unwrap_err(), renewed.unwrap_err()] {
+        assert!(error.to_string().contains("of version 1"), "{error}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 GRANT USAGE ON SCHEMA {ns} TO {role};
 GRANT EXECUTE ON FUNCTION
-    {ns}.open(bytea, text, bigint),
+    {ns}.open_session(bytea, text, bigint),
     {ns}.renew(bytea, bigint, bigint, text, text, bigint, bytea, bigint, text),
     {ns}.end_sessions(bytea[], text),
     {ns}.adopt(bytea, bigint, bytea),

@@ -1,4 +1,4 @@
--- Version 1 of the stored shape. Session ids are 16 bytes, big-endian. Unsigned numbers of 64 bits are stored less 2^63,
+-- Version 2 of the stored shape. Session ids are 16 bytes, big-endian. Unsigned numbers of 64 bits are stored less 2^63,
 -- so that they sort; tokens are stored as they are. A vacuum never gives space back to the system: nobody could use a table
 -- meanwhile.
 
@@ -7,7 +7,7 @@ CREATE TABLE {ns}.meta (
     version integer NOT NULL
 );
 
-INSERT INTO {ns}.meta (version) VALUES (1);
+INSERT INTO {ns}.meta (version) VALUES (2);
 
 -- The tokens. Values that were drawn ahead would come out of order.
 CREATE SEQUENCE {ns}.token AS bigint CACHE 1;

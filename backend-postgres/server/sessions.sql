@@ -1,8 +1,9 @@
 -- Sessions. A death takes the row for update, so that it waits for whoever has confirmed a lock in a transaction that is
 -- still open; a renewal does not.
 
--- The incarnation in which it was opened, 0 if nothing is lost with the server, or null if the id was used.
-CREATE OR REPLACE FUNCTION {ns}.open(p_id bytea, p_label text, p_ttl_ms bigint) RETURNS bigint
+-- The incarnation in which it was opened, 0 if nothing is lost with the server, or null if the id was used. Version 1 has it
+-- under another name: a program of that version that was connected before the namespace was made anew opens no session here.
+CREATE OR REPLACE FUNCTION {ns}.open_session(p_id bytea, p_label text, p_ttl_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     incarnation bigint;

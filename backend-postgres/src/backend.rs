@@ -59,7 +59,7 @@ impl PostgresBackend {
     ///
     /// # Errors
     ///
-    /// Of kind [`Config`](lockcore::ErrorKind::Config) for a schema that holds something else or is of a newer version,
+    /// Of kind [`Config`](lockcore::ErrorKind::Config) for a schema that holds something else or is of another version,
     /// a server older than 14 and a database that is not in UTF-8;
     /// [`Unauthorized`](lockcore::ErrorKind::Unauthorized) for a user who is not let in, or may not make the schema or a
     /// function that is missing there;

@@ -61,11 +61,17 @@ pub(crate) async fn find_or_make(link: &Link, namespace: &Namespace) -> Outcome<
                 namespace.as_str()
             )));
         }
-        make(link, namespace, None, &found).await?;
+        make(link, namespace, false, &found).await?;
         found = look(link, namespace).await?;
     }
     let rows = ask_about(link).await?;
     let version: i64 = only(&rows, "r_version")?;
+    if version < VERSION {
+        return Err(Failure::config(format!(
+            "the namespace has version {version} of the stored shape, whose programs have smaller tokens than this one, which \
+             knows {VERSION}: use another namespace, or remove this one when nobody uses it any more"
+        )));
+    }
     if version > VERSION {
         return Err(Failure::config(format!(
             "the namespace has version {version} of the stored shape and this program knows {VERSION}: update the program"
@@ -75,8 +81,8 @@ pub(crate) async fn find_or_make(link: &Link, namespace: &Namespace) -> Outcome<
         .made
         .as_ref()
         .map_or((true, false), |made| (made.old, made.by_us));
-    if version < VERSION || (old && by_us) {
-        make(link, namespace, Some(version), &found).await?;
+    if old && by_us {
+        make(link, namespace, true, &found).await?;
         return About::read(&ask_about(link).await?);
     }
     if old {
@@ -156,13 +162,13 @@ async fn look(link: &Link, namespace: &Namespace) -> Outcome<Found> {
 
 /// Makes the namespace, or changes it, in one transaction. Several processes may do so at once: they do it one after the
 /// other. Who has used it goes on, and is given the rights to what is new.
-async fn make(link: &Link, namespace: &Namespace, from: Option<i64>, found: &Found) -> Outcome<()> {
+async fn make(link: &Link, namespace: &Namespace, is_there: bool, found: &Found) -> Outcome<()> {
     let mut text = format!("SELECT pg_advisory_xact_lock({ONE_AT_A_TIME});");
     if let Some(made) = &found.made {
         // What is new is the owner's, too, and runs with no greater rights.
         text += &format!("SET LOCAL ROLE {};", identifier(&made.owner));
     }
-    text += &migration(namespace, from, found.schema);
+    text += &migration(namespace, is_there, found.schema);
     let roles = found.made.iter().flat_map(|made| &made.roles);
     text.extend(roles.map(|role| grant(namespace, role)));
     let Err(failure) = link.raw(link.deadline(), text).await else {
@@ -170,7 +176,7 @@ async fn make(link: &Link, namespace: &Namespace, from: Option<i64>, found: &Fou
     };
     // Somebody else was first, or it is done though we were not told.
     let found = look(link, namespace).await?;
-    if found.made.is_some_and(|made| from.is_none() || !made.old) {
+    if found.made.is_some_and(|made| !is_there || !made.old) {
         return Ok(());
     }
     Err(match failure {

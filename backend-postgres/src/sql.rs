@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use lockcore::backend::Namespace;
 
 /// The version of the stored shape.
-pub(crate) const VERSION: i64 = 1;
-/// What brings the stored shape from nothing to version 1, from 1 to 2, and so on.
-const MIGRATIONS: &[&str] = &[include_str!("../server/schema.sql")];
+pub(crate) const VERSION: i64 = 2;
+/// What makes the stored shape from nothing. Nothing brings it there from an older version, whose programs have other tokens.
+const SCHEMA: &str = include_str!("../server/schema.sql");
 /// The functions, which are made anew where their text is another one. One that takes or returns something else than before
 /// has another name, or belongs to another version: programs live that call the one before.
 const FUNCTIONS: &[&str] = &[
@@ -27,21 +27,19 @@ const SETTINGS: &str = "SET search_path = pg_catalog, {ns}, pg_temp \
 const FEWER_SETTINGS: &str = "SET search_path = pg_catalog, {ns}, pg_temp \
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off";
 
-/// What makes or brings up to date a namespace of that version; of none, from nothing but perhaps an empty schema.
-pub(crate) fn migration(namespace: &Namespace, from: Option<i64>, exists: bool) -> String {
+/// What makes a namespace, from nothing but perhaps an empty schema; of one that is there, what brings its functions up to
+/// date.
+pub(crate) fn migration(namespace: &Namespace, is_there: bool, exists: bool) -> String {
     let mut text = String::new();
     if !exists {
         text += "CREATE SCHEMA {ns};\n";
     }
-    let done = usize::try_from(from.unwrap_or(0)).unwrap_or(usize::MAX);
-    for part in MIGRATIONS.iter().skip(done).chain(FUNCTIONS) {
-        text += part;
+    if !is_there {
+        text += SCHEMA;
     }
-    let _ = write!(
-        text,
-        "\nUPDATE {{ns}}.meta SET version = {VERSION}; COMMENT ON FUNCTION {{ns}}.about() IS '{}';",
-        made_by()
-    );
+    text.extend(FUNCTIONS.iter().copied());
+    let made_by = made_by();
+    let _ = write!(text, "\nCOMMENT ON FUNCTION {{ns}}.about() IS '{made_by}';");
     for_namespace(&text, namespace)
 }
 
@@ -275,7 +273,7 @@ mod tests {
         let sql = grant(&Namespace::parse("fs-1").unwrap(), "a\"; DROP TABLE x");
         assert!(sql.contains("SCHEMA \"fs-1\" TO \"a\"\"; DROP TABLE x\";"));
         assert!(!sql.contains('{'));
-        let sql = migration(&Namespace::parse("fs-1").unwrap(), None, false);
+        let sql = migration(&Namespace::parse("fs-1").unwrap(), false, false);
         for word in ["{ns}", "{settings}", "{fewer_settings}", "{name}"] {
             assert!(!sql.contains(word), "{word}");
         }

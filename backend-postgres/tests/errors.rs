@@ -250,7 +250,7 @@ async fn another_isolation_is_told() {
     }
     let id = "decode('00000000000000000000000000000007', 'hex')";
     for call in [
-        format!("open({id}, '', 30000)"),
+        format!("open_session({id}, '', 30000)"),
         format!("acquire({id}, 1, 1, '{{k}}', '{{create}}', NULL, false, 0)"),
         format!("acquire_one({id}, 2, 2, 'k', 'create', NULL, false, 0)"),
         format!("renew({id}, 1, -9223372036854775807 - 1, '{{}}', 'keep', 0, '', 0, '{{}}')"),
@@ -294,7 +294,7 @@ async fn commits_that_do_not_wait_are_made_to() {
     // In the middle of a transaction it can be seen which of them wait.
     let id = "decode('00000000000000000000000000000007', 'hex')";
     for (call, setting) in [
-        (format!("open({id}, '', 30000)"), "on"),
+        (format!("open_session({id}, '', 30000)"), "on"),
         (
             format!("acquire({id}, 1, 1, '{{k2}}', '{{create}}', NULL, false, 0)"),
             "on",

@@ -5,7 +5,7 @@
 local is_elsewhere = ARGV[4] ~= ''
     and not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ARGV[4], 1, true)
 do
-    local call, sub = redis.call, string.sub
+    local call, sub, TOKEN = redis.call, string.sub, '/'
     local me, n = ARGV[1], ARGV[2]
     local session = call('HGET', KEYS[4], me)
     local expires, over = string.match(session or '', '^living\n(%d+)\n([%d,-]*)\n')
@@ -31,12 +31,12 @@ do
     if free and #ARGV == 6 and string.byte(ARGV[6]) ~= 47 then
         -- One flat key: what follows does the same.
         local key = ARGV[6]
-        local values = call('HMGET', KEYS[1], '', key)
+        local values = call('HMGET', KEYS[1], TOKEN, key)
         local token = token_after(values[1], seconds .. fraction)
         if token and not values[2] then
             local name = me .. '/' .. n
             call('ZADD', KEYS[6], '0', name .. '\n' .. key)
-            call('HSET', KEYS[1], '', token, key,
+            call('HSET', KEYS[1], TOKEN, token, key,
                 sub(ARGV[5], 1, 1) .. name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3))
             return token
         end
@@ -78,7 +78,7 @@ do
     end
 
     if free then
-        local fields = { '' }
+        local fields = { TOKEN }
         for at = 6, #ARGV, 2 do
             local key = ARGV[at]
             fields[#fields + 1] = key
@@ -101,7 +101,7 @@ do
             if free then
                 local name = me .. '/' .. n
                 local tail = name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3)
-                local records, step, writes, reads = { '', token }, { name }, { '0' }, { '0' }
+                local records, step, writes, reads = { TOKEN, token }, { name }, { '0' }, { '0' }
                 for at = 5, #ARGV, 2 do
                     local want, key = ARGV[at], ARGV[at + 1]
                     local letter = sub(want, 1, 1)

@@ -1,9 +1,9 @@
--- What every script begins with, or goes on with where a shorter way does not do. The shape of what is stored, version 1; all keys have one hash tag:
+-- What every script begins with, or goes on with where a shorter way does not do. The shape of what is stored, version 2; all keys have one hash tag:
 --
 -- records   hash: a key that is held -> its holders, a line each: want, session/n/m/since, where want is the first
 --           letter of create, upsert, share, read or write, session/n the grant, session/m the owner, since in
 --           milliseconds since 1970. A line that is anything else is somebody else's. The last token is under the
---           empty field, which is no key.
+--           field '/', which is no key. (Version 1 had it under the empty one, and programs with smaller tokens.)
 -- writes,   sorted sets of the paths that somebody holds to write or to read, in order of bytes: what is held below a
 -- reads     path stands in the range from 'path/' to 'path0'. A line that is somebody else's counts as a writer's. Who
 --           writes a path's record by hand has to enter it there, too: else it is met on that path alone.
@@ -20,6 +20,7 @@
 -- reads or steps without its line in records says nothing. A death is a write of its own and may come before.
 
 local RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META, WAKE, DUE = unpack(KEYS)
+local VERSION, TOKEN = '2', '/'
 local call = redis.call
 local match, gmatch, sub, byte, find = string.match, string.gmatch, string.sub, string.byte, string.find
 local clock = call('TIME')
@@ -294,11 +295,11 @@ local AHEAD_US = 3600000000
 
 -- The next token, or nil and what is wrong.
 local function next_token()
-    local last = call('HGET', RECORDS, '')
+    local last = call('HGET', RECORDS, TOKEN)
     if not last then
         local version = call('HGET', META, 'version')
-        if version and version ~= '1' then
-            return nil, 'the namespace is of another version'
+        if version and version ~= VERSION then
+            return nil, 'a program of version ' .. version .. ' has made the namespace anew: use another namespace'
         end
         return { token = text(now_us + AHEAD_US), made = not version }
     end
@@ -311,9 +312,9 @@ end
 
 local function keep_token(drawn)
     if drawn.made then
-        call('HSET', META, 'version', '1', 'created', text(now_us))
+        call('HSET', META, 'version', VERSION, 'created', text(now_us))
     end
-    call('HSET', RECORDS, '', drawn.token)
+    call('HSET', RECORDS, TOKEN, drawn.token)
     return drawn.token
 end
 

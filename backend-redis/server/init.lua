@@ -2,7 +2,7 @@
 -- nothing: who lacks the right to one is told now, and not in the middle of something.
 if call('HGET', META, 'version') then
     local version = call('HGET', META, 'version')
-    if version ~= '1' then
+    if version ~= VERSION then
         return redis.error_reply('LKVERSION ' .. version)
     end
 end

@@ -2,7 +2,7 @@
 local cursor, page = unpack(call('HSCAN', RECORDS, ARGV[1], 'MATCH', ARGV[2], 'COUNT', '300'))
 local records = {}
 for at = 1, #page, 2 do
-    if page[at] ~= '' then
+    if page[at] ~= TOKEN then
         records[#records + 1] = shown(page[at], parse(page[at], page[at + 1]), false)
     end
 end

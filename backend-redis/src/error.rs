@@ -51,6 +51,11 @@ fn judge(phase: Phase, error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
             Limit,
             "too many paths are held below: hold the path above them first, or sweep if their holders are dead",
         ),
+        Some("LKVERSION") if detail == "1" => (
+            Config,
+            "the namespace is of version 1, whose programs have smaller tokens than this one: use another namespace, or \
+             have a program of that version remove it when nobody uses it any more",
+        ),
         Some("LKVERSION") => (
             Config,
             "the namespace is of another version: use another namespace, or a newer lockkeeper",
@@ -152,7 +157,8 @@ mod tests {
     rows! {
         our_own_finding: "LKCORRUPT the counter is broken" => Corrupt, Corrupt;
         too_much_to_look_at: "LKLIMIT more than 50000 paths are held below script: f, on @user_script:1." => Limit, Limit;
-        another_version: "LKVERSION 2" => Config, Config;
+        an_older_version: "LKVERSION 1" => Config, Config;
+        another_version: "LKVERSION 3" => Config, Config;
         another_type: "WRONGTYPE Operation against a key holding the wrong kind of value" => Corrupt, Corrupt;
         no_password: "NOAUTH Authentication required." => Unauthorized, Unauthorized;
         another_password: "WRONGPASS invalid username-password pair" => Unauthorized, Unauthorized;

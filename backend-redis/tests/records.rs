@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
@@ -210,7 +211,7 @@ async fn a_script_that_fails_half_way_leaves_nothing() {
         let records = || -> Vec<(String, String)> {
             let mut all = redis::cmd("HGETALL");
             let mut all: Vec<(String, String)> = space.raw(all.arg(space.key("records"))).unwrap();
-            all.retain(|(key, _)| !key.is_empty());
+            all.retain(|(key, _)| key != "/");
             all
         };
         let before = records();
@@ -354,7 +355,7 @@ async fn a_release_leaves_a_record_of_its_step_that_is_somebody_elses_by_now() {
         backend.release(held.grant, &held.claims).await.unwrap();
         let mut all = redis::cmd("HGETALL");
         let mut left: Vec<(String, String)> = space.raw(all.arg(space.key("records"))).unwrap();
-        left.retain(|(key, _)| !key.is_empty());
+        left.retain(|(key, _)| key != "/");
         assert_eq!(left, [(key.to_owned(), theirs)]);
         let mut drop = redis::cmd("HDEL");
         space
@@ -610,21 +611,46 @@ async fn a_namespace_of_another_version_is_refused() {
     let space = Space::new();
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
-    let mut set = redis::cmd("HSET");
-    space
-        .raw::<()>(set.arg(space.key("meta")).arg("version").arg("2"))
-        .unwrap();
-    let error = RedisBackend::connect(space.config()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let all = || {
+        ["records", "sessions", "meta"].map(|name| {
+            let mut get = redis::cmd("HGETALL");
+            let fields: BTreeMap<String, String> = space.raw(get.arg(space.key(name))).unwrap();
+            fields
+        })
+    };
+    for (version, says) in [
+        ("1", "of version 1, whose programs have smaller tokens"),
+        ("3", "or a newer lockkeeper"),
+    ] {
+        let mut set = redis::cmd("HSET");
+        set.arg(space.key("meta")).arg("version").arg(version);
+        space.raw::<()>(&mut set).unwrap();
+        let before = all();
+        let error = RedisBackend::connect(space.config()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        let said = error.to_string();
+        assert!(said.contains(says), "{said}");
+        assert!(said.contains("use another namespace"), "{said}");
+        assert_eq!(all(), before, "nothing was written");
+    }
     // Who was connected before notices it by the counter, which another version has elsewhere.
     let mut drop = redis::cmd("HDEL");
-    space
-        .raw::<()>(drop.arg(space.key("records")).arg(""))
-        .unwrap();
-    assert_eq!(
-        kind_of_acquire(&backend, &request(session, 1, &["c k"])).await,
-        ErrorKind::Corrupt
+    drop.arg(space.key("records")).arg("/");
+    space.raw::<()>(&mut drop).unwrap();
+    let mut set = redis::cmd("HSET");
+    set.arg(space.key("records"))
+        .arg("")
+        .arg("1700000000000000");
+    space.raw::<()>(&mut set).unwrap();
+    let asked = backend.acquire(&request(session, 1, &["c k"])).await;
+    let error = asked.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(
+        error.to_string().contains("use another namespace"),
+        "{error}"
     );
+    let left = all();
+    assert_eq!(left[0].len(), 1, "nothing was granted: {left:?}");
 }
 
 #[tokio::test]
@@ -636,7 +662,7 @@ async fn a_counter_that_is_broken_is_said() {
         let left = abandon(&backend, 2).await;
         let mut set = redis::cmd("HSET");
         space
-            .raw::<()>(set.arg(space.key("records")).arg("").arg(broken))
+            .raw::<()>(set.arg(space.key("records")).arg("/").arg(broken))
             .unwrap();
         let kind = kind_of_acquire(&backend, &request(session, 1, &["c k"])).await;
         assert_eq!(kind, ErrorKind::Corrupt, "{broken}");
@@ -662,7 +688,7 @@ async fn tokens_are_exact_and_rise_beyond_the_clock() {
     space
         .raw::<()>(
             set.arg(space.key("records"))
-                .arg("")
+                .arg("/")
                 .arg("9007199254740000"),
         )
         .unwrap();
@@ -739,7 +765,7 @@ async fn nothing_is_left_of_what_was_swept() {
     let records = || -> Vec<String> {
         let mut keys = redis::cmd("HKEYS");
         let mut keys: Vec<String> = space.raw(keys.arg(space.key("records"))).unwrap();
-        keys.retain(|key| !key.is_empty());
+        keys.retain(|key| key != "/");
         keys.sort();
         keys
     };

@@ -1,4 +1,4 @@
--- Version 1 of the stored shape. Session ids are 16 bytes, big-endian; unsigned numbers are stored by their bits.
+-- Version 2 of the stored shape. Session ids are 16 bytes, big-endian; unsigned numbers are stored by their bits.
 
 CREATE TABLE sessions (
     id         BLOB    NOT NULL PRIMARY KEY,

@@ -259,7 +259,8 @@ fn is_new(conn: &Connection) -> Outcome<bool> {
             "the file has version {newer} of the stored shape and this program knows {VERSION}: update the program"
         ))),
         (APPLICATION, other) => Err(Failure::config(format!(
-            "the file has version {other} of the stored shape and this program knows {VERSION}: use another file"
+            "the file has version {other} of the stored shape, whose programs have smaller tokens than this one, which knows \
+             {VERSION}: use another file, or remove this one when nobody uses it any more"
         ))),
         _ => Err(Failure::config(
             "the file is a database of something else: name another file",

@@ -11,7 +11,7 @@ use rusqlite::types::ValueRef;
 /// "LKKP", in the header of every file of ours.
 pub(crate) const APPLICATION: i64 = 0x4c4b_4b50;
 /// The version of the stored shape.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 
 /// Reads the columns of `session_load.sql`. A time of another boot is past.
 pub(crate) fn session(row: &rusqlite::Row<'_>, boot: &str) -> Result<Stored<SessionRow>> {

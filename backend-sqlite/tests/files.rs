@@ -56,8 +56,27 @@ async fn what_is_no_file_of_ours_is_refused() {
 async fn a_newer_version_is_refused_by_its_number() {
     let space = Space::new();
     drop(space.connect().await);
-    space.sql("PRAGMA user_version = 2; PRAGMA wal_checkpoint(TRUNCATE)");
-    refuses(&space.path, "version 2").await;
+    space.sql("PRAGMA user_version = 3; PRAGMA wal_checkpoint(TRUNCATE)");
+    refuses(&space.path, "version 3").await;
+}
+
+/// Its tokens are those of the file, and ours are 64 times as large.
+#[tokio::test]
+async fn an_older_version_is_refused_by_who_connects_and_by_who_is_connected() {
+    let (space, older) = (Space::new(), Space::new());
+    drop(older.connect().await);
+    older.sql("PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)");
+    refuses(&older.path, "use another file").await;
+    let removal = SqliteBackend::remove(SqliteConfig::new(&older.path)).await;
+    assert_eq!(removal.unwrap_err().kind(), ErrorKind::Config);
+    assert!(older.path.exists());
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    std::fs::rename(&older.path, &space.path).unwrap();
+    let renewal = renewal(1, "", IntentChange::Keep);
+    let error = backend.renew(session, &renewal).await.unwrap_err();
+    assert!(error.to_string().contains("use another file"), "{error}");
+    refuses(&space.path, "version 1").await;
 }
 
 #[tokio::test]

@@ -253,6 +253,7 @@ pub(crate) const PLAN: &[Place] = &[
         name: "mariadb",
         rows: &[
             row(MARIADB, "conformance").threads(8).quick_set(),
+            row(MARIADB, "versions"),
             row(MARIADB, "conformance").threads(8).soak(),
         ],
     },

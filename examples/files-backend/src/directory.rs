@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use lockcore::limits::MAX_STORE_TOKEN;
 use lockcore::{Error, ErrorKind, Operation, Result};
 
 use crate::NAME;
@@ -13,8 +14,6 @@ use crate::state::{FORMAT, State};
 
 /// How long one operation waits for other processes before it fails without effect.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// No clock gets there before the year 10000, and there is room for more.
-const MAX_TOKEN: u64 = 1 << 62;
 const TRY_EVERY: Duration = Duration::from_millis(1);
 
 /// A directory with `lock`, whose file lock says who may write, and `state.json`.
@@ -72,10 +71,18 @@ impl Directory {
             corrupt("state.json cannot be understood: stop its users and remove it")
                 .with_source(error)
         })?;
-        if state.format != FORMAT {
-            return Err(corrupt("state.json is of another version"));
+        if state.format < FORMAT {
+            return Err(corrupt(
+                "state.json is of an older version, whose programs have smaller tokens: use another directory, or remove it \
+                 when nobody uses it any more",
+            ));
         }
-        if state.token > MAX_TOKEN {
+        if state.format > FORMAT {
+            return Err(corrupt(
+                "state.json is of a newer version: update the program",
+            ));
+        }
+        if state.token > MAX_STORE_TOKEN {
             return Err(corrupt("the last token cannot be"));
         }
         state.now = now();
@@ -160,10 +167,11 @@ mod tests {
             "",
             "{}",
             "[]",
-            r#"{"format":1,"token":0,"sessions":{},"records":{}}"#,
-            r#"{"format":2,"token":4611686018427387905,"sessions":{},"records":{}}"#,
-            r#"{"format":2,"token":0,"sessions":{},"records":{"/a/":[]}}"#,
-            r#"{"format":2,"token":0,"sessions":{"x":{}},"records":{}}"#,
+            r#"{"format":2,"token":0,"sessions":{},"records":{}}"#,
+            r#"{"format":4,"token":0,"sessions":{},"records":{}}"#,
+            r#"{"format":3,"token":144115188075855872,"sessions":{},"records":{}}"#,
+            r#"{"format":3,"token":0,"sessions":{},"records":{"/a/":[]}}"#,
+            r#"{"format":3,"token":0,"sessions":{"x":{}},"records":{}}"#,
         ] {
             fs::write(&file, strange).unwrap();
             let error = directory

@@ -1,4 +1,4 @@
--- Version 1 of the stored shape, a statement to a blank line. Times are microseconds since 1970 by the server's clock.
+-- Version 2 of the stored shape, a statement to a blank line. Times are microseconds since 1970 by the server's clock.
 -- Keys and ids are bytes, so that no collation takes two of them for one.
 
 CREATE TABLE IF NOT EXISTS lockkeeper_sessions (
@@ -36,10 +36,11 @@ CREATE TABLE IF NOT EXISTS lockkeeper_holders (
     KEY by_session (session, n, name)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 
--- The last fencing token. Whoever writes anything locks this row first: one writer at a time.
+-- The last fencing token. Whoever writes anything locks this row first: one writer at a time. A program of another version
+-- has no row here, and writes nothing: tokens of version 1 were smaller.
 CREATE TABLE IF NOT EXISTS lockkeeper_tokens (
-    version INT             NOT NULL PRIMARY KEY,
+    version INT             NOT NULL PRIMARY KEY CHECK (version = 2),
     last    BIGINT UNSIGNED NOT NULL
 ) ENGINE = InnoDB
 
-INSERT IGNORE INTO lockkeeper_tokens (version, last) VALUES (1, 0)
+INSERT IGNORE INTO lockkeeper_tokens (version, last) VALUES (2, 0)

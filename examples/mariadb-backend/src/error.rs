@@ -35,11 +35,7 @@ impl Failure {
             Self::Corrupt(corrupt) => return corrupt.error(NAME, operation),
             Self::Driver(error) => error,
         };
-        let number = error
-            .as_database_error()
-            .and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>())
-            .map(MySqlDatabaseError::number);
-        let (kind, what) = match (&error, number) {
+        let (kind, what) = match (&error, number(&error)) {
             (_, Some(number)) => of_number(number),
             (sqlx::Error::Configuration(_), _) => {
                 (ErrorKind::Config, "the URL is not one of a MariaDB")
@@ -57,6 +53,13 @@ impl Failure {
         };
         Error::new(kind, NAME, operation, what).with_source(error)
     }
+}
+
+/// The server's error number.
+pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?;
+    let error = error.try_downcast_ref::<MySqlDatabaseError>();
+    error.map(MySqlDatabaseError::number)
 }
 
 /// By the server's error numbers.

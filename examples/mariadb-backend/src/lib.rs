@@ -60,6 +60,10 @@ use rows::Begun;
 
 const NAME: &str = "mariadb";
 const SCHEMA: &str = include_str!("../server/schema.sql");
+/// The version of the stored shape, as the schema has it.
+const VERSION: i32 = 2;
+/// What the server says where there is no such table.
+const NO_TABLE: u16 = 1146;
 /// As many keys in one statement take some ten milliseconds.
 const KEYS_PER_STEP: usize = 1_000;
 /// The server tells nobody anything, so whoever waits looks.
@@ -84,7 +88,8 @@ impl MariaDbBackend {
     ///
     /// # Errors
     ///
-    /// Of kind [`Config`](ErrorKind::Config) for a URL that is none, or names no database that is there;
+    /// Of kind [`Config`](ErrorKind::Config) for a URL that is none, or names no database that is there, and for tables of
+    /// another version;
     /// [`Unauthorized`](ErrorKind::Unauthorized) for an account that may not use it.
     ///
     /// # Cancel safety
@@ -114,6 +119,7 @@ impl MariaDbBackend {
             .connect_with(options)
             .await
             .map_err(|error| failed(error.into()))?;
+        check_version(&pool).await?;
         for statement in SCHEMA
             .split("\n\n")
             .filter(|it| it.contains(" INTO ") || it.contains("CREATE"))
@@ -179,6 +185,35 @@ impl RowStore for MariaDbBackend {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         polled(self, claims, LOOK_EVERY).await
     }
+}
+
+/// Refuses tables of another version before anything is written.
+async fn check_version(pool: &MySqlPool) -> Result<()> {
+    let asked = sqlx::query_scalar("SELECT version FROM lockkeeper_tokens");
+    let versions: Vec<i32> = match asked.fetch_all(pool).await {
+        Ok(versions) => versions,
+        Err(error) if error::number(&error) == Some(NO_TABLE) => return Ok(()),
+        Err(error) => return Err(Failure::from(error).error(Operation::Connect)),
+    };
+    let Some(other) = versions.into_iter().find(|version| *version != VERSION) else {
+        return Ok(());
+    };
+    let what = if other < VERSION {
+        format!(
+            "the tables are of version {other}, whose programs have smaller tokens than this one, which knows {VERSION}: \
+             use another database, or drop the tables when nobody uses them any more"
+        )
+    } else {
+        format!(
+            "the tables are of version {other} and this program knows {VERSION}: update the program"
+        )
+    };
+    Err(Error::new(
+        ErrorKind::Config,
+        NAME,
+        Operation::Connect,
+        what,
+    ))
 }
 
 fn unknown(operation: Operation) -> Error {

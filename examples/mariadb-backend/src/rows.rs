@@ -36,7 +36,7 @@ impl Begun {
         Self::begin(
             pool,
             "SELECT last, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED) FROM lockkeeper_tokens
-             WHERE version = 1 FOR UPDATE",
+             WHERE version = 2 FOR UPDATE",
         )
         .await
     }
@@ -45,7 +45,7 @@ impl Begun {
         let mut transaction = pool.begin().await?;
         let row = query(first).fetch_optional(&mut *transaction).await?;
         let row = row.ok_or(Corrupt(
-            "the counter of the tokens is gone, or of another version",
+            "the counter of the tokens is gone, or of another version: connect again",
         ))?;
         let now = Duration::from_micros(row.try_get(1)?);
         Ok(Self {
@@ -107,7 +107,7 @@ impl Rows for Begun {
         let token = next.and_then(FencingToken::new);
         let token = token.ok_or(Corrupt("the last token cannot be"))?;
         self.token = token.get();
-        query("UPDATE lockkeeper_tokens SET last = ? WHERE version = 1")
+        query("UPDATE lockkeeper_tokens SET last = ? WHERE version = 2")
             .bind(self.token)
             .execute(&mut *self.transaction)
             .await?;
