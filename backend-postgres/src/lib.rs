@@ -15,7 +15,7 @@
 //! disk and to a point in time: they are raised above the server's clock before the first one is drawn after a start of the
 //! server, on another timeline, or from rows that a dump has brought. A clock that is behind what was drawn before is not
 //! covered, nor a copy of a whole machine with its memory; then give the namespace greater tokens
-//! (`SELECT setval('token', …)` in its schema).
+//! (`SELECT setval('token', …)` in its schema, below 2^57; that of a guard is 64 times as much).
 //!
 //! # Its clock
 //!

@@ -102,7 +102,8 @@ pub use config::RedisConfig;
 ///
 /// Its keys are the value's and a second one, beside it, which keeps the greatest token that has written it; in a
 /// cluster both have to be in one slot. Its arguments are the token of the writer's guard and the value. It answers 1 if
-/// the value was written, and 0 if it was refused. Whoever else writes the value has to use it, too.
+/// the value was written, and 0 if it was refused. Whoever else writes the value has to use it, too. It compares tokens as
+/// texts: as numbers of Lua they would be rounded.
 ///
 /// The program runs it through a client of its own, as a user with the right to `EVALSHA`, `SCRIPT LOAD`, `GET` and
 /// `MSET` there.

@@ -38,7 +38,8 @@ pub(crate) enum Action {
     /// Claims are of one kind: --global, --document with --documents-from, --write with --read, or --share.
     ///
     /// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
-    /// LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment; LOCKKEEPER_URL stays as it is. It is ended when the lock is
+    /// LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment; LOCKKEEPER_URL stays as it is.
+    /// The token is a decimal number below 2^63; jq and JavaScript round it, so keep it as text there. The command is ended when the lock is
     /// lost: TERM when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is
     /// released when the command ends; what it leaves running in the background is not protected. While a shell has
     /// stopped it, the lock is not renewed.
@@ -121,7 +122,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "JSON|@FILE")]
     pub(crate) intent: Option<String>,
     /// What to run first, by sh -c, when a dead holder's intent is in the way. It reads JSON lines with session,
-    /// label, token, old_token and intent (intent_base64 if that is no JSON) on standard input, and finishes or
+    /// label, token, old_token (both decimal strings) and intent (intent_base64 if that is no JSON) on standard input, and finishes or
     /// undoes the changes; status 0 settles them, any other leaves them and the lock is not taken (77).
     #[arg(long, value_name = "COMMAND")]
     pub(crate) recover: Option<String>,

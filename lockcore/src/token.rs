@@ -3,21 +3,35 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number that every grant carries and that only rises: of two grants of one key, the later has the greater token,
+/// A number that every guard carries and that only rises: of two grants of one key, the later has the greater token,
 /// across release, expiry, takeover, restart and failover of the store, and re-creation of the namespace.
 ///
-/// Below 2^63, so that it fits a signed 64-bit column, and printed as a decimal string. A resource that remembers the
-/// greatest token it has seen and refuses smaller ones is safe from a holder that was paused and does not know that
-/// its lock is gone; a token that nobody checks protects nobody.
+/// A resource that remembers the greatest token it has seen and refuses smaller ones is safe from a holder that was paused
+/// and does not know that its lock is gone; a token that nobody checks protects nobody.
+///
+/// # A guard's and its store's
+///
+/// A grant of the store may go from one guard of a process to the next, 63 times at most. So the token of a guard is 64
+/// times the store's token of its grant, and one more for each guard that had the grant before. What programs see is this
+/// one: on a guard, on a recovery, and in the command's environment and output. A registered intent has it, too
+/// ([`Registered`](crate::backend::Registered)). What a store gives out with a grant or an adoption is its own, at most
+/// [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN). Lists of records and sessions have no tokens.
+///
+/// # As a number
+///
+/// Below 2^63, so that it fits a signed 64-bit integer, as SQL's `bigint` is, and printed as a decimal string. It is near
+/// 10^17 today and so above 2^53: JavaScript, jq and the Lua of Redis, which count in floating point, take it for one of its
+/// neighbours. There, keep it as a string or as an integer of 64 bits (`BigInt`), and in JSON as a string. Of two strings the
+/// longer one is the greater token; of two of one length it is the later one in the order of text.
 ///
 /// # Examples
 ///
 /// ```
 /// use lockcore::FencingToken;
 ///
-/// let token: FencingToken = "1700000000000000".parse()?;
-/// assert_eq!(token.get(), 1_700_000_000_000_000);
-/// assert_eq!(token.to_string(), "1700000000000000");
+/// let token: FencingToken = "112742891520000064".parse()?;
+/// assert_eq!(token.get(), 112_742_891_520_000_064);
+/// assert_eq!(token.to_string(), "112742891520000064");
 /// assert!("+1".parse::<FencingToken>().is_err());
 /// # Ok::<(), lockcore::TokenError>(())
 /// ```
@@ -74,6 +88,18 @@ pub struct TokenError;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MAX_STORE_TOKEN;
+
+    #[test]
+    fn tokens_rise_by_grant_and_then_by_pass() {
+        let of_the_store = |number| FencingToken::new(number).unwrap();
+        let (one, next) = (of_the_store(6), of_the_store(7));
+        assert_eq!(one.handed_on(0).get(), 384);
+        assert_eq!(one.handed_on(63).get(), 447);
+        assert!(one.handed_on(FencingToken::PASSES) < next.handed_on(0));
+        let last = of_the_store(MAX_STORE_TOKEN).handed_on(FencingToken::PASSES);
+        assert_eq!(last.get(), u64::MAX >> 1);
+    }
 
     #[test]
     fn one_spelling_for_one_token() {

@@ -16,7 +16,8 @@ use crate::{BoxError, Options};
 
 /// Documents of a request.
 const PAGE: usize = 1_000;
-/// Moves a file, unless somebody with a greater token was there, or it is not where it was.
+/// Moves a file, unless somebody with a greater token was there, or it is not where it was. The server keeps and compares all
+/// 64 bits; whoever reads the documents with JavaScript or jq sees rounded tokens.
 const MOVE: &str = "if (ctx._source.fence > params.token) { throw new IllegalStateException('fenced') } \
      if (ctx._source.path == params.from) { ctx._source.putAll(params.file) } else { ctx.op = 'none' }";
 /// Deletes a file in the same way.
