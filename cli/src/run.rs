@@ -137,7 +137,7 @@ impl Asked {
     async fn release(&self, guard: Guard) -> Result<(), Failure> {
         let held = guard.held();
         match guard.release().await {
-            Ok(Released::Released) => Ok(()),
+            Ok(Released::Released | Released::HandedOn) => Ok(()),
             Ok(Released::NotHeld) => {
                 let why = tokio::time::timeout(WHY, held.lost()).await;
                 let why = why.map_or_else(|_| String::new(), |why| format!(", {why}"));

@@ -87,6 +87,7 @@ mod simulate {
         seeds: u64,
         events: usize,
         guards: usize,
+        handed_on: usize,
         refused: usize,
         adoptions: usize,
         stale: usize,
@@ -101,6 +102,7 @@ mod simulate {
             self.seeds += 1;
             self.events += report.events;
             self.guards += report.guards;
+            self.handed_on += report.handed_on;
             self.refused += report.refused;
             self.adoptions += report.adoptions;
             self.stale += report.stale;
@@ -115,6 +117,7 @@ mod simulate {
             self.seeds += other.seeds;
             self.events += other.events;
             self.guards += other.guards;
+            self.handed_on += other.handed_on;
             self.refused += other.refused;
             self.adoptions += other.adoptions;
             self.stale += other.stale;
@@ -149,11 +152,12 @@ mod simulate {
             sum.join(part.join().expect("a seed panicked"));
         }
         println!(
-            "{} seeds, {} events, {} guards, {} refusals, {} adoptions, {} stale writes refused, \
+            "{} seeds, {} events, {} guards ({} handed on), {} refusals, {} adoptions, {} stale writes refused, \
              {} unfenced writes lost (explained), {} violations, {:.1} s",
             sum.seeds,
             sum.events,
             sum.guards,
+            sum.handed_on,
             sum.refused,
             sum.adoptions,
             sum.stale,

@@ -61,6 +61,8 @@ pub enum Law {
     ValidOnce,
     /// A guard is handed out only while it is valid.
     HandedOutValid,
+    /// A grant goes from one guard to the next of its process for 50 ms at most: others may wait.
+    HandedOnForShort,
     /// The deadline of a guard lies before the end of its session's lease.
     DeadlineWithinLease,
     /// Holders of one owner are not in each other's way.
@@ -75,7 +77,7 @@ pub enum Law {
 
 impl Law {
     /// What a history is held against.
-    pub const JUDGED: [Law; 24] = [
+    pub const JUDGED: [Law; 25] = [
         Law::AtMostOneHolder,
         Law::OneGrantPerRequest,
         Law::OwnClaimsOnly,
@@ -95,6 +97,7 @@ impl Law {
         Law::OneAdopter,
         Law::ValidOnce,
         Law::HandedOutValid,
+        Law::HandedOnForShort,
         Law::DeadlineWithinLease,
         Law::OwnersReenter,
         Law::WaitingEnds,
@@ -135,6 +138,7 @@ impl Law {
             Law::OneAdopter => "one adopter at a time, after the holder's death",
             Law::ValidOnce => "what is not valid is not valid for good",
             Law::HandedOutValid => "a guard is handed out only while it is valid",
+            Law::HandedOnForShort => "a grant goes on within its process for 50 ms at most",
             Law::DeadlineWithinLease => "a guard's deadline lies before the end of its lease",
             Law::OwnersReenter => "holders of one owner are not in each other's way",
             Law::WaitingEnds => "whoever waits for what becomes free gets it",

@@ -55,6 +55,15 @@ impl FencingToken {
         self.0
     }
 
+    /// The token that the store has given to the grant, and how many other guards of the same process have had the grant
+    /// before this guard's.
+    #[must_use]
+    pub const fn grant_and_pass(self) -> (Self, u8) {
+        let each = Self::PASSES as u64 + 1;
+        let pass = (self.0 % each).to_le_bytes()[0];
+        (Self(self.0 / each), pass)
+    }
+
     /// So many guards of one process at most have a grant of the store after the first one.
     pub(crate) const PASSES: u8 = 63;
 
@@ -99,6 +108,20 @@ mod tests {
         assert!(one.handed_on(FencingToken::PASSES) < next.handed_on(0));
         let last = of_the_store(MAX_STORE_TOKEN).handed_on(FencingToken::PASSES);
         assert_eq!(last.get(), u64::MAX >> 1);
+    }
+
+    #[test]
+    fn a_token_says_its_grant_and_its_pass() {
+        let greatest = (1 << 57) - 1;
+        for (number, pass) in [(0, 0), (1, 0), (1, 63), (greatest, 1), (greatest, 63)] {
+            let of_store = FencingToken::new(number).unwrap();
+            let token = of_store.handed_on(pass);
+            assert_eq!(token.grant_and_pass(), (of_store, pass));
+            assert!(FencingToken::new(token.get()).is_some());
+        }
+        let rise = [(1, 0), (1, 1), (1, 63), (2, 0)];
+        let tokens = rise.map(|(number, pass)| FencingToken::new(number).unwrap().handed_on(pass));
+        assert!(tokens.is_sorted_by(|before, after| before < after));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Report {
     pub events: usize,
     /// Guards handed out.
     pub guards: usize,
+    /// Of these, those to whom another one of their process has handed its grant on.
+    pub handed_on: usize,
     /// Attempts that got nothing.
     pub refused: usize,
     /// Adoptions.
@@ -160,6 +162,7 @@ pub fn check(history: &History) -> Report {
     let mut report = Report {
         events: history.events.len(),
         guards: guards.guards.len(),
+        handed_on: 0,
         refused: 0,
         adoptions: recoveries.adoptions.len(),
         stale,
@@ -168,7 +171,11 @@ pub fn check(history: &History) -> Report {
         violations: findings.violations.into_values().flatten().collect(),
     };
     for event in &history.events {
-        report.refused += usize::from(matches!(event.what, What::Refused { .. }));
+        match event.what {
+            What::Refused { .. } => report.refused += 1,
+            What::Granted { token, .. } if token.grant_and_pass().1 > 0 => report.handed_on += 1,
+            _ => {}
+        }
     }
     report.violations.sort_by_key(|violation| violation.at);
     report

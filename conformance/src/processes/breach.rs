@@ -161,7 +161,10 @@ mod tests {
 
     #[test]
     fn every_law_is_broken_by_one() {
-        for law in Law::JUDGED {
+        // The client alone breaks it: `simulate --broken` has one that does.
+        let of_client = [Law::HandedOnForShort];
+        let judged = Law::JUDGED.into_iter();
+        for law in judged.filter(|law| !of_client.contains(law)) {
             let breaks = |breach: &Breach| breach.laws().contains(&law);
             assert!(Breach::ALL.iter().any(breaks), "{law}");
         }

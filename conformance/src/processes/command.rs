@@ -298,7 +298,7 @@ fn summary(plan: &Plan, run: &Run) -> String {
         String::new()
     };
     format!(
-        "seed {}, {} processes, {} s: {}; {} events, {} guards, {} refusals, {} adoptions, \
+        "seed {}, {} processes, {} s: {}; {} events, {} guards ({} handed on), {} refusals, {} adoptions, \
          {} stale writes refused, {} unfenced writes lost (explained), {} violations{takeovers}",
         plan.seed,
         plan.processes,
@@ -306,6 +306,7 @@ fn summary(plan: &Plan, run: &Run) -> String {
         run.struck,
         report.events,
         report.guards,
+        report.handed_on,
         report.refused,
         report.adoptions,
         report.stale,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockcore::{Claim, Guard, Label, LockBackend, LockKey, Locks, Want};
+use lockcore::{Guard, Label, LockBackend, Locks, Want};
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rustix::process::{Signal, getpid, kill_process};
@@ -21,8 +21,8 @@ use super::{BOUND, Breach};
 use crate::child::Task;
 use crate::faults::{Fault, Faulty, Link, Weather};
 use crate::history::What;
-use crate::programs::{self, Access, Handler, Place, Request, User, Watched, ask, chance};
-use crate::programs::{confirm_and_give_back, nanos, up_to, use_up, validity};
+use crate::programs::{self, Access, Handler, Place, Request, User, Watched, ask, chance, flat};
+use crate::programs::{confirm_and_give_back, nanos, relay, up_to, use_up, validity};
 use crate::verdict::Verdict;
 
 /// Programs of each process.
@@ -221,7 +221,8 @@ pub(crate) async fn work(task: Task, process: u32) -> Verdict {
     let user = site.user(store, recovers.then(|| chance(task.seed, 1)))?;
     let programs =
         (0..PROGRAMS).map(|part| programs::run(&site, &user, chance(task.seed, 10 + part)));
-    let relays = (0..RELAYS).map(|part| relay(&site, &user, chance(task.seed, 20 + part)));
+    let relays =
+        (0..RELAYS).map(|part| relay(&site, &user, &RELAYED, chance(task.seed, 20 + part)));
     let churn = churn(&site, &user, chance(task.seed, 30));
     let share = share(&site, &user, chance(task.seed, 40));
     let clears_up = async {
@@ -267,22 +268,6 @@ async fn lateness(site: &Site) {
     }
 }
 
-/// Waits for one lock after the other, for as long as it takes.
-async fn relay(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
-    while !site.is_stopped() {
-        sleep(up_to(&mut rng, Duration::from_millis(50))).await;
-        let key = RELAYED[rng.random_range(0..RELAYED.len())];
-        let request = Request::waiting(vec![flat(key, Want::Create)], false);
-        if let Some(got) = ask(site, user, request).await {
-            // Half of them hand it on at once, so that those who wait are woken often.
-            match rng.random() {
-                true => confirm_and_give_back(site, &mut rng, got).await,
-                false => use_up(site, &mut rng, got).await,
-            }
-        }
-    }
-}
-
 /// Asks for one of a few shares after the other.
 async fn share(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
     while !site.is_stopped() {
@@ -311,9 +296,4 @@ async fn churn(site: &Site, user: &User, mut rng: Xoshiro256PlusPlus) {
             use_up(site, &mut rng, got).await;
         }
     }
-}
-
-fn flat(key: &str, want: Want) -> Claim {
-    let key = LockKey::parse(key).expect("a flat key");
-    Claim::new(key, want).expect("a flat claim")
 }

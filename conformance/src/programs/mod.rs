@@ -6,6 +6,7 @@
 pub(crate) mod ending;
 mod program;
 mod recovery;
+mod relay;
 mod watched;
 mod work;
 
@@ -20,6 +21,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use crate::history::What;
 pub(crate) use program::{Request, ask, run};
 pub(crate) use recovery::Handler;
+pub(crate) use relay::{flat, relay};
 pub(crate) use watched::{Scribe, Watched};
 pub(crate) use work::{confirm_and_give_back, use_up};
 

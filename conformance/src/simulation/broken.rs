@@ -30,6 +30,8 @@ pub enum Needed {
     Failovers,
     /// Those with operators.
     Operators,
+    /// Those with crowds.
+    Crowds,
 }
 
 impl Needed {
@@ -38,6 +40,7 @@ impl Needed {
             Self::Always => true,
             Self::Failovers => plan.failovers.is_some(),
             Self::Operators => plan.operators,
+            Self::Crowds => plan.crowds,
         }
     }
 }
@@ -70,6 +73,7 @@ pub fn rules() -> impl Iterator<Item = Rule> {
                 "" => Needed::Always,
                 " with failovers" => Needed::Failovers,
                 " with operators" => Needed::Operators,
+                " with crowds" => Needed::Crowds,
                 of => panic!("seeds{of}"),
             };
             Rule {

@@ -16,6 +16,10 @@ use crate::programs::{self, Handler, User};
 /// Parts of a run that are no process begin here.
 pub(super) const NEMESIS: u64 = 1 << 40;
 
+/// Further programs of each client where there are crowds, and the locks that they wait for.
+const CROWD: usize = 3;
+const CROWDED: [&str; 2] = ["r1", "r2"];
+
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) process: u32,
@@ -30,14 +34,20 @@ impl Client {
     pub(super) fn start(world: &Arc<World>, slot: usize) {
         let plan = &world.plan;
         let client = Self::new(world, plan.weather, true);
-        client.programs.store(plan.programs, Ordering::Relaxed);
-        for program in 0..plan.programs {
+        let crowd = if plan.crowds { CROWD } else { 0 };
+        let programs = plan.programs + crowd;
+        client.programs.store(programs, Ordering::Relaxed);
+        for program in 0..programs {
             let part = u64::from(client.process) * 100 + 10 + program as u64;
             let rng = plan.chance(part);
             let (site, mine) = (client.site(world), Arc::clone(&client));
             let gate = client.gate.clone();
+            let is_of_crowd = program >= plan.programs;
             let body = async move {
-                programs::run(&site, &mine.user, rng).await;
+                match is_of_crowd {
+                    true => programs::relay(&site, &mine.user, &CROWDED, rng).await,
+                    false => programs::run(&site, &mine.user, rng).await,
+                }
                 mine.programs.fetch_sub(1, Ordering::Relaxed);
             };
             detached(async move {

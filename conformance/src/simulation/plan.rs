@@ -47,6 +47,8 @@ pub struct Plan {
     pub operators: bool,
     /// Copies of the store take over, which have not what was written since.
     pub failovers: Option<Failovers>,
+    /// Several tasks of each client wait for the same few locks all the time.
+    pub crowds: bool,
 }
 
 /// What is said when a copy of the store takes over.
@@ -88,7 +90,7 @@ impl Plan {
             late,
             unavailable: bad * rng.random_range(0.0..0.3),
         };
-        Self {
+        let mut plan = Self {
             seed,
             atomic: rng.random(),
             keys_per_step: *[1, 1, 2, 3, 100].choose(&mut rng).expect("there are some"),
@@ -110,7 +112,10 @@ impl Plan {
             drift,
             steps,
             operators,
-        }
+            crowds: false,
+        };
+        plan.crowds = rng.random_bool(0.25);
+        plan
     }
 
     /// The chance of one part of the run, independent of that of the others.

@@ -19,7 +19,7 @@ use crate::client::locks::Locks;
 use crate::client::order::{Order, Release, Released};
 use crate::client::owner::Owner;
 use crate::client::pool;
-use crate::client::queue::InTheWay;
+use crate::client::queue::{InTheWay, Place};
 use crate::client::recovery;
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
@@ -263,20 +263,17 @@ impl Taking<'_> {
             } else if self.plan.wait.is_some()
                 && let Some(pause) = self.core.contention.pause(claims[at].key())
             {
-                self.stoppable(caller, tokio::time::sleep(pause)).await?;
+                let paused = unless_offered(place(&waiting), tokio::time::sleep(pause));
+                if self.stoppable(caller, paused).await?.is_none() {
+                    continue;
+                }
             }
             let len = next_len
                 .take()
                 .unwrap_or_else(|| step_len(&claims[at..], &self.core.info));
             let asked = self.ask(at..at + len, caller);
-            let step = match waiting.as_ref().map(Waiting::place) {
-                None => asked.await,
-                Some(place) => tokio::select! {
-                    biased;
-                    step = asked => step,
-                    // What was asked for is given back.
-                    () = place.is_offered() => continue,
-                },
+            let Some(step) = unless_offered(place(&waiting), asked).await else {
+                continue; // What was asked for is given back.
             };
             match step {
                 Step::Granted { n, token, in_doubt } => {
@@ -302,7 +299,7 @@ impl Taking<'_> {
                     // The next renewal finds out whether the session has moved, or is lost.
                     let (done, renewed) = oneshot::channel();
                     self.handle.order(Order::Renew(done));
-                    let found = async { drop(renewed.await) };
+                    let found = unless_offered(place(&waiting), renewed);
                     let stopped = self.stoppable(caller, found).await;
                     if !self.handle.is_usable() {
                         return Err(self.lost(waiting.as_ref()));
@@ -313,13 +310,19 @@ impl Taking<'_> {
                 Step::Failed(error) => return Err(error.into()),
                 Step::Busy(busy) => {
                     let first = position(&claims[at..at + len], &busy);
-                    let left = self.left(&busy).await?;
+                    let Some(left) = unless_offered(place(&waiting), self.left(&busy)).await else {
+                        continue;
+                    };
+                    let left = left?;
                     if !left.is_empty() {
                         // Whoever recovers may take its time: nobody else's keys are held meanwhile.
                         if self.is_given_back().await {
                             (at, waiting) = (0, None);
                         }
-                        self.recovered(caller, &busy, left).await?;
+                        let recovered = self.recovered(caller, &busy, left);
+                        if let Some(Err(stop)) = unless_offered(place(&waiting), recovered).await {
+                            return Err(stop);
+                        }
                         continue;
                     }
                     self.met(&busy);
@@ -650,6 +653,24 @@ impl Taking<'_> {
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         self.give_back(None);
+    }
+}
+
+/// The place of whoever waits.
+fn place(waiting: &Option<Waiting>) -> Option<&Place> {
+    waiting.as_ref().map(Waiting::place)
+}
+
+/// What comes of something, unless another one of this process offers a lock meanwhile to whoever waits: that is taken at
+/// once.
+async fn unless_offered<T>(place: Option<&Place>, something: impl Future<Output = T>) -> Option<T> {
+    let Some(place) = place else {
+        return Some(something.await);
+    };
+    tokio::select! {
+        biased;
+        came = something => Some(came),
+        () = place.is_offered() => None,
     }
 }
 

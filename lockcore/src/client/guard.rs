@@ -297,8 +297,8 @@ impl Guard {
         Arc::clone(&self.held)
     }
 
-    /// Gives it back, and says what became of it. An intent is removed first, and the locks go when that is
-    /// acknowledged.
+    /// Gives it back, or hands it on to the next task of this process that waits for the same, and says what became of it.
+    /// An intent is removed first, and the locks go when that is acknowledged.
     ///
     /// # Errors
     ///
@@ -317,7 +317,7 @@ impl Guard {
         if was_held && self.at_drop == AtDrop::Release && !chain.by_close {
             if self.hand_on() {
                 self.at_drop = AtDrop::Nothing;
-                return Ok(Released::Released);
+                return Ok(Released::HandedOn);
             }
             if !self.in_doubt {
                 return self.release_here().await;

@@ -73,6 +73,9 @@ impl Release {
 pub enum Released {
     /// It was held until then: the store says so.
     Released,
+    /// Another task of this process has it now, which waited for the same. The store was not asked: it was held until then as
+    /// far as this process knew. [`confirm`](crate::Held::confirm) before the release asks.
+    HandedOn,
     /// It was no longer held: its session had died, was closed or revoked, or somebody else had removed it.
     /// [`lost`](crate::Held::lost) of what was [held](crate::Guard::held) tells why, if it is known. An intent is left behind,
     /// unless its removal had been acknowledged before.
@@ -98,6 +101,7 @@ impl Released {
         match (self, other) {
             (Released::NotHeld, _) | (_, Released::NotHeld) => Released::NotHeld,
             (Released::Unknown, _) | (_, Released::Unknown) => Released::Unknown,
+            (Released::HandedOn, _) | (_, Released::HandedOn) => Released::HandedOn,
             (Released::Released, Released::Released) => Released::Released,
         }
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use lockcore::SessionId;
 
+use super::Border;
 use super::trouble::Trouble;
-use super::{Border, of_the_store};
 use crate::history::check::{Findings, Subject, Violation};
 use crate::history::guards::Guards;
 use crate::history::index::Pos;
@@ -14,6 +14,8 @@ use crate::history::{History, Law, What};
 /// What a process takes from its look at the deadline to what its program writes down, besides what it is known to be
 /// late by.
 const SLACK: u64 = 100_000_000;
+/// For so long a grant goes on within its process.
+const HANDED_ON: u64 = 50_000_000;
 
 pub(super) fn check(
     border: &Border<'_>,
@@ -22,7 +24,7 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     let trouble = Trouble::of(history);
-    // When the session received each token of the store.
+    // When the session received each token.
     let mut received: BTreeMap<(SessionId, u64), Pos> = BTreeMap::new();
     for asked in border.asked.values() {
         for (_, answer, token) in &asked.answers {
@@ -32,6 +34,8 @@ pub(super) fn check(
             *first = (*first).min(*answer);
         }
     }
+    // When each grant got its first guard.
+    let mut first_guards: BTreeMap<(SessionId, Option<u64>), u64> = BTreeMap::new();
     for (number, event) in history.events.iter().enumerate() {
         let at = Pos {
             at: event.at,
@@ -42,10 +46,12 @@ pub(super) fn check(
                 attempt,
                 session,
                 token,
+                numbers,
                 left,
                 ..
             } => {
-                let received = received.get(&(*session, of_the_store(*token))).copied();
+                let (of_grant, pass) = token.grant_and_pass();
+                let received = received.get(&(*session, of_grant.get())).copied();
                 let asked = guards.asked.get(attempt).map_or(at, |asked| asked.at);
                 let late = match trouble.stopped(event.process, asked.at, at.at) {
                     true => u64::MAX,
@@ -53,6 +59,23 @@ pub(super) fn check(
                 };
                 let got = (*attempt, *session, received);
                 handed_out(border, at, got, late, findings);
+                let grant = (*session, numbers.first().copied());
+                let first = *first_guards.entry(grant).or_insert(at.at);
+                if pass > 0 && !trouble.stopped(event.process, first, at.at) {
+                    let late = match history.real_time {
+                        true => SLACK + trouble.late(event.process, first, at.at),
+                        false => 0,
+                    };
+                    let since = at.at - first;
+                    findings.judged(Law::HandedOnForShort, 1);
+                    if since > HANDED_ON + late {
+                        let what = format!(
+                            "the guard of attempt {attempt} is number {pass} on its grant, {since} ns after the first"
+                        );
+                        let violation = Violation::new(Law::HandedOnForShort, at, what);
+                        findings.add(violation.about([Subject::Attempt(*attempt)]));
+                    }
+                }
                 believed(border, at, *attempt, *session, *left, findings);
             }
             What::Looked { attempt, left } => {

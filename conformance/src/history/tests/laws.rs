@@ -371,8 +371,8 @@ fn one_adopter_at_a_time_after_the_death() {
             adoption: 1,
             session: session(1),
             attempt: 1,
-            old_token: token(1),
-            token: token(2),
+            old_token: token(64),
+            token: token(128),
         });
         if believes {
             told.after(1).believes(1, 900);

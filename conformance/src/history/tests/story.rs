@@ -96,13 +96,24 @@ impl Story {
         })
     }
 
-    /// A guard that says that it is valid for `left` ms.
+    /// A guard that says that it is valid for `left` ms, the first on its grant.
     pub(super) fn granted(&mut self, attempt: u64, id: u128, number: u64, left: u64) -> &mut Self {
+        self.handed_on(attempt, id, (number, 0), (attempt, left))
+    }
+
+    /// A guard on a grant with this token and this number, after so many others.
+    pub(super) fn handed_on(
+        &mut self,
+        attempt: u64,
+        id: u128,
+        (number, pass): (u64, u64),
+        (n, left): (u64, u64),
+    ) -> &mut Self {
         self.tell(What::Granted {
             attempt,
             session: session(id),
-            token: token(number),
-            numbers: vec![attempt],
+            token: token(number * 64 + pass),
+            numbers: vec![n],
             left: left * MS,
             validity: 1_000 * MS,
         })
@@ -128,8 +139,8 @@ impl Story {
             adoption,
             session: session(id),
             attempt,
-            old_token: token(old),
-            token: token(new),
+            old_token: token(old * 64),
+            token: token(new * 64),
         });
         self.believes(adoption, 900)
     }

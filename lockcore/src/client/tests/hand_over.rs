@@ -42,10 +42,19 @@ async fn a_crowd_has_its_turns_on_one_grant_and_every_token_rises() {
             assert!(guard.is_valid());
             let had = (guard.token(), of_the_store(&guard));
             at_once().await;
-            assert_eq!(guard.release().await.unwrap(), Released::Released);
-            had
+            (had, guard.release().await.unwrap())
         });
-        let had = join_all(turns).await;
+        let (had, released): (Vec<_>, Vec<_>) = join_all(turns).await.into_iter().unzip();
+        let handed_on = released.split(|released| *released == Released::Released);
+        let handed_on: Vec<_> = handed_on.collect();
+        assert_eq!(
+            handed_on,
+            [
+                vec![Released::HandedOn; 63],
+                vec![Released::HandedOn; 35],
+                vec![]
+            ]
+        );
         assert!(had.is_sorted_by(|one, next| one.0 < next.0), "{had:?}");
         let passes: Vec<u64> = had.iter().map(|(_, (_, pass))| *pass).collect();
         assert_eq!(passes[..64], (0..64).collect::<Vec<u64>>());

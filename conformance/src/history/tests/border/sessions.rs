@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::faults::{Fault, NetworkFault};
+use crate::history::How;
 
 #[test]
 fn dead_sessions_stay_dead() {
@@ -125,7 +126,7 @@ fn deadlines_are_within_the_lease() {
         told.ask(1, &["create f"]);
         told.done(acquire((1, 1), &["create f"]), Reply::Granted(1));
         // Four milliseconds for the sessions, and two for the request.
-        told.granted(1, 1, 64, 700).look(1, left);
+        told.granted(1, 1, 1, 700).look(1, left);
         told
     };
     asks(994).is_fine();
@@ -141,20 +142,44 @@ fn guards_are_handed_out_while_they_are_valid() {
         told.after(after).granted(1, 1, token, 0);
         told
     };
-    asks(700, 0, 64).is_fine();
-    asks(700, 0, 127).is_fine();
-    asks(750, 0, 64).breaks(Law::HandedOutValid);
-    asks(700, 140, 64).is_fine();
-    asks(700, 200, 64).breaks(Law::HandedOutValid);
-    for another in [1, 63, 128] {
-        asks(700, 0, another).breaks(Law::HandedOutValid);
-    }
+    asks(700, 0, 1).is_fine();
+    asks(750, 0, 1).breaks(Law::HandedOutValid);
+    asks(700, 140, 1).is_fine();
+    asks(700, 200, 1).breaks(Law::HandedOutValid);
+    asks(700, 0, 2).breaks(Law::HandedOutValid);
     // A process that was stopped in between does not know.
     let mut told = two();
     told.in_real_time().ask(1, &["create f"]);
     told.done(acquire((1, 1), &["create f"]), Reply::Granted(1));
     told.tell(What::Paused).after(2_000).tell(What::Resumed);
-    told.granted(1, 1, 64, 0).is_fine();
+    told.granted(1, 1, 1, 0).is_fine();
+}
+
+#[test]
+fn a_grant_goes_on_for_fifty_milliseconds() {
+    let told = |after: u64, pass: u64, real: bool| {
+        let mut told = two();
+        told.ask(1, &["create f"]).ask(2, &["create f"]);
+        told.done(acquire((1, 1), &["create f"]), Reply::Granted(1));
+        told.granted(1, 1, 1, 700).after(after);
+        told.back(1, How::Released);
+        told.handed_on(2, 1, (1, pass), (1, 600));
+        if real {
+            told.in_real_time();
+        }
+        told
+    };
+    told(50, 1, false).is_fine();
+    told(51, 1, false).breaks(Law::HandedOnForShort);
+    told(150, 63, true).is_fine();
+    told(151, 63, true).breaks(Law::HandedOnForShort);
+    // As ever, who has the next one's token has to wait for the end of the guard before.
+    let mut told = two();
+    told.ask(1, &["create f"]).ask(2, &["create f"]);
+    told.done(acquire((1, 1), &["create f"]), Reply::Granted(1));
+    told.granted(1, 1, 1, 700);
+    told.handed_on(2, 1, (1, 1), (1, 600));
+    told.breaks(Law::AtMostOneHolder);
 }
 
 #[test]
@@ -200,8 +225,8 @@ fn a_revocation_of_another_takes_no_adoption_out() {
                 adoption,
                 session: session(1),
                 attempt: 1,
-                old_token: lockcore::FencingToken::new(1).unwrap(),
-                token: lockcore::FencingToken::new(64 * (100 + adoption)).unwrap(),
+                old_token: lockcore::FencingToken::new(64).unwrap(),
+                token: lockcore::FencingToken::new((100 + adoption) * 64).unwrap(),
             });
             if adoption == 1 {
                 let session = session(revoked);

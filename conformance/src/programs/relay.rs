@@ -1,0 +1,37 @@
+//! Those who wait for one exclusive lock after the other, so that somebody of the process waits for most of them.
+
+use std::time::Duration;
+
+use lockcore::{Claim, LockKey, Want};
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+use tokio::time::sleep;
+
+use super::{Place, Request, User, ask, confirm_and_give_back, up_to, use_up};
+
+/// Waits for one of the locks after the other, for as long as it takes, until the place is stopped.
+pub(crate) async fn relay<P: Place>(
+    place: &P,
+    user: &User,
+    keys: &[&str],
+    mut rng: Xoshiro256PlusPlus,
+) {
+    while !place.is_stopped() {
+        sleep(up_to(&mut rng, Duration::from_millis(50))).await;
+        let key = keys[rng.random_range(0..keys.len())];
+        let request = Request::waiting(vec![flat(key, Want::Create)], false);
+        if let Some(got) = ask(place, user, request).await {
+            // Half of them hand it on at once, so that those who wait are woken often.
+            match rng.random() {
+                true => confirm_and_give_back(place, &mut rng, got).await,
+                false => use_up(place, &mut rng, got).await,
+            }
+        }
+    }
+}
+
+/// A claim of a flat key.
+pub(crate) fn flat(key: &str, want: Want) -> Claim {
+    let key = LockKey::parse(key).expect("a flat key");
+    Claim::new(key, want).expect("a flat claim")
+}
