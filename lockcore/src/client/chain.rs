@@ -116,15 +116,13 @@ impl Chain {
             && self.stands()
     }
 
-    /// The order to give it back in the store. From now on it goes to nobody else: a release that is late would free
-    /// whoever has it then.
+    /// The order to give it back in the store.
     pub(crate) fn release(
         &self,
         with_intent: bool,
         in_doubt: bool,
         done: Option<oneshot::Sender<Result<Released>>>,
     ) -> Order {
-        self.keep();
         Order::Release(Release {
             claims: Arc::clone(&self.claims),
             grants: self.grants.clone(),
@@ -202,7 +200,14 @@ impl Drop for Offer {
         // Nobody has had it: the number is free for another one.
         pass.number -= 1;
         let goes_on = chain.goes_on(pass.number) && {
-            let next = || Offer::after(&chain, &pass.handle, pass.number, pass.in_doubt);
+            let next = || {
+                Some(Offer::after(
+                    &chain,
+                    &pass.handle,
+                    pass.number,
+                    pass.in_doubt,
+                ))
+            };
             chain.core.queues.offer(&chain.claims, next)
         };
         if !goes_on {

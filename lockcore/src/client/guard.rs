@@ -27,6 +27,8 @@ pub struct Held {
     pass: u8,
     /// Given back, or a confirmation said that it is not held any more.
     gone: AtomicBool,
+    /// It is on its way back to the store, or to another one.
+    left: AtomicBool,
     /// How long it may be held.
     limit: OnceLock<Limit>,
 }
@@ -255,6 +257,7 @@ impl Guard {
             chain: pass.chain,
             pass: pass.number,
             gone: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             limit: OnceLock::new(),
         };
         let at_drop = if intent {
@@ -345,10 +348,11 @@ impl Guard {
         if !chain.goes_on(*pass) || !self.held.is_valid() {
             return false;
         }
+        // Before the next one has it; and not, if it was given back just now because it was held for too long.
         let next = || {
-            // Before the next one has it.
+            let is_first = self.held.leaves();
             self.held.gone.store(true, Ordering::Release);
-            Offer::after(chain, &self.handle, *pass, self.in_doubt)
+            is_first.then(|| Offer::after(chain, &self.handle, *pass, self.in_doubt))
         };
         chain.core.queues.offer(&chain.claims, next)
     }
@@ -363,7 +367,7 @@ impl Guard {
             ..
         } = &*self.held.chain;
         let session = &self.handle.session;
-        self.held.chain.keep(); // A release that is late would free whoever has it then.
+        self.held.leaves(); // A release that is late would free whoever has it then.
         let released = release_each(core, session, claims, grants).await?;
         for (n, _) in grants {
             session.numbers().end(*n);
@@ -410,6 +414,11 @@ impl Held {
         handle.order(self.chain.release(with_intent, in_doubt, done));
     }
 
+    /// It goes back to the store, or to another one: only whoever says so first decides which.
+    fn leaves(&self) -> bool {
+        !self.left.swap(true, Ordering::AcqRel)
+    }
+
     /// Ends the session, and leaves its intent.
     fn order_abandon(&self, handle: &Handle) {
         // Others of the session, too, believe nothing any more before its close is sent.
@@ -447,7 +456,8 @@ impl Bound {
         };
         match self.leaves_intent {
             true => held.order_abandon(&handle),
-            false => held.order_release(&handle, false, self.in_doubt, None),
+            false if held.leaves() => held.order_release(&handle, false, self.in_doubt, None),
+            false => {} // It was given back or handed on just now.
         }
     }
 }

@@ -143,7 +143,7 @@ impl Queues {
 
     /// Offers what somebody of this process gives back to the first who waits for it, if that wants the same, and nobody
     /// else would be overtaken. Whether there is one.
-    pub(crate) fn offer(&self, claims: &[Claim], offer: impl FnOnce() -> Offer) -> bool {
+    pub(crate) fn offer(&self, claims: &[Claim], offer: impl FnOnce() -> Option<Offer>) -> bool {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return false;
         }
@@ -158,8 +158,11 @@ impl Queues {
         if !same || slot.is_some() || lines.next().is_some() || waits_beside(&keys, claims) {
             return false;
         }
+        *slot = offer();
+        if slot.is_none() {
+            return false;
+        }
         next.asks_at_once.store(false, Ordering::Release);
-        *slot = Some(offer());
         next.offered.notify_one();
         true
     }

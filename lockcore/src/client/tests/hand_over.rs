@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use crate::client::tests::attempts::{asks, hold, ms, releases, secs};
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, ClaimStore, End, Guard, Inspect as _, Locks, MemoryBackend, Released,
+    AcquireError, Attempt, ClaimStore, End, Guard, Inspect as _, Locks, MemoryBackend, Released,
     SessionStore, Stood,
 };
 
@@ -310,6 +310,61 @@ async fn what_the_next_one_has_asked_for_meanwhile_is_given_back() {
     let all = crate::Filter::Prefix(String::new());
     let held = store.records(&all, None, 10).await.unwrap();
     assert!(held.items.is_empty(), "{held:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_the_store_and_is_not_answered_takes_what_is_offered() {
+    let store = MemoryBackend::new();
+    let spy = Spy::new(Arc::clone(&store));
+    let (locks, other) = (spy.locks(), spy.locks());
+    let foreign = hold(&other, &["d"]).await;
+    let next = waits(&locks).await;
+    let mut hangs = true;
+    spy.decide(move |call| match asks(call) && std::mem::take(&mut hangs) {
+        true => Fate::Hangs,
+        false => Fate::Answered,
+    });
+    drop(foreign);
+    sleep(secs(1)).await;
+    // Who does not wait does not stand in line.
+    let tried = locks.documents(["d"]).try_acquire().await.unwrap();
+    let Attempt::Acquired(first) = tried else {
+        panic!("{tried:?}");
+    };
+    assert!(!next.is_finished());
+    drop(first);
+    let next = timeout(ms(1), next).await.unwrap().unwrap().unwrap();
+    assert_eq!(of_the_store(&next).1, 1);
+    drop(next);
+    sleep(secs(60)).await;
+    let all = crate::Filter::Prefix(String::new());
+    let held = store.records(&all, None, 10).await.unwrap();
+    assert!(held.items.is_empty(), "{held:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_an_answer_was_lost_is_known_to_whoever_has_it_then() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let kept = hold(&locks, &["kept"]).await;
+    let mut first = true;
+    spy.decide(move |call| match asks(call) && std::mem::take(&mut first) {
+        true => Fate::AnswerLost,
+        false => Fate::Answered,
+    });
+    let guard = hold(&locks, &["d"]).await;
+    let next = waits(&locks).await;
+    drop(guard);
+    let next = next.await.unwrap().unwrap();
+    assert_eq!(of_the_store(&next).1, 1);
+    drop(next);
+    sleep(secs(60)).await;
+    assert_eq!(
+        spy.count(releases),
+        2,
+        "at once, and when its number is over"
+    );
+    assert!(kept.is_valid());
 }
 
 #[tokio::test(start_paused = true)]
