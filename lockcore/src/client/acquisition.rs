@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, poll};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -358,10 +358,15 @@ impl<S> Acquisition<S> {
             last_busy: last_busy.clone(),
         };
         let (caller, answer) = oneshot::channel();
-        task::spawn(async move {
+        let mut run = Box::pin(async move {
             let _counted = (alive, under_way);
             plan.run(caller).await;
         });
+        // A task of its own brings what was sent to its end, whatever the caller does. Where a store answers at once, there is
+        // nothing to wait for.
+        if poll!(&mut run).is_pending() {
+            task::spawn(run);
+        }
         let over = async {
             match until {
                 Some(until) => sleep_until(until).await,
