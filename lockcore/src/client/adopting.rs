@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::SessionId;
-use crate::client::core::Core;
 
 /// One task of this process is at the session; the store takes all of them for one adopter.
 #[derive(Debug)]
@@ -15,15 +14,15 @@ pub(crate) struct Adopting {
 
 impl Adopting {
     /// `None` if another task is at it.
-    pub(crate) fn begin(core: &Core, session: SessionId) -> Option<Self> {
-        let all = Arc::clone(&core.adopting);
-        let first = locked(&all).insert(session);
+    pub(crate) fn begin(all: &Arc<Mutex<HashSet<SessionId>>>, session: SessionId) -> Option<Self> {
+        let first = locked(all).insert(session);
+        let all = Arc::clone(all);
         first.then(|| Self { all, session })
     }
 
     /// Whether a task is at it.
-    pub(crate) fn is_begun(core: &Core, session: SessionId) -> bool {
-        locked(&core.adopting).contains(&session)
+    pub(crate) fn is_begun(all: &Mutex<HashSet<SessionId>>, session: SessionId) -> bool {
+        locked(all).contains(&session)
     }
 }
 

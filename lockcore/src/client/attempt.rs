@@ -10,7 +10,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::client::chain::{Chain, Offer, Pass};
+use crate::client::chain::{Chain, Pass};
 use crate::client::clock::{now, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::error::{Abandoned, AcquireError};
@@ -19,7 +19,7 @@ use crate::client::locks::Locks;
 use crate::client::order::{Order, Release, Released};
 use crate::client::owner::Owner;
 use crate::client::pool;
-use crate::client::queue::{InTheWay, Place};
+use crate::client::queue::{InTheWay, Offer, Place};
 use crate::client::recovery;
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
@@ -374,6 +374,7 @@ impl Taking<'_> {
         }
         self.grants.clear();
         Ok(Guard::new(
+            self.core,
             Pass {
                 chain,
                 handle: self.handle.clone(),
@@ -386,17 +387,19 @@ impl Taking<'_> {
 
     /// What the store has granted.
     fn chain(&self, token: FencingToken) -> Arc<Chain> {
-        let keeps = self.plan.owner.is_some() || self.plan.intent.is_some();
-        Arc::new(Chain::new(
-            self.core,
+        let chain = Chain::new(
             &self.handle,
             self.owner,
             token,
             Arc::clone(&self.plan.claims),
             self.grants.clone(),
             self.by_close,
-            keeps,
-        ))
+            self.core.config.label.clone(),
+        );
+        if self.plan.owner.is_some() || self.plan.intent.is_some() {
+            chain.keep();
+        }
+        Arc::new(chain)
     }
 
     /// All that is wanted, if it may be taken over from another one of this process.
@@ -407,7 +410,7 @@ impl Taking<'_> {
 
     /// What another one of this process hands on, if it stands.
     fn accepted(&self, offer: Offer) -> Option<Guard> {
-        let guard = Guard::new(offer.accept()?, false);
+        let guard = Guard::new(self.core, offer.accept()?, false);
         let of = self.plan.claims.len();
         self.observe(&Progress::Granted { claims: of, of });
         Some(guard)

@@ -1,7 +1,6 @@
 //! A grant of the store, and those of this process who have it one after the other: while the next one waits for the same,
 //! the lock goes on without the store (lock cohorting; Dice, Marathe, Shavit, 2012).
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +10,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::client::clock::now;
-use crate::client::core::Core;
 use crate::client::order::{Order, Release, Released};
 use crate::client::session::{Handle, WeakHandle};
 use crate::{
-    Busy, Claim, FencingToken, Grant, Holder, Life, Mode, OwnerId, Refused, Result, SessionId,
+    Busy, Claim, FencingToken, Grant, Holder, Label, Life, Mode, OwnerId, Refused, Result,
+    SessionId,
 };
 
 /// For so long it is handed on at most: somebody of another process may wait.
@@ -25,7 +24,6 @@ pub(crate) const CLAIMS: usize = 16;
 
 /// What the store has granted to one acquisition.
 pub(crate) struct Chain {
-    pub(crate) core: Arc<Core>,
     pub(crate) session: WeakHandle,
     pub(crate) owner: OwnerId,
     /// The store's.
@@ -33,6 +31,7 @@ pub(crate) struct Chain {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) grants: Vec<(u64, Range<usize>)>,
     pub(crate) by_close: bool,
+    label: Label,
     began: Instant,
     /// It is exclusive, and not too much: nobody else of this process asks for any of it meanwhile.
     pub(crate) is_known: bool,
@@ -44,26 +43,25 @@ pub(crate) struct Chain {
 
 impl Chain {
     pub(crate) fn new(
-        core: &Arc<Core>,
         handle: &Handle,
         owner: OwnerId,
         token: FencingToken,
         claims: Arc<[Claim]>,
         grants: Vec<(u64, Range<usize>)>,
         by_close: bool,
-        keeps: bool,
+        label: Label,
     ) -> Self {
         let is_exclusive = |claim: &Claim| claim.want().mode() == Mode::X;
         let is_known = claims.len() <= CLAIMS && claims.iter().all(is_exclusive);
-        let kept = keeps || by_close || grants.len() != 1 || !is_known;
+        let kept = by_close || grants.len() != 1 || !is_known;
         Self {
-            core: Arc::clone(core),
             session: handle.downgrade(),
             owner,
             token,
             claims,
             grants,
             by_close,
+            label,
             began: now(),
             is_known,
             kept: AtomicBool::new(kept),
@@ -95,7 +93,6 @@ impl Chain {
     /// The store does not have it any more.
     pub(crate) fn falls(&self) {
         self.fell.store(true, Ordering::Release);
-        self.core.queues.ended(self);
     }
 
     /// Resolves when it does not stand any more, unless that is [told](Self::falls) to the queue.
@@ -134,6 +131,10 @@ impl Chain {
     }
 
     /// The refusal of somebody who wants one of its keys.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "since when it is held is shown to people, in the time of day"
+    )]
     pub(crate) fn busy(&self, claim: &Claim) -> Busy {
         let held = self.grants.iter().find_map(|(n, range)| {
             let claims = &self.claims[range.clone()];
@@ -148,7 +149,7 @@ impl Chain {
             }),
             owner: Some(self.owner),
             mode: held.want().mode(),
-            label: self.core.config.label.to_string(),
+            label: self.label.to_string(),
             since: SystemTime::now().checked_sub(now().saturating_duration_since(self.began)),
             life: Life::Living,
         });
@@ -161,9 +162,6 @@ impl Chain {
     }
 }
 
-/// A grant on its way to the next one. Whatever ends this before, it goes to another one, or back to the store.
-pub(crate) struct Offer(Option<Pass>);
-
 /// A grant, and after how many others somebody has it.
 pub(crate) struct Pass {
     pub(crate) chain: Arc<Chain>,
@@ -171,56 +169,4 @@ pub(crate) struct Pass {
     pub(crate) handle: Handle,
     pub(crate) number: u8,
     pub(crate) in_doubt: bool,
-}
-
-impl Offer {
-    /// To the one after this.
-    pub(crate) fn after(chain: &Arc<Chain>, handle: &Handle, pass: u8, in_doubt: bool) -> Self {
-        Self(Some(Pass {
-            chain: Arc::clone(chain),
-            handle: handle.clone(),
-            number: pass + 1,
-            in_doubt,
-        }))
-    }
-
-    /// It is the taker's, unless it does not stand any more.
-    pub(crate) fn accept(mut self) -> Option<Pass> {
-        let stands = |pass: &Pass| pass.handle.is_usable() && pass.chain.stands();
-        self.0.as_ref().is_some_and(stands).then(|| self.0.take())?
-    }
-}
-
-impl Drop for Offer {
-    fn drop(&mut self) {
-        let Some(mut pass) = self.0.take() else {
-            return;
-        };
-        let chain = Arc::clone(&pass.chain);
-        // Nobody has had it: the number is free for another one.
-        pass.number -= 1;
-        let goes_on = chain.goes_on(pass.number) && {
-            let next = || {
-                Some(Offer::after(
-                    &chain,
-                    &pass.handle,
-                    pass.number,
-                    pass.in_doubt,
-                ))
-            };
-            chain.core.queues.offer(&chain.claims, next)
-        };
-        if !goes_on {
-            pass.handle.order(chain.release(false, pass.in_doubt, None));
-        }
-    }
-}
-
-impl fmt::Debug for Offer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pass = self.0.as_ref();
-        f.debug_tuple("Offer")
-            .field(&pass.map(|pass| (pass.chain.id(), pass.number)))
-            .finish()
-    }
 }

@@ -9,19 +9,21 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::client::chain::{Chain, Offer, Pass};
+use crate::client::chain::{Chain, Pass};
 use crate::client::clock::{after, now, sleep_awake_until};
 use crate::client::core::Core;
 use crate::client::keeper::release_each;
 use crate::client::lost::LostReason;
 use crate::client::order::{Beside, Order, Released};
 use crate::client::owner::Owner;
+use crate::client::queue::Offer;
 use crate::client::session::Handle;
 use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, Result, SessionId};
 
 /// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it
 /// inside [`run`](crate::Acquisition::run). It keeps nothing held by itself.
 pub struct Held {
+    core: Arc<Core>,
     chain: Arc<Chain>,
     /// How many others of this process have had the grant before.
     pass: u8,
@@ -59,7 +61,7 @@ impl Held {
     pub fn owner(&self) -> Owner {
         // It stays with whoever re-enters it.
         self.chain.keep();
-        Owner::of_guard(&self.chain.core, &self.chain.session, self.chain.owner)
+        Owner::of_guard(&self.core, &self.chain.session, self.chain.owner)
     }
 
     /// What is held: one claim for each key, in path order.
@@ -170,6 +172,7 @@ impl Held {
         if !held {
             // True for whoever has it by now.
             self.chain.falls();
+            self.core.queues.ended(&self.chain);
             self.is_gone().await;
         }
         Ok(held && self.is_valid())
@@ -183,7 +186,7 @@ impl Held {
 
     async fn confirm_each(&self) -> Result<bool> {
         for (grant, claims) in self.all_grants() {
-            if !self.chain.core.backend.confirm(grant, claims).await? {
+            if !self.core.backend.confirm(grant, claims).await? {
                 return Ok(false);
             }
         }
@@ -198,7 +201,7 @@ impl Held {
         handle.order(Order::Renew(done));
         renewed
             .await
-            .map_err(|_| keeper_gone(&self.chain.core, Operation::Confirm))
+            .map_err(|_| keeper_gone(&self.core, Operation::Confirm))
     }
 }
 
@@ -252,8 +255,9 @@ enum AtDrop {
 }
 
 impl Guard {
-    pub(crate) fn new(pass: Pass, intent: bool) -> Self {
+    pub(crate) fn new(core: &Arc<Core>, pass: Pass, intent: bool) -> Self {
         let held = Held {
+            core: Arc::clone(core),
             chain: pass.chain,
             pass: pass.number,
             gone: AtomicBool::new(false),
@@ -316,8 +320,8 @@ impl Guard {
         if !was_held && self.at_drop == AtDrop::LeaveIntent {
             return Ok(Released::NotHeld); // Dropping it leaves the intent, which has its locks.
         }
-        let chain = Arc::clone(&self.held.chain);
-        if was_held && self.at_drop == AtDrop::Release && !chain.by_close {
+        let core = Arc::clone(&self.held.core);
+        if was_held && self.at_drop == AtDrop::Release && !self.held.chain.by_close {
             if self.hand_on() {
                 self.at_drop = AtDrop::Nothing;
                 return Ok(Released::HandedOn);
@@ -329,7 +333,7 @@ impl Guard {
         let (done, released) = oneshot::channel();
         let handle = self.handle.clone();
         self.give_back(Some(done));
-        let gone = |_| keeper_gone(&chain.core, Operation::Release);
+        let gone = |_| keeper_gone(&core, Operation::Release);
         let released = released.await.map_err(gone)?;
         if matches!(released, Ok(Released::NotHeld)) {
             ask_why(&handle);
@@ -344,7 +348,9 @@ impl Guard {
 
     /// Hands it on to the next of this process who waits for the same; the store hears nothing of that. Whether there is one.
     fn hand_on(&self) -> bool {
-        let Held { chain, pass, .. } = &*self.held;
+        let Held {
+            core, chain, pass, ..
+        } = &*self.held;
         if !chain.goes_on(*pass) || !self.held.is_valid() {
             return false;
         }
@@ -352,20 +358,16 @@ impl Guard {
         let next = || {
             let is_first = self.held.leaves();
             self.held.gone.store(true, Ordering::Release);
-            is_first.then(|| Offer::after(chain, &self.handle, *pass, self.in_doubt))
+            is_first.then(|| Offer::after(&core.queues, chain, &self.handle, *pass, self.in_doubt))
         };
-        chain.core.queues.offer(&chain.claims, next)
+        core.queues.offer(&chain.claims, next)
     }
 
     /// The common case, without the way to the keeper and back. If it is cancelled or fails, dropping the guard hands
     /// it to the keeper after all.
     async fn release_here(mut self) -> Result<Released> {
-        let Chain {
-            core,
-            claims,
-            grants,
-            ..
-        } = &*self.held.chain;
+        let core = &self.held.core;
+        let Chain { claims, grants, .. } = &*self.held.chain;
         let session = &self.handle.session;
         self.held.leaves(); // A release that is late would free whoever has it then.
         let released = release_each(core, session, claims, grants).await?;
@@ -440,7 +442,7 @@ struct Bound {
 impl Bound {
     /// Gives it back a TTL after its end, which its program was told of, unless that has given it back.
     async fn run(self) {
-        let Some(ttl) = self.held.upgrade().map(|held| held.chain.core.config.ttl) else {
+        let Some(ttl) = self.held.upgrade().map(|held| held.core.config.ttl) else {
             return;
         };
         tokio::select! {

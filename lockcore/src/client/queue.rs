@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::client::chain::{CLAIMS, Chain, Offer};
+use crate::client::chain::{CLAIMS, Chain, Pass};
+use crate::client::session::Handle;
 use crate::{Busy, Claim, LockKey, SessionId};
 
 /// For each key, those of this process who wait for it or ask for it first. Of those who stand in line only the first
@@ -195,6 +197,83 @@ fn waits_beside(keys: &Keys, claims: &[Claim]) -> bool {
     let paths = claims.iter().map(Claim::key).filter(|key| key.is_path());
     let mut beside = paths.flat_map(|key| related(keys, key));
     beside.any(|queue| !queue.waiters.is_empty())
+}
+
+/// A grant on its way to the next one. Whatever ends this before, it goes to another one, or back to the store.
+pub(crate) struct Offer {
+    queues: Arc<Queues>,
+    pass: Option<Pass>,
+}
+
+impl Offer {
+    /// To the one after this.
+    pub(crate) fn after(
+        queues: &Arc<Queues>,
+        chain: &Arc<Chain>,
+        handle: &Handle,
+        pass: u8,
+        in_doubt: bool,
+    ) -> Self {
+        let pass = Pass {
+            chain: Arc::clone(chain),
+            handle: handle.clone(),
+            number: pass + 1,
+            in_doubt,
+        };
+        Self {
+            queues: Arc::clone(queues),
+            pass: Some(pass),
+        }
+    }
+
+    /// It is the taker's, unless it does not stand any more.
+    pub(crate) fn accept(mut self) -> Option<Pass> {
+        let stands = |pass: &Pass| pass.handle.is_usable() && pass.chain.stands();
+        self.pass
+            .as_ref()
+            .is_some_and(stands)
+            .then(|| self.pass.take())?
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        let Some(Pass {
+            chain,
+            handle,
+            number,
+            in_doubt,
+        }) = self.pass.take()
+        else {
+            return;
+        };
+        // Nobody has had it: the number is free for another one.
+        let number = number - 1;
+        let goes_on = chain.goes_on(number) && {
+            let next = || {
+                Some(Offer::after(
+                    &self.queues,
+                    &chain,
+                    &handle,
+                    number,
+                    in_doubt,
+                ))
+            };
+            self.queues.offer(&chain.claims, next)
+        };
+        if !goes_on {
+            handle.order(chain.release(false, in_doubt, None));
+        }
+    }
+}
+
+impl fmt::Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pass = self.pass.as_ref();
+        f.debug_tuple("Offer")
+            .field(&pass.map(|pass| (pass.chain.id(), pass.number)))
+            .finish()
+    }
 }
 
 /// What somebody in the queue may do.

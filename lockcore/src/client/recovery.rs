@@ -66,7 +66,7 @@ impl<'a> Asked<'a> {
         Some(Self {
             handle,
             seen: state.adoption,
-            adopting: Some(Adopting::begin(core, state.session)?),
+            adopting: Some(Adopting::begin(&core.adopting, state.session)?),
         })
     }
 
@@ -217,7 +217,7 @@ pub(crate) async fn adoptable(
 ) -> Result<Vec<SessionState>> {
     let states = core.backend.end(sessions, End::IfDue).await?;
     let mut states = without_adopter(core, me, states).await?;
-    states.retain(|state| !Adopting::is_begun(core, state.session));
+    states.retain(|state| !Adopting::is_begun(&core.adopting, state.session));
     Ok(states)
 }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::chain::Offer;
 use crate::client::core::Core;
-use crate::client::queue::{InTheWay, Place};
+use crate::client::queue::{InTheWay, Offer, Place};
 use crate::{Busy, Changed, Claim};
 
 /// The fallback poll's first and longest pause.

@@ -178,13 +178,9 @@ impl<'a> Border<'a> {
 
     /// Which session received the adoption with this token.
     pub(super) fn adopter(&self, session: SessionId, token: FencingToken) -> Option<SessionId> {
-        self.adoptions.adopter(session, of_the_store(token))
+        self.adoptions
+            .adopter(session, token.grant_and_pass().0.get())
     }
-}
-
-/// The store's token behind that of a guard or an adopter, which is 64 times as much and the number of its pass.
-fn of_the_store(token: FencingToken) -> u64 {
-    token.get() / 64
 }
 
 /// Holds requests and answers against the laws.
