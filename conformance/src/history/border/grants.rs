@@ -22,6 +22,8 @@ pub(super) struct Asked {
     pub(super) answers: Vec<(Pos, Pos, u64)>,
     /// The last answer to a request; never, if one has none and may yet be executed.
     last: Pos,
+    /// When a request was told that the store has moved, and no later one that nothing is held.
+    moved: Option<Pos>,
     /// Its releases: call, answer, and the keys that were released.
     releases: Vec<(Pos, Pos, Vec<usize>)>,
     /// A request under the same name that asks for something else.
@@ -54,6 +56,12 @@ impl Asked {
         self.answers.is_empty() && self.last < NEVER
     }
 
+    /// A copy of a request may stand although all of them were answered, and none was granted: the way has made it, or the
+    /// store has executed one twice, and answered for the second copy, which has met another incarnation and done nothing.
+    fn may_stand(&self, border: &Border<'_>) -> bool {
+        border.setting.repeats || (border.setting.doubles && self.moved.is_some())
+    }
+
     /// It certainly holds all of its keys from the first to the second; nothing, if they are the wrong way round.
     pub(super) fn certain(&self, border: &Border<'_>) -> (Pos, Pos) {
         self.certain_but_for(border, NEVER)
@@ -77,7 +85,7 @@ impl Asked {
 
     /// It may hold the key from its first request to here.
     pub(super) fn possible(&self, border: &Border<'_>, key: usize) -> (Pos, Gone) {
-        if self.was_refused() && !border.setting.repeats {
+        if self.was_refused() && !self.may_stand(border) {
             return (self.last, Gone::Released);
         }
         let released = self
@@ -117,14 +125,22 @@ pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked
                     begun: call.begun,
                     answers: Vec::new(),
                     last: Pos::instant(0),
+                    moved: None,
                     releases: Vec::new(),
                     other: None,
                 });
                 if asked.casts != casts || asked.owner != *owner {
                     asked.other.get_or_insert(call.begun);
                 }
-                if let Some((at, Reply::Granted(token))) = call.answer {
-                    asked.answers.push((call.begun, at, *token));
+                match call.answer {
+                    Some((at, Reply::Granted(token))) => {
+                        asked.answers.push((call.begun, at, *token));
+                    }
+                    Some((at, Reply::Moved)) => asked.moved = asked.moved.max(Some(at)),
+                    Some((_, Reply::Busy(_) | Reply::Void)) => {
+                        asked.moved = asked.moved.filter(|moved| *moved > call.begun);
+                    }
+                    _ => {}
                 }
                 // One that failed without effect may have written some records, and taken them back.
                 let answer = if call.in_doubt() {

@@ -171,6 +171,106 @@ fn refusals_name_whoever_may_hold_it() {
 }
 
 #[test]
+fn an_earlier_copy_of_what_has_moved_may_stand() {
+    let moved = |doubles: bool| {
+        let mut told = two();
+        if doubles {
+            told.tell(What::Doubles);
+        }
+        told.done(acquire((1, 1), &["create f"]), Reply::Moved);
+        told
+    };
+    // It is named, or not, to who is refused; and listed.
+    let meets = || {
+        let listed = vec![met((1, 1), "f", Mode::X, Answer::Living)];
+        let asks = || acquire((2, 1), &["create f"]);
+        [
+            (asks(), by((1, 1), "f")),
+            (asks(), busy(Vec::new())),
+            (Call::Records, Reply::Listed(listed)),
+        ]
+    };
+    for (request, reply) in meets() {
+        moved(true).done(request, reply).is_fine();
+    }
+    // Whoever has sent it once to a store that executes nothing twice has no copy.
+    for (request, reply) in meets() {
+        moved(false)
+            .done(request, reply)
+            .breaks(Law::AllowedIsGranted);
+    }
+    // Nor has anybody who was refused otherwise.
+    for refused in [busy(Vec::new()), Reply::Void] {
+        let mut told = held();
+        told.tell(What::Doubles);
+        told.done(acquire((2, 1), &["create f"]), refused);
+        told.done(open(3), Reply::Opened(true));
+        told.done(acquire((3, 1), &["create f"]), by((2, 1), "f"));
+        let broken = check(&told.end());
+        assert!(broken.breach_of(&[Law::AllowedIsGranted]).is_some());
+    }
+    // One that was sent before and was not answered may stand, whatever the store.
+    for (request, reply) in meets() {
+        let mut told = two();
+        told.call(acquire((1, 1), &["create f"]));
+        told.done(acquire((1, 1), &["create f"]), Reply::Moved);
+        told.done(request, reply).is_fine();
+    }
+    // One that certainly had no effect does not.
+    for (request, reply) in meets() {
+        let (mut told, settled) = (two(), true);
+        told.done(acquire((1, 1), &["create f"]), Reply::Failed { settled });
+        told.done(acquire((1, 1), &["create f"]), Reply::Moved);
+        told.done(request, reply).breaks(Law::AllowedIsGranted);
+    }
+}
+
+#[test]
+fn a_copy_of_what_has_moved_stands_until_its_number_is_over() {
+    let ends = [
+        (renew(1, "1-1", Change::Keep), LIVING),
+        (release((1, 1), &["create f"]), Reply::Released(true)),
+        (end(1, Ending::Close), states(1, Answer::Dead)),
+        (acquire((1, 1), &["create f"]), busy(Vec::new())),
+        (acquire((1, 1), &["create f"]), Reply::Void),
+    ];
+    let refused = || (acquire((2, 1), &["create f"]), busy(Vec::new()));
+    let stands = || {
+        let mut told = two();
+        told.tell(What::Doubles);
+        told.done(acquire((1, 1), &["create f"]), Reply::Moved);
+        // The session lives, and says nothing of the number.
+        told.done(renew(1, "2-2", Change::Keep), LIVING);
+        told
+    };
+    stands().done(refused().0, refused().1).is_fine();
+    for (request, reply) in ends {
+        let mut told = stands();
+        // Until it is acknowledged.
+        let call = told.call(request);
+        told.done(refused().0, refused().1);
+        told.reply(call, reply).after(1);
+        told.done(refused().0, refused().1);
+        let report = check(&told.end());
+        let broken = report.breach_of(&[Law::AllowedIsGranted]);
+        let last = Some(report.events);
+        assert_eq!(broken.map(|broken| broken.event), last, "{report:#?}");
+    }
+    // Its lease has ended.
+    let mut told = stands();
+    told.after(2_000).done(refused().0, refused().1);
+    told.breaks(Law::AllowedIsGranted);
+}
+
+#[test]
+fn no_guard_comes_of_what_has_moved() {
+    let mut told = two();
+    told.tell(What::Doubles).ask(1, &["create f"]);
+    told.done(acquire((1, 1), &["create f"]), Reply::Moved);
+    told.granted(1, 1, 5, 700).breaks(Law::HandedOutValid);
+}
+
+#[test]
 fn holders_hold_what_they_asked_for() {
     held()
         .done(acquire((2, 1), &["create f"]), by((1, 9), "f"))
