@@ -139,10 +139,11 @@ fn refusal(late: Result<Guard, AcquireError>) -> Verdict<Busy> {
 
 /// Releases what has to be held.
 async fn release(guard: Guard) -> Verdict {
-    ensure_eq!(
-        guard.release().await?,
-        Released::Released,
-        "the release of what is held"
+    let released = guard.release().await?;
+    // Where another task of the process waits for the same, it goes there.
+    ensure!(
+        matches!(released, Released::Released | Released::HandedOn),
+        "the release of what is held said {released:?}"
     );
     Ok(())
 }
