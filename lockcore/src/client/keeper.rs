@@ -13,12 +13,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::client::adopting::Adopting;
 use crate::client::clock::{self, now, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::doubts::Doubts;
 use crate::client::news::News;
-use crate::client::order::{Order, Release, Released};
+use crate::client::order::{GiveUp, Order, Release, Released};
 use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
 use crate::client::{deadline::Deadline, task};
@@ -52,7 +51,7 @@ enum Done {
     /// The session is closed, and its intent left; or it could not be closed.
     Abandoned(Result<()>),
     /// The adoption behind `seen` may be ours: the store did not let us give it up.
-    Adopted(Adopting, u64),
+    Adopted(GiveUp),
     /// The session is dead, and that is why, if an operator has revoked it.
     Fell(Option<Note>),
     /// What was in doubt was released once more, and acknowledged.
@@ -101,7 +100,7 @@ pub(crate) struct Keeper {
     /// How many numbers are being released.
     going: usize,
     /// Adoptions that are given up once more after the next renewal, each with the number that was seen before it.
-    adopted: Vec<(Adopting, u64)>,
+    adopted: Vec<GiveUp>,
     /// The session was to be closed at once, and could not be.
     unclosed: bool,
     /// Records may be left that do not count.
@@ -241,23 +240,13 @@ impl Keeper {
                 self.confirms.push(done);
                 self.next = now();
             }
-            Order::GiveUp {
-                adopting,
-                seen,
-                done,
-            } => self.give_up(adopting, seen, done),
+            Order::GiveUp(give_up, done) => self.give_up(give_up, done),
         }
     }
 
-    fn give_up(
-        &mut self,
-        adopting: Adopting,
-        seen: u64,
-        done: Option<oneshot::Sender<Result<()>>>,
-    ) {
+    fn give_up(&mut self, what: GiveUp, done: Option<oneshot::Sender<Result<()>>>) {
         let (core, me) = (Arc::clone(&self.core), Arc::clone(&self.session));
-        self.work
-            .push(Box::pin(give_up(core, me, adopting, seen, done)));
+        self.work.push(Box::pin(give_up(core, me, what, done)));
     }
 
     fn set_intent(&mut self, change: IntentChange) {
@@ -328,8 +317,8 @@ impl Keeper {
             {
                 self.failures = 0;
                 self.release_doubts();
-                for (adopting, seen) in std::mem::take(&mut self.adopted) {
-                    self.give_up(adopting, seen, None);
+                for what in std::mem::take(&mut self.adopted) {
+                    self.give_up(what, None);
                 }
                 for confirm in renewal.confirms {
                     let _ = confirm.send(true);
@@ -505,7 +494,7 @@ impl Keeper {
                 self.unclosed |= closed.is_err();
                 self.session.die();
             }
-            Done::Adopted(adopting, seen) => self.adopted.push((adopting, seen)),
+            Done::Adopted(what) => self.adopted.push(what),
             Done::Fell(revoked) => self.session.fell(revoked),
             Done::Doubted(n, acknowledged) => {
                 self.doubts.was_sent(n, acknowledged);
@@ -729,25 +718,46 @@ fn pause(core: &Core, failures: u32) -> Duration {
 async fn give_up(
     core: Arc<Core>,
     me: Arc<Session>,
-    adopting: Adopting,
-    seen: u64,
+    what: GiveUp,
     done: Option<oneshot::Sender<Result<()>>>,
 ) -> Done {
     let answer = loop {
-        let send = || {
-            core.backend
-                .adopt(adopting.session, seen, me.id, Adopt::GiveUp)
-        };
+        let send = || Box::pin(give_up_once(&core, &me, &what)) as BoxFuture<'_, _>;
         match until_answered(&core, || me.is_valid(), send).await {
-            Ok(_) => break Ok(()),
+            Ok(()) => break Ok(()),
             Err(error) if !may_pass(&error) || !me.is_valid() => break Err(error),
             Err(_) => {}
         }
     };
     let stands = answer.is_err() && me.is_valid();
-    let undone = stands.then_some(adopting);
     if let Some(done) = done {
         let _ = done.send(answer);
     }
-    undone.map_or(Done::Other, |adopting| Done::Adopted(adopting, seen))
+    match stands {
+        true => Done::Adopted(what),
+        false => Done::Other,
+    }
+}
+
+async fn give_up_once(core: &Core, me: &Session, what: &GiveUp) -> Result<()> {
+    if is_anothers(core, me, what).await? {
+        return Ok(());
+    }
+    let (backend, session) = (&core.backend, what.adopting.session);
+    let given_up = backend.adopt(session, what.seen, me.id, Adopt::GiveUp);
+    given_up.await.map(drop)
+}
+
+/// Whether the store is another one than the one that has said that the adoption is ours, and has forgotten it: the same
+/// number may be somebody else's there.
+async fn is_anothers(core: &Core, me: &Session, what: &GiveUp) -> Result<bool> {
+    let now = me.numbers().incarnation();
+    if what.within.is_none_or(|within| within == now) {
+        return Ok(false);
+    }
+    let states = core
+        .backend
+        .end(&[what.adopting.session], End::IfDue)
+        .await?;
+    Ok(states.iter().all(|state| state.adopter != Some(me.id)))
 }

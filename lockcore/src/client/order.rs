@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::client::adopting::Adopting;
-use crate::{Claim, Registered, Result, Stood};
+use crate::{Claim, Incarnation, Registered, Result, Stood};
 
 /// What the keeper is asked for.
 #[derive(Debug)]
@@ -26,12 +26,17 @@ pub(crate) enum Order {
     Run(Beside),
     /// Renew at once. `true` when the session lived then.
     Renew(oneshot::Sender<bool>),
-    /// The adoption `seen + 1` of the session must not be ours.
-    GiveUp {
-        adopting: Adopting,
-        seen: u64,
-        done: Option<oneshot::Sender<Result<()>>>,
-    },
+    /// An adoption must not be ours.
+    GiveUp(GiveUp, Option<oneshot::Sender<Result<()>>>),
+}
+
+/// The adoption behind the one that was seen.
+#[derive(Debug)]
+pub(crate) struct GiveUp {
+    pub(crate) adopting: Adopting,
+    pub(crate) seen: u64,
+    /// The incarnation of the store that has said that it is ours; `None` if its outcome is not known.
+    pub(crate) within: Option<Incarnation>,
 }
 
 /// What runs beside a keeper.

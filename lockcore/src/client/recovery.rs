@@ -13,7 +13,7 @@ use crate::client::adopting::Adopting;
 use crate::client::core::Core;
 use crate::client::error::{AcquireError, RecoverError};
 use crate::client::lost::LostReason;
-use crate::client::order::Order;
+use crate::client::order::{GiveUp, Order};
 use crate::client::retry::until_answered;
 use crate::client::session::Handle;
 use crate::{
@@ -79,11 +79,12 @@ impl<'a> Asked<'a> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if let Some(adopting) = self.adopting.take() {
-            self.handle.order(Order::GiveUp {
+            let give_up = GiveUp {
                 adopting,
                 seen: self.seen,
-                done: None,
-            });
+                within: None,
+            };
+            self.handle.order(Order::GiveUp(give_up, None));
         }
     }
 }
@@ -183,12 +184,12 @@ impl Recovery {
     /// Nothing, once it has ended.
     fn order_give_up(&mut self, done: Option<oneshot::Sender<Result<()>>>) {
         if let Some(adopting) = self.adopting.take() {
-            let seen = self.adoption.number - 1;
-            self.handle.order(Order::GiveUp {
+            let give_up = GiveUp {
                 adopting,
-                seen,
-                done,
-            });
+                seen: self.adoption.number - 1,
+                within: Some(self.incarnation),
+            };
+            self.handle.order(Order::GiveUp(give_up, done));
         }
     }
 }
