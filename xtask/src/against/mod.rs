@@ -5,7 +5,7 @@ mod place;
 mod side;
 mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lockcore_conformance::servers::etcd;
@@ -43,7 +43,7 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), String> {
         etcd::protoc()?;
     }
     let (ours, theirs) = build::both(asked.commit, &stores)?;
-    let figures = figures(&ours, asked.figures)?;
+    let figures = figures([&ours, &theirs], asked.figures)?;
     let rounds = asked.rounds.unwrap_or(LEAST_ROUNDS).max(1);
     let places = Places::get()?;
     places.servers()?;
@@ -85,9 +85,17 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), String> {
     }
 }
 
-/// The names of the figures that were asked for.
-fn figures(ours: &Built, wanted: &[String]) -> Result<Vec<Listed>, String> {
-    let known: Vec<Listed> = Side::start(ours, "memory:")?.ask("list")?;
+/// The names of the figures that were asked for; those that one of both builds does not have are left out.
+fn figures(builds: [&Built; 2], wanted: &[String]) -> Result<Vec<Listed>, String> {
+    let list = |built| Side::start(built, "memory:")?.ask("list");
+    let [ours, theirs]: [Vec<Listed>; 2] = [list(builds[0])?, list(builds[1])?];
+    let by_name = |listed: &[Listed]| listed.iter().cloned().collect();
+    let (both, missing) = in_both(by_name(&ours), by_name(&theirs));
+    missing.iter().for_each(|figure| note_left_out(figure));
+    let known = ours.into_iter();
+    let known: Vec<Listed> = known
+        .filter(|(figure, _)| both.contains_key(figure))
+        .collect();
     let is_wanted = |figure: &str| wanted.iter().any(|wanted| figure.starts_with(&**wanted));
     for wanted in wanted {
         if !known
@@ -105,6 +113,26 @@ fn figures(ours: &Built, wanted: &[String]) -> Result<Vec<Listed>, String> {
     Ok(all
         .filter(|(figure, _)| wanted.is_empty() || is_wanted(figure))
         .collect())
+}
+
+/// What both have, by name, and the names of what only one of them has.
+fn in_both<T>(
+    ours: BTreeMap<String, T>,
+    mut theirs: BTreeMap<String, T>,
+) -> (BTreeMap<String, (T, T)>, BTreeSet<String>) {
+    let (mut both, mut missing) = (BTreeMap::new(), BTreeSet::new());
+    for (name, ours) in ours {
+        match theirs.remove(&name) {
+            Some(theirs) => drop(both.insert(name, (ours, theirs))),
+            None => drop(missing.insert(name)),
+        }
+    }
+    missing.extend(theirs.into_keys());
+    (both, missing)
+}
+
+fn note_left_out(figure: &str) {
+    eprintln!("{figure}: left out, because only one of both builds has it");
 }
 
 /// Two builds on one store.
@@ -157,10 +185,17 @@ impl Pair<'_> {
         };
         let mut sides = [side(0, "ours")?, side(1, "theirs")?];
         let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let mut left_out = BTreeSet::new();
         for round in 0..=rounds {
             eprintln!("{}, {run} run: round {round} of {rounds}", self.store);
             for figure in figures {
-                for (name, ratio) in in_turns(&mut sides, figure, round)? {
+                let (found, missing) = in_turns(&mut sides, figure, round)?;
+                for name in missing {
+                    if left_out.insert(name.clone()) {
+                        note_left_out(&name);
+                    }
+                }
+                for (name, ratio) in found {
                     if round > 0 {
                         ratios.entry(name).or_default().push(ratio);
                     }
@@ -172,12 +207,14 @@ impl Pair<'_> {
 }
 
 /// One round of a figure, in slices of which two, one of each build, are beside each other: the median of the ratios of
-/// ours to theirs, for each part of the figure. They take turns at being first.
+/// ours to theirs, for each part of the figure that both have; and the names of those that only one has. They take turns at
+/// being first.
 fn in_turns(
     sides: &mut [Side; 2],
     (figure, slices): &Listed,
     round: usize,
-) -> Result<BTreeMap<String, f64>, String> {
+) -> Result<(BTreeMap<String, f64>, BTreeSet<String>), String> {
+    let mut left_out = BTreeSet::new();
     let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let request = format!("{figure} {}", ROUND_MS / slices);
     for slice in 0..*slices as usize {
@@ -187,15 +224,14 @@ fn in_turns(
             found[at] = sides[at].ask(&request)?;
         }
         let [ours, theirs] = found;
-        if !ours.keys().eq(theirs.keys()) {
-            return Err(format!("{figure}: the two builds measure different parts"));
-        }
-        for ((name, ours), theirs) in ours.into_iter().zip(theirs.values()) {
+        let (both, missing) = in_both(ours, theirs);
+        left_out.extend(missing);
+        for (name, (ours, theirs)) in both {
             ratios.entry(name).or_default().push(ours / theirs);
         }
     }
     let medians = ratios.into_iter().map(|(name, all)| (name, median(&all)));
-    Ok(medians.collect())
+    Ok((medians.collect(), left_out))
 }
 
 /// The URL of a namespace, or of a file, that nothing else is in.
@@ -209,5 +245,25 @@ fn of_its_own(url: &str, name: &str, folder: &Path) -> String {
         ),
         _ if url.contains('?') => format!("{url}&namespace={namespace}"),
         _ => format!("{url}?namespace={namespace}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_of_both_lacks_is_left_out() {
+        let of = |names: &[(&str, f64)]| -> BTreeMap<String, f64> {
+            let names = names.iter();
+            names.map(|(name, us)| ((*name).to_owned(), *us)).collect()
+        };
+        let ours = of(&[("pair", 3.0), ("new", 1.0), ("wake-up", 5.0)]);
+        let theirs = of(&[("old", 1.0), ("pair", 2.0), ("wake-up", 4.0)]);
+        let (both, missing) = in_both(ours, theirs);
+        assert_eq!(both["pair"], (3.0, 2.0));
+        assert_eq!(both["wake-up"], (5.0, 4.0));
+        assert_eq!(both.len(), 2);
+        assert_eq!(missing.into_iter().collect::<Vec<_>>(), ["new", "old"]);
     }
 }
