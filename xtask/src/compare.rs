@@ -57,9 +57,12 @@ pub(crate) fn run(
     cargo_command(&all, &urls)
 }
 
-/// All stores, or only some.
+/// All stores of the library, or only some.
 pub(crate) fn chosen(only: &[&'static Store]) -> Vec<&'static Store> {
-    let is_chosen = |store: &&Store| only.is_empty() || only.iter().any(|it| it.name == store.name);
+    let is_chosen = |store: &&Store| match only {
+        [] => !store.is_example(),
+        only => only.iter().any(|it| it.name == store.name),
+    };
     STORES.iter().filter(is_chosen).collect()
 }
 
@@ -103,5 +106,21 @@ fn start_one(store: &Store) -> Result<Server, String> {
         ("elasticsearch", _) => stores::engine(&ENGINE),
         (_, Some(servers)) => (servers.each[0].start)(),
         (name, None) => Err(format!("{name} has no server")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_example_is_compared_only_by_its_name() {
+        let names = |only: &[&'static Store]| -> Vec<&str> {
+            chosen(only).iter().map(|store| store.name).collect()
+        };
+        assert!(names(&[]).contains(&"etcd"));
+        assert!(!names(&[]).contains(&"mariadb"));
+        let mariadb = stores::find("mariadb").unwrap();
+        assert_eq!(names(&[mariadb]), ["mariadb"]);
     }
 }
