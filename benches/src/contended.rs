@@ -1,12 +1,12 @@
 //! One key wanted by many: by 8 tasks of one process, then by 8 processes.
 
-use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use lockkeeper_workloads::{Kind, Ours, Turn, turns};
+use lockkeeper_workloads::processes::{self, Processes, Work};
+use lockkeeper_workloads::{Hold, Kind, Ours, Turn};
 
 use crate::peer::{self, Peer};
 use crate::relay::Relay;
@@ -43,7 +43,7 @@ impl Measured {
     /// Measures both for a slice each.
     async fn round(&mut self, peer: &mut Peer) {
         self.alone.push(alone(peer).await);
-        let (each, time) = peer.turns(&keys(WANTED_BY), SLICE).await;
+        let (each, time) = peer.turns(&keys(WANTED_BY), Hold::Yield, SLICE).await;
         self.handed_over.push(rate(handed_over(&each), time));
         let waits = waits(&each);
         self.longest.push(ratio(waits.max(), waits.mean()));
@@ -74,7 +74,7 @@ impl Measured {
 
 /// Pairs a second by one task.
 async fn alone(peer: &mut Peer) -> f64 {
-    let (turns, time) = peer.turns(&keys(1), SLICE).await;
+    let (turns, time) = peer.turns(&keys(1), Hold::None, SLICE).await;
     rate(turns[0].len(), time)
 }
 
@@ -170,49 +170,56 @@ pub(crate) fn run(store: &Store, rounds: usize) {
     idle(store);
 }
 
-fn process(url: &str, part: &str, pause: Duration, time: Duration) -> Child {
+/// A process that waits for what is held.
+fn process_that_waits(url: &str) -> Child {
     let program = std::env::current_exe().expect("the program's path");
     Command::new(program)
-        .args(["--url", url, "worker", part])
-        .args(["--pause-us", &pause.as_micros().to_string()])
-        .args(["--ms", &time.as_millis().to_string()])
-        .stdin(Stdio::piped())
+        .args(["worker", "waiting"])
+        .env("LOCKKEEPER_URL", url)
+        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program starts")
 }
 
-/// Processes take turns at one lock for a while, each with a pause between release and retry: the turns of each.
-pub(crate) fn turns_of_processes(
-    store: &Store,
-    count: usize,
-    pause: Duration,
-    time: Duration,
-) -> Vec<Vec<Turn>> {
-    let mut processes: Vec<Child> = (0..count)
-        .map(|_| process(store.url(), "contended", pause, time))
-        .collect();
-    processes
-        .iter_mut()
-        .map(|process| {
-            let mut text = String::new();
-            let mut output = process.stdout.take().expect("piped");
-            output.read_to_string(&mut text).expect("it writes text");
-            assert!(process.wait().expect("it ends").success());
-            text.lines().map(turn).collect()
-        })
-        .collect()
+/// The turns of each task of each process, and how long they were taken.
+type Turns = (Vec<Vec<Vec<Turn>>>, Duration);
+
+/// Processes that take turns at one lock, each as its work says.
+pub(crate) fn turns_of_processes(store: &Store, work: &[Work]) -> Turns {
+    let program = std::env::current_exe().expect("the program's path");
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(["worker", "turns"]);
+        command.env("LOCKKEEPER_URL", store.url());
+        command
+    };
+    let processes = Processes::start(work.len(), command);
+    let turns = processes.and_then(|mut processes| processes.take_turns(work));
+    turns.unwrap_or_else(|failure| panic!("{}: {failure}", store.scheme()))
+}
+
+/// One task in each of so many processes, with a pause between release and retry.
+pub(crate) fn with_pauses(processes: usize, pause: Duration, time: Duration) -> Vec<Work> {
+    let work = Work {
+        tasks: 1,
+        hold: Hold::None,
+        pause,
+        time,
+    };
+    vec![work; processes]
 }
 
 /// Processes take turns, each with a pause of one pair between release and retry.
 fn by_processes(store: &Store, pause: Duration) {
-    let each = turns_of_processes(store, WANTED_BY, pause, TURNS_FOR);
+    let (each, time) = turns_of_processes(store, &with_pauses(WANTED_BY, pause, TURNS_FOR));
+    let each = each.concat();
     let mut turns: Vec<Turn> = each.iter().flatten().copied().collect();
     turns.sort_unstable_by_key(|turn| turn.granted);
     println!(
         "{WANTED_BY} processes, {} µs between release and retry: {:.0} hand-overs/s",
         pause.as_micros(),
-        rate(turns.len(), TURNS_FOR)
+        rate(turns.len(), time)
     );
     let gaps = turns
         .windows(2)
@@ -227,18 +234,6 @@ fn by_processes(store: &Store, pause: Duration) {
     print(&each);
 }
 
-fn turn(line: &str) -> Turn {
-    let mut numbers = line
-        .split(' ')
-        .map(|number| number.parse().expect("a number"));
-    let mut next = || numbers.next().expect("three numbers");
-    Turn {
-        asked: next(),
-        granted: next(),
-        released: next(),
-    }
-}
-
 /// Processes wait for what is not released: what they ask of a server meanwhile.
 fn idle(store: &Store) {
     let Some(relay) = Relay::before(store.url()) else {
@@ -248,7 +243,7 @@ fn idle(store: &Store) {
         let locks = store.locks().await;
         let guard = locks.global(KEY).acquire().await.expect("nobody has it");
         let processes: Vec<Child> = (0..WANTED_BY)
-            .map(|_| process(relay.url(), "waiting", Duration::ZERO, Duration::ZERO))
+            .map(|_| process_that_waits(relay.url()))
             .collect();
         tokio::time::sleep(UNTIL_ALL_WAIT).await;
         let (start, before) = (Instant::now(), relay.round_trips());
@@ -267,16 +262,12 @@ fn idle(store: &Store) {
     });
 }
 
-/// One of the processes: prints its turns.
-pub(crate) fn worker(store: &Store, pause: Duration, time: Duration) {
+/// One of the processes that take turns.
+pub(crate) fn worker(store: &Store) {
     one_thread().block_on(async {
         let locks = store.locks().await;
-        let ours = Ours::new(&locks, Kind::Global);
-        let turns = turns::take(&ours, KEY, Instant::now() + time, pause).await;
-        for turn in turns.expect("the store can be written") {
-            println!("{} {} {}", turn.asked, turn.granted, turn.released);
-        }
-        locks.shutdown(Duration::from_secs(5)).await;
+        let done = processes::work(&locks).await;
+        done.unwrap_or_else(|failure| panic!("{}: {failure}", store.scheme()));
     });
 }
 

@@ -40,7 +40,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum What {
-    /// One lock on the memory store through the whole client: µs a pair, tasks and memory after 10⁶ pairs.
+    /// One lock on the memory store through the whole client, beside `tokio::sync::Mutex`: µs a pair; tasks and memory after 10⁶ pairs.
     Memory,
     /// Acquire and release of a global lock, tree locks and a document lock, beside what the store itself needs and
     /// other libraries' locks.
@@ -70,6 +70,9 @@ enum What {
         /// The most document ids in one acquisition.
         #[arg(long, default_value_t = 1_000_000)]
         ids: u32,
+        /// Only the figures that begin so, with semicolons between them.
+        #[arg(long, value_name = "FIGURE;…", value_delimiter = ';')]
+        figures: Vec<String>,
         /// Goes on with the comparison in the folder, which ended before its last round, or after that.
         #[arg(long)]
         resume: bool,
@@ -88,15 +91,9 @@ enum What {
     Worker {
         /// Which part it plays.
         part: String,
-        /// Its pause between release and retry.
-        #[arg(long, default_value_t = 0)]
-        pause_us: u64,
         /// How many ids it acquires.
         #[arg(long, default_value_t = 0)]
         ids: u32,
-        /// For how long it takes turns.
-        #[arg(long, default_value_t = 0)]
-        ms: u64,
         /// What it holds.
         #[arg(long, default_value = "")]
         key: String,
@@ -117,6 +114,7 @@ fn main() {
             stores,
             slice_ms,
             ids,
+            figures,
             resume,
             out,
         } => {
@@ -125,23 +123,14 @@ fn main() {
                 rounds: cli.rounds,
                 slice: Duration::from_millis(slice_ms),
                 most_ids: ids,
+                figures: &figures,
                 resume,
             };
             compare::run(&plan, &out);
         }
         What::Report { out } => compare::rewrite(&out),
-        What::Worker {
-            part,
-            pause_us,
-            ids,
-            ms,
-            key,
-        } => match part.as_str() {
-            "contended" => contended::worker(
-                &store,
-                Duration::from_micros(pause_us),
-                Duration::from_millis(ms),
-            ),
+        What::Worker { part, ids, key } => match part.as_str() {
+            "turns" => contended::worker(&store),
             "guards" => compare::processes::keep_guards(&store),
             "held" => compare::processes::hold(&store, &key),
             "waiting" => contended::waiting(&store),

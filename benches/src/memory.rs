@@ -1,10 +1,13 @@
-//! One lock on the memory store, through the whole client.
+//! One lock on the memory store, through the whole client, beside `tokio::sync::Mutex`; nothing of a turn is written down.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use lockkeeper::{Locks, MemoryBackend};
 
-use crate::rounds::{Spread, micros, one_thread, resident_mib};
+use tokio::sync::Mutex;
+
+use crate::rounds::{Spread, micros, one_thread, ratios, resident_mib};
 
 const PAIRS: u32 = 100_000;
 
@@ -17,6 +20,14 @@ async fn pairs(locks: &Locks, count: u32) -> f64 {
             .await
             .expect("nobody else wants it");
         let _ = guard.release().await.expect("memory does not fail");
+    }
+    micros(start.elapsed()) / f64::from(count)
+}
+
+async fn pairs_of_mutex(mutex: &Mutex<()>, count: u32) -> f64 {
+    let start = Instant::now();
+    for _ in 0..count {
+        drop(black_box(mutex).lock().await);
     }
     micros(start.elapsed()) / f64::from(count)
 }
@@ -34,8 +45,10 @@ pub(crate) fn run(rounds: usize) {
         .build()
         .expect("a runtime");
     let (mut current, mut spawned, mut main) = (Vec::new(), Vec::new(), Vec::new());
+    let mut of_mutex = Vec::new();
     for _ in 0..rounds {
         current.push(one_thread().block_on(async { pairs(&locks(), PAIRS).await }));
+        of_mutex.push(one_thread().block_on(pairs_of_mutex(&Mutex::new(()), PAIRS)));
         spawned.push(multi.block_on(async {
             let locks = locks();
             #[expect(clippy::disallowed_methods, reason = "a task of the measurement")]
@@ -49,8 +62,16 @@ pub(crate) fn run(rounds: usize) {
         "acquire+release, memory store, µs a pair, medians of {rounds} rounds (least to greatest):"
     );
     println!(
+        "  to tokio::sync::Mutex, of one task {}",
+        ratios(&current, &of_mutex)
+    );
+    println!(
         "  on a current-thread runtime        {}",
         Spread::of(current)
+    );
+    println!(
+        "  tokio::sync::Mutex, lock, unlock   {:.4}",
+        Spread::of(of_mutex).median()
     );
     println!(
         "  from a task, multi-thread runtime  {}",

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockkeeper::{AcquireError, Guard, Locks, Released};
-use lockkeeper_workloads::id;
+use lockkeeper_workloads::{Hold, id};
 
 use crate::floor::{self, Floor};
 use crate::peer::{self, Peer};
@@ -99,7 +99,7 @@ async fn measure(locks: &Locks, beside: &mut Beside, what: What, done: &mut Done
         _ => None,
     };
     if let Some(peer) = peer {
-        let (turns, time) = peer.turns(&["bench".to_owned()], SLICE).await;
+        let (turns, time) = peer.turns(&["bench".to_owned()], Hold::None, SLICE).await;
         done.pairs += u32::try_from(turns[0].len()).expect("not that many");
         done.time += time;
         return;

@@ -141,6 +141,8 @@ fn rows(workload: Workload, measured: &Measured) -> Vec<String> {
         Workload::Uncontended { tasks: 1 } => ("1 task, 1 lock".to_owned(), &[PAIR]),
         Workload::Uncontended { tasks } => (format!("{tasks} tasks, a lock each"), &[PAIR]),
         Workload::Contended { tasks } => (format!("{tasks} tasks, 1 lock"), &[HAND_OVER, WAIT]),
+        Workload::Shared { tasks } => (format!("{tasks} tasks, 1 key shared"), &[PAIR]),
+        Workload::Writer { readers } => (format!("a writer, {readers} readers"), &[WAIT]),
         Workload::Share { holders } => (format!("a share, {holders} holders"), &[PAIR]),
         Workload::Semaphore { places, takers } => {
             (format!("{takers} tasks, {places} places"), &[PAIR])

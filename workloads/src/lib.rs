@@ -6,11 +6,14 @@
 mod documents;
 mod measured;
 mod ours;
+pub mod processes;
 pub mod turns;
 mod workload;
+mod writer;
 
 pub use documents::id;
 pub use measured::{ABORT, ACQUIRE, HAND_OVER, Measured, PAIR, REFUSED, RELEASE, SWEPT, WAIT};
 pub use ours::{Kind, Ours};
-pub use turns::{Failure, Lock, Turn};
+pub use turns::{Failure, Granted, Hold, Lock, Turn};
 pub use workload::Workload;
+pub use writer::{NEVER_WITHIN, READ_FOR};

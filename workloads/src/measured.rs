@@ -11,7 +11,7 @@ use crate::turns::Turn;
 pub const PAIR: &str = "pair";
 /// From the call of acquire to the grant.
 pub const WAIT: &str = "wait";
-/// From the call of release to the grant of the next one.
+/// From one grant to that of the next one, with what the first held it.
 pub const HAND_OVER: &str = "hand-over";
 /// An acquisition of many.
 pub const ACQUIRE: &str = "acquire";
@@ -35,6 +35,8 @@ pub struct Measured {
     pub fairness: Option<f64>,
     /// The turns of who had the fewest, to the mean.
     pub least_share: Option<f64>,
+    /// How many waits were given up, where they are; their times are noted, too.
+    pub given_up: Option<u32>,
 }
 
 impl Measured {
@@ -56,15 +58,14 @@ impl Measured {
             measured.record(WAIT, turn.granted.saturating_sub(turn.asked));
             measured.record(PAIR, turn.released.saturating_sub(turn.asked));
         }
-        let counts: Vec<f64> = each.iter().map(|turns| to_f64(turns.len())).collect();
-        let all: f64 = counts.iter().sum();
+        let counts: Vec<usize> = each.iter().map(Vec::len).collect();
+        let all = to_f64(counts.iter().sum());
         measured.per_second = Some(all / time.as_secs_f64());
-        if counts.len() > 1 && all > 0.0 {
-            let squares: f64 = counts.iter().map(|count| count * count).sum();
-            let n = to_f64(counts.len());
-            measured.fairness = Some(all * all / (n * squares));
-            let least = counts.iter().copied().fold(f64::INFINITY, f64::min);
-            measured.least_share = Some(least / (all / n));
+        if counts.len() > 1 {
+            measured.fairness = jain(&counts);
+            let least = counts.iter().min().copied().map(to_f64);
+            let share = all / to_f64(counts.len());
+            measured.least_share = least.map(|least| least / share).filter(|_| all > 0.0);
         }
         measured
     }
@@ -90,6 +91,13 @@ impl Measured {
     }
 }
 
+/// Jain's index: the square of the sum to as many times the sum of the squares. None where nobody had anything.
+fn jain(counts: &[usize]) -> Option<f64> {
+    let counts = || counts.iter().copied().map(to_f64);
+    let (sum, squares): (f64, f64) = (counts().sum(), counts().map(|count| count * count).sum());
+    (squares > 0.0).then(|| sum * sum / (counts().map(|_| 1.0).sum::<f64>() * squares))
+}
+
 /// Three digits of any time.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("an hour in µs, with three digits")
@@ -109,6 +117,21 @@ mod tests {
             asked,
             granted,
             released,
+        }
+    }
+
+    #[test]
+    fn jains_index_is_1_of_equals_and_1_in_n_of_one_alone() {
+        for (counts, index) in [
+            (&[7, 7, 7, 7][..], Some(1.0)),
+            (&[0, 0, 9, 0], Some(0.25)),
+            // (1 + 2 + 3)² / (3 × (1 + 4 + 9))
+            (&[1, 2, 3], Some(36.0 / 42.0)),
+            (&[5, 5, 0, 0, 0, 0, 0, 0, 0, 0], Some(0.2)),
+            (&[0, 0], None),
+            (&[], None),
+        ] {
+            assert_eq!(jain(counts), index, "{counts:?}");
         }
     }
 

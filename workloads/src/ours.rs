@@ -3,13 +3,15 @@
 use async_trait::async_trait;
 use lockcore::{Guard, Locks};
 
-use crate::turns::{Failure, Lock};
+use crate::turns::{Failure, Granted, Lock};
 
 /// Which locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Global locks, by their names.
     Global,
+    /// Shares that any number can have, by their names.
+    Shared,
     /// Shares that so many can have, by their names.
     Share {
         /// How many.
@@ -39,6 +41,7 @@ impl Ours {
     pub(crate) async fn acquire(&self, key: &str) -> Result<Guard, Failure> {
         let acquired = match self.kind {
             Kind::Global => self.locks.global(key).acquire().await,
+            Kind::Shared => self.locks.share(key).acquire().await,
             Kind::Share { limit } => self.locks.share(key).limit(limit).acquire().await,
             Kind::Tree => self.locks.tree().write(key).acquire().await,
         };
@@ -48,9 +51,9 @@ impl Ours {
 
 #[async_trait]
 impl Lock for Ours {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let guard = self.acquire(key).await?;
-        granted();
+        granted().over().await;
         release(guard).await
     }
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// One turn: when it was asked for, granted, and given back with an acknowledgement, in µs since 1970. It was given back
-/// as soon as it was granted.
+/// after its [`Hold`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
     /// When it was asked for.
@@ -21,12 +21,34 @@ pub struct Turn {
     pub released: u64,
 }
 
+/// How long a turn holds its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Not at all: it is given back as soon as it is granted.
+    None,
+    /// Until the other tasks have run once.
+    Yield,
+}
+
+impl Hold {
+    /// Waits for its end.
+    pub async fn over(self) {
+        if self == Self::Yield {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// Locks, as a library offers them.
 #[async_trait]
 pub trait Lock: Send + Sync {
-    /// Takes the lock of a key as soon as nobody is in the way, calls `granted`, and gives it back, acknowledged.
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure>;
+    /// Takes the lock of a key as soon as nobody is in the way, calls `granted`, holds it as that says, and gives it back,
+    /// acknowledged.
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure>;
 }
+
+/// What a turn calls when it has its lock: it notes the time, and says how long the lock is held.
+pub type Granted<'a> = dyn FnMut() -> Hold + Send + 'a;
 
 /// The time in µs since 1970.
 #[must_use]
@@ -50,13 +72,18 @@ pub async fn take(
     lock: &dyn Lock,
     key: &str,
     until: Instant,
+    hold: Hold,
     pause: Duration,
 ) -> Result<Vec<Turn>, Failure> {
     let mut turns = Vec::new();
     while Instant::now() < until {
         let asked = now_us();
         let mut granted = asked;
-        lock.turn(key, &mut || granted = now_us()).await?;
+        let mut note = || {
+            granted = now_us();
+            hold
+        };
+        lock.turn(key, &mut note).await?;
         let released = now_us();
         turns.push(Turn {
             asked,
@@ -72,7 +99,7 @@ pub async fn take(
     Ok(turns)
 }
 
-/// A task takes turns at each of the keys, for a while: the turns of each.
+/// A task takes turns at each of the keys, for a while, with a pause after each: the turns of each.
 ///
 /// # Errors
 ///
@@ -84,6 +111,8 @@ pub async fn take(
 pub async fn take_by_tasks(
     lock: &Arc<dyn Lock>,
     keys: &[String],
+    hold: Hold,
+    pause: Duration,
     time: Duration,
 ) -> Result<Vec<Vec<Turn>>, Failure> {
     let until = Instant::now() + time;
@@ -91,7 +120,7 @@ pub async fn take_by_tasks(
     for key in keys {
         let (lock, key) = (Arc::clone(lock), key.clone());
         #[expect(clippy::disallowed_methods, reason = "a task of the measurement")]
-        let task = tokio::spawn(async move { take(&*lock, &key, until, Duration::ZERO).await });
+        let task = tokio::spawn(async move { take(&*lock, &key, until, hold, pause).await });
         tasks.push(task);
     }
     let mut each = Vec::new();

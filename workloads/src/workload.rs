@@ -9,7 +9,8 @@ use lockcore::{Guard, LockBackend, Locks};
 use crate::documents;
 use crate::measured::Measured;
 use crate::ours::{Kind, Ours, release};
-use crate::turns::{Failure, Lock, take_by_tasks};
+use crate::turns::{Failure, Hold, Lock, take_by_tasks};
+use crate::writer;
 
 /// What is done with a store of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,8 +20,13 @@ pub enum Workload {
         /// So many tasks take turns, each at a lock of its own.
         tasks: u32,
     },
-    /// One global lock that all want.
+    /// One global lock that all want, each turn of which is held across a yield.
     Contended {
+        /// So many tasks take turns.
+        tasks: u32,
+    },
+    /// Shares of one key, of which there is no end.
+    Shared {
         /// So many tasks take turns.
         tasks: u32,
     },
@@ -29,7 +35,12 @@ pub enum Workload {
         /// With that one there are so many, and as many may be.
         holders: u32,
     },
-    /// A semaphore.
+    /// A global lock beside shares of its key, which overlap without a gap; all of one client.
+    Writer {
+        /// So many shares are held at a time.
+        readers: u32,
+    },
+    /// A semaphore, each turn of which is held across a yield.
     Semaphore {
         /// So many may have it.
         places: u32,
@@ -62,6 +73,8 @@ impl Workload {
         match self {
             Self::Uncontended { .. } => "uncontended",
             Self::Contended { .. } => "contended",
+            Self::Shared { .. } => "shared",
+            Self::Writer { .. } => "writer beside readers",
             Self::Share { .. } => "share",
             Self::Semaphore { .. } => "semaphore",
             Self::Tree { siblings: 0, .. } => "tree",
@@ -74,7 +87,10 @@ impl Workload {
     #[must_use]
     pub fn size(&self) -> u32 {
         match *self {
-            Self::Uncontended { tasks } | Self::Contended { tasks } => tasks,
+            Self::Uncontended { tasks } | Self::Contended { tasks } | Self::Shared { tasks } => {
+                tasks
+            }
+            Self::Writer { readers } => readers,
             Self::Share { holders } => holders,
             Self::Semaphore { takers, .. } => takers,
             Self::Tree { depth, .. } => depth,
@@ -82,16 +98,40 @@ impl Workload {
         }
     }
 
-    /// The keys at which its tasks take turns, one for each task; none of document locks.
+    /// What the same is, as far as it can be, where nobody is in anybody's way.
+    #[must_use]
+    pub fn baseline(&self) -> Option<Self> {
+        match *self {
+            Self::Contended { .. } => Some(Self::Uncontended { tasks: 1 }),
+            Self::Shared { tasks } => Some(Self::Uncontended { tasks }),
+            Self::Semaphore { places, takers } if takers > places => Some(Self::Semaphore {
+                places,
+                takers: places,
+            }),
+            _ => None,
+        }
+    }
+
+    /// How long each turn holds its lock.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        match self {
+            Self::Contended { .. } | Self::Semaphore { .. } => Hold::Yield,
+            _ => Hold::None,
+        }
+    }
+
+    /// The keys at which its tasks take turns, one for each task; none of document locks and beside readers.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         match *self {
             Self::Uncontended { tasks } => (0..tasks).map(|n| format!("lock-{n}")).collect(),
             Self::Contended { tasks } => vec!["one lock".to_owned(); tasks as usize],
+            Self::Shared { tasks } => vec!["a share".to_owned(); tasks as usize],
             Self::Share { .. } => vec!["a share".to_owned()],
             Self::Semaphore { takers, .. } => vec!["a semaphore".to_owned(); takers as usize],
             Self::Tree { depth, .. } => vec![format!("{}/wanted", parent(depth))],
-            Self::Documents { .. } => Vec::new(),
+            Self::Documents { .. } | Self::Writer { .. } => Vec::new(),
         }
     }
 
@@ -113,6 +153,7 @@ impl Workload {
         let locks = documents::client(backend).await?;
         let done = match *self {
             Self::Documents { ids } => documents::run(backend, &locks, ids).await,
+            Self::Writer { readers } => writer::run(&locks, readers, time).await,
             _ => self.turns(&locks, time).await,
         };
         if locks.shutdown(CLOSED_WITHIN).await {
@@ -124,6 +165,7 @@ impl Workload {
 
     async fn turns(&self, locks: &Locks, time: Duration) -> Result<Measured, Failure> {
         let kind = match *self {
+            Self::Shared { .. } => Kind::Shared,
             Self::Share { holders } => Kind::Share { limit: holders },
             Self::Semaphore { places, .. } => Kind::Share { limit: places },
             Self::Tree { .. } => Kind::Tree,
@@ -144,7 +186,7 @@ impl Workload {
             .await?;
         let lock: Arc<dyn Lock> = Arc::new(ours);
         let start = Instant::now();
-        let each = take_by_tasks(&lock, &self.keys(), time).await?;
+        let each = take_by_tasks(&lock, &self.keys(), self.hold(), Duration::ZERO, time).await?;
         let time = start.elapsed();
         stream::iter(held)
             .map(release)
@@ -188,6 +230,7 @@ mod tests {
         for workload in [
             Workload::Uncontended { tasks: 3 },
             Workload::Contended { tasks: 3 },
+            Workload::Shared { tasks: 3 },
             Workload::Share { holders: 10 },
             Workload::Semaphore {
                 places: 2,
@@ -208,6 +251,25 @@ mod tests {
             let one_lock = matches!(workload, Workload::Contended { .. });
             assert_eq!(measured.times.contains_key(HAND_OVER), one_lock);
             assert_eq!(measured.fairness.is_some(), workload.keys().len() > 1);
+        }
+    }
+
+    #[test]
+    fn a_baseline_has_none_of_its_own_but_one_lock() {
+        let semaphore = Workload::Semaphore {
+            places: 10,
+            takers: 100,
+        };
+        let of_semaphore = semaphore.baseline().unwrap();
+        assert_eq!(
+            (of_semaphore.keys().len(), of_semaphore.baseline()),
+            (10, None)
+        );
+        for tasks in [8, 64] {
+            let baseline = Workload::Contended { tasks }.baseline().unwrap();
+            assert_eq!((baseline.keys().len(), baseline.baseline()), (1, None));
+            let baseline = Workload::Shared { tasks }.baseline().unwrap();
+            assert_eq!(baseline, Workload::Uncontended { tasks });
         }
     }
 

@@ -14,6 +14,7 @@ const ENGINE: Engine = OPENSEARCH_2.with_heap("2g");
 pub(crate) fn run(
     only: &[&'static Store],
     rounds: Option<usize>,
+    figures: &[String],
     args: &[String],
 ) -> Result<(), String> {
     let chosen = chosen(only);
@@ -34,6 +35,7 @@ pub(crate) fn run(
     let stores = chosen.iter().map(|store| format!("--store={}", store.name));
     let stores: Vec<String> = stores
         .chain(rounds.map(|rounds| format!("--rounds={rounds}")))
+        .chain(figures.iter().map(|figure| format!("--figures={figure}")))
         .collect();
     let mut all = vec![
         "run",

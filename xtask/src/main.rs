@@ -81,13 +81,8 @@ enum Command {
         /// How many rounds count: 7; fewer decide nothing against a commit.
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Against a commit: only figures that begin so, with semicolons between them.
-        #[arg(
-            long,
-            value_name = "FIGURE;…",
-            requires = "against",
-            value_delimiter = ';'
-        )]
+        /// Only figures that begin so, with semicolons between them; an unknown one is told the known ones.
+        #[arg(long, value_name = "FIGURE;…", value_delimiter = ';')]
         figures: Vec<String>,
         /// What the comparison of the stores is given.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -221,8 +216,12 @@ fn main() -> ExitCode {
             }
         }
         Command::Compare {
-            only, rounds, args, ..
-        } => compare::run(&only, rounds, &args),
+            only,
+            rounds,
+            figures,
+            args,
+            ..
+        } => compare::run(&only, rounds, &figures, &args),
         Command::Soak {
             minutes,
             only,

@@ -1,13 +1,15 @@
 //! The figures, and how each of them is measured.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Attempt, LockBackend, Locks, Released};
-use lockkeeper_workloads::{ACQUIRE, Failure, Measured, PAIR, REFUSED, RELEASE, SWEPT, Workload};
-
-use crate::processes::Processes;
+use lockkeeper_workloads::processes::{Processes, Work};
+use lockkeeper_workloads::{
+    ACQUIRE, Failure, Measured, PAIR, REFUSED, RELEASE, SWEPT, WAIT, Workload,
+};
 
 /// A figure, and in how many slices of a round it is measured.
 pub(crate) type Listed = (&'static str, u32);
@@ -17,9 +19,18 @@ pub(crate) const FIGURES: &[Listed] = &[
     ("pair", SHORT),
     ("pair of 16 tasks", SHORT),
     ("hand-over between 8 tasks", LONG),
-    (PROCESSES, LONG),
+    ("hand-over between 64 tasks", LONG),
+    ("hand-over between 8 tasks of 2 processes", LONG),
+    ("hand-over between 64 tasks of 2 processes", LONG),
+    ("hand-over between 8 processes", LONG),
+    ("hand-over between 64 tasks of 8 processes", LONG),
+    (WAITER, LONG),
     ("share of 1", SHORT),
     ("share of 16", SHORT),
+    ("pair of 16 tasks that share", SHORT),
+    ("turn of 10 tasks at a semaphore of 10", LONG),
+    ("turn of 100 tasks at a semaphore of 10", LONG),
+    (WRITER, LONG),
     ("tree, depth 1", SHORT),
     ("tree, depth 32", SHORT),
     (DOCUMENTS, SHORT),
@@ -30,7 +41,8 @@ pub(crate) const FIGURES: &[Listed] = &[
 const SHORT: u32 = 6;
 const LONG: u32 = 2;
 
-const PROCESSES: &str = "hand-over between 8 processes";
+const WAITER: &str = "wait of a process beside 8 tasks of another";
+const WRITER: &str = "wait of a writer beside readers";
 const DOCUMENTS: &str = "100 documents";
 const REFUSAL: &str = "refusal";
 const WAKE_UP: &str = "wake-up";
@@ -41,6 +53,17 @@ fn workload(figure: &str) -> Option<Workload> {
         "pair" => Workload::Uncontended { tasks: 1 },
         "pair of 16 tasks" => Workload::Uncontended { tasks: 16 },
         "hand-over between 8 tasks" => Workload::Contended { tasks: 8 },
+        "hand-over between 64 tasks" => Workload::Contended { tasks: 64 },
+        "pair of 16 tasks that share" => Workload::Shared { tasks: 16 },
+        "turn of 10 tasks at a semaphore of 10" => Workload::Semaphore {
+            places: 10,
+            takers: 10,
+        },
+        "turn of 100 tasks at a semaphore of 10" => Workload::Semaphore {
+            places: 10,
+            takers: 100,
+        },
+        WRITER => Workload::Writer { readers: 3 },
         "share of 1" => Workload::Share { holders: 1 },
         "share of 16" => Workload::Share { holders: 16 },
         "tree, depth 1" => Workload::Tree {
@@ -51,6 +74,18 @@ fn workload(figure: &str) -> Option<Workload> {
             depth: 32,
             siblings: 0,
         },
+        _ => return None,
+    })
+}
+
+/// What the processes of a figure do, if it takes any.
+fn work(figure: &str, time: Duration) -> Option<Vec<Work>> {
+    Some(match figure {
+        "hand-over between 8 tasks of 2 processes" => Work::shared_out(8, 2, time),
+        "hand-over between 64 tasks of 2 processes" => Work::shared_out(64, 2, time),
+        "hand-over between 8 processes" => Work::shared_out(8, 8, time),
+        "hand-over between 64 tasks of 8 processes" => Work::shared_out(64, 8, time),
+        WAITER => vec![Work::of(8, time), Work::of(1, time)],
         _ => return None,
     })
 }
@@ -67,8 +102,8 @@ pub(crate) type Found = BTreeMap<String, f64>;
 pub(crate) struct Measurer {
     url: String,
     backend: Arc<dyn LockBackend>,
-    /// Started when they are needed first.
-    processes: Option<Processes>,
+    /// By how many there are; started when they are needed first.
+    processes: BTreeMap<usize, Processes>,
     /// Wake-ups so far.
     wake_ups: u32,
 }
@@ -78,7 +113,7 @@ impl Measurer {
         Ok(Self {
             backend: lockkeeper::backend(&url).await?,
             url,
-            processes: None,
+            processes: BTreeMap::new(),
             wake_ups: 0,
         })
     }
@@ -87,26 +122,51 @@ impl Measurer {
     pub(crate) async fn measure(&mut self, figure: &str, time: Duration) -> Result<Found, Failure> {
         let one = |us| Found::from([(figure.to_owned(), us)]);
         match figure {
-            PROCESSES if self.url.starts_with("memory:") => Ok(Found::new()),
-            PROCESSES => {
-                let processes = match &mut self.processes {
-                    Some(processes) => processes,
-                    none => none.insert(Processes::start()?),
-                };
-                per_turn(&processes.take_turns(time)?).map(one)
-            }
             DOCUMENTS => self.documents(time).await,
             REFUSAL => self.refusal(time).await.map(one),
             WAKE_UP => self.wake_up(time).await.map(one),
             _ => {
+                if let Some(work) = work(figure, time) {
+                    return self.of_processes(figure, &work);
+                }
                 let workload = workload(figure).ok_or_else(|| format!("no figure {figure:?}"))?;
                 let measured = workload.run(&self.backend, time).await?;
                 match workload {
-                    Workload::Contended { .. } => per_turn(&measured).map(one),
-                    _ => Ok(one(usual(turns(&measured)))),
+                    Workload::Contended { .. } | Workload::Semaphore { .. } => {
+                        per_turn(&measured).map(one)
+                    }
+                    // What was given up counts for as long as it lasted.
+                    Workload::Writer { .. } => Ok(one(usual(all(&measured, WAIT)))),
+                    _ => Ok(one(usual(all(&measured, PAIR)))),
                 }
             }
         }
+    }
+
+    /// Turns of processes, which do not reach the memory store. Of a process beside another: how long it waits.
+    fn of_processes(&mut self, figure: &str, work: &[Work]) -> Result<Found, Failure> {
+        if self.url.starts_with("memory:") {
+            return Ok(Found::new());
+        }
+        let processes = match self.processes.remove(&work.len()) {
+            Some(processes) => processes,
+            // They find the store's URL in the environment, as this one did.
+            None => {
+                let program = std::env::current_exe()?;
+                Processes::start(work.len(), || {
+                    let mut command = Command::new(&program);
+                    command.arg("worker");
+                    command
+                })?
+            }
+        };
+        let processes = self.processes.entry(work.len()).or_insert(processes);
+        let (each, time) = processes.take_turns(work)?;
+        let us = match &each[..] {
+            [_, waiter] if figure == WAITER => usual(all(&Measured::of_turns(waiter, time), WAIT)),
+            _ => per_turn(&Measured::of_one_lock(&each.concat(), time))?,
+        };
+        Ok(Found::from([(figure.to_owned(), us)]))
     }
 
     /// The parts of an acquisition of many.
@@ -202,9 +262,9 @@ async fn closed(clients: &[Locks]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What each turn took.
-fn turns(measured: &Measured) -> Vec<f64> {
-    let times = measured.times.get(PAIR).into_iter();
+/// All times of something.
+fn all(measured: &Measured, what: &str) -> Vec<f64> {
+    let times = measured.times.get(what).into_iter();
     times
         .flat_map(|times| times.iter_recorded())
         .flat_map(|it| (0..it.count_at_value()).map(move |_| it.value_iterated_to()))

@@ -1,7 +1,7 @@
 //! `distributed-lock-postgres`, for the measurements of lockkeeper: advisory locks through a pool of `sqlx` 0.8.
 //!
 //! It is given the server's URL, and on each line of its input for how many milliseconds turns are to
-//! be taken, and at which keys, by a task each. It answers with a line for each turn, whose it was and when it was asked for and granted, and an empty
+//! be taken, whether they are held across a yield, and at which keys, by a task each. It answers with a line for each turn, whose it was and when it was asked for and granted, and an empty
 //! line behind the last.
 
 #[path = "../../../workloads/src/turns.rs"]
@@ -27,10 +27,10 @@ impl turns::Lock for Lock {
     async fn turn(
         &self,
         key: &str,
-        granted: &mut (dyn FnMut() + Send),
+        granted: &mut turns::Granted<'_>,
     ) -> Result<(), turns::Failure> {
         let handle = self.0.create_lock(key).acquire(None).await?;
-        granted();
+        granted().over().await;
         Ok(handle.release().await?)
     }
 }
@@ -45,10 +45,22 @@ fn main() {
     let lock: Arc<dyn turns::Lock> = Arc::new(Lock(provider.expect("the server answers")));
     for line in std::io::stdin().lines() {
         let line = line.expect("it can be read");
-        let (ms, keys) = line.split_once(' ').expect("a number and keys");
+        let [ms, hold, keys] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}: a number, a word and keys");
+        };
+        let hold = match hold {
+            "yield" => turns::Hold::Yield,
+            _ => turns::Hold::None,
+        };
         let keys: Vec<String> = keys.split('\t').map(str::to_owned).collect();
         let time = Duration::from_millis(ms.parse().expect("a number"));
-        let each = runtime.block_on(turns::take_by_tasks(&lock, &keys, time));
+        let each = runtime.block_on(turns::take_by_tasks(
+            &lock,
+            &keys,
+            hold,
+            Duration::ZERO,
+            time,
+        ));
         let each = each.expect("the server answers");
         let mut text = String::new();
         for (who, turns) in each.iter().enumerate() {

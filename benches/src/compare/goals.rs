@@ -2,8 +2,10 @@
 
 use lockkeeper_workloads::{ACQUIRE, HAND_OVER, SWEPT, WAIT};
 
-use super::CONTENDED_BY_PROCESSES;
-use super::result::{At, Comparison, FLOOR, OURS, PER_SECOND, named, of_times, to_f64};
+use super::result::{
+    At, Comparison, FLOOR, OURS, PER_SECOND, TO_BASELINE, named, of_times, to_f64,
+};
+use super::{CONTENDED_BY_PROCESSES, WAITER};
 use crate::rounds::Spread;
 
 /// One figure that a store has to reach.
@@ -28,6 +30,7 @@ const MILLION_SWEPT: &str = "their release with every record swept, to the remov
 const TASKS: &str = "hand-overs by 8 tasks, to the pairs of one";
 const LONGEST: &str = "the longest wait of 8 tasks, to the mean";
 const NEXT_MS: &str = "ms from release to the next grant by 8 processes, median";
+const WAITER_MS: &str = "ms that another process waits beside 8 tasks, longest";
 const FAIR: &str = "waits of 8 processes, p99 to the mean";
 
 const fn goal(
@@ -44,7 +47,7 @@ const fn goal(
     }
 }
 
-pub(super) const GOALS: [Goal; 30] = [
+pub(super) const GOALS: [Goal; 35] = [
     goal("elasticsearch", PAIR, AtMost(1.35), pair),
     goal(
         "elasticsearch",
@@ -56,6 +59,7 @@ pub(super) const GOALS: [Goal; 30] = [
     goal("elasticsearch", MILLION_SWEPT, AtMost(1.3), million_swept),
     goal("elasticsearch", TASKS, AtLeast(0.6), tasks),
     goal("elasticsearch", NEXT_MS, AtMost(50.0), next_ms),
+    goal("elasticsearch", WAITER_MS, AtMost(100.0), waiter_ms),
     goal("redis", PAIR, AtMost(1.4), pair),
     goal("redis", DEEP, AtMost(1.5), deep),
     goal("redis", MILLION, AtMost(3.0), million),
@@ -63,6 +67,7 @@ pub(super) const GOALS: [Goal; 30] = [
     goal("redis", LONGEST, AtMost(5.0), longest),
     goal("redis", FAIR, AtMost(10.0), fair),
     goal("redis", NEXT_MS, AtMost(1.0), next_ms),
+    goal("redis", WAITER_MS, AtMost(100.0), waiter_ms),
     goal("postgres", PAIR, AtMost(1.15), pair),
     goal("postgres", DEEP, AtMost(1.4), deep),
     goal("postgres", MILLION, AtMost(2.0), million),
@@ -70,6 +75,7 @@ pub(super) const GOALS: [Goal; 30] = [
     goal("postgres", LONGEST, AtMost(5.0), longest),
     goal("postgres", FAIR, AtMost(10.0), fair),
     goal("postgres", NEXT_MS, AtMost(3.0), next_ms),
+    goal("postgres", WAITER_MS, AtMost(100.0), waiter_ms),
     goal("etcd", PAIR, AtMost(1.25), pair),
     goal("etcd", DEEP, AtMost(1.3), deep),
     goal("etcd", MILLION, AtMost(1.5), million),
@@ -81,10 +87,12 @@ pub(super) const GOALS: [Goal; 30] = [
     ),
     goal("etcd", LONGEST, AtMost(5.0), longest),
     goal("etcd", FAIR, AtMost(10.0), fair),
+    goal("etcd", WAITER_MS, AtMost(100.0), waiter_ms),
     goal("sqlite", PAIR, AtMost(2.2), pair),
     goal("sqlite", LONGEST, AtMost(5.0), longest),
     goal("sqlite", FAIR, AtMost(10.0), fair),
     goal("sqlite", NEXT_MS, AtMost(50.0), next_ms),
+    goal("sqlite", WAITER_MS, AtMost(100.0), waiter_ms),
 ];
 
 impl Goal {
@@ -150,9 +158,13 @@ fn million_swept(found: &Comparison, store: &str) -> Option<Spread> {
 }
 
 pub(super) fn tasks(found: &Comparison, store: &str) -> Option<Spread> {
-    let contended = at(store, OURS, "contended", 8);
-    let alone = at(store, OURS, "uncontended", 1);
-    found.ratio((contended, named(PER_SECOND)), (alone, named(PER_SECOND)))
+    found.figure(at(store, OURS, "contended", 8), named(TO_BASELINE))
+}
+
+/// The longest that a waiter of another process waits beside 8 tasks.
+pub(super) fn waiter_ms(found: &Comparison, store: &str) -> Option<Spread> {
+    let read = of_times(WAIT, |times| to_f64(times.longest) / 1e3);
+    found.figure(at(store, OURS, WAITER, 8), read)
 }
 
 pub(super) fn longest(found: &Comparison, store: &str) -> Option<Spread> {

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{LockBackend, Locks};
-use lockkeeper_workloads::{ACQUIRE, Kind, Measured, Ours, SWEPT, Workload};
+use lockkeeper_workloads::processes::Work;
+use lockkeeper_workloads::{ACQUIRE, Hold, Kind, Measured, Ours, SWEPT, WAIT, Workload};
 
-use crate::contended::turns_of_processes;
+use crate::contended::{turns_of_processes, with_pauses};
 use crate::floor::{self, Floor};
 use crate::peer::{self, Peer};
 use crate::rounds::one_thread;
@@ -34,7 +35,23 @@ const DEPTHS: [u32; 3] = [1, 5, 32];
 /// How long processes take turns at one lock in a round, and how many.
 pub(crate) const BY_PROCESSES: Duration = Duration::from_secs(3);
 const PROCESSES: u32 = 8;
+/// How long the tasks of several processes take turns in a round.
+pub(crate) const HAND_OVERS_FOR: Duration = Duration::from_secs(2);
+/// So many processes, and tasks of all of them together.
+const HAND_OVERS: [(&str, usize, u32); 4] = [
+    (BY_2_PROCESSES, 2, 8),
+    (BY_2_PROCESSES, 2, 64),
+    (BY_8_PROCESSES, 8, 8),
+    (BY_8_PROCESSES, 8, 64),
+];
+/// The tasks of the process that another one waits beside.
+const BESIDE: u32 = 8;
+/// Where many wait for few places, most of them would have no turn in a shorter time.
+const LONGER: u32 = 4;
 /// Names of workloads that take processes of their own.
+pub(super) const BY_2_PROCESSES: &str = "contended by tasks of 2 processes";
+pub(super) const BY_8_PROCESSES: &str = "contended by tasks of 8 processes";
+pub(super) const WAITER: &str = "waiter of another process";
 pub(super) const CONTENDED_BY_PROCESSES: &str = "contended by processes";
 pub(super) const KEPT: &str = "guards";
 pub(super) const TAKEOVER: &str = "takeover";
@@ -50,10 +67,13 @@ fn workloads(most_ids: u32) -> Vec<Workload> {
         Workload::Contended { tasks: 2 },
         Workload::Contended { tasks: 8 },
         Workload::Contended { tasks: 32 },
+        Workload::Contended { tasks: 64 },
         Workload::Semaphore {
             places: 10,
             takers: 100,
         },
+        Workload::Shared { tasks: 16 },
+        Workload::Writer { readers: 3 },
     ];
     all.extend([1, 10, 1_000].map(|holders| Workload::Share { holders }));
     let siblings = 100;
@@ -163,7 +183,8 @@ impl Subject {
             }
             for at in order {
                 let (turns, keys, times) = &mut found[at];
-                let (each, time) = all[at].1.turns(keys, slice / TURNS).await;
+                let (workload, peer) = &mut all[at];
+                let (each, time) = peer.turns(keys, workload.hold(), slice / TURNS).await;
                 turns
                     .iter_mut()
                     .zip(each)
@@ -187,20 +208,38 @@ impl Subject {
         if let (Workload::Documents { ids }, 1) = (workload, round % 2) {
             found.extend(self.round_of_floor(workload, ids).await);
         }
-        let ours = workload.run(&self.backend, slice).await;
-        let ours = ours.unwrap_or_else(|failure| panic!("{} {workload:?}: {failure}", self.name));
-        found.push((workload, OURS.to_owned(), ours.into()));
+        let slice = match workload {
+            Workload::Semaphore { .. } => slice * LONGER,
+            _ => slice,
+        };
+        let before = self.baseline(workload, slice).await;
+        let ours = self.ours(workload, slice).await;
+        let after = self.baseline(workload, slice).await;
+        let mut ours = Round::from(ours);
+        ours.to_baseline(&[before, after]);
+        found.push((workload, OURS.to_owned(), ours));
         if let (Workload::Documents { ids }, 0) = (workload, round % 2) {
             found.extend(self.round_of_floor(workload, ids).await);
         }
         if let Workload::Contended { .. } = workload {
             for peer in &mut self.peers {
-                let (each, time) = peer.turns(&workload.keys(), slice).await;
+                let (each, time) = peer.turns(&workload.keys(), workload.hold(), slice).await;
                 let measured = Measured::of_one_lock(&each, time);
                 found.push((workload, peer.name.to_owned(), measured.into()));
             }
         }
         found
+    }
+
+    async fn ours(&self, workload: Workload, slice: Duration) -> Measured {
+        let measured = workload.run(&self.backend, slice).await;
+        measured.unwrap_or_else(|failure| panic!("{} {workload:?}: {failure}", self.name))
+    }
+
+    /// The rate of what a workload is measured beside, if anything, in half a slice.
+    async fn baseline(&self, workload: Workload, slice: Duration) -> Option<f64> {
+        let measured = self.ours(workload.baseline()?, slice / 2).await;
+        measured.per_second
     }
 
     /// As many bare records, if the store has any.
@@ -219,11 +258,40 @@ impl Subject {
     /// One round of turns by processes, each with a pause of one pair between release and retry.
     async fn round_of_processes(&mut self, slice: Duration) -> Round {
         let alone = Workload::Uncontended { tasks: 1 }.keys();
-        let (each, time) = self.ours.turns(&alone, slice).await;
+        let (each, time) = self.ours.turns(&alone, Hold::None, slice).await;
         let pairs = u32::try_from(each[0].len()).unwrap_or(u32::MAX).max(1);
-        let count = PROCESSES as usize;
-        let each = turns_of_processes(&self.store, count, time / pairs, BY_PROCESSES);
-        Measured::of_one_lock(&each, BY_PROCESSES).into()
+        let work = with_pauses(PROCESSES as usize, time / pairs, BY_PROCESSES);
+        let (each, time) = turns_of_processes(&self.store, &work);
+        Measured::of_one_lock(&each.concat(), time).into()
+    }
+
+    /// One round of turns by the tasks of several processes, beside the pairs of one task.
+    async fn round_of_hand_overs(
+        &mut self,
+        processes: usize,
+        tasks: u32,
+        slice: Duration,
+    ) -> Round {
+        let alone = Workload::Contended { tasks };
+        let before = self.baseline(alone, slice).await;
+        let work = Work::shared_out(tasks as usize, processes, HAND_OVERS_FOR);
+        let (each, time) = turns_of_processes(&self.store, &work);
+        let after = self.baseline(alone, slice).await;
+        let mut round = Round::from(Measured::of_one_lock(&each.concat(), time));
+        round.to_baseline(&[before, after]);
+        round
+    }
+
+    /// One round of turns by the tasks of a process, and of a waiter in another one: what the waiter's took.
+    fn round_of_waiter(&self) -> Round {
+        let work = [
+            Work::of(BESIDE as usize, BY_PROCESSES),
+            Work::of(1, BY_PROCESSES),
+        ];
+        let (each, time) = turns_of_processes(&self.store, &work);
+        let mut round = Round::from(Measured::of_turns(&each[1], time));
+        round.times.retain(|what, _| what == WAIT);
+        round
     }
 }
 
@@ -233,12 +301,21 @@ pub(crate) struct Plan<'a> {
     pub(crate) rounds: usize,
     pub(crate) slice: Duration,
     pub(crate) most_ids: u32,
+    /// Those whose names begin so; all, where none is named.
+    pub(crate) figures: &'a [String],
     /// Goes on with what the folder has of a comparison that did not come to its end.
     pub(crate) resume: bool,
 }
 
 /// Runs everything and writes the report into a folder.
 pub(crate) fn run(plan: &Plan<'_>, folder: &Path) {
+    if let Some((unknown, known)) = plan.unknown() {
+        eprintln!(
+            "no figure begins with {unknown:?}; known are {}",
+            known.join("; ")
+        );
+        std::process::exit(2);
+    }
     std::fs::create_dir_all(folder).expect("the folder can be made");
     one_thread().block_on(compare(plan, folder));
     rewrite(folder);
@@ -256,6 +333,40 @@ pub(crate) fn rewrite(folder: &Path) {
 fn kept(folder: &Path) -> Comparison {
     let json = std::fs::read(folder.join("compare.json")).expect("there was a comparison");
     serde_json::from_slice(&json).expect("it is a comparison")
+}
+
+impl Plan<'_> {
+    fn wants(&self, workload: &str, size: u32) -> bool {
+        let name = figure(workload, size);
+        self.figures.is_empty()
+            || self
+                .figures
+                .iter()
+                .any(|wanted| name.starts_with(&**wanted))
+    }
+
+    /// The first that begins like no figure, if there is one, and all that there are.
+    fn unknown(&self) -> Option<(&str, Vec<String>)> {
+        let in_turns = workloads(self.most_ids).into_iter();
+        let in_turns = in_turns.map(|it| figure(it.name(), it.size()));
+        let of_processes = HAND_OVERS.map(|(workload, _, tasks)| figure(workload, tasks));
+        let others = [
+            (CONTENDED_BY_PROCESSES, PROCESSES),
+            (WAITER, BESIDE),
+            (KEPT, processes::GUARDS),
+            (TAKEOVER, 1),
+        ];
+        let others = others.map(|(workload, size)| figure(workload, size));
+        let known: Vec<String> = in_turns.chain(of_processes).chain(others).collect();
+        let is_known = |wanted: &str| known.iter().any(|name| name.starts_with(wanted));
+        let unknown = self.figures.iter().find(|wanted| !is_known(wanted))?;
+        Some((unknown.as_str(), known))
+    }
+}
+
+/// What a figure is called, on the command line.
+fn figure(workload: &str, size: u32) -> String {
+    format!("{workload}, {size}")
 }
 
 async fn compare(plan: &Plan<'_>, folder: &Path) {
@@ -295,7 +406,8 @@ async fn in_turns(
     subjects: &mut [Subject],
     series: &mut Vec<Series>,
 ) {
-    for workload in workloads(plan.most_ids) {
+    let all = workloads(plan.most_ids).into_iter();
+    for workload in all.filter(|it| plan.wants(it.name(), it.size())) {
         let many = matches!(workload, Workload::Documents { ids } if ids > MANY);
         if many && round == 0 {
             continue;
@@ -331,23 +443,40 @@ async fn by_processes(plan: &Plan<'_>, subjects: &mut [Subject], series: &mut Ve
     };
     for round in 1..=plan.rounds {
         for subject in in_turn(subjects, round) {
-            eprintln!(
-                "round {round} of {}: {PROCESSES} processes, {}",
-                plan.rounds, subject.name
-            );
-            let found = subject.round_of_processes(plan.slice).await;
-            ours(subject, CONTENDED_BY_PROCESSES, PROCESSES, found);
+            let name = subject.name.clone();
+            let say = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
+            if plan.wants(CONTENDED_BY_PROCESSES, PROCESSES) {
+                say(&figure(CONTENDED_BY_PROCESSES, PROCESSES));
+                let found = subject.round_of_processes(plan.slice).await;
+                ours(subject, CONTENDED_BY_PROCESSES, PROCESSES, found);
+            }
+            for (workload, count, tasks) in HAND_OVERS {
+                if plan.wants(workload, tasks) {
+                    say(&figure(workload, tasks));
+                    let found = subject.round_of_hand_overs(count, tasks, plan.slice).await;
+                    ours(subject, workload, tasks, found);
+                }
+            }
+            if plan.wants(WAITER, BESIDE) {
+                say(&figure(WAITER, BESIDE));
+                let found = subject.round_of_waiter();
+                ours(subject, WAITER, BESIDE, found);
+            }
         }
     }
-    eprintln!("{} guards for a minute", processes::GUARDS);
-    let urls: Vec<&str> = subjects.iter().map(|subject| subject.store.url()).collect();
-    for (subject, found) in subjects.iter().zip(processes::guards(&urls).await) {
-        ours(subject, KEPT, processes::GUARDS, found);
+    if plan.wants(KEPT, processes::GUARDS) {
+        eprintln!("{} guards for a minute", processes::GUARDS);
+        let urls: Vec<&str> = subjects.iter().map(|subject| subject.store.url()).collect();
+        for (subject, found) in subjects.iter().zip(processes::guards(&urls).await) {
+            ours(subject, KEPT, processes::GUARDS, found);
+        }
     }
     for subject in subjects {
-        eprintln!("holders that are killed, {}", subject.name);
-        let found = processes::takeovers(subject.store.url()).await;
-        ours(subject, TAKEOVER, 1, found);
+        if plan.wants(TAKEOVER, 1) {
+            eprintln!("holders that are killed, {}", subject.name);
+            let found = processes::takeovers(subject.store.url()).await;
+            ours(subject, TAKEOVER, 1, found);
+        }
     }
 }
 
@@ -411,7 +540,49 @@ fn add(series: &mut Vec<Series>, store: &str, of: String, workload: &str, size: 
 
 #[cfg(test)]
 mod tests {
+    use super::result::{PER_SECOND, TO_BASELINE};
     use super::*;
+
+    #[test]
+    fn figures_are_chosen_by_how_their_names_begin() {
+        let plan = |figures: &'static [String]| Plan {
+            stores: &[],
+            rounds: 1,
+            slice: Duration::ZERO,
+            most_ids: 100,
+            figures,
+            resume: false,
+        };
+        let all = plan(&[]);
+        assert!(all.wants("semaphore", 100) && all.wants(TAKEOVER, 1) && all.unknown().is_none());
+        let some = vec!["contended, 8".to_owned(), "waiter".to_owned()];
+        let some = plan(some.leak());
+        assert!(some.wants("contended", 8) && some.wants(WAITER, BESIDE));
+        assert!(!some.wants("contended", 64) && !some.wants("uncontended", 8));
+        assert!(some.unknown().is_none());
+        let wrong = vec!["waiter".to_owned(), "wating".to_owned()];
+        let (unknown, known) = plan(wrong.leak()).unknown().unwrap();
+        assert_eq!(unknown, "wating");
+        for figure in [
+            "contended, 64",
+            "writer beside readers, 3",
+            "contended by tasks of 8 processes, 64",
+        ] {
+            assert!(known.iter().any(|known| known == figure), "{known:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_told_to_the_mean_of_its_baselines() {
+        let ratio = |rates: &[Option<f64>]| {
+            let mut round = Round::default();
+            round.figures.insert(PER_SECOND.to_owned(), 30.0);
+            round.to_baseline(rates);
+            round.figures.get(TO_BASELINE).copied()
+        };
+        assert_eq!(ratio(&[Some(50.0), Some(70.0)]), Some(0.5));
+        assert_eq!(ratio(&[None, None]), None);
+    }
 
     #[test]
     fn a_report_of_two_embedded_stores() {
@@ -422,6 +593,7 @@ mod tests {
             rounds: 1,
             slice: Duration::from_millis(5),
             most_ids: 100,
+            figures: &[],
             resume: false,
         };
         one_thread().block_on(async {
@@ -442,6 +614,10 @@ mod tests {
             "| memory |",
             "tokio::sync::Mutex",
             "](compare-documents.svg)",
+            "| 8 tasks of one process | to uncontended |",
+            "one key shared / a key each",
+            "semaphore: 100 tasks / 10",
+            "## A writer beside readers",
             "--rounds 2",
             "resumed after round 1",
         ] {

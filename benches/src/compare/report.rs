@@ -2,15 +2,20 @@
 
 use std::fmt::Write as _;
 
-use lockkeeper_workloads::{ABORT, ACQUIRE, HAND_OVER, PAIR, REFUSED, RELEASE, SWEPT, WAIT};
+use lockkeeper_workloads::{
+    ABORT, ACQUIRE, HAND_OVER, NEVER_WITHIN, PAIR, READ_FOR, REFUSED, RELEASE, SWEPT, WAIT,
+};
 
 use super::goals::{self, GOALS};
 use super::plot::Plot;
 use super::result::{
-    At, CPU_MS, Comparison, FAIRNESS, FLOOR, LEAST_SHARE, OURS, PER_SECOND, REQUESTS, Round,
-    TTL_MS, Times, named, of_times, to_f64,
+    At, CPU_MS, Comparison, FAIRNESS, FLOOR, GIVEN_UP, LEAST_SHARE, OURS, PER_SECOND, REQUESTS,
+    Round, TO_BASELINE, TTL_MS, Times, named, of_times, to_f64,
 };
-use super::{BY_PROCESSES, CONTENDED_BY_PROCESSES, KEPT, TAKEOVER};
+use super::{
+    BY_2_PROCESSES, BY_8_PROCESSES, BY_PROCESSES, CONTENDED_BY_PROCESSES, HAND_OVERS_FOR, KEPT,
+    TAKEOVER, WAITER,
+};
 use crate::rounds::Spread;
 
 /// So many there are.
@@ -46,6 +51,16 @@ fn cell(figure: Option<Spread>) -> String {
     figure.map_or_else(|| "–".to_owned(), |figure| figure.short())
 }
 
+/// A wait in hold times; one that was given up has no end.
+fn cell_of_wait(holds: Option<Spread>) -> String {
+    match holds {
+        Some(holds) if holds.median() >= f64::from(NEVER_WITHIN) => {
+            format!("never within {NEVER_WITHIN}")
+        }
+        holds => cell(holds),
+    }
+}
+
 fn ms(name: &'static str, read: fn(&Times) -> u64) -> impl Fn(&Round) -> Option<f64> {
     of_times(name, move |times| to_f64(read(times)) / 1e3)
 }
@@ -70,8 +85,10 @@ pub(super) fn markdown(found: &Comparison, plots: &[Plot]) -> String {
     writer.goals();
     writer.uncontended();
     writer.contended();
+    writer.hand_overs();
     writer.peers();
     writer.shares();
+    writer.writers();
     writer.trees();
     writer.documents();
     writer.guards();
@@ -261,15 +278,16 @@ impl<'a> Writer<'a> {
         self.part(
             "One lock that many want",
             &format!(
-                "A hand-over is a turn after another one's turn. The ratio is of hand-overs a second to the pairs of one \
-                 task alone. {processes}"
+                "A hand-over is a turn after another one's turn. The tasks of one process hold the lock across a yield, so \
+                 that the others run meanwhile. The ratio is of hand-overs a second to the pairs of one task alone, \
+                 measured just before and just after. {processes}"
             ),
         );
         let mut tasks = Table::new(&[
             "8 tasks of one process",
             "to uncontended",
             "hand-overs a second",
-            "release to next grant, median, ms",
+            "grant to next grant, median, ms",
             "p99, ms",
             "longest wait / mean",
             "least share",
@@ -316,6 +334,64 @@ impl<'a> Writer<'a> {
         }
         self.table(&tasks);
         self.table(&processes);
+    }
+
+    fn hand_overs(&mut self) {
+        self.part(
+            "One lock that the tasks of several processes want",
+            &format!(
+                "8 and 64 tasks in all, of 1, 2 and 8 processes: hand-overs a second to the pairs of one task alone, which \
+                 were measured just before and just after. Each turn is held across a yield, and nobody pauses. Several \
+                 processes take turns for {} s. A waiter of another process acquires again and again for {} s while the 8 \
+                 tasks of one process do: how long it waits each time.",
+                HAND_OVERS_FOR.as_secs(),
+                BY_PROCESSES.as_secs()
+            ),
+        );
+        let mut ratios = Table::new(&[
+            "to uncontended",
+            "1 process: 8 tasks",
+            "64 tasks",
+            "2 processes: 8 tasks",
+            "64 tasks",
+            "8 processes: 8 tasks",
+            "64 tasks",
+        ]);
+        let mut rates = Table::new(&[
+            "hand-overs a second",
+            "1 process: 8 tasks",
+            "64 tasks",
+            "2 processes: 8 tasks",
+            "64 tasks",
+            "8 processes: 8 tasks",
+            "64 tasks",
+        ]);
+        let mut waiter = Table::new(&[
+            "a waiter beside 8 tasks of another process",
+            "wait, median, ms",
+            "longest, ms",
+            "its turns",
+        ]);
+        let of = ["contended", BY_2_PROCESSES, BY_8_PROCESSES];
+        for store in self.stores() {
+            let cells = |name: &'static str| {
+                let each = of.iter().flat_map(|of| [(*of, 8), (*of, 64)]);
+                each.map(|(of, tasks)| self.figure((store, of, tasks), named(name)))
+                    .collect::<Vec<_>>()
+            };
+            let at = (store, WAITER, 8);
+            let waits = [
+                self.figure(at, ms(WAIT, |times| times.p50)),
+                self.figure(at, ms(WAIT, |times| times.longest)),
+                self.figure(at, of_times(WAIT, |times| to_f64(times.count))),
+            ];
+            ratios.row(store, &cells(TO_BASELINE));
+            rates.row(store, &cells(PER_SECOND));
+            waiter.row(store, &waits);
+        }
+        self.table(&ratios);
+        self.table(&rates);
+        self.table(&waiter);
     }
 
     fn peers(&mut self) {
@@ -365,8 +441,9 @@ impl<'a> Writer<'a> {
     fn shares(&mut self) {
         self.part(
             "Shares and semaphores",
-            "One more holder of a share while 0, 9 and 999 others hold it, as a ratio to the first; a semaphore of 10 that \
-             100 tasks take in turn.",
+            "One more holder of a share while 0, 9 and 999 others hold it, as a ratio to the first. Shares of one key, by 16 \
+             tasks, to exclusive locks by 16 tasks with a key each. A semaphore of 10 that 100 tasks take in turn, each \
+             across a yield, to the turns of 10 tasks at the same semaphore, of whom nobody waits.",
         );
         let mut table = Table::new(&[
             "store",
@@ -374,7 +451,9 @@ impl<'a> Writer<'a> {
             "1,000 holders / 1",
             "1 holder: median, ms",
             "1,000 holders: median, ms",
-            "semaphore: turns a second",
+            "16 tasks: one key shared / a key each",
+            "semaphore: 100 tasks / 10",
+            "turns a second",
             "wait, median, ms",
             "p99, ms",
             "fairness",
@@ -389,12 +468,52 @@ impl<'a> Writer<'a> {
                     to_one(1_000),
                     self.figure((store, "share", 1), ms(PAIR, |times| times.p50)),
                     self.figure((store, "share", 1_000), ms(PAIR, |times| times.p50)),
+                    self.figure((store, "shared", 16), named(TO_BASELINE)),
+                    self.figure(semaphore, named(TO_BASELINE)),
                     self.figure(semaphore, named(PER_SECOND)),
                     self.figure(semaphore, ms(WAIT, |times| times.p50)),
                     self.figure(semaphore, ms(WAIT, |times| times.p99)),
                     self.figure(semaphore, named(FAIRNESS)),
                 ],
             );
+        }
+        self.table(&table);
+    }
+
+    fn writers(&mut self) {
+        self.part(
+            "A writer beside readers",
+            &format!(
+                "Three shares of a key are held at any time by readers who come and go, and one task of the same process \
+                 wants the key for itself. Its wait is told in hold times of a reader ({} ms). After {NEVER_WITHIN} it gives \
+                 up: then it is told as never.",
+                READ_FOR.as_millis()
+            ),
+        );
+        let mut table = Table::new(&["store", "wait, median", "longest", "waits", "given up"]);
+        let holds = |read: fn(&Times) -> u64| {
+            of_times(WAIT, move |times| {
+                to_f64(read(times)) / 1e6 / READ_FOR.as_secs_f64()
+            })
+        };
+        for store in self.stores() {
+            let at = At {
+                store,
+                of: OURS,
+                workload: "writer beside readers",
+                size: 3,
+            };
+            let wait = |read: fn(&Times) -> u64| cell_of_wait(self.found.figure(at, holds(read)));
+            let cells = [
+                wait(|times| times.p50),
+                wait(|times| times.longest),
+                cell(
+                    self.found
+                        .figure(at, of_times(WAIT, |times| to_f64(times.count))),
+                ),
+                cell(self.found.figure(at, named(GIVEN_UP))),
+            ];
+            table.row(store, &cells);
         }
         self.table(&table);
     }
@@ -575,5 +694,19 @@ impl<'a> Writer<'a> {
                 self.found.rounds, self.found.slice_ms
             ),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_was_given_up_is_told_as_never() {
+        let of = |holds: f64| cell_of_wait(Some(Spread::of(vec![holds])));
+        assert_eq!(of(3.5), "3.50");
+        assert_eq!(of(f64::from(NEVER_WITHIN)), "never within 50");
+        assert_eq!(of(f64::from(NEVER_WITHIN) + 0.1), "never within 50");
+        assert_eq!(cell_of_wait(None), "–");
     }
 }

@@ -90,6 +90,10 @@ impl Times {
 pub(super) const PER_SECOND: &str = "per second";
 pub(super) const FAIRNESS: &str = "fairness";
 pub(super) const LEAST_SHARE: &str = "least share";
+/// The rate to that of the workload's baseline, which was measured just before it and just after it.
+pub(super) const TO_BASELINE: &str = "to baseline";
+/// Waits that were given up.
+pub(super) const GIVEN_UP: &str = "given up";
 /// Requests to the server, of guards that are kept.
 pub(super) const REQUESTS: &str = "requests";
 /// CPU time of the process that keeps them, in ms.
@@ -104,6 +108,7 @@ impl From<Measured> for Round {
             (PER_SECOND, measured.per_second),
             (FAIRNESS, measured.fairness),
             (LEAST_SHARE, measured.least_share),
+            (GIVEN_UP, measured.given_up.map(f64::from)),
         ];
         Self {
             times: times
@@ -113,6 +118,18 @@ impl From<Measured> for Round {
                 .into_iter()
                 .filter_map(|(name, figure)| Some((name.to_owned(), figure?)))
                 .collect(),
+        }
+    }
+}
+
+impl Round {
+    /// Notes the rate to the mean of its baseline's, if it was measured.
+    pub(super) fn to_baseline(&mut self, rates: &[Option<f64>]) {
+        let rates: Option<Vec<f64>> = rates.iter().copied().collect();
+        let count = rates.iter().flatten().map(|_| 1.0).sum::<f64>();
+        let mean = rates.map(|rates| rates.iter().sum::<f64>() / count);
+        if let (Some(rate), Some(mean)) = (self.figures.get(PER_SECOND), mean) {
+            self.figures.insert(TO_BASELINE.to_owned(), rate / mean);
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::store::backend;
-use lockkeeper_workloads::{Failure, Lock, id};
+use lockkeeper_workloads::{Failure, Granted, Lock, id};
 
 const INDEX: &str = "lockkeeper-floor";
 /// Keys of a step of the backend.
@@ -129,11 +129,11 @@ impl Floor {
 
 #[async_trait]
 impl Lock for Floor {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let path = format!("/{INDEX}/_create/{key}");
         self.must(Method::Put, &path, &[], Bytes::from_static(b"{}"))
             .await;
-        granted();
+        granted().over().await;
         let path = format!("/{INDEX}/_doc/{key}");
         self.must(Method::Delete, &path, &[], Bytes::new()).await;
         Ok(())

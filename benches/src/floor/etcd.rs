@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 
-use lockkeeper_workloads::{Failure, Lock, id};
+use lockkeeper_workloads::{Failure, Granted, Lock, id};
 
 /// Of a lease, in s: a week, longer than any measurement.
 pub(crate) const TTL: i64 = 604_800;
@@ -65,7 +65,7 @@ struct Pair {
 
 #[async_trait]
 impl Lock for Pair {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let mut client = self.client.clone();
         let key = format!("floor/{key}/{GRANT}");
         let absent = Compare::create_revision(key.as_str(), CompareOp::Equal, 0);
@@ -75,7 +75,7 @@ impl Lock for Pair {
             .txn(Txn::new().when([absent]).and_then([put]))
             .await?;
         assert!(taken.succeeded());
-        granted();
+        granted().over().await;
         assert_eq!(client.delete(key, None).await?.deleted(), 1);
         Ok(())
     }

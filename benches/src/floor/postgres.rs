@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 
-use lockkeeper_workloads::{Failure, Lock, id};
+use lockkeeper_workloads::{Failure, Granted, Lock, id};
 
 /// Keys of a step of the backend.
 const STEP: u32 = 1_000;
@@ -51,7 +51,7 @@ impl Pair {
 
 #[async_trait]
 impl Lock for Pair {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let kept = self.kept().pop();
         let mut connection = match kept {
             Some(connection) => connection,
@@ -63,7 +63,7 @@ impl Lock for Pair {
             key,
         )
         .await?;
-        granted();
+        granted().over().await;
         write(
             &mut connection,
             "DELETE FROM lockkeeper_floor WHERE key = $1",

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Commands as _, Script};
 
 use crate::bystander::Request;
-use lockkeeper_workloads::{Failure, Lock, id};
+use lockkeeper_workloads::{Failure, Granted, Lock, id};
 
 /// Keys of a step of the backend.
 const STEP: u32 = 1_000;
@@ -90,12 +90,12 @@ struct Pair(MultiplexedConnection);
 
 #[async_trait]
 impl Lock for Pair {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let (mut connection, key) = (self.0.clone(), format!("{{floor}}:{key}"));
         let mut set = redis::cmd("SET");
         set.arg(&key).arg(HOLDER).arg("NX").arg("PX").arg(30_000);
         assert!(set.query_async::<bool>(&mut connection).await?);
-        granted();
+        granted().over().await;
         let mut delete = DELETE.key(key);
         let deleted = delete.arg(HOLDER).invoke_async::<u32>(&mut connection);
         assert_eq!(deleted.await?, 1);

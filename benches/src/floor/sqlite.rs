@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 use rusqlite::{Connection, params};
 
-use lockkeeper_workloads::{Failure, Lock, id};
+use lockkeeper_workloads::{Failure, Granted, Lock, id};
 
 /// Keys of a step of the backend.
 const STEP: u32 = 2_000;
@@ -64,9 +64,9 @@ struct Pair(Arc<SqliteBackend>);
 
 #[async_trait]
 impl Lock for Pair {
-    async fn turn(&self, _: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, _: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         self.0.bare_transaction().await?;
-        granted();
+        granted().over().await;
         self.0.bare_transaction().await?;
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use super::{Peer, Way};
-use lockkeeper_workloads::Turn;
+use lockkeeper_workloads::{Hold, Turn};
 
 /// The program of a library. It ends with its input.
 pub(super) struct Process {
@@ -41,9 +41,18 @@ pub(super) fn peer(name: &'static str, url: &str) -> Option<Peer> {
 
 impl Process {
     /// Nothing else happens here until it has answered.
-    pub(super) fn turns(&mut self, keys: &[String], time: Duration) -> (Vec<Vec<Turn>>, Duration) {
+    pub(super) fn turns(
+        &mut self,
+        keys: &[String],
+        hold: Hold,
+        time: Duration,
+    ) -> (Vec<Vec<Turn>>, Duration) {
+        let hold = match hold {
+            Hold::None => "none",
+            Hold::Yield => "yield",
+        };
         let ask = self.ask.as_mut().expect("it is there until the end");
-        writeln!(ask, "{} {}", time.as_millis(), keys.join("\t")).expect("it listens");
+        writeln!(ask, "{} {hold} {}", time.as_millis(), keys.join("\t")).expect("it listens");
         let mut each = vec![Vec::new(); keys.len()];
         for line in (&mut self.answers).lines() {
             let line = line.expect("it answers");

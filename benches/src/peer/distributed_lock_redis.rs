@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
 use distributed_lock_redis::RedisLockProvider;
 
-use lockkeeper_workloads::Failure;
+use lockkeeper_workloads::{Failure, Granted};
 
 use super::Peer;
 
@@ -36,7 +36,7 @@ pub(super) async fn peers(url: &str) -> [Peer; 2] {
 
 #[async_trait]
 impl lockkeeper_workloads::Lock for Lock {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let lock = self.provider.create_lock(key);
         let handle = loop {
             let tried = lock.try_acquire().await.expect("the server answers");
@@ -47,7 +47,7 @@ impl lockkeeper_workloads::Lock for Lock {
                 tokio::time::sleep(pause).await;
             }
         };
-        granted();
+        granted().over().await;
         handle.release().await.expect("the server answers");
         Ok(())
     }

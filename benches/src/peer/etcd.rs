@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use etcd_client::{Client, LockOptions};
 
-use lockkeeper_workloads::Failure;
+use lockkeeper_workloads::{Failure, Granted};
 
 use super::Peer;
 use crate::floor::etcd::{TTL, client};
@@ -40,7 +40,7 @@ impl Lock {
 
 #[async_trait]
 impl lockkeeper_workloads::Lock for Lock {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let mut client = self.client.clone();
         let lease = match self.kept() {
             Some(lease) => lease,
@@ -52,7 +52,7 @@ impl lockkeeper_workloads::Lock for Lock {
         let options = LockOptions::new().with_lease(lease);
         let lock = client.lock(key, Some(options)).await;
         let lock = lock.expect("the server answers");
-        granted();
+        granted().over().await;
         let released = client.unlock(lock.key()).await;
         released.expect("the server answers");
         match &self.kept {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockkeeper_workloads::turns::take_by_tasks;
-use lockkeeper_workloads::{Lock, Turn};
+use lockkeeper_workloads::{Hold, Lock, Turn};
 
 use crate::store::Store;
 
@@ -40,15 +40,16 @@ impl Peer {
     pub(crate) async fn turns(
         &mut self,
         keys: &[String],
+        hold: Hold,
         time: Duration,
     ) -> (Vec<Vec<Turn>>, Duration) {
         match &mut self.way {
             Way::Here(lock) => {
                 let start = Instant::now();
-                let turns = take_by_tasks(lock, keys, time).await;
+                let turns = take_by_tasks(lock, keys, hold, Duration::ZERO, time).await;
                 (turns.expect("the store answers"), start.elapsed())
             }
-            Way::Apart(process) => process.turns(keys, time),
+            Way::Apart(process) => process.turns(keys, hold, time),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rslock::LockManager;
 
-use lockkeeper_workloads::Failure;
+use lockkeeper_workloads::{Failure, Granted};
 
 use super::Peer;
 
@@ -21,10 +21,10 @@ pub(super) fn peer(url: &str) -> Peer {
 
 #[async_trait]
 impl lockkeeper_workloads::Lock for Lock {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let lock = self.0.acquire_no_guard(key, TTL).await;
         let lock = lock.expect("the server answers");
-        granted();
+        granted().over().await;
         self.0.unlock(&lock).await;
         Ok(())
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sqlx::PgPool;
 use sqlx::postgres::{PgAdvisoryLock, PgPoolOptions};
 
-use lockkeeper_workloads::Failure;
+use lockkeeper_workloads::{Failure, Granted};
 
 use super::Peer;
 
@@ -25,12 +25,12 @@ pub(super) async fn peer(url: &str) -> Peer {
 
 #[async_trait]
 impl lockkeeper_workloads::Lock for Lock {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let connection = self.0.acquire().await.expect("one is free");
         let lock = PgAdvisoryLock::new(key);
         let guard = lock.acquire(connection).await;
         let guard = guard.expect("the server answers");
-        granted();
+        granted().over().await;
         let released = guard.release_now().await;
         drop(released.expect("the server answers"));
         Ok(())

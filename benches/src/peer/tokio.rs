@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use lockkeeper_workloads::Failure;
+use lockkeeper_workloads::{Failure, Granted};
 
 use super::Peer;
 
@@ -17,13 +17,13 @@ pub(super) fn peer() -> Peer {
 
 #[async_trait]
 impl lockkeeper_workloads::Lock for Lock {
-    async fn turn(&self, key: &str, granted: &mut (dyn FnMut() + Send)) -> Result<(), Failure> {
+    async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let mutex = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(all.entry(key.to_owned()).or_default())
         };
         let held = mutex.lock().await;
-        granted();
+        granted().over().await;
         drop(held);
         Ok(())
     }
