@@ -517,7 +517,7 @@ impl Comparison {
 
 /// The stores take turns at being first.
 fn in_turn(subjects: &mut [Subject], round: usize) -> impl Iterator<Item = &mut Subject> {
-    let (before, from) = subjects.split_at_mut(round % subjects.len());
+    let (before, from) = subjects.split_at_mut(round % subjects.len().max(1));
     from.iter_mut().chain(before)
 }
 
@@ -570,6 +570,11 @@ mod tests {
         ] {
             assert!(known.iter().any(|known| known == figure), "{known:?}");
         }
+    }
+
+    #[test]
+    fn of_no_stores_none_is_first() {
+        assert_eq!(in_turn(&mut [], 1).count(), 0);
     }
 
     #[test]
