@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use lockkeeper_workloads::processes::{self, Processes, Work};
+use lockkeeper_workloads::processes::{self, Processes, Turns, Work};
 use lockkeeper_workloads::{Hold, Kind, Ours, Turn};
 
 use crate::peer::{self, Peer};
@@ -182,11 +182,8 @@ fn process_that_waits(url: &str) -> Child {
         .expect("the program starts")
 }
 
-/// The turns of each task of each process, and how long they were taken.
-type Turns = (Vec<Vec<Vec<Turn>>>, Duration);
-
-/// Processes that take turns at one lock, each as its work says.
-pub(crate) fn turns_of_processes(store: &Store, work: &[Work]) -> Turns {
+/// Processes that take turns at one lock, each as its work says; and how long they did.
+pub(crate) fn turns_of_processes(store: &Store, work: &[Work]) -> (Turns, Duration) {
     let program = std::env::current_exe().expect("the program's path");
     let command = || {
         let mut command = Command::new(&program);

@@ -74,6 +74,9 @@ impl Work {
     }
 }
 
+/// The turns of each task of each process.
+pub type Turns = Vec<Vec<Vec<Turn>>>;
+
 /// Processes that wait for work. They end when this is dropped.
 #[derive(Debug)]
 pub struct Processes(Vec<Process>);
@@ -119,10 +122,7 @@ impl Processes {
     /// # Errors
     ///
     /// A process that has ended.
-    pub fn take_turns(
-        &mut self,
-        work: &[Work],
-    ) -> Result<(Vec<Vec<Vec<Turn>>>, Duration), Failure> {
+    pub fn take_turns(&mut self, work: &[Work]) -> Result<(Turns, Duration), Failure> {
         if work.len() != self.0.len() {
             return Err(format!("{} works for {} processes", work.len(), self.0.len()).into());
         }

@@ -1,5 +1,6 @@
 //! A writer beside readers whose holds overlap without a gap.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
@@ -12,7 +13,7 @@ use crate::measured::{Measured, WAIT};
 use crate::ours::release;
 use crate::turns::{Failure, Hold};
 
-/// How long a reader holds its share.
+/// How long a reader holds its share; up to as long again until another one has come.
 pub const READ_FOR: Duration = Duration::from_millis(30);
 /// After so many times as long as a reader holds, the writer gives up.
 pub const NEVER_WITHIN: u32 = 50;
@@ -38,13 +39,14 @@ async fn read(locks: &Locks, readers: u32, mut stop: oneshot::Receiver<()>) -> R
     let mut ticks = interval(READ_FOR / readers);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let most = PILED_UP * readers as usize;
+    let held = AtomicU32::new(0);
     let mut under_way = FuturesUnordered::new();
     loop {
         tokio::select! {
             biased;
             _ = &mut stop => break,
             Some(done) = under_way.next() => done?,
-            _ = ticks.tick(), if under_way.len() < most => under_way.push(share(locks)),
+            _ = ticks.tick(), if under_way.len() < most => under_way.push(share(locks, readers, &held)),
         }
     }
     while let Some(done) = under_way.next().await {
@@ -53,9 +55,17 @@ async fn read(locks: &Locks, readers: u32, mut stop: oneshot::Receiver<()>) -> R
     Ok(())
 }
 
-async fn share(locks: &Locks) -> Result<(), Failure> {
+/// Holds a share in small steps: if the machine stops for a while, not all shares are given back at once thereafter.
+async fn share(locks: &Locks, readers: u32, held: &AtomicU32) -> Result<(), Failure> {
     let guard = locks.share(KEY).acquire().await?;
-    sleep(READ_FOR).await;
+    held.fetch_add(1, Ordering::Relaxed);
+    for step in 0..2 * readers {
+        if step >= readers && held.load(Ordering::Relaxed) > 1 {
+            break;
+        }
+        sleep(READ_FOR / readers).await;
+    }
+    held.fetch_sub(1, Ordering::Relaxed);
     release(guard).await
 }
 
