@@ -561,7 +561,8 @@ mod tests {
         assert!(!some.wants("contended", 64) && !some.wants("uncontended", 8));
         assert!(some.unknown().is_none());
         let wrong = vec!["waiter".to_owned(), "wating".to_owned()];
-        let (unknown, known) = plan(wrong.leak()).unknown().unwrap();
+        let wrong = plan(wrong.leak());
+        let (unknown, known) = wrong.unknown().unwrap();
         assert_eq!(unknown, "wating");
         for figure in [
             "contended, 64",
