@@ -216,7 +216,7 @@ impl Subject {
         let ours = self.ours(workload, slice).await;
         let after = self.baseline(workload, slice).await;
         let mut ours = Round::from(ours);
-        ours.to_baseline(&[before, after]);
+        ours.note_baseline(&[before, after]);
         found.push((workload, OURS.to_owned(), ours));
         if let (Workload::Documents { ids }, 0) = (workload, round % 2) {
             found.extend(self.round_of_floor(workload, ids).await);
@@ -278,7 +278,7 @@ impl Subject {
         let (each, time) = turns_of_processes(&self.store, &work);
         let after = self.baseline(alone, slice).await;
         let mut round = Round::from(Measured::of_one_lock(&each.concat(), time));
-        round.to_baseline(&[before, after]);
+        round.note_baseline(&[before, after]);
         round
     }
 
@@ -583,7 +583,7 @@ mod tests {
         let ratio = |rates: &[Option<f64>]| {
             let mut round = Round::default();
             round.figures.insert(PER_SECOND.to_owned(), 30.0);
-            round.to_baseline(rates);
+            round.note_baseline(rates);
             round.figures.get(TO_BASELINE).copied()
         };
         assert_eq!(ratio(&[Some(50.0), Some(70.0)]), Some(0.5));

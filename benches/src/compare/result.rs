@@ -124,7 +124,7 @@ impl From<Measured> for Round {
 
 impl Round {
     /// Notes the rate to the mean of its baseline's, if it was measured.
-    pub(super) fn to_baseline(&mut self, rates: &[Option<f64>]) {
+    pub(super) fn note_baseline(&mut self, rates: &[Option<f64>]) {
         let rates: Option<Vec<f64>> = rates.iter().copied().collect();
         let count = rates.iter().flatten().map(|_| 1.0).sum::<f64>();
         let mean = rates.map(|rates| rates.iter().sum::<f64>() / count);
