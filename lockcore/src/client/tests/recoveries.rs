@@ -110,6 +110,33 @@ async fn an_adoption_does_not_move_to_another_incarnation_of_the_store() {
     }
 }
 
+/// The numbers of adoptions go back with the store.
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_after_a_failover_is_nobody_elses() {
+    let store = MemoryBackend::new().named();
+    let client = || Locks::builder(Arc::clone(&store) as _).build().unwrap();
+    let (locks, other) = (client(), client());
+    let session = left(&other).await;
+    let held = locks.global("held").acquire().await.unwrap();
+    // Adopters who have died.
+    let dies = async |seen| {
+        let adopter = SessionId::new(1 + u128::from(seen));
+        let took = store.adopt(session, seen, adopter, Adopt::Take);
+        assert!(took.await.unwrap().is_some());
+    };
+    dies(0).await;
+    let before = store.copy();
+    dies(1).await;
+    let recovery = adopted(&locks, session).await;
+    store.fails_over(before);
+    let lost = timeout(secs(60), recovery.lost()).await;
+    assert_eq!(lost, Ok(LostReason::Forgotten));
+    let theirs = adopted(&other, session).await;
+    recovery.give_up().await.unwrap();
+    assert!(theirs.settle().await.unwrap());
+    assert!(held.is_valid());
+}
+
 /// It is stopped, and begins again in the other one.
 #[tokio::test(start_paused = true)]
 async fn a_wait_goes_on_when_the_store_fails_over_while_it_recovers() {
