@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use crate::case::Case;
 use crate::decorator::Decorated;
 use crate::scene::{Scene, short};
-use crate::verdict::{Under, Unpassed, Verdict, Wrong, ensure, ensure_eq, within};
+use crate::verdict::{Under, Unpassed, Verdict, Wrong, ensure, within};
 use crate::wire::Wire;
 
 pub(crate) fn cases() -> Vec<Case> {
