@@ -44,7 +44,8 @@ struct Limit {
 }
 
 impl Held {
-    /// The fencing token: the greatest of its grants', fixed when it was handed out.
+    /// The fencing token, fixed when it was handed out: 64 times the greatest of its grants', and one more for each other guard
+    /// of this process that had them before.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.chain.token(self.pass)
