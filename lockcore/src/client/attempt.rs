@@ -260,7 +260,8 @@ impl Taking<'_> {
                     }
                     continue;
                 }
-            } else if self.plan.wait.is_some()
+            }
+            if self.plan.wait.is_some()
                 && let Some(pause) = self.core.contention.pause(claims[at].key())
             {
                 let paused = unless_offered(place(&waiting), tokio::time::sleep(pause));
@@ -597,10 +598,9 @@ impl Taking<'_> {
     fn met(&self, busy: &Busy) {
         let first = busy.first();
         let foreign = first.holders.iter().filter_map(|holder| holder.grant);
-        if self.core.info.poll.is_some()
-            && foreign
-                .into_iter()
-                .any(|grant| !self.core.is_ours(grant.session))
+        if foreign
+            .into_iter()
+            .any(|grant| !self.core.is_ours(grant.session))
         {
             self.core.contention.met(first.claim.key());
         }

@@ -37,6 +37,8 @@ pub(crate) struct Chain {
     pub(crate) is_known: bool,
     /// It goes to nobody else any more.
     kept: AtomicBool,
+    /// It has gone to somebody else.
+    handed_on: AtomicBool,
     /// A confirmation said that the store does not have it any more, which is true for all who come.
     fell: AtomicBool,
 }
@@ -65,6 +67,7 @@ impl Chain {
             began: now(),
             is_known,
             kept: AtomicBool::new(kept),
+            handed_on: AtomicBool::new(false),
             fell: AtomicBool::new(false),
         }
     }
@@ -103,6 +106,16 @@ impl Chain {
     /// It goes to nobody else any more.
     pub(crate) fn keep(&self) {
         self.kept.store(true, Ordering::Release);
+    }
+
+    /// It goes to somebody else now.
+    pub(crate) fn hand_on(&self) {
+        self.handed_on.store(true, Ordering::Release);
+    }
+
+    /// Whether it has gone to somebody else.
+    pub(crate) fn was_handed_on(&self) -> bool {
+        self.handed_on.load(Ordering::Acquire)
     }
 
     /// Whether it may go to somebody else after so many.

@@ -1,5 +1,6 @@
-//! Fairness between processes where the store does not push wake-ups: who has just released a contended key pauses
-//! before it asks again, so that those who look every few milliseconds see it free.
+//! Fairness between processes: who has just released a contended key pauses before it asks again, so that those who look
+//! every few milliseconds see it free. Where the store pushes wake-ups only a process does whose tasks have handed the lock
+//! on: whoever was woken meets nobody then.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,12 +13,14 @@ use crate::{Claim, LockKey};
 
 /// For how long a key counts as contended after another process was met on it.
 const CONTENDED: Duration = Duration::from_secs(1);
+/// How long it takes those who are woken to come.
+const WOKEN: Duration = Duration::from_millis(5);
 /// Keys remembered at most.
 const KEYS: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Contention {
-    /// How often others look; without, nobody pauses.
+    /// How often others look; without, they are woken.
     poll: Option<Duration>,
     keys: Mutex<HashMap<LockKey, Met>>,
 }
@@ -42,9 +45,6 @@ impl Contention {
 
     /// Another process holds the key.
     pub(crate) fn met(&self, key: &LockKey) {
-        if self.poll.is_none() {
-            return;
-        }
         let (at, mut keys) = (now(), self.keys());
         if keys.len() >= KEYS {
             keys.retain(|_, met| at < met.at + CONTENDED);
@@ -56,10 +56,10 @@ impl Contention {
         }
     }
 
-    /// This process has released the claims.
-    pub(crate) fn released(&self, claims: &[Claim]) {
+    /// This process has released the claims, which its tasks have `handed_on` before or not.
+    pub(crate) fn released(&self, claims: &[Claim], handed_on: bool) {
         let mut keys = self.keys();
-        if keys.is_empty() {
+        if keys.is_empty() || (self.poll.is_none() && !handed_on) {
             return;
         }
         for claim in claims {
@@ -71,11 +71,10 @@ impl Contention {
 
     /// How long to wait before the key is asked for, so that others have had a look at it since it was released.
     pub(crate) fn pause(&self, key: &LockKey) -> Option<Duration> {
-        let poll = self.poll?;
         let now = now();
         let keys = self.keys();
         let met = keys.get(key).filter(|met| now < met.at + CONTENDED)?;
-        (met.released? + poll)
+        (met.released? + self.poll.unwrap_or(WOKEN))
             .checked_duration_since(now)
             .filter(|pause| !pause.is_zero())
     }
@@ -91,20 +90,32 @@ mod tests {
         let contention = Contention::new(Some(poll));
         let key = LockKey::parse("k").unwrap();
         let claims = [Claim::new(key.clone(), crate::Want::Create).unwrap()];
-        contention.released(&claims);
+        contention.released(&claims, false);
         assert_eq!(contention.pause(&key), None, "nobody was met");
         contention.met(&key);
         assert_eq!(contention.pause(&key), None, "not released");
-        contention.released(&claims);
+        contention.released(&claims, false);
         assert_eq!(contention.pause(&key), Some(poll));
         tokio::time::advance(Duration::from_millis(2)).await;
         assert_eq!(contention.pause(&key), Some(Duration::from_millis(1)));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(contention.pause(&key), None);
-        contention.released(&claims);
+        contention.released(&claims, false);
         tokio::time::advance(CONTENDED).await;
-        contention.released(&claims);
+        contention.released(&claims, false);
         assert_eq!(contention.pause(&key), None, "nobody was met for a while");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_others_are_woken_who_has_handed_on_pauses() {
+        let contention = Contention::new(None);
+        let key = LockKey::parse("k").unwrap();
+        let claims = [Claim::new(key.clone(), crate::Want::Create).unwrap()];
+        contention.met(&key);
+        contention.released(&claims, false);
+        assert_eq!(contention.pause(&key), None);
+        contention.released(&claims, true);
+        assert_eq!(contention.pause(&key), Some(WOKEN));
     }
 
     fn claim(n: usize) -> [Claim; 1] {
@@ -118,7 +129,7 @@ mod tests {
         let contention = Contention::new(Some(poll));
         let met_and_released = |n| {
             contention.met(claim(n)[0].key());
-            contention.released(&claim(n));
+            contention.released(&claim(n), false);
             contention.pause(claim(n)[0].key())
         };
         for n in 0..KEYS {
@@ -127,7 +138,7 @@ mod tests {
         assert_eq!(met_and_released(KEYS), None, "one more is not remembered");
         assert_eq!(met_and_released(0), Some(poll), "and the others still are");
         tokio::time::advance(CONTENDED).await;
-        contention.released(&claim(1));
+        contention.released(&claim(1), false);
         assert_eq!(contention.pause(claim(1)[0].key()), None, "long ago");
         assert_eq!(met_and_released(KEYS), Some(poll));
         assert_eq!(contention.keys().len(), 1);

@@ -228,9 +228,13 @@ impl Core {
         grants: &[(u64, Range<usize>)],
         claims: &[Claim],
     ) {
-        self.contention.released(claims);
+        self.contention.released(claims, false);
         self.queues.given_back(claims, |chain| {
-            chain.id() == session && chain.grants.as_slice() == grants
+            let is_it = chain.id() == session && chain.grants.as_slice() == grants;
+            if is_it && chain.was_handed_on() {
+                self.contention.released(claims, true);
+            }
+            is_it
         });
     }
 

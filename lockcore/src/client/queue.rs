@@ -214,6 +214,7 @@ impl Offer {
         pass: u8,
         in_doubt: bool,
     ) -> Self {
+        chain.hand_on();
         let pass = Pass {
             chain: Arc::clone(chain),
             handle: handle.clone(),

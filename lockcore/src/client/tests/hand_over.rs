@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::tests::attempts::{asks, hold, ms, releases, secs};
 use crate::client::tests::spy::{Call, Fate, Spy};
@@ -397,4 +397,31 @@ async fn nothing_is_left_in_the_line_when_all_have_gone() {
         sleep(secs(1)).await;
         assert!(locks.core.queues.is_empty(), "{round}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_another_process_has_it_in_a_tenth_of_a_second() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let until = Instant::now() + secs(5);
+    let crowd = (0..8).map(async |_| {
+        while Instant::now() < until {
+            let guard = hold(&locks, &["d"]).await;
+            sleep(ms(1)).await;
+            drop(guard);
+        }
+    });
+    let beside = async {
+        let mut waits = Vec::new();
+        while Instant::now() < until {
+            sleep(ms(1)).await;
+            let since = Instant::now();
+            drop(hold(&other, &["d"]).await);
+            waits.push(since.elapsed());
+        }
+        waits
+    };
+    let (_, waits) = tokio::join!(join_all(crowd), beside);
+    assert!(waits.len() > 50, "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= ms(100)), "{waits:?}");
 }
