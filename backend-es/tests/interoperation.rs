@@ -113,7 +113,12 @@ const BESIDE: &[(Lock, Lock)] = &[
 ];
 
 async fn gives_back(guard: Guard) {
-    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    // Where another task waits for the same it goes there.
+    let released = guard.release().await.unwrap();
+    assert!(
+        matches!(released, Released::Released | Released::HandedOn),
+        "{released:?}"
+    );
 }
 
 async fn nothing_left(space: &Space, locks: &Locks, what: &str) {

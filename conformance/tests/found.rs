@@ -167,7 +167,7 @@ async fn an_upgrade_does_not_stand_in_line_behind_who_waits_for_it() {
         in_the_way.release().await.unwrap()
     };
     let (waited, (), _) = tokio::join!(waits, upgrade, leaves);
-    drop(waited.unwrap());
+    drop(waited.unwrap().release().await.unwrap());
     assert!(matches!(
         locks.tree().write("/a").try_acquire().await.unwrap(),
         Attempt::Acquired(_)
