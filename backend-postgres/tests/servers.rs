@@ -60,8 +60,7 @@ async fn acquired(backend: &PostgresBackend, n: u64) -> FencingToken {
     }
 }
 
-/// Several tasks acquire one key after the other, until the store cannot be used or it is over; returns what was
-/// acknowledged.
+/// Several tasks acquire one key after the other until it is over; returns what was acknowledged.
 async fn load(
     backend: &Arc<PostgresBackend>,
     next: &Arc<AtomicU64>,
@@ -71,13 +70,13 @@ async fn load(
         let (backend, next, over) = (Arc::clone(backend), Arc::clone(next), Arc::clone(over));
         tokio::spawn(async move {
             let mut held = Vec::new();
-            // Who had nothing under way does not see that the server is killed.
             while !over.load(Ordering::Relaxed) {
                 let n = next.fetch_add(1, Ordering::Relaxed);
                 match backend.acquire(&request(n)).await {
                     Ok(Acquired::Acquired(token)) => held.push((n, token)),
                     Ok(answer) => panic!("{answer:?}"),
-                    Err(_) => return held,
+                    // The server may be about to end connections because of the one that was killed before.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 }
             }
             held
