@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lockcore::backend::{Adopt, Adoption, End, SessionStore};
 use lockcore::{
     Attempt, Error, ErrorKind, Guard, Life, LockBackend, Locks, MemoryBackend, Operation, Recover,
-    RecoverError, Recovery, SessionId,
+    RecoverError, Recovery, Released, SessionId,
 };
 use lockcore_conformance::faults::{Faulty, Link, Weather};
 use lockcore_conformance::{Decorated, Decorator};
@@ -167,7 +167,8 @@ async fn an_upgrade_does_not_stand_in_line_behind_who_waits_for_it() {
         in_the_way.release().await.unwrap()
     };
     let (waited, (), _) = tokio::join!(waits, upgrade, leaves);
-    drop(waited.unwrap().release().await.unwrap());
+    let released = waited.unwrap().release().await.unwrap();
+    assert_eq!(released, Released::Released);
     assert!(matches!(
         locks.tree().write("/a").try_acquire().await.unwrap(),
         Attempt::Acquired(_)
