@@ -127,7 +127,9 @@ impl Guards {
                 if self.asked.get(attempt).is_some_and(|asked| asked.intent) {
                     self.intents.insert(*session);
                 }
-                let broken = self.broken_for(*session, at.at.saturating_sub(*validity), at);
+                // Who was to give it up may have been told so between the look at it and this.
+                let broken = self.evicting.contains(session)
+                    || self.broken_for(*session, at.at.saturating_sub(*validity), at);
                 let late = self.real_time || self.paused_since_asked(*attempt);
                 if *left == 0 && !broken && !late {
                     findings.add(Violation::new(

@@ -249,6 +249,13 @@ fn a_guard_is_valid_when_it_is_handed_out() {
     told.ask(1, &["create f"]).after(2_000).granted(1, 1, 1, 0);
     told.breaks(Law::HandedOutValid);
 
+    // Its client may be told to give it up between that look and the program's.
+    told = story();
+    told.ask(1, &["create f"]);
+    let session = session(1);
+    told.tell(What::Evicting { session });
+    told.granted(1, 1, 1, 0).is_fine();
+
     // Where time passes by itself, it may end between the client's look and the program's.
     told = story();
     told.ask(1, &["create f"]).after(2_000).granted(1, 1, 1, 0);
