@@ -83,7 +83,7 @@ pub(super) fn check(
             key: keys.key(key).as_str(),
             findings,
         };
-        on_key.tokens(&entries);
+        on_key.tokens(&entries, guards);
         on_key.exclusion(&entries);
         on_key.limits(&entries);
         on_key.intents(&entries, guards, recoveries);
@@ -140,7 +140,7 @@ impl OnKey<'_> {
     }
 
     /// What is asked for after something was handed out gets a greater token, and no token is given out twice.
-    fn tokens(&mut self, entries: &[Entry<'_>]) {
+    fn tokens(&mut self, entries: &[Entry<'_>], guards: &Guards) {
         for pair in entries.windows(2) {
             let ((before, _), (after, _)) = (pair[0], pair[1]);
             if before.token == after.token {
@@ -159,6 +159,11 @@ impl OnKey<'_> {
         }
         for (belief, _) in entries {
             if let Who::Adoption(_) = belief.who {
+                continue;
+            }
+            // Who is handed on what was asked for before, and was broken meanwhile, has the token of then.
+            let is_handed_on = !belief.token.is_multiple_of(64);
+            if is_handed_on && guards.may_be_broken(belief.session) {
                 continue;
             }
             let before = greatest.partition_point(|(start, _)| *start < belief.asked.at);

@@ -257,6 +257,11 @@ impl Guards {
         evicted || !self.steps.is_empty() || self.revoked.contains_key(&session)
     }
 
+    /// Whether anything may have ended the session, or have had it forgotten, before its guards expect it.
+    pub(super) fn may_be_broken(&self, session: SessionId) -> bool {
+        self.was_broken(session) || self.failovers.touched(session).is_some()
+    }
+
     /// Whether a guard of that session has an intent.
     pub(super) fn has_intent(&self, session: SessionId) -> bool {
         self.intents.contains(&session)

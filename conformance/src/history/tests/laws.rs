@@ -244,6 +244,27 @@ fn a_law_that_is_broken_often_hides_no_other() {
 }
 
 #[test]
+fn what_is_handed_on_after_a_revocation_has_the_token_of_before() {
+    let told = |revoked: bool| {
+        let mut told = story();
+        told.ask(1, &["create f"]).granted(1, 1, 1, 900);
+        if revoked {
+            let session = session(1);
+            told.tell(What::Revoking { session });
+        } else {
+            told.back(1, How::Released);
+        }
+        told.ask(2, &["create f"]).granted(2, 2, 2, 900).after(1);
+        told.back(2, How::Released).after(1);
+        told.ask(3, &["create f"]).handed_on(3, 1, (1, 1), (1, 900));
+        told
+    };
+    told(true).is_fine();
+    let report = check(&told(false).end());
+    assert!(report.breach_of(&[Law::TokensOnlyRise]).is_some());
+}
+
+#[test]
 fn a_guard_is_valid_when_it_is_handed_out() {
     let mut told = story();
     told.ask(1, &["create f"]).after(2_000).granted(1, 1, 1, 0);
