@@ -90,7 +90,7 @@ pub(crate) fn open(
     conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     // Else a statement with a bound limit or range is planned anew for every value, which takes longer than running it.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    let new = is_new(&conn)?;
+    let new = is_new(&conn, path)?;
     if conn.is_readonly("main")? {
         return Err(Failure::config(
             "the file may only be read: give the right to write it, or use another file",
@@ -238,7 +238,7 @@ pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
         )?;
         let waiting = deadline.clone();
         conn.busy_handler(Some(move |_| waiting.pause()))?;
-        is_new(&conn)?;
+        is_new(&conn, path)?;
         remove_file(path, "the file cannot be removed")?;
     }
     companions
@@ -247,7 +247,8 @@ pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
 }
 
 /// Whether the file is empty; an error if it is neither empty nor ours.
-fn is_new(conn: &Connection) -> Outcome<bool> {
+fn is_new(conn: &Connection, path: &Path) -> Outcome<bool> {
+    let file = path.display();
     let number = |pragma| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let (application, version) = (number("application_id")?, number("user_version")?);
     let mut tables = conn.prepare("SELECT EXISTS (SELECT 1 FROM sqlite_schema)")?;
@@ -256,15 +257,15 @@ fn is_new(conn: &Connection) -> Outcome<bool> {
         (APPLICATION, VERSION) => Ok(false),
         (0, 0) if empty => Ok(true),
         (APPLICATION, newer) if newer > VERSION => Err(Failure::config(format!(
-            "the file has version {newer} of the stored shape and this program knows {VERSION}: update the program"
+            "the file {file} has version {newer} of the stored shape and this program knows {VERSION}: update the program"
         ))),
         (APPLICATION, other) => Err(Failure::config(format!(
-            "the file has version {other} of the stored shape, whose programs have smaller tokens than this one, which knows \
-             {VERSION}: use another file, or remove this one when nobody uses it any more"
+            "the file {file} has version {other} of the stored shape, whose programs have smaller tokens than this one, which \
+             knows {VERSION}: use another file, or remove this one when nobody uses it any more"
         ))),
-        _ => Err(Failure::config(
-            "the file is a database of something else: name another file",
-        )),
+        _ => Err(Failure::config(format!(
+            "the file {file} is a database of something else: name another file"
+        ))),
     }
 }
 

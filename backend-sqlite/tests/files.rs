@@ -67,6 +67,8 @@ async fn an_older_version_is_refused_by_who_connects_and_by_who_is_connected() {
     drop(older.connect().await);
     older.sql("PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)");
     refuses(&older.path, "use another file").await;
+    // Whoever uses the default one does not know where it is.
+    refuses(&older.path, &older.path.display().to_string()).await;
     let removal = SqliteBackend::remove(SqliteConfig::new(&older.path)).await;
     assert_eq!(removal.unwrap_err().kind(), ErrorKind::Config);
     assert!(older.path.exists());

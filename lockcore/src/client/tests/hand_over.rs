@@ -28,6 +28,12 @@ async fn at_once() {
     }
 }
 
+async fn holds_nothing(store: &MemoryBackend) {
+    let all = crate::Filter::Prefix(String::new());
+    let held = store.records(&all, None, 10).await.unwrap();
+    assert!(held.items.is_empty(), "{held:?}");
+}
+
 fn of_the_store(guard: &Guard) -> (u64, u64) {
     (guard.token().get() / 64, guard.token().get() % 64)
 }
@@ -305,9 +311,7 @@ async fn what_the_next_one_has_asked_for_meanwhile_is_given_back() {
     let next = next.await.unwrap().unwrap();
     drop(next);
     sleep(secs(60)).await;
-    let all = crate::Filter::Prefix(String::new());
-    let held = store.records(&all, None, 10).await.unwrap();
-    assert!(held.items.is_empty(), "{held:?}");
+    holds_nothing(&store).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,9 +339,7 @@ async fn who_asks_the_store_and_is_not_answered_takes_what_is_offered() {
     assert_eq!(of_the_store(&next).1, 1);
     drop(next);
     sleep(secs(60)).await;
-    let all = crate::Filter::Prefix(String::new());
-    let held = store.records(&all, None, 10).await.unwrap();
-    assert!(held.items.is_empty(), "{held:?}");
+    holds_nothing(&store).await;
 }
 
 #[tokio::test(start_paused = true)]
