@@ -10,7 +10,7 @@ use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, Seen, expect};
 use crate::error::{NAME, Outcome};
 use crate::read::Document;
-use crate::record::{Held, Session, held, key_of, lock_id, session_id, without_foreign};
+use crate::record::{Held, held, key_of, lock_id, session_id, without_foreign};
 use crate::sweep::sessions_of;
 use crate::wakeups::counts_by;
 
@@ -197,21 +197,15 @@ impl EsBackend {
             search["search_after"] = json!([after.to_string()]);
         }
         let documents = refreshed.search(&search).await?.documents;
-        let mut items = Vec::new();
-        let mut last = None;
-        for document in &documents {
+        let session = |document: &Document| {
+            let session = document.source["session"].as_str()?.parse().ok()?;
             // A document that only says so is no session's record.
-            let session = document.source["session"]
-                .as_str()
-                .and_then(|text| text.parse().ok());
-            let Some(session) = session.filter(|session| document.id == session_id(*session))
-            else {
-                continue;
-            };
-            let read = Session::read(session, &document.source);
-            items.push(read.map_or_else(|| SessionState::unreadable(session), |read| read.state));
-            last = Some(session.to_string());
-        }
+            (document.id == session_id(session)).then_some(session)
+        };
+        let found: Vec<SessionId> = documents.iter().filter_map(session).collect();
+        let last = found.last().map(SessionId::to_string);
+        // The copy that was searched may have been left out of the refresh: what a session is, its record says.
+        let items = refreshed.states(&found).await?.into_values().collect();
         let next = last.filter(|_| documents.len() == size);
         Ok(Page { items, next })
     }

@@ -70,7 +70,15 @@ struct Refreshed {
 
 #[derive(Deserialize)]
 struct Shards {
+    successful: u64,
     failed: u64,
+}
+
+impl Shards {
+    /// A copy that is not there is counted neither way: not even a primary that nobody is.
+    fn in_part(&self) -> bool {
+        self.failed > 0 || self.successful == 0
+    }
 }
 
 #[derive(Deserialize)]
@@ -175,7 +183,7 @@ impl EsBackend {
     /// may be cut off, and has what was there before.
     pub(crate) async fn refreshed(&self) -> Outcome<Self> {
         let (answer, at): (Refreshed, At) = self.post("_refresh", &[], &Value::Null).await?;
-        if answer.shards.failed > 0 {
+        if answer.shards.in_part() {
             return Err(self.in_part(at, "only a part was refreshed"));
         }
         Ok(self.refreshed_by(at))
@@ -184,7 +192,7 @@ impl EsBackend {
     /// Of what is [refreshed](Self::refreshed).
     pub(crate) async fn search(&self, body: &Value) -> Outcome<Found> {
         let (found, at): (Searched, At) = self.post("_search", &[SAME_COPY], body).await?;
-        if found.timed_out || found.shards.failed > 0 {
+        if found.timed_out || found.shards.in_part() {
             return Err(self.in_part(at, "only a part was searched"));
         }
         Ok(Found {

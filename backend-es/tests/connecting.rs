@@ -20,8 +20,8 @@ use elasticsearch::auth::Credentials;
 use elasticsearch::http::headers::{HeaderName, HeaderValue};
 use elasticsearch::http::transport::{MultiNodeConnectionPool, TransportBuilder};
 use front::{Asked, Front, authorization, has_tls, locks_once, who};
-use lockcore::backend::{Filter, Inspect, Namespace, SessionStore};
-use lockcore::{Error, ErrorKind, Label, LockKey, SessionId};
+use lockcore::backend::{End, Filter, Inspect, Namespace, SessionStore};
+use lockcore::{Error, ErrorKind, Label, Life, LockKey, SessionId};
 use lockcore_es::{BearerToken, EsBackend, EsConfig};
 use serde_json::{Map, Value, json};
 use support::access::{Access, PASSWORD};
@@ -256,12 +256,12 @@ async fn a_node_that_is_cut_off_is_left() {
 #[tokio::test]
 async fn what_not_all_copies_have_refreshed_is_not_listed() {
     let space = Space::new();
-    let fails = Arc::new(AtomicBool::new(false));
-    let failing = Arc::clone(&fails);
+    let answers = Arc::new(Mutex::new(None));
+    let instead = Arc::clone(&answers);
     let front = Front::new(move |asked| {
-        let fails = asked.target.ends_with("/_refresh") && failing.load(Ordering::Relaxed);
-        let answer = r#"{"_shards":{"total":3,"successful":1,"failed":2}}"#;
-        fails.then(|| (200, answer.to_owned()))
+        let refresh = asked.target.ends_with("/_refresh");
+        let instead = instead.lock().unwrap().filter(|_| refresh);
+        instead.map(|answer: &str| (200, answer.to_owned()))
     });
     let front = front.await;
     let server = format!("elasticsearch://{}127.0.0.1:{}", who(), front.port);
@@ -269,15 +269,47 @@ async fn what_not_all_copies_have_refreshed_is_not_listed() {
     backend.sessions(None, 10).await.unwrap();
     let one = Filter::Key(LockKey::parse("k").unwrap());
     backend.records(&one, None, 10).await.unwrap();
-    fails.store(true, Ordering::Relaxed);
-    for error in [
-        backend.sessions(None, 10).await.unwrap_err(),
-        backend.records(&one, None, 10).await.unwrap_err(),
-        reads(&backend).await.unwrap_err(),
+    for answer in [
+        r#"{"_shards":{"total":3,"successful":1,"failed":2}}"#,
+        // There is no primary.
+        r#"{"_shards":{"total":3,"successful":0,"failed":0}}"#,
     ] {
-        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{}", said(&error));
-        assert!(said(&error).contains("only a part was refreshed"));
+        *answers.lock().unwrap() = Some(answer);
+        for error in [
+            backend.sessions(None, 10).await.unwrap_err(),
+            backend.records(&one, None, 10).await.unwrap_err(),
+            reads(&backend).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{}", said(&error));
+            assert!(said(&error).contains("only a part was refreshed"));
+        }
     }
+}
+
+/// A copy that was not there to be refreshed is counted neither as refreshed nor as failed, and may be searched.
+#[tokio::test]
+async fn a_session_is_listed_as_its_record_says() {
+    let space = Space::new();
+    let session = SessionId::new(1);
+    let front = Front::new(move |asked| {
+        let searched = asked.target.contains("/_search");
+        let living = json!({"session": session.to_string(), "label": "", "ttl": 60000, "state": "living",
+            "seq": 1, "over": [], "adoption": 0});
+        let id = format!("~session/{session}");
+        let answer = json!({"timed_out": false, "_shards": {"successful": 1, "failed": 0},
+            "hits": {"hits": [{"_id": id, "_source": living, "sort": [session.to_string()]}]}});
+        searched.then(|| (200, answer.to_string()))
+    });
+    let front = front.await;
+    let server = format!("elasticsearch://{}127.0.0.1:{}", who(), front.port);
+    let backend = connect_to(&space.url_at(&server)).await.unwrap();
+    let (label, ttl) = (Label::parse("").unwrap(), Duration::from_secs(60));
+    backend.open(session, &label, ttl).await.unwrap();
+    let listed = async || backend.sessions(None, 10).await.unwrap().items;
+    assert_eq!(listed().await[0].life, Life::Living);
+    backend.end(&[session], End::Close).await.unwrap();
+    let listed = listed().await;
+    assert!(listed.iter().all(|it| it.life == Life::Dead), "{listed:?}");
 }
 
 /// The gate of a proxy that knows a bearer token, and says itself who that is to the server.

@@ -540,12 +540,14 @@ fn while_swept(removal: Says) -> Says {
     let found = |hits: &[&str]| {
         let (total, hits) = (hits.len(), hits.join(","));
         let hits = format!(r#"{{"total":{{"value":{total}}},"hits":[{hits}]}}"#);
-        let found = format!(r#"{{"timed_out":false,"_shards":{{"failed":0}},"hits":{hits}}}"#);
+        let found = format!(
+            r#"{{"timed_out":false,"_shards":{{"successful":1,"failed":0}},"hits":{hits}}}"#
+        );
         Says::This(200, found)
     };
     let own = r#"{"_id":"a","_seq_no":5,"_primary_term":2,"sort":[0]}"#;
     let each = [
-        Says::This(200, r#"{"_shards":{"failed":0}}"#.to_owned()),
+        Says::This(200, r#"{"_shards":{"successful":1,"failed":0}}"#.to_owned()),
         bulk(&[dead]),
         found(&[]),
         found(&[own]),
