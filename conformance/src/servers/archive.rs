@@ -6,12 +6,41 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sha2::{Digest, Sha256};
+
 use super::{quiet, run};
 
 /// The user who owns nothing, by number.
 const NOBODY: &str = "65534";
 /// The oldest Java that the server runs on.
 const RELEASE: &str = "21";
+
+/// Whether the files of a folder are those whose digest is written down: the SHA-256 of the names and digests of all.
+pub(super) fn check(folder: &Path, written_down: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let found = fs::read_dir(folder).map_err(failed)?;
+    let found: Result<Vec<PathBuf>, _> = found.map(|entry| entry.map(|it| it.path())).collect();
+    let mut found = found.map_err(failed)?;
+    found.sort();
+    let mut all = Sha256::new();
+    for path in &found {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let digest = Sha256::digest(fs::read(path).map_err(failed)?);
+        all.update(format!("{name} {digest:x}\n"));
+    }
+    let digest = format!("{:x}", all.finalize());
+    let expected = fs::read_to_string(written_down);
+    let expected = expected.map_err(|error| format!("{}: {error}", written_down.display()))?;
+    match expected.trim() == digest {
+        true => Ok(()),
+        false => Err(format!(
+            "{}: other files than were written down in {}, or damaged ones: their digest is {digest}; where the versions \
+             were changed on purpose, write that down",
+            folder.display(),
+            written_down.display()
+        )),
+    }
+}
 
 /// Adds the module to the server in `home`. Its language and its delete by query are OpenSearch's: `Relocate.java` renames
 /// what they call in the server, and fails if anything of that is not there.
@@ -163,4 +192,29 @@ fn joined(paths: impl Iterator<Item = PathBuf>) -> OsString {
         all.push(path);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_what_was_written_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let (lib, written_down) = (folder.path().join("lib"), folder.path().join("digest"));
+        fs::create_dir(&lib).unwrap();
+        fs::write(lib.join("a"), "1").unwrap();
+        fs::write(lib.join("b"), "2").unwrap();
+        fs::write(&written_down, "0\n").unwrap();
+        let error = check(&lib, &written_down).unwrap_err();
+        let digest = error.split("digest is ").nth(1).unwrap();
+        fs::write(&written_down, &digest[..64]).unwrap();
+        check(&lib, &written_down).unwrap();
+        fs::write(lib.join("b"), "3").unwrap();
+        check(&lib, &written_down).unwrap_err();
+        fs::remove_file(lib.join("b")).unwrap();
+        check(&lib, &written_down).unwrap_err();
+        fs::write(lib.join("c"), "2").unwrap();
+        check(&lib, &written_down).unwrap_err();
+    }
 }
