@@ -215,6 +215,15 @@ impl Failure {
         matches!(self, Failure::Server(refusal) if refusal.status == 413)
     }
 
+    /// Another node may do what this one has not.
+    pub(crate) fn is_the_nodes(&self) -> bool {
+        match self {
+            Failure::Broken(_) => true,
+            Failure::Server(refusal) => refusal.status >= 500,
+            _ => false,
+        }
+    }
+
     pub(crate) fn into_error(self, operation: Operation) -> Error {
         let of = |kind, what: Cow<'static, str>| Error::new(kind, NAME, operation, what);
         match self {

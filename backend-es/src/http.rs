@@ -256,6 +256,11 @@ impl Nodes {
         Err(failure.expect("a configuration has at least one node"))
     }
 
+    /// How many nodes it knows.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The next request goes to the node behind this one.
     pub(crate) fn leave(&self, At(at): At) {
         let next = (at + 1) % self.nodes.len();

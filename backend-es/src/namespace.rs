@@ -132,16 +132,21 @@ pub(crate) async fn find(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
 
 async fn indices(nodes: &Nodes, alias: &str) -> Outcome<Option<Map<String, Value>>> {
     let path = format!("/{alias}");
-    let request = Request {
-        method: Method::Get,
-        path: &path,
-        query: &[("flat_settings", "true")],
-        body: Bytes::new(),
-    };
-    match nodes.send::<Map<String, Value>>(request).await {
-        Ok(indices) => Ok(Some(indices)),
-        Err(failure) if failure.comes_of("index_not_found_exception") => Ok(None),
-        Err(failure) => Err(failure),
+    let mut others = nodes.len() - 1;
+    loop {
+        let request = Request {
+            method: Method::Get,
+            path: &path,
+            query: &[("flat_settings", "true")],
+            body: Bytes::new(),
+        };
+        match nodes.send::<Map<String, Value>>(request).await {
+            Ok(indices) => return Ok(Some(indices)),
+            Err(failure) if failure.comes_of("index_not_found_exception") => return Ok(None),
+            // A node that is cut off waits for a master. It is left, and reading does no harm.
+            Err(failure) if failure.is_the_nodes() && others > 0 => others -= 1,
+            Err(failure) => return Err(failure),
+        }
     }
 }
 

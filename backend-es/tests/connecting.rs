@@ -253,6 +253,32 @@ async fn a_node_that_is_cut_off_is_left() {
     }
 }
 
+/// It waits for a master before it says which index there is, for longer than a request may take.
+#[tokio::test]
+async fn who_connects_finds_a_node_that_is_not_cut_off() {
+    let space = Space::new();
+    connect_to(&space.url_to_make()).await.unwrap();
+    let refuses = Front::new(|_| {
+        let cause = json!({"type": "master_not_discovered_exception", "reason": null});
+        Some((503, json!({"status": 503, "error": cause}).to_string()))
+    });
+    let (refuses, works) = (refuses.await, Front::new(|_| None).await);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = silent.local_addr().unwrap().port();
+    for cut_off in [refuses.port, silent] {
+        let url = |others: &str| {
+            let nodes = format!("elasticsearch://{}127.0.0.1:{cut_off}{others}", who());
+            space.url_at(&nodes).replace("=20000", "=1000")
+        };
+        let both = url(&format!(",127.0.0.1:{}", works.port));
+        let backend = connect_to(&both).await.unwrap();
+        backend.sessions(None, 10).await.unwrap();
+        let error = connect_to(&url("")).await.unwrap_err();
+        let expected = [ErrorKind::Indeterminate, ErrorKind::Unavailable];
+        assert!(expected.contains(&error.kind()), "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_not_all_copies_have_refreshed_is_not_listed() {
     let space = Space::new();
