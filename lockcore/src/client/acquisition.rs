@@ -250,9 +250,13 @@ impl<S> Acquisition<S> {
     /// that they cannot block each other for ever; a program that acquires while it holds something must keep to an
     /// order by itself.
     ///
-    /// Tasks of one process that wait for one exclusive lock have it in the order in which they asked. While the next one
-    /// wants the same, without an intent or an [owner](Self::owner), the lock goes from one to the other without the store, for
-    /// at most 50 ms and 63 times (lock cohorting; Dice, Marathe, Shavit, 2012).
+    /// Tasks of one process that wait for a key have it in the order in which they asked: exclusive locks, shares and paths
+    /// alike. Shares that follow each other have it together, and a share that comes after a waiting exclusive lock waits
+    /// behind it. So a task that holds a share and asks for another one of the same key, or of a path above or below, may wait
+    /// for itself, as with [`tokio::sync::RwLock`]; with the [owner](Self::owner) of what it holds it does not stand in line.
+    ///
+    /// While the next one wants the same, without an intent or an owner, an exclusive lock or a place of a semaphore goes from
+    /// one to the other without the store, for at most 50 ms and 63 times (lock cohorting; Dice, Marathe, Shavit, 2012).
     ///
     /// # Errors
     ///

@@ -27,9 +27,7 @@ use crate::client::step::{Asker, Step};
 use crate::client::task;
 use crate::client::wait::Waiting;
 use crate::prepare::step_len;
-use crate::{
-    Busy, Claim, FencingToken, Info, Intent, Life, OwnerId, Registered, SessionState, Want,
-};
+use crate::{Busy, Claim, FencingToken, Info, Intent, Life, OwnerId, Registered, SessionState};
 
 /// Steps above which an acquisition has a session of its own, so that giving up or releasing it is one write.
 const STEPS_IN_SHARED_SESSION: usize = 10;
@@ -272,7 +270,7 @@ impl Taking<'_> {
             let len = next_len
                 .take()
                 .unwrap_or_else(|| step_len(&claims[at..], &self.core.info));
-            let asked = self.ask(at..at + len, caller);
+            let asked = asks(place(&waiting), self.ask(at..at + len, caller));
             let Some(step) = unless_offered(place(&waiting), asked).await else {
                 continue; // What was asked for is given back.
             };
@@ -426,15 +424,13 @@ impl Taking<'_> {
         }
     }
 
-    /// An exclusive claim of somebody who cannot hold the key already stands in line with the local waiters.
+    /// Somebody who cannot hold the key already stands in line with the local waiters.
     fn queue_first(&self, claim: &Claim) -> Option<Waiting> {
-        let in_line = self.plan.wait.is_some()
-            && self.plan.claims.len() == 1
-            && self.plan.owner.is_none()
-            && matches!(claim.want(), Want::Create | Want::Upsert | Want::Write);
+        let in_line = self.plan.wait.is_some() && self.plan.owner.is_none();
         let waiting = if in_line {
             let for_ever = self.plan.wait == Some(None);
-            Waiting::in_line(self.core, claim, for_ever, self.wants())
+            let begins = self.plan.claims.len() == 1;
+            Waiting::in_line(self.core, claim, for_ever, begins, self.wants())
         } else {
             None
         };
@@ -662,6 +658,14 @@ impl Drop for Taking<'_> {
 /// The place of whoever waits.
 fn place(waiting: &Option<Waiting>) -> Option<&Place> {
     waiting.as_ref().map(Waiting::place)
+}
+
+/// What the store answers to whoever waits.
+async fn asks<T>(place: Option<&Place>, asked: impl Future<Output = T>) -> T {
+    match place {
+        Some(place) => place.asks(asked).await,
+        None => asked.await,
+    }
 }
 
 /// What comes of something, unless another one of this process offers a lock meanwhile to whoever waits: that is taken at

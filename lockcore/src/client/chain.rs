@@ -14,7 +14,7 @@ use crate::client::order::{Order, Release, Released};
 use crate::client::session::{Handle, WeakHandle};
 use crate::{
     Busy, Claim, FencingToken, Grant, Holder, Label, Life, Mode, OwnerId, Refused, Result,
-    SessionId,
+    SessionId, Want,
 };
 
 /// For so long it is handed on at most: somebody of another process may wait.
@@ -33,7 +33,8 @@ pub(crate) struct Chain {
     pub(crate) by_close: bool,
     label: Label,
     began: Instant,
-    /// It is exclusive, and not too much: nobody else of this process asks for any of it meanwhile.
+    is_exclusive: bool,
+    /// It is exclusive and not too much, or one share: whom it excludes in this process does not ask for it meanwhile.
     pub(crate) is_known: bool,
     /// It goes to nobody else any more.
     kept: AtomicBool,
@@ -54,8 +55,12 @@ impl Chain {
         label: Label,
     ) -> Self {
         let is_exclusive = |claim: &Claim| claim.want().mode() == Mode::X;
-        let is_known = claims.len() <= CLAIMS && claims.iter().all(is_exclusive);
-        let kept = by_close || grants.len() != 1 || !is_known;
+        let is_exclusive = claims.len() <= CLAIMS && claims.iter().all(is_exclusive);
+        let is_known = is_exclusive || claims.len() == 1;
+        // One of a number of places goes on, too; nobody waits for a share of what is shared without a limit.
+        let is_place = |claim: &Claim| matches!(claim.want(), Want::Share { limit: Some(_) });
+        let goes_on = is_exclusive || claims.len() == 1 && claims.iter().all(is_place);
+        let kept = by_close || grants.len() != 1 || !goes_on;
         Self {
             session: handle.downgrade(),
             owner,
@@ -65,6 +70,7 @@ impl Chain {
             by_close,
             label,
             began: now(),
+            is_exclusive,
             is_known,
             kept: AtomicBool::new(kept),
             handed_on: AtomicBool::new(false),
@@ -79,6 +85,10 @@ impl Chain {
     /// The token of whoever has it after so many others.
     pub(crate) fn token(&self, pass: u8) -> FencingToken {
         self.token.handed_on(pass)
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.is_exclusive
     }
 
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + Clone {

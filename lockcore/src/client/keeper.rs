@@ -366,6 +366,7 @@ impl Keeper {
                 continue;
             };
             if self.session.evict(n, note) {
+                self.core.queues.forget(|chain| !chain.stands());
                 self.unswept = true;
                 self.next = now();
                 if self.may_have_intent {
@@ -617,7 +618,8 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.session.leave();
-        self.core.queues.forget(self.session.id);
+        let session = self.session.id;
+        self.core.queues.forget(|chain| chain.id() == session);
         self.core
             .sessions
             .lock()

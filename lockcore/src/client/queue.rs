@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,41 +13,89 @@ use tokio::time::timeout;
 
 use crate::client::chain::{CLAIMS, Chain, Pass};
 use crate::client::session::Handle;
-use crate::{Busy, Claim, LockKey, SessionId};
+use crate::{Busy, Claim, LockKey, Mode, Want};
 
-/// For each key, those of this process who wait for it or ask for it first. Of those who stand in line only the first
-/// looks at the store; whoever may hold something that the first one needs stands before the line, and looks for itself.
+/// For each key, those of this process who wait for it or ask for it first.
+///
+/// Who stands in line comes in turn: nobody looks at the store before others who came earlier and exclude it, nor while this
+/// process itself is known to hold what excludes it. Shares look side by side, as many as there may be places for; after a
+/// refusal only the first one, for all. Whoever may hold something that the first one needs stands before the line, and looks
+/// for itself.
 #[derive(Default)]
 pub(crate) struct Queues {
     waiting: AtomicUsize,
+    arrivals: AtomicU64,
     keys: Mutex<Keys>,
 }
 
 #[derive(Default)]
 struct Queue {
     waiters: VecDeque<Arc<Waiter>>,
-    refusal: Refusal,
-    /// Who of this process holds the key exclusively, as far as is known.
-    held: Option<Arc<Chain>>,
+    refusal: Arc<Refusal>,
+    /// Who of this process holds the key, as far as is known.
+    holders: Vec<Arc<Chain>>,
 }
 
-/// The last refusal of somebody who looked, for all who wait in the queue; `None` while the first of all is asking.
-type Refusal = Arc<Mutex<Option<Busy>>>;
+#[derive(Default)]
+struct Refusal {
+    /// The last one of somebody who looked, for all who wait in the queue.
+    last: Mutex<Option<Busy>>,
+    /// Nobody of this process was granted the key since.
+    stands: AtomicBool,
+}
+
+impl Refusal {
+    fn last(&self) -> MutexGuard<'_, Option<Busy>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 struct Waiter {
+    /// Rises in each line.
+    arrival: AtomicU64,
+    claim: Claim,
     wake: Notify,
     in_line: bool,
     /// All that it wants, if it takes that over from another one of this process.
     wants: Option<Arc<[Claim]>>,
     offer: Mutex<Option<Offer>>,
     offered: Notify,
-    /// It was the first of all, and asks without having waited.
+    /// It came in turn at once, and asks without having waited.
     asks_at_once: AtomicBool,
+    is_asking: AtomicBool,
 }
 
 impl Waiter {
+    fn want(&self) -> Want {
+        self.claim.want()
+    }
+
+    /// How many places there are for all who want the same, where it is one of a number.
+    fn limit(&self) -> Option<usize> {
+        match self.want() {
+            Want::Share { limit } => {
+                limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX))
+            }
+            _ => None,
+        }
+    }
+
+    fn excludes(&self, other: &Self) -> bool {
+        [self, other]
+            .iter()
+            .any(|waiter| waiter.want().mode() == Mode::X)
+    }
+
     fn asks_at_once(&self) -> bool {
         self.asks_at_once.load(Ordering::Acquire)
+    }
+
+    fn arrival(&self) -> u64 {
+        self.arrival.load(Ordering::Relaxed)
+    }
+
+    fn is_asking(&self) -> bool {
+        self.is_asking.load(Ordering::Acquire)
     }
 
     fn offer(&self) -> Option<Offer> {
@@ -59,19 +107,33 @@ impl Waiter {
     }
 }
 
-fn lock(refusal: &Refusal) -> MutexGuard<'_, Option<Busy>> {
-    refusal.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Queue {
-    /// Those who look at the store: whoever stands before the line, and the first in it if nobody does.
+    /// How many stand before the line.
+    fn before_the_line(&self) -> usize {
+        let waiters = self.waiters.iter();
+        waiters.take_while(|waiter| !waiter.in_line).count()
+    }
+
+    /// Those who may look at the store, as far as this line decides it: whoever stands before it; if nobody does, who comes in
+    /// turn.
     fn looking(&self) -> impl Iterator<Item = &Arc<Waiter>> {
-        let before_the_line = self
-            .waiters
-            .iter()
-            .take_while(|waiter| !waiter.in_line)
-            .count();
-        self.waiters.iter().take(before_the_line.max(1))
+        let before = self.before_the_line();
+        let line = self.waiters.iter().enumerate();
+        line.take_while(move |(at, waiter)| {
+            !waiter.in_line || before == 0 && self.comes_in_turn(*at, waiter)
+        })
+        .map(|(_, waiter)| waiter)
+    }
+
+    /// Whether one in line may look, if all who are before it may.
+    fn comes_in_turn(&self, at: usize, waiter: &Waiter) -> bool {
+        let Some(last) = at.checked_sub(1).map(|before| &self.waiters[before]) else {
+            return true;
+        };
+        let places = waiter.limit();
+        !waiter.excludes(last)
+            && !self.refusal.stands.load(Ordering::Acquire)
+            && places.is_none_or(|places| self.holders.len() + at < places)
     }
 
     fn wake(&self) {
@@ -80,11 +142,25 @@ impl Queue {
 
     /// Who of this process certainly holds the key.
     fn holder(&self) -> Option<&Arc<Chain>> {
-        self.held.as_ref().filter(|chain| chain.stands())
+        self.holders.iter().find(|chain| chain.stands())
+    }
+
+    /// Who of this process certainly holds what excludes the claim.
+    fn in_the_way_of(&self, waiter: &Waiter) -> Option<&Arc<Chain>> {
+        let is_full = waiter
+            .limit()
+            .is_some_and(|places| self.holders.len() >= places);
+        let excludes = |chain: &&Arc<Chain>| {
+            chain.is_exclusive() || waiter.want().mode() == Mode::X || is_full
+        };
+        self.holder()
+            .filter(excludes)
+            // It looks for what it may hold itself.
+            .filter(|chain| waiter.in_line || chain.is_exclusive())
     }
 
     fn is_needed(&self) -> bool {
-        self.held.is_some() || !self.waiters.is_empty()
+        !self.holders.is_empty() || !self.waiters.is_empty()
     }
 }
 
@@ -98,14 +174,16 @@ impl Queues {
         self.keys().is_empty()
     }
 
-    /// Somebody of this process holds the claims exclusively: nobody else of it asks for them meanwhile.
+    /// Somebody of this process holds the claims: whoever of it is excluded does not ask for them meanwhile.
     pub(crate) fn hold(&self, chain: &Arc<Chain>) {
         if !chain.is_known {
             return;
         }
         let mut keys = self.keys();
         for claim in chain.claims.iter() {
-            keys.entry(claim.key().clone()).or_default().held = Some(Arc::clone(chain));
+            let queue = keys.entry(claim.key().clone()).or_default();
+            queue.holders.push(Arc::clone(chain));
+            queue.refusal.stands.store(false, Ordering::Release);
         }
     }
 
@@ -116,8 +194,10 @@ impl Queues {
         let known = if claims.len() <= CLAIMS { claims } else { &[] };
         for key in known.iter().map(Claim::key) {
             if let Entry::Occupied(mut queue) = keys.entry(key.clone()) {
-                let held = &mut queue.get_mut().held;
-                drop(held.take_if(|chain| is(chain)));
+                let holders = &mut queue.get_mut().holders;
+                if let Some(at) = holders.iter().position(|chain| is(chain)) {
+                    holders.swap_remove(at);
+                }
                 if !queue.get().is_needed() {
                     queue.remove();
                 }
@@ -133,10 +213,12 @@ impl Queues {
         self.given_back(&chain.claims, |held| std::ptr::eq(held, chain));
     }
 
-    /// Nothing of the session is held any more.
-    pub(crate) fn forget(&self, session: SessionId) {
+    /// What `is` one of these is not held any more.
+    pub(crate) fn forget(&self, is: impl Fn(&Chain) -> bool) {
         self.keys().retain(|_, queue| {
-            if queue.held.take_if(|held| held.id() == session).is_some() {
+            let before = queue.holders.len();
+            queue.holders.retain(|chain| !is(chain));
+            if queue.holders.len() < before {
                 queue.wake();
             }
             queue.is_needed()
@@ -152,7 +234,13 @@ impl Queues {
         let keys = self.keys();
         let lines = claims.iter().filter_map(|claim| keys.get(claim.key()));
         let mut lines = lines.filter(|queue| !queue.waiters.is_empty());
-        let Some(next) = lines.next().and_then(|queue| queue.waiters.front()) else {
+        // Of those who want a place, some are about to have another one.
+        let has_none = |waiter: &Waiter| !waiter.is_asking() && waiter.slot().is_none();
+        let is_next = |waiter: &&Arc<Waiter>| waiter.limit().is_none() || has_none(waiter);
+        let Some(next) = lines
+            .next()
+            .and_then(|queue| queue.waiters.iter().find(is_next))
+        else {
             return false;
         };
         let same = next.in_line && next.wants.as_deref() == Some(claims);
@@ -279,7 +367,7 @@ impl fmt::Debug for Offer {
 
 /// What somebody in the queue may do.
 enum Turn {
-    /// Wait for whoever is first, who looks at the store or asks it.
+    /// Wait for others who came earlier, of whom this one is the first.
     Behind(Arc<Waiter>),
     /// Wait for this process's own holder, if nobody is before.
     Held(Arc<Chain>),
@@ -290,9 +378,8 @@ enum Turn {
 /// A place in the queue of a key. Dropping it leaves the queue, and lets the next one look.
 pub(crate) struct Place {
     queues: Arc<Queues>,
-    claim: Claim,
     waiter: Arc<Waiter>,
-    refusal: Refusal,
+    refusal: Arc<Refusal>,
 }
 
 impl Place {
@@ -304,64 +391,68 @@ impl Place {
         wants: Option<&Arc<[Claim]>>,
     ) -> Self {
         let mut keys = queues.keys();
-        let queue = keys.entry(claim.key().clone()).or_default();
-        Self::join(queues, claim, in_line, wants, queue)
+        Self::join(queues, &mut keys, claim, in_line, wants)
     }
 
-    /// Joins the line of a key for which others wait already, or which this process holds. Whoever waits for ever begins
-    /// one where nobody does; whoever does not joins only where somebody knows who is in the way.
+    /// Joins the line of a key for which others wait already, or of which this process holds what excludes the claim. Whoever
+    /// `begins` one does so where nobody waits; whoever does not wait for ever joins only where somebody knows who is in the
+    /// way.
     pub(crate) fn in_line(
         queues: &Arc<Queues>,
         claim: &Claim,
         for_ever: bool,
+        begins: bool,
         wants: Option<&Arc<[Claim]>>,
     ) -> Option<Self> {
         let mut keys = queues.keys();
-        let queue = match keys.entry(claim.key().clone()) {
-            Entry::Occupied(queue) => queue.into_mut(),
-            Entry::Vacant(none) if for_ever => none.insert(Queue::default()),
-            Entry::Vacant(_) => return None,
-        };
-        if !for_ever && queue.holder().is_none() && lock(&queue.refusal).is_none() {
-            return None;
-        }
-        Some(Self::join(queues, claim, true, wants, queue))
+        let queue = keys.get(claim.key());
+        let is_known =
+            || queue.is_some_and(|it| it.holder().is_some() || it.refusal.last().is_some());
+        let is_line = || queue.is_some_and(Queue::is_needed);
+        let joins = (for_ever || is_known()) && (begins || is_line());
+        joins.then(|| Self::join(queues, &mut keys, claim, true, wants))
     }
 
     fn join(
         queues: &Arc<Queues>,
+        keys: &mut Keys,
         claim: &Claim,
         in_line: bool,
         wants: Option<&Arc<[Claim]>>,
-        queue: &mut Queue,
     ) -> Self {
-        let asks_at_once = queue.waiters.is_empty() && queue.holder().is_none();
         let waiter = Arc::new(Waiter {
+            arrival: AtomicU64::new(queues.arrives()),
+            claim: claim.clone(),
             wake: Notify::new(),
             in_line,
             wants: wants.cloned(),
             offer: Mutex::default(),
             offered: Notify::new(),
-            asks_at_once: AtomicBool::new(asks_at_once),
+            asks_at_once: AtomicBool::new(false),
+            is_asking: AtomicBool::new(false),
         });
+        let queue = keys.entry(claim.key().clone()).or_default();
         if in_line {
             queue.waiters.push_back(Arc::clone(&waiter));
         } else {
             queue.waiters.push_front(Arc::clone(&waiter));
         }
+        let refusal = Arc::clone(&queue.refusal);
         queues.waiting.fetch_add(1, Ordering::AcqRel);
+        let asks_at_once = matches!(turn(keys, &waiter), Turn::Looks);
+        waiter.asks_at_once.store(asks_at_once, Ordering::Release);
         Self {
             queues: Arc::clone(queues),
-            claim: claim.clone(),
             waiter,
-            refusal: Arc::clone(&queue.refusal),
+            refusal,
         }
     }
 
     /// Whoever asked was refused.
     pub(crate) fn is_refused(&self, busy: Busy) {
         self.waiter.asks_at_once.store(false, Ordering::Release);
-        *lock(&self.refusal) = Some(busy);
+        *self.refusal.last() = Some(busy);
+        self.refusal.stands.store(true, Ordering::Release);
     }
 
     /// Whether it has waited: it was refused, or others were there before.
@@ -373,7 +464,7 @@ impl Place {
     pub(crate) fn in_the_way(&self) -> InTheWay {
         InTheWay {
             queues: Arc::clone(&self.queues),
-            claim: self.claim.clone(),
+            waiter: Arc::clone(&self.waiter),
             refusal: Arc::clone(&self.refusal),
         }
     }
@@ -394,17 +485,26 @@ impl Place {
         self.waiter.offer()
     }
 
-    /// Returns when it is among those who look at the store, and nobody of this process is known to hold the key. Whoever
-    /// asks without having waited is overtaken when it has no answer for that long.
+    /// Asks the store for what it wants.
+    pub(crate) async fn asks<T>(&self, something: impl Future<Output = T>) -> T {
+        let asking = Asking::new(&self.waiter);
+        let came = something.await;
+        drop(asking);
+        came
+    }
+
+    /// Returns when it comes in turn, and nobody of this process is known to hold what excludes it. Whoever asks without having
+    /// waited is overtaken when it has no answer for that long.
     pub(crate) async fn until_it_looks(&self, patience: Duration) {
         loop {
             let woken = self.woken();
-            match self.turn() {
+            let turn = turn(&self.queues.keys(), &self.waiter);
+            match turn {
                 Turn::Looks => return,
                 Turn::Behind(first) if !first.asks_at_once() => woken.await,
                 Turn::Behind(first) => {
                     if timeout(patience, woken).await.is_err() {
-                        self.overtake(&first);
+                        self.queues.overtake(&first);
                     }
                 }
                 Turn::Held(chain) => tokio::select! {
@@ -415,31 +515,50 @@ impl Place {
             }
         }
     }
+}
 
-    fn turn(&self) -> Turn {
-        let keys = self.queues.keys();
-        let Some(queue) = keys.get(self.claim.key()) else {
-            return Turn::Looks;
+fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
+    let key = waiter.claim.key();
+    let Some(queue) = keys.get(key) else {
+        return Turn::Looks;
+    };
+    let mut looking = queue.looking();
+    if let Some(first) = queue.waiters.front()
+        && !looking.any(|looks| Arc::ptr_eq(looks, waiter))
+    {
+        return Turn::Behind(Arc::clone(first));
+    }
+    if waiter.in_line && key.is_path() {
+        let came_earlier = |other: &&Arc<Waiter>| {
+            let earlier = other.arrival() < waiter.arrival() && !other.asks_at_once();
+            other.in_line && earlier && other.excludes(waiter)
         };
-        let looks = queue
-            .looking()
-            .any(|waiter| Arc::ptr_eq(waiter, &self.waiter));
-        match (queue.waiters.front(), queue.holder()) {
-            (Some(first), _) if !looks => Turn::Behind(Arc::clone(first)),
-            (_, Some(chain)) => Turn::Held(Arc::clone(chain)),
-            _ => Turn::Looks,
+        let mut beside = related(keys, key).flat_map(|queue| &queue.waiters);
+        if let Some(other) = beside.find(came_earlier) {
+            return Turn::Behind(Arc::clone(other));
         }
     }
+    match queue.in_the_way_of(waiter) {
+        Some(chain) => Turn::Held(Arc::clone(chain)),
+        None => Turn::Looks,
+    }
+}
 
-    /// Whoever is first has no answer yet, and may never have one: it makes room for the next one.
-    fn overtake(&self, first: &Arc<Waiter>) {
-        let mut keys = self.queues.keys();
-        if let Some(queue) = keys.get_mut(self.claim.key())
-            && let Some(now) = queue.waiters.front()
-            && Arc::ptr_eq(now, first)
-            && first.asks_at_once()
+impl Queues {
+    fn arrives(&self) -> u64 {
+        self.arrivals.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whoever has no answer yet may never have one: it makes room for the next one.
+    fn overtake(&self, other: &Arc<Waiter>) {
+        let mut keys = self.keys();
+        if let Some(queue) = keys.get_mut(other.claim.key())
+            && other.asks_at_once()
+            && let Some(at) = queue.waiters.iter().position(|it| Arc::ptr_eq(it, other))
+            && let Some(other) = queue.waiters.remove(at)
         {
-            queue.waiters.rotate_left(1);
+            other.arrival.store(self.arrives(), Ordering::Relaxed);
+            queue.waiters.push_back(other);
             queue.wake();
         }
     }
@@ -449,19 +568,37 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut keys = self.queues.keys();
         self.queues.waiting.fetch_sub(1, Ordering::AcqRel);
-        if let Some(queue) = keys.get_mut(self.claim.key()) {
+        let key = self.waiter.claim.key();
+        if let Some(queue) = keys.get_mut(key) {
             queue
                 .waiters
                 .retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
             // Whoever is first now may have become so just now; one look too many does no harm.
             queue.wake();
             if !queue.is_needed() {
-                keys.remove(self.claim.key());
+                keys.remove(key);
             }
         }
+        related(&keys, key).for_each(Queue::wake);
         drop(keys);
         // Nothing is offered to it any more: what was goes to the next one.
         drop(self.waiter.offer());
+    }
+}
+
+/// While it asks the store.
+struct Asking<'a>(&'a Waiter);
+
+impl<'a> Asking<'a> {
+    fn new(waiter: &'a Waiter) -> Self {
+        waiter.is_asking.store(true, Ordering::Release);
+        Self(waiter)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.is_asking.store(false, Ordering::Release);
     }
 }
 
@@ -469,20 +606,27 @@ impl Drop for Place {
 #[derive(Clone)]
 pub(crate) struct InTheWay {
     queues: Arc<Queues>,
-    claim: Claim,
-    refusal: Refusal,
+    waiter: Arc<Waiter>,
+    refusal: Arc<Refusal>,
 }
 
 impl InTheWay {
     pub(crate) fn busy(&self) -> Option<Busy> {
+        let claim = &self.waiter.claim;
         let held = {
             let keys = self.queues.keys();
-            let queue = keys.get(self.claim.key());
-            queue.and_then(Queue::holder).cloned()
+            match turn(&keys, &self.waiter) {
+                Turn::Held(chain) => Some(chain),
+                Turn::Behind(_) => {
+                    let queue = keys.get(claim.key());
+                    queue.and_then(Queue::holder).cloned()
+                }
+                Turn::Looks => None,
+            }
         };
         match held {
-            Some(chain) => Some(chain.busy(&self.claim)),
-            None => lock(&self.refusal).clone(),
+            Some(chain) => Some(chain.busy(claim)),
+            None => self.refusal.last().clone(),
         }
     }
 }

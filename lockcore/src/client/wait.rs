@@ -43,15 +43,16 @@ impl Waiting {
     }
 
     /// Stands in line without having asked, if others of this process wait for the key already or are asking for it.
-    /// Whoever waits for ever lets those who come later stand in line while it asks, so that a crowd does not ask at
-    /// once. Whoever does not is told who is in the way, and asks by itself where nobody knows.
+    /// Whoever `begins` a line and waits for ever lets those who come later stand in it while it asks, so that a crowd does
+    /// not ask at once. Whoever does not is told who is in the way, and asks by itself where nobody knows.
     pub(crate) fn in_line(
         core: &Arc<Core>,
         claim: &Claim,
         for_ever: bool,
+        begins: bool,
         wants: Option<&Arc<[Claim]>>,
     ) -> Option<Self> {
-        let place = Place::in_line(&core.queues, claim, for_ever, wants)?;
+        let place = Place::in_line(&core.queues, claim, for_ever, begins, wants)?;
         Some(Self::at(core, claim, place))
     }
 

@@ -8,6 +8,7 @@ mod guards;
 mod hand_over;
 mod in_doubt;
 mod keeping;
+mod line;
 mod load;
 mod max_hold;
 mod moving;

@@ -38,7 +38,7 @@ async fn write(spy: &Spy, session: SessionId, note: &Note) {
 }
 
 /// Has the holder of a key give it up: its session, and the note.
-async fn evict_from(spy: &Spy, key: &str) -> (SessionId, Note) {
+pub(super) async fn evict_from(spy: &Spy, key: &str) -> (SessionId, Note) {
     let filter = Filter::Key(LockKey::parse(key).unwrap());
     let held = spy.records(&filter, None, 10).await.unwrap().items;
     let grant = held[0].holders[0].grant.unwrap();
