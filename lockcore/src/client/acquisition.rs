@@ -252,7 +252,7 @@ impl<S> Acquisition<S> {
     ///
     /// Tasks of one process that wait for a key have it in the order in which they asked: exclusive locks, shares and paths
     /// alike. Shares that follow each other have it together, and a share that comes after a waiting exclusive lock waits
-    /// behind it. So a task that holds a share and asks for another one of the same key, or of a path above or below, may wait
+    /// behind it (for a second, where another process keeps that out). So a task that holds a share and asks for another one of the same key, or of a path above or below, may wait
     /// for itself, as with [`tokio::sync::RwLock`]; with the [owner](Self::owner) of what it holds it does not stand in line.
     ///
     /// While the next one wants the same, without an intent or an owner, an exclusive lock or a place of a semaphore goes from

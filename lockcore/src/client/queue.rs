@@ -86,6 +86,12 @@ impl Waiter {
             .any(|waiter| waiter.want().mode() == Mode::X)
     }
 
+    /// Whether the other one, which excludes it, stands in line and came earlier.
+    fn is_behind(&self, other: &Self) -> bool {
+        let earlier = other.arrival() < self.arrival() && !other.asks_at_once();
+        other.in_line && earlier && other.excludes(self)
+    }
+
     fn asks_at_once(&self) -> bool {
         self.asks_at_once.load(Ordering::Acquire)
     }
@@ -494,14 +500,20 @@ impl Place {
     }
 
     /// Returns when it comes in turn, and nobody of this process is known to hold what excludes it. Whoever asks without having
-    /// waited is overtaken when it has no answer for that long.
-    pub(crate) async fn until_it_looks(&self, patience: Duration) {
+    /// waited is overtaken when it has no answer for that long; and an exclusive one by a share, which has waited for `longest`,
+    /// while another process keeps it out.
+    pub(crate) async fn until_it_looks(&self, (patience, longest): (Duration, Duration)) {
         loop {
             let woken = self.woken();
             let turn = turn(&self.queues.keys(), &self.waiter);
             match turn {
                 Turn::Looks => return,
-                Turn::Behind(first) if !first.asks_at_once() => woken.await,
+                Turn::Behind(first) if !first.asks_at_once() => {
+                    let waited = timeout(longest, woken).await;
+                    if waited.is_err() && passes(&self.queues.keys(), &self.waiter) {
+                        return;
+                    }
+                }
                 Turn::Behind(first) => {
                     if timeout(patience, woken).await.is_err() {
                         self.queues.overtake(&first);
@@ -529,12 +541,8 @@ fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
         return Turn::Behind(Arc::clone(first));
     }
     if waiter.in_line && key.is_path() {
-        let came_earlier = |other: &&Arc<Waiter>| {
-            let earlier = other.arrival() < waiter.arrival() && !other.asks_at_once();
-            other.in_line && earlier && other.excludes(waiter)
-        };
         let mut beside = related(keys, key).flat_map(|queue| &queue.waiters);
-        if let Some(other) = beside.find(came_earlier) {
+        if let Some(other) = beside.find(|other| waiter.is_behind(other)) {
             return Turn::Behind(Arc::clone(other));
         }
     }
@@ -542,6 +550,18 @@ fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
         Some(chain) => Turn::Held(Arc::clone(chain)),
         None => Turn::Looks,
     }
+}
+
+/// Whether everybody who excludes it and came earlier is kept out by another process: those who share with that one would
+/// wait for as long.
+fn passes(keys: &Keys, waiter: &Waiter) -> bool {
+    let key = waiter.claim.key();
+    let mut lines = keys.get(key).into_iter().chain(related(keys, key));
+    let is_before = |other: &Arc<Waiter>| waiter.is_behind(other);
+    let waits = |queue: &Queue| {
+        queue.waiters.iter().any(is_before) && !queue.refusal.stands.load(Ordering::Acquire)
+    };
+    waiter.want().mode() != Mode::X && !lines.any(waits)
 }
 
 impl Queues {

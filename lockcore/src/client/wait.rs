@@ -100,7 +100,7 @@ impl Looks {
     /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
     /// is not missed.
     async fn until_worth_asking(&mut self, place: &Place) {
-        place.until_it_looks(POLL.0).await;
+        place.until_it_looks(POLL).await;
         if self.looked {
             let core = &self.core;
             self.polls += 1;
@@ -116,7 +116,7 @@ impl Looks {
                     }
                 }
             }
-            place.until_it_looks(POLL.0).await;
+            place.until_it_looks(POLL).await;
         }
         // The former one is not polled meanwhile. Without a watch the poll remains.
         self.watch = None;
