@@ -153,7 +153,7 @@ impl Chain {
         })
     }
 
-    /// The refusal of somebody who wants one of its keys.
+    /// The refusal of somebody who wants one of its keys, or a path above or below.
     #[expect(
         clippy::disallowed_methods,
         reason = "since when it is held is shown to people, in the time of day"
@@ -161,17 +161,23 @@ impl Chain {
     pub(crate) fn busy(&self, claim: &Claim) -> Busy {
         let held = self.grants.iter().find_map(|(n, range)| {
             let claims = &self.claims[range.clone()];
-            let held = claims.iter().find(|held| held.key() == claim.key())?;
-            Some((*n, held))
+            let held = claims.iter().find(|held| held.key().meets(claim.key()))?;
+            // As the store has it: who holds a path has a mode on all above it.
+            let (key, want) = (claim.key(), held.want());
+            let above = want.above().filter(|_| key.is_above(held.key()));
+            Some(match above {
+                Some(mode) => (*n, key, mode),
+                None => (*n, held.key(), want.mode()),
+            })
         });
-        let holder = held.map(|(n, held)| Holder {
-            key: claim.key().clone(),
+        let holder = held.map(|(n, key, mode)| Holder {
+            key: key.clone(),
             grant: Some(Grant {
                 session: self.id(),
                 n,
             }),
             owner: Some(self.owner),
-            mode: held.want().mode(),
+            mode,
             label: self.label.to_string(),
             since: SystemTime::now().checked_sub(now().saturating_duration_since(self.began)),
             life: Life::Living,

@@ -286,6 +286,12 @@ fn related<'a>(keys: &'a Keys, key: &'a LockKey) -> impl Iterator<Item = &'a Que
     above.chain(below.into_iter().flatten().map(|(_, queue)| queue))
 }
 
+/// Who of this process certainly holds a key, or a path above or below.
+fn holder<'a>(keys: &'a Keys, key: &'a LockKey) -> Option<&'a Arc<Chain>> {
+    let mut queues = keys.get(key).into_iter().chain(related(keys, key));
+    queues.find_map(Queue::holder)
+}
+
 /// Whether somebody waits for a path above or below one of the claims.
 fn waits_beside(keys: &Keys, claims: &[Claim]) -> bool {
     let paths = claims.iter().map(Claim::key).filter(|key| key.is_path());
@@ -412,8 +418,8 @@ impl Place {
     ) -> Option<Self> {
         let mut keys = queues.keys();
         let queue = keys.get(claim.key());
-        let is_known =
-            || queue.is_some_and(|it| it.holder().is_some() || it.refusal.last().is_some());
+        let is_refused = || queue.is_some_and(|queue| queue.refusal.last().is_some());
+        let is_known = || is_refused() || holder(&keys, claim.key()).is_some();
         let is_line = || queue.is_some_and(Queue::is_needed);
         let joins = (for_ever || is_known()) && (begins || is_line());
         joins.then(|| Self::join(queues, &mut keys, claim, true, wants))
@@ -545,6 +551,10 @@ fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
         if let Some(other) = beside.find(|other| waiter.is_behind(other)) {
             return Turn::Behind(Arc::clone(other));
         }
+        let mut beside = related(keys, key);
+        if let Some(chain) = beside.find_map(|queue| queue.in_the_way_of(waiter)) {
+            return Turn::Held(Arc::clone(chain));
+        }
     }
     match queue.in_the_way_of(waiter) {
         Some(chain) => Turn::Held(Arc::clone(chain)),
@@ -637,10 +647,7 @@ impl InTheWay {
             let keys = self.queues.keys();
             match turn(&keys, &self.waiter) {
                 Turn::Held(chain) => Some(chain),
-                Turn::Behind(_) => {
-                    let queue = keys.get(claim.key());
-                    queue.and_then(Queue::holder).cloned()
-                }
+                Turn::Behind(_) => holder(&keys, claim.key()).cloned(),
                 Turn::Looks => None,
             }
         };

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::client::tests::attempts::{asks, hold, ms, releases};
 use crate::client::tests::notes::evict_from;
 use crate::client::tests::spy::{Fate, Spy};
-use crate::{Guard, Locks, MemoryBackend, Released};
+use crate::{AcquireError, Guard, Locks, MemoryBackend, Released};
 
 const HOLD: u64 = 10;
 
@@ -270,6 +270,7 @@ async fn readers_wait_for_as_long_as_their_own_process_keeps_the_writer_out() {
     for (path, write) in [("/a", "/a"), ("/a/b", "/a")] {
         let read = || locks.tree().read(path).acquire();
         let first = read().await.unwrap();
+        let asked = spy.count(asks);
         let writes = async {
             drop(locks.tree().write(write).acquire().await.unwrap());
             Instant::now()
@@ -281,6 +282,14 @@ async fn readers_wait_for_as_long_as_their_own_process_keeps_the_writer_out() {
         };
         let ends = async {
             sleep(ms(5_000)).await;
+            let late = locks.tree().write(write).wait(ms(1)).acquire().await;
+            let Err(AcquireError::Busy(busy)) = late else {
+                panic!("{late:?}");
+            };
+            let holder = &busy.first().holders[0];
+            assert_eq!(holder.grant.unwrap().session, first.session());
+            assert_eq!(holder.key.to_string(), write);
+            assert_eq!(spy.count(asks), asked, "the process knows it");
             drop(first);
         };
         let (written, (read, ())) = join(writes, join(reads, ends)).await;
