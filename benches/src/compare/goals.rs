@@ -1,9 +1,10 @@
 //! What this project wants of each store, and whether it is so.
 
-use lockkeeper_workloads::{ACQUIRE, HAND_OVER, SWEPT, WAIT};
+use lockkeeper_workloads::{ACQUIRE, HAND_OVER, READ_FOR, SWEPT, WAIT};
 
 use super::result::{
-    At, Comparison, FLOOR, OURS, PER_SECOND, TO_BASELINE, named, of_times, to_f64,
+    At, Comparison, FAIRNESS, FLOOR, OURS, PER_SECOND, Round, TO_BASELINE, Times, named, of_times,
+    to_f64,
 };
 use super::{CONTENDED_BY_PROCESSES, WAITER};
 use crate::rounds::Spread;
@@ -28,7 +29,9 @@ const DEEP: &str = "a tree lock of depth 32, to one of depth 1";
 const MILLION: &str = "acquisition of 1,000,000 documents, to as many bare records";
 const MILLION_SWEPT: &str = "their release with every record swept, to the removal of bare records";
 const TASKS: &str = "hand-overs by 8 tasks, to the pairs of one";
-const LONGEST: &str = "the longest wait of 8 tasks, to the mean";
+const SHARED: &str = "shares of one key by 16 tasks, to locks of a key each";
+const PLACES: &str = "fairness of 100 tasks at a semaphore of 10 (Jain's index)";
+const WRITER: &str = "a writer's wait beside readers of its process, in their hold times";
 const NEXT_MS: &str = "ms from release to the next grant by 8 processes, median";
 const WAITER_MS: &str = "ms that another process waits beside 8 tasks, longest";
 const FAIR: &str = "waits of 8 processes, p99 to the mean";
@@ -47,7 +50,7 @@ const fn goal(
     }
 }
 
-pub(super) const GOALS: [Goal; 35] = [
+pub(super) const GOALS: [Goal; 48] = [
     goal("elasticsearch", PAIR, AtMost(1.35), pair),
     goal(
         "elasticsearch",
@@ -57,25 +60,32 @@ pub(super) const GOALS: [Goal; 35] = [
     ),
     goal("elasticsearch", MILLION, AtMost(1.15), million),
     goal("elasticsearch", MILLION_SWEPT, AtMost(1.3), million_swept),
-    goal("elasticsearch", TASKS, AtLeast(0.6), tasks),
     goal("elasticsearch", NEXT_MS, AtMost(50.0), next_ms),
     goal("elasticsearch", WAITER_MS, AtMost(100.0), waiter_ms),
+    goal("elasticsearch", TASKS, AtLeast(20.0), tasks),
+    goal("elasticsearch", SHARED, AtLeast(5.0), shared),
+    goal("elasticsearch", PLACES, AtLeast(0.95), places),
+    goal("elasticsearch", WRITER, AtMost(3.0), writer),
     goal("redis", PAIR, AtMost(1.4), pair),
     goal("redis", DEEP, AtMost(1.5), deep),
     goal("redis", MILLION, AtMost(3.0), million),
-    goal("redis", TASKS, AtLeast(0.4), tasks),
-    goal("redis", LONGEST, AtMost(5.0), longest),
     goal("redis", FAIR, AtMost(10.0), fair),
     goal("redis", NEXT_MS, AtMost(1.0), next_ms),
     goal("redis", WAITER_MS, AtMost(100.0), waiter_ms),
+    goal("redis", TASKS, AtLeast(20.0), tasks),
+    goal("redis", SHARED, AtLeast(5.0), shared),
+    goal("redis", PLACES, AtLeast(0.95), places),
+    goal("redis", WRITER, AtMost(3.0), writer),
     goal("postgres", PAIR, AtMost(1.15), pair),
     goal("postgres", DEEP, AtMost(1.4), deep),
     goal("postgres", MILLION, AtMost(2.0), million),
-    goal("postgres", TASKS, AtLeast(0.6), tasks),
-    goal("postgres", LONGEST, AtMost(5.0), longest),
     goal("postgres", FAIR, AtMost(10.0), fair),
     goal("postgres", NEXT_MS, AtMost(3.0), next_ms),
     goal("postgres", WAITER_MS, AtMost(100.0), waiter_ms),
+    goal("postgres", TASKS, AtLeast(20.0), tasks),
+    goal("postgres", SHARED, AtLeast(5.0), shared),
+    goal("postgres", PLACES, AtLeast(0.95), places),
+    goal("postgres", WRITER, AtMost(3.0), writer),
     goal("etcd", PAIR, AtMost(1.25), pair),
     goal("etcd", DEEP, AtMost(1.3), deep),
     goal("etcd", MILLION, AtMost(1.5), million),
@@ -85,14 +95,20 @@ pub(super) const GOALS: [Goal; 35] = [
         AtLeast(5.0),
         etcds_lock,
     ),
-    goal("etcd", LONGEST, AtMost(5.0), longest),
     goal("etcd", FAIR, AtMost(10.0), fair),
     goal("etcd", WAITER_MS, AtMost(100.0), waiter_ms),
+    goal("etcd", TASKS, AtLeast(20.0), tasks),
+    goal("etcd", SHARED, AtLeast(5.0), shared),
+    goal("etcd", PLACES, AtLeast(0.95), places),
+    goal("etcd", WRITER, AtMost(3.0), writer),
     goal("sqlite", PAIR, AtMost(2.2), pair),
-    goal("sqlite", LONGEST, AtMost(5.0), longest),
     goal("sqlite", FAIR, AtMost(10.0), fair),
     goal("sqlite", NEXT_MS, AtMost(50.0), next_ms),
     goal("sqlite", WAITER_MS, AtMost(100.0), waiter_ms),
+    goal("sqlite", TASKS, AtLeast(10.0), tasks),
+    goal("sqlite", SHARED, AtLeast(5.0), shared),
+    goal("sqlite", PLACES, AtLeast(0.95), places),
+    goal("sqlite", WRITER, AtMost(3.0), writer),
 ];
 
 impl Goal {
@@ -165,6 +181,26 @@ pub(super) fn tasks(found: &Comparison, store: &str) -> Option<Spread> {
 pub(super) fn waiter_ms(found: &Comparison, store: &str) -> Option<Spread> {
     let read = of_times(WAIT, |times| to_f64(times.longest) / 1e3);
     found.figure(at(store, OURS, WAITER, 8), read)
+}
+
+fn shared(found: &Comparison, store: &str) -> Option<Spread> {
+    found.figure(at(store, OURS, "shared", 16), named(TO_BASELINE))
+}
+
+fn places(found: &Comparison, store: &str) -> Option<Spread> {
+    found.figure(at(store, OURS, "semaphore", 100), named(FAIRNESS))
+}
+
+fn writer(found: &Comparison, store: &str) -> Option<Spread> {
+    let holds = in_holds(|times| times.p50);
+    found.figure(at(store, OURS, "writer beside readers", 3), holds)
+}
+
+/// A wait, in hold times of a reader.
+pub(super) fn in_holds(read: fn(&Times) -> u64) -> impl Fn(&Round) -> Option<f64> {
+    of_times(WAIT, move |times| {
+        to_f64(read(times)) / 1e6 / READ_FOR.as_secs_f64()
+    })
 }
 
 pub(super) fn longest(found: &Comparison, store: &str) -> Option<Spread> {

@@ -491,11 +491,6 @@ impl<'a> Writer<'a> {
             ),
         );
         let mut table = Table::new(&["store", "wait, median", "longest", "waits", "given up"]);
-        let holds = |read: fn(&Times) -> u64| {
-            of_times(WAIT, move |times| {
-                to_f64(read(times)) / 1e6 / READ_FOR.as_secs_f64()
-            })
-        };
         for store in self.stores() {
             let at = At {
                 store,
@@ -503,7 +498,9 @@ impl<'a> Writer<'a> {
                 workload: "writer beside readers",
                 size: 3,
             };
-            let wait = |read: fn(&Times) -> u64| cell_of_wait(self.found.figure(at, holds(read)));
+            let wait = |read: fn(&Times) -> u64| {
+                cell_of_wait(self.found.figure(at, goals::in_holds(read)))
+            };
             let cells = [
                 wait(|times| times.p50),
                 wait(|times| times.longest),
