@@ -8,9 +8,9 @@ use tokio::time::Instant;
 /// the first call: a lease goes on while a laptop is closed, `CLOCK_MONOTONIC` does not.
 pub(crate) fn now() -> Instant {
     #[cfg(test)]
-    return Instant::now() + suspended() + tests::SLEPT.get();
+    return awake_or_not() + tests::SLEPT.get();
     #[cfg(not(test))]
-    return Instant::now() + suspended();
+    return awake_or_not();
 }
 
 /// In that time from now; years from now, if that is no instant any more.
@@ -52,11 +52,19 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const SLEEPS: bool = cfg!(all(target_os = "linux", not(lockcore_sim)));
 
 // In a simulation only virtual time passes.
+#[cfg(any(not(target_os = "linux"), lockcore_sim))]
+fn awake_or_not() -> Instant {
+    Instant::now()
+}
+
 #[cfg(all(target_os = "linux", not(lockcore_sim)))]
-fn suspended() -> Duration {
+fn awake_or_not() -> Instant {
     use std::sync::OnceLock;
 
     use rustix::time::{ClockId, clock_gettime};
+
+    /// Below this it is the time between two readings, not sleep.
+    const ASLEEP: Duration = Duration::from_millis(100);
 
     fn read(clock: ClockId) -> Duration {
         let time = clock_gettime(clock);
@@ -64,23 +72,30 @@ fn suspended() -> Duration {
         Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
     }
     // The clock that stops is read last: a pause between the two makes the difference too small, never too great.
-    fn behind() -> Duration {
+    fn both() -> (Duration, Duration) {
         let boot = read(ClockId::Boottime);
-        boot.saturating_sub(read(ClockId::Monotonic))
+        (boot, read(ClockId::Monotonic))
     }
-    static AT_START: OnceLock<Duration> = OnceLock::new();
-    let asleep = behind().saturating_sub(*AT_START.get_or_init(behind));
-    // Below this it is the time between two readings, not sleep.
-    if asleep < Duration::from_millis(100) {
-        Duration::ZERO
-    } else {
-        asleep
+    struct Start {
+        boot: Duration,
+        here: Instant,
+        behind: Duration,
     }
-}
-
-#[cfg(any(not(target_os = "linux"), lockcore_sim))]
-fn suspended() -> Duration {
-    Duration::ZERO
+    static START: OnceLock<Start> = OnceLock::new();
+    let start = START.get_or_init(|| {
+        let (boot, monotonic) = both();
+        let (here, behind) = (Instant::now(), boot.saturating_sub(monotonic));
+        Start { boot, here, behind }
+    });
+    let boot = read(ClockId::Boottime).saturating_sub(start.boot);
+    let now = Instant::now();
+    if boot < now.saturating_duration_since(start.here) + ASLEEP {
+        return now;
+    }
+    // Tokio's clock may stand still in a test of a program; then it is not sleep.
+    let (boot, monotonic) = both();
+    let asleep = boot.saturating_sub(monotonic).saturating_sub(start.behind);
+    if asleep < ASLEEP { now } else { now + asleep }
 }
 
 #[cfg(test)]

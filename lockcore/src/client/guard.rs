@@ -352,7 +352,7 @@ impl Guard {
         let Held {
             core, chain, pass, ..
         } = &*self.held;
-        if !chain.goes_on(*pass) || !self.held.is_valid() {
+        if core.queues.is_idle() || !chain.goes_on(*pass) || !self.held.is_valid() {
             return false;
         }
         // Before the next one has it; and not, if it was given back just now because it was held for too long.

@@ -209,7 +209,7 @@ impl Queues {
                 }
             }
         }
-        if self.waiting.load(Ordering::Acquire) > 0 {
+        if !self.is_idle() {
             hint(&keys, claims);
         }
     }
@@ -231,12 +231,14 @@ impl Queues {
         });
     }
 
+    /// Whether nobody waits for anything.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+
     /// Offers what somebody of this process gives back to the first who waits for it, if that wants the same, and nobody
     /// else would be overtaken. Whether there is one.
     pub(crate) fn offer(&self, claims: &[Claim], offer: impl FnOnce() -> Option<Offer>) -> bool {
-        if self.waiting.load(Ordering::Acquire) == 0 {
-            return false;
-        }
         let keys = self.keys();
         let lines = claims.iter().filter_map(|claim| keys.get(claim.key()));
         let mut lines = lines.filter(|queue| !queue.waiters.is_empty());
