@@ -34,7 +34,7 @@ static BY_WHOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
 /// Conflicts with others that the server settles by itself, for one item.
 const RETRY_ON_CONFLICT: u32 = 8;
 
-/// Items, which are executed in order, each by itself. New documents are answered all together.
+/// Items, which are executed in order, each by itself.
 #[derive(Debug, Default)]
 pub(crate) struct Bulk {
     body: Vec<u8>,
@@ -346,8 +346,6 @@ impl Item {
     pub(crate) fn reply(&self) -> Reply {
         match (&self.error, self.result.as_deref(), self.status) {
             (None, Some("created" | "updated" | "deleted"), 200 | 201) => Reply::Written,
-            // With a filter on the answer there is no result; only a document that was created answers so.
-            (None, None, 201) => Reply::Written,
             (None, Some("noop"), 200) => Reply::Refused,
             (None, Some("not_found"), 404) => Reply::Absent,
             (Some(cause), _, 404) if cause.is("document_missing_exception") => Reply::Absent,
@@ -380,6 +378,11 @@ impl Item {
             None | Some("created" | "updated" | "deleted")
         );
         self.seen().filter(|_| written && self.error.is_none())
+    }
+
+    /// Whether it is a write.
+    pub(crate) fn is_written(&self) -> bool {
+        self.write().is_some()
     }
 
     /// Which incarnation has written it, where that was asked.
@@ -427,32 +430,14 @@ impl EsBackend {
         self.in_parts(&bulk, PART, None).await
     }
 
-    /// Sends new documents and, behind them, a look at another one. Where all of them were written, the answer is the last
-    /// of them, and the look. Anything else that the server says of so many items takes longer than the look at those that
-    /// are there.
-    pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<Option<(Item, Item)>> {
-        let fields =
-            "items.create._seq_no,items.create._primary_term,items.update,items.delete.error";
-        let all = 0..bulk.asked.len();
-        let answer = match self.answer(bulk.body(&all), Some(fields)).await {
-            // They are sent in parts then.
-            Err(failure) if failure.is_too_large() => return Ok(None),
-            answer => answer?,
-        };
-        // What has failed has none of these fields.
-        let failed = |one: &One| matches!(one, One::Create(item) if item.write().is_none());
-        let sent = bulk.asked.len() + usize::from(bulk.by_whom);
-        if answer.items.len() < sent || answer.items.iter().any(failed) {
-            return Ok(None);
-        }
-        let mut items = self.items(&bulk, all, answer).await?;
-        let (look, last) = (items.pop(), items.pop());
-        let both = last.zip(look);
-        both.map(Some)
-            .ok_or_else(|| not_ours("fewer items than were sent"))
+    /// Sends new documents, perhaps a look at others behind them, and answers each of them. Of a document that was not
+    /// written no more is told than that: what the server says of so many takes longer than the look at those that are there.
+    pub(crate) async fn bulk_of_new(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
+        let fields = "items.create._seq_no,items.create._primary_term,items.*.error.type,items.update,items.delete.error";
+        self.in_parts(&bulk, usize::MAX, Some(fields)).await
     }
 
-    /// Sends removals, and answers each of them. All go at once: no script runs for them.
+    /// Sends removals, and answers each of them.
     pub(crate) async fn bulk_of_removals(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
         let fields = "items.delete.status,items.delete.result,items.delete.error";
         self.in_parts(&bulk, usize::MAX, Some(fields)).await
@@ -591,8 +576,7 @@ mod tests {
             (r#"{"status":201,"result":"created","_seq_no":1}"#.to_owned(), Reply::Written),
             (r#"{"status":200,"result":"updated","_seq_no":2}"#.to_owned(), Reply::Written),
             (r#"{"status":200,"result":"deleted","_seq_no":2}"#.to_owned(), Reply::Written),
-            (r#"{"status":201}"#.to_owned(), Reply::Written),
-            (r#"{"status":200}"#.to_owned(), Reply::Failed),
+            (r#"{"status":201}"#.to_owned(), Reply::Failed),
             (r#"{"status":200,"result":"noop","_seq_no":2}"#.to_owned(), Reply::Refused),
             (r#"{"status":404,"result":"not_found"}"#.to_owned(), Reply::Absent),
             (error("document_missing_exception", 404), Reply::Absent),

@@ -128,7 +128,8 @@ impl EsBackend {
             left = self.create(request, left, &mut written).await?;
         }
         if !left.is_empty() {
-            let entered = self.enter(request, &left, past, checked, &mut written);
+            let of = needed.len();
+            let entered = self.enter(request, &left, of, past, checked, &mut written);
             let after = |failure: Failure| if create { failure.in_part() } else { failure };
             entered.await.map_err(after)?;
         }
@@ -161,8 +162,7 @@ impl EsBackend {
         Ok(Tried::Granted(token?))
     }
 
-    /// Tries the records as new documents. Says which are still to be entered: all of them if one is there already, and
-    /// then those that were written are found to stand.
+    /// Tries the records as new documents. Says which are still to be entered: those that are there already.
     async fn create<'a, 'b>(
         &self,
         request: &Acquire,
@@ -178,23 +178,31 @@ impl EsBackend {
         // acknowledged says that the shard which answers is the primary one.
         let session = request.grant.session;
         bulk.run_and_read(&session_id(session), &LOOK, json!({}));
-        let Some((last, looked)) = self.bulk_of_new(bulk).await? else {
-            return Ok(records);
-        };
-        written.records = records.into_iter().map(|(key, _)| (key, true)).collect();
-        written.takes(&last);
+        let mut items = self.bulk_of_new(bulk).await?;
+        let looked = items.pop();
         let found = looked
-            .document()
+            .as_ref()
+            .and_then(Item::document)
             .and_then(|document| Session::read(session, document));
         written.alive = Some(found.is_some_and(|found| found.allows(request.grant.n)));
-        Ok(Vec::new())
+        let mut left = Vec::new();
+        for ((key, ask), item) in records.into_iter().zip(&items) {
+            if item.is_written() {
+                written.records.push((key, true));
+                written.takes(item);
+            } else {
+                left.push((key, ask));
+            }
+        }
+        Ok(left)
     }
 
-    /// Enters the grant in the records.
+    /// Enters the grant in the records, which are some of so many.
     async fn enter<'a>(
         &self,
         request: &Acquire,
         records: &[(&'a LockKey, Ask<'_>)],
+        of: usize,
         past: &Past,
         checked: bool,
         written: &mut Written<'a>,
@@ -203,7 +211,7 @@ impl EsBackend {
         let session = request.grant.session.to_string();
         let none = BTreeSet::new();
         let past = |key: &LockKey| past.get(key).unwrap_or(&none);
-        let mut names = Names::new(request, records.len(), unix_ms());
+        let mut names = Names::new(request, of, unix_ms());
         let mut bulk = Bulk::by_whom();
         for (key, ask) in records {
             let want = ask.claim.want();
@@ -211,7 +219,7 @@ impl EsBackend {
             let params = json!({
                 "key": key.as_str(), "grant": grant, "owner": owner, "session": session,
                 "mode": ask.mode().as_str(), "with": with(ask.mode()), "reenter": want.reenters(),
-                "limit": want.limit().map_or(0, std::num::NonZeroU32::get), "free": free, "of": records.len(),
+                "limit": want.limit().map_or(0, std::num::NonZeroU32::get), "free": free, "of": of,
             });
             let sole = names.sole(key, ask.mode());
             bulk.create_or_run(&lock_id(key), &sole, &ACQUIRE, params);

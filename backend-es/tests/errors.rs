@@ -405,12 +405,18 @@ async fn what_fails_after_something_may_have_been_written_is_of_unknown_outcome(
     let keys: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let refused = || whole(429, REJECTED);
-    // Of so many keys one was there already; then nothing is taken any more.
-    let server = Server::new(Says::Then(Box::new([bulk(&[written(id, 1)]), refused()]))).await;
+    // Of so many keys the last was there already, and is asked for by itself; then nothing is taken any more.
+    let new = (0..39).map(|n| format!(r#"{{"create":{{"_seq_no":{n},"_primary_term":1}}}}"#));
+    let there = r#"{"create":{"error":{"type":"version_conflict_engine_exception"}}}"#;
+    let items: Vec<String> = new.chain([there.to_owned(), written(id, 1)]).collect();
+    let server = Server::new(Says::Then(Box::new([bulk(&items), refused()]))).await;
     let error = server.backend().await.acquire(&request(&keys)).await;
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
     assert_eq!(server.asked(), 3);
+    let last = server.last.lock().unwrap().clone();
+    let ids: Vec<&str> = last.split(r#"{"update":{"_id":""#).skip(1).collect();
+    assert!(ids.len() == 2 && ids[0].starts_with("k9\""), "{last}");
 
     // One was written, one is held by another writer, and the first cannot be given back.
     let held = r#"{"lock_type":"exclusive","process_id":"123"}"#;

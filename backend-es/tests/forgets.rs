@@ -7,10 +7,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use elasticsearch::http::Method;
+use lockcore::backend::{Acquired, ClaimStore, Opened, SessionStore};
 use lockcore::limits::MAX_RENEWAL_INTERVAL;
-use lockcore::{Guard, Locks, LostReason, Released};
+use lockcore::{Guard, Label, Locks, LostReason, Released};
 use serde_json::{Value, json};
-use support::{Space, connect, raw};
+use support::{Space, connect, granted, id, raw, request};
 use tokio::time::timeout;
 
 /// Longer than a test takes, or a slow machine would end the session that it looks at: whoever is told before is told by
@@ -243,6 +244,33 @@ async fn a_primary_that_has_everything_loses_no_guard() {
     for guard in held {
         assert_eq!(guard.release().await.unwrap(), Released::Released);
     }
+}
+
+/// One of many records is there already, so that some are made by one request and this one is entered by the next.
+#[tokio::test]
+async fn who_asks_another_primary_for_many_leaves_nothing() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let label = Label::parse("of the one before").unwrap();
+    let opened = backend.open(id(1), &label, TTL).await.unwrap();
+    let Opened::Opened(before) = opened else {
+        panic!("{opened:?}");
+    };
+    let held = request(id(1), 1, &["upsert k0"]);
+    granted(&backend, &held).await;
+    let locks = async || {
+        let mut documents = documents(&space).await;
+        documents.retain(|(id, _)| !id.starts_with('~'));
+        documents
+    };
+    let had = locks().await;
+    force(&space, "allocate_stale_primary").await;
+    let many: Vec<String> = (0..40).map(|n| format!("upsert k{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let mut many = request(id(1), 2, &many).within(before);
+    many.owner = held.owner;
+    assert_eq!(backend.acquire(&many).await.unwrap(), Acquired::Moved);
+    assert_eq!(locks().await, had);
 }
 
 /// A snapshot of the namespace's index, which is removed in the end.

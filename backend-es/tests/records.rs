@@ -262,13 +262,21 @@ async fn many_keys_of_a_session_that_died_are_void_and_leave_nothing_that_counts
     let space = Space::new();
     let backend = connect(&space).await;
     let session = open(&backend, 1).await;
+    let held = many(session, 1, 0..1);
+    granted(&backend, &held).await;
     backend.end(&[session], End::Revoke).await.unwrap();
-    let all = many(session, 1, 0..40);
-    assert_eq!(
-        backend.acquire(&all).await.unwrap(),
-        lockcore::backend::Acquired::Void
-    );
-    assert_eq!(space.document("document 00000").await, None);
+    let had = space.document("document 00000").await;
+    // All are new, or one is there already.
+    for (n, range) in [(2, 1..41), (3, 0..40)] {
+        let mut all = many(session, n, range);
+        all.owner = held.owner;
+        assert_eq!(
+            backend.acquire(&all).await.unwrap(),
+            lockcore::backend::Acquired::Void
+        );
+        assert_eq!(space.document("document 00000").await, had);
+        assert_eq!(space.document("document 00001").await, None);
+    }
 }
 
 async fn swept(backend: &EsBackend, which: Sweep) -> usize {
