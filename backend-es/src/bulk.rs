@@ -20,6 +20,9 @@ use crate::primary::{Primary, STORE};
 /// So many items are sent in one request at most, where a script runs for each: that takes a busy server long. Five hundred
 /// records, and a session.
 const PART: usize = 501;
+/// So many bytes are sent in one request at most, where it has more than one item: a proxy takes no more, unless it is told
+/// to.
+const PART_BYTES: usize = 1 << 20;
 /// Asks who answers: no write has this number, so that whoever wants to remove what it wrote is refused, and told the uuid
 /// of the index.
 static BY_WHOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -326,14 +329,26 @@ impl Bulk {
 
     /// What is sent for some of the items.
     fn body(&self, items: &Range<usize>) -> Bytes {
-        let begin = items
-            .start
-            .checked_sub(1)
-            .map_or(0, |at| self.asked[at].end);
-        let end = items.end.checked_sub(1).map_or(0, |at| self.asked[at].end);
-        let some = &self.body[begin..end];
-        let who: &[u8] = if self.by_whom { &BY_WHOM } else { b"" };
-        [who, some].concat().into()
+        let some = &self.body[self.begin(items.start)..self.begin(items.end)];
+        [self.head(), some].concat().into()
+    }
+
+    /// Where the part of an item begins in the body.
+    fn begin(&self, item: usize) -> usize {
+        item.checked_sub(1).map_or(0, |at| self.asked[at].end)
+    }
+
+    /// What each request begins with.
+    fn head(&self) -> &[u8] {
+        if self.by_whom { &BY_WHOM } else { b"" }
+    }
+
+    /// As many items as one request takes, from this one on: at least that.
+    fn part(&self, from: usize, at_once: usize) -> Range<usize> {
+        let (begin, rest) = (self.begin(from), &self.asked[from..]);
+        let fits = |asked: &Asked| self.head().len() + asked.end - begin <= PART_BYTES;
+        let most = at_once.min(rest.len());
+        from..from + rest.partition_point(fits).clamp(1, most)
     }
 
     fn json(&mut self, value: &impl Serialize) {
@@ -443,18 +458,18 @@ impl EsBackend {
         self.in_parts(&bulk, usize::MAX, Some(fields)).await
     }
 
-    /// Sends so many items at once, or half of what the server or a proxy takes for too large.
+    /// Sends so many items at once, or fewer where these are too large, or half of what the server or a proxy takes for too
+    /// large.
     async fn in_parts(
         &self,
         bulk: &Bulk,
-        at_once: usize,
+        mut at_once: usize,
         fields: Option<&str>,
     ) -> Outcome<Vec<Item>> {
         let all = bulk.asked.len();
         let mut items = Vec::with_capacity(all);
-        let mut at_once = at_once.min(all);
         while items.len() < all {
-            let part = items.len()..all.min(items.len() + at_once);
+            let part = bulk.part(items.len(), at_once);
             let answer = async {
                 let answer = self.answer(bulk.body(&part), fields).await?;
                 self.items(bulk, part.clone(), answer).await

@@ -143,8 +143,9 @@
 //!   released, and leases run out.
 //! - The server compiles only some scripts in five minutes. This crate sends fourteen, each once for each node; another
 //!   program that makes up scripts all the time can use the limit up, and then requests fail without effect.
-//! - A request that the server (`http.max_content_length`) or a proxy takes for too large is sent in halves, each of them a
-//!   request of its own. What it refuses for a single record fails without effect.
+//! - A request of more than one record has 1 MiB at most, which a proxy takes unless it is told otherwise. One that the server
+//!   (`http.max_content_length`) or a proxy takes for too large is sent in halves, each of them a request of its own. What it
+//!   refuses for a single record fails without effect.
 //! - An index with an ingest pipeline, a lifecycle policy among its settings, or a mapping that a template has changed is
 //!   refused when a program connects, and the error says what to remove. An ISM policy that takes the index by its name is not
 //!   in its settings: let none match `NAMESPACE-*`.

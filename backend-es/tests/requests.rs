@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use elasticsearch::http::Method;
 use futures_util::future::join_all;
-use lockcore::backend::{ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
+use lockcore::backend::{Acquired, ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
 use lockcore::{AcquireError, Attempt, Guard, Locks, Released};
 use lockcore_es::{EsBackend, EsConfig};
 use support::{Space, connect, granted, open, raw_text, request};
@@ -373,6 +373,41 @@ async fn what_is_too_large_for_a_proxy_is_sent_in_halves() {
     recorder.limit.store(usize::MAX, Ordering::Relaxed);
     back(locks.documents(ids(300)).acquire().await.unwrap()).await;
     back(locks.global("k").acquire().await.unwrap()).await;
+}
+
+/// A proxy takes a body of 1 MiB, unless it is told otherwise.
+#[tokio::test]
+async fn no_body_is_larger_than_a_proxy_takes() {
+    const MOST: usize = 1 << 20;
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let backend = recorder.backend(&space).await;
+    let keys: Vec<String> = (0..2_000).map(|n| format!("create {n:0>500}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let (dead, living) = (open(&backend, 1).await, open(&backend, 2).await);
+    let left = request(dead, 1, &keys);
+    let held = request(living, 1, &keys);
+    let largest = |of: &str| {
+        let asked = recorder.take();
+        let bulks = asked.iter().filter(|asked| asked.body.contains(of));
+        let largest = bulks.map(|asked| asked.body.len()).max().unwrap();
+        assert!(largest <= MOST, "{of}: {largest}");
+        // As many as that are sent at once.
+        assert!(largest > MOST - (4 << 10), "{of}: {largest}");
+    };
+    recorder.take();
+    granted(&backend, &left).await;
+    largest(r#"{"create":"#);
+    let busy = backend.acquire(&held).await.unwrap();
+    assert!(matches!(busy, Acquired::Busy(_)), "{busy:?}");
+    largest("reenter");
+    backend.end(&[dead], End::Close).await.unwrap();
+    let swept = backend.sweep(Sweep::Session(dead), 1_000_000).await;
+    assert_eq!(swept.unwrap().removed, keys.len());
+    largest(r#""if_seq_no":"#);
+    granted(&backend, &held).await;
+    assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+    let released = backend.release(held.grant, &held.claims).await;
+    assert_eq!(released.unwrap(), Stood::Held);
 }
 
 #[tokio::test]
