@@ -249,8 +249,12 @@ impl Taking<'_> {
         let mut next_len = None;
         let mut asked_again = false;
         let mut waiting = self.queue_first(&claims[0]);
+        // It is its turn, and what stands before the refused claim is free.
+        let mut goes_on = false;
         let token = loop {
-            if let Some(waits) = waiting.as_mut().filter(|waiting| waiting.has_begun()) {
+            if !std::mem::take(&mut goes_on)
+                && let Some(waits) = waiting.as_mut().filter(|waiting| waiting.has_begun())
+            {
                 let offered = waits.until_offered_or_worth_asking();
                 if let Some(offer) = self.stoppable(caller, offered).await? {
                     if let Some(guard) = self.accepted(offer) {
@@ -335,7 +339,7 @@ impl Taking<'_> {
                         next_len = Some(len);
                         tokio::time::sleep(self.core.chance(Duration::from_millis(20))).await;
                     } else if first > 0 {
-                        next_len = Some(first);
+                        (next_len, goes_on) = (Some(first), true);
                     } else {
                         if would_wait_for_itself(&busy, self.owner) {
                             return Err(AcquireError::WouldDeadlock(busy).into());

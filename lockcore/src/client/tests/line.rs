@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::client::tests::attempts::{asks, hold, ms, releases};
 use crate::client::tests::notes::evict_from;
 use crate::client::tests::spy::{Fate, Spy};
-use crate::{AcquireError, Guard, Locks, MemoryBackend, Released};
+use crate::{AcquireError, Attempt, Guard, Locks, MemoryBackend, Released};
 
 const HOLD: u64 = 10;
 
@@ -295,4 +295,31 @@ async fn readers_wait_for_as_long_as_their_own_process_keeps_the_writer_out() {
         let (written, (read, ())) = join(writes, join(reads, ends)).await;
         assert!(written <= read, "{path}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_more_keys_takes_the_first_of_them_in_its_turn() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let (first, foreign) = (hold(&locks, &["a"]).await, hold(&other, &["b"]).await);
+    let since = Instant::now();
+    let both = async {
+        drop(hold(&locks, &["a", "b"]).await);
+        assert!(since.elapsed() >= ms(5_000));
+    };
+    let ends = async {
+        sleep(ms(2_000)).await;
+        assert_eq!(
+            spy.count(asks),
+            2,
+            "the process knows that it holds the first"
+        );
+        drop(first);
+        sleep(ms(10)).await;
+        let late = other.documents(["a"]).try_acquire().await.unwrap();
+        assert!(matches!(late, Attempt::Busy(_)), "it is taken");
+        sleep_until(since + ms(5_000)).await;
+        drop(foreign);
+    };
+    join(both, ends).await;
 }
