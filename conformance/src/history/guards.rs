@@ -8,7 +8,7 @@ use super::check::{Findings, Subject, Violation};
 use super::event::{Answer, How, Stored, What};
 use super::failovers::Failovers;
 use super::index::{Cast, Keys, Pos};
-use super::{History, Law};
+use super::{Call, History, Law, Reply};
 
 /// What was asked for.
 #[derive(Debug)]
@@ -67,6 +67,8 @@ pub(super) struct Guards {
     intents: BTreeSet<SessionId>,
     /// Those of them whose owner was told that the store is another one: they do not move to it.
     unmoved: BTreeSet<SessionId>,
+    /// Which session each renewal is of, by its process and its number there.
+    renewals: BTreeMap<(u32, u64), SessionId>,
     pub(super) failovers: Failovers,
 }
 
@@ -214,7 +216,19 @@ impl Guards {
                 session,
                 answer: Answer::Moved,
                 ..
-            }) if self.intents.contains(session) => drop(self.unmoved.insert(*session)),
+            }) => self.is_not_moved(*session),
+            What::Called {
+                call,
+                request: Call::Renew { session, .. },
+            } => drop(self.renewals.insert((process, *call), *session)),
+            What::Answered {
+                call,
+                reply: Reply::Renewed(Answer::Moved),
+            } => {
+                if let Some(session) = self.renewals.get(&(process, *call)) {
+                    self.is_not_moved(*session);
+                }
+            }
             What::Stored(Stored::End {
                 session,
                 if_due: false,
@@ -230,6 +244,13 @@ impl Guards {
             What::Revoking { session } => drop(self.revoked.entry(*session).or_insert(at)),
             What::Stepped { by } if *by > 0 => self.steps.push(at),
             _ => {}
+        }
+    }
+
+    /// Its owner was told that the store is another one.
+    fn is_not_moved(&mut self, session: SessionId) {
+        if self.intents.contains(&session) {
+            self.unmoved.insert(session);
         }
     }
 

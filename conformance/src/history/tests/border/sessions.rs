@@ -378,3 +378,28 @@ fn a_process_is_told_by_any_of_its_watches_and_by_itself() {
     told(1, Some(3)).breaks(Law::Waiting);
     told(2, None).is_fine();
 }
+
+/// Whether the other store has the intent is not known: who has one does not move to it.
+#[test]
+fn a_guard_with_an_intent_falls_where_the_store_is_another_one() {
+    for (intent, moved) in [(true, true), (true, false), (false, true)] {
+        let mut told = two();
+        match intent {
+            true => told.ask_with_intent(1, &["create f"]),
+            false => told.ask(1, &["create f"]),
+        };
+        told.done(acquire((1, 1), &["create f"]), Reply::Granted(1));
+        told.granted(1, 1, 1, 700).after(1);
+        let answer = match moved {
+            true => Answer::Moved,
+            false => Answer::Overtaken,
+        };
+        told.done(renew(1, "", Change::Keep), Reply::Renewed(answer));
+        let (attempt, held) = (1, false);
+        told.tell(What::Confirmed { attempt, held });
+        match intent && moved {
+            true => told.is_fine(),
+            false => told.breaks(Law::Guard),
+        }
+    }
+}
