@@ -84,7 +84,7 @@ struct Store<'a> {
     sessions: BTreeMap<SessionId, Session>,
     holders: BTreeMap<Grant, Holder>,
     by_key: BTreeMap<usize, BTreeSet<Grant>>,
-    /// Of each grant, the releases under way and the event where the last one began.
+    /// Of each grant, the releases under way, and the event where the last one began or ended.
     releases: BTreeMap<Grant, (usize, usize)>,
     /// The tokens given out on each key, rising, and when.
     tokens: BTreeMap<usize, Vec<(Pos, u64)>>,
@@ -140,8 +140,9 @@ impl Store<'_> {
             },
             Stored::Release { grant, claims } => self.released(at, *grant, claims),
             Stored::Released { grant } => {
-                if let Some((under_way, _)) = self.releases.get_mut(grant) {
+                if let Some((under_way, last)) = self.releases.get_mut(grant) {
                     *under_way = under_way.saturating_sub(1);
+                    *last = at.number;
                 }
             }
             Stored::Confirm {

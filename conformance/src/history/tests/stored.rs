@@ -49,9 +49,18 @@ fn a_late_copy_beside_its_release_proves_nothing() {
     let (one, claims) = (grant((1, 1)), claims(&["create f"]));
     let mut told = two();
     told.acquired((1, 1), &["create f"], 1).after(1);
-    told.stored(Stored::Release { grant: one, claims });
+    let releases = Stored::Release { grant: one, claims };
+    told.stored(releases.clone());
     told.acquired((1, 1), &["create f"], 2);
     told.stored(Stored::Released { grant: one });
+    told.after(1).acquired((2, 1), &["create f"], 3).is_fine();
+    // It began while the release was under way, and was answered after that.
+    let mut told = two();
+    told.acquired((1, 1), &["create f"], 1).after(1);
+    told.stored(releases);
+    let copy = told.begin();
+    told.after(1).stored(Stored::Released { grant: one });
+    told.acquired_since(copy, (1, 1), &["create f"], 2);
     told.after(1).acquired((2, 1), &["create f"], 3).is_fine();
     // After it, the copy holds the key until its number is over.
     let mut told = two();

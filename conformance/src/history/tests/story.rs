@@ -186,15 +186,18 @@ impl Story {
         })
     }
 
+    /// The store begins with a request.
+    pub(super) fn begin(&self) -> (u64, usize) {
+        (self.at * MS, self.history.events.len())
+    }
+
     fn acquire(
         &mut self,
+        (begun, answer, token): ((u64, usize), Answer, Option<u64>),
         of: (u128, u64),
         wanted: &[&str],
-        answer: Answer,
-        token: Option<u64>,
         met: Vec<Grant>,
     ) -> &mut Self {
-        let begun = (self.at * MS, self.history.events.len());
         let claims = claims(wanted);
         self.stored(Stored::Acquire {
             grant: grant(of),
@@ -212,11 +215,24 @@ impl Story {
     }
 
     pub(super) fn acquired(&mut self, of: (u128, u64), wanted: &[&str], number: u64) -> &mut Self {
-        self.acquire(of, wanted, Answer::Acquired, Some(number), Vec::new())
+        self.acquired_since(self.begin(), of, wanted, number)
+    }
+
+    /// The same, of a request with which the store began before.
+    pub(super) fn acquired_since(
+        &mut self,
+        begun: (u64, usize),
+        of: (u128, u64),
+        wanted: &[&str],
+        number: u64,
+    ) -> &mut Self {
+        let (answer, token) = (Answer::Acquired, Some(number));
+        self.acquire((begun, answer, token), of, wanted, Vec::new())
     }
 
     pub(super) fn busy(&mut self, of: (u128, u64), wanted: &[&str], met: (u128, u64)) -> &mut Self {
-        self.acquire(of, wanted, Answer::Busy, None, vec![grant(met)])
+        let answer = (self.begin(), Answer::Busy, None);
+        self.acquire(answer, of, wanted, vec![grant(met)])
     }
 
     pub(super) fn released(&mut self, of: (u128, u64), wanted: &[&str]) -> &mut Self {
