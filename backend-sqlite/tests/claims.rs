@@ -3,7 +3,9 @@
 
 mod support;
 
-use lockcore::backend::{Acquired, ClaimStore, End, IntentChange, SessionStore, Sweep};
+use lockcore::backend::{
+    Acquired, ClaimStore, End, Incarnation, IntentChange, SessionStore, Sweep,
+};
 use lockcore::limits::MAX_OWN_BELOW;
 use lockcore::{Claim, ErrorKind, Life, LockPath, Mode, OwnerId};
 use support::*;
@@ -298,12 +300,25 @@ async fn the_locks_of_an_abandoned_session_stay_until_it_is_settled() {
         Acquired::Void
     );
     let adoption = backend
-        .adopt(one, 0, two, lockcore::backend::Adopt::Take)
+        .adopt(
+            one,
+            0,
+            two,
+            lockcore::backend::Adopt::Take,
+            Incarnation::UNKNOWN,
+        )
         .await
-        .unwrap();
+        .unwrap()
+        .adoption();
     refused(&backend, two, 2, &["upsert k"]).await;
     let number = adoption.unwrap().number;
-    assert!(backend.settle(one, number, two).await.unwrap());
+    assert!(
+        backend
+            .settle(one, number, two, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     granted(&backend, two, 3, &["upsert k"]).await;
 }
 

@@ -5,7 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use lockcore::backend::{Adopt, End, Inspect, IntentChange, Opened, Renewed, SessionStore};
+use lockcore::backend::{
+    Adopt, End, Incarnation, Inspect, IntentChange, Opened, Renewed, SessionStore,
+};
 use lockcore::{ErrorKind, Label, Life, Locks, LostReason, Released};
 use support::*;
 use tokio::time::{Instant, sleep};
@@ -144,7 +146,13 @@ async fn one_adopter_takes_a_number_and_settles_it() {
     let backend = space.connect().await;
     let session = abandoned(&backend).await;
     let (me, rival) = (open(&backend, 2).await, open(&backend, 3).await);
-    let adopt = async |seen, by| backend.adopt(session, seen, by, Adopt::Take).await.unwrap();
+    let adopt = async |seen, by| {
+        backend
+            .adopt(session, seen, by, Adopt::Take, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .adoption()
+    };
     let first = adopt(0, me).await.unwrap();
     assert_eq!((first.number, first.left.token.get()), (1, 5));
     assert_eq!(first.left.intent.as_bytes(), b"x");
@@ -152,7 +160,13 @@ async fn one_adopter_takes_a_number_and_settles_it() {
     assert_eq!(again.number, 1);
     assert!(again.token > first.token && first.token > first.left.token);
     assert!(adopt(0, rival).await.is_none());
-    let settle = async |number, by| backend.settle(session, number, by).await.unwrap();
+    let settle = async |number, by| {
+        backend
+            .settle(session, number, by, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    };
     assert!(!settle(0, me).await);
     assert!(!settle(2, me).await);
     assert!(!settle(1, rival).await, "it is another's");
@@ -173,7 +187,13 @@ async fn giving_up_uses_the_number_up() {
     let backend = space.connect().await;
     let session = abandoned(&backend).await;
     let (me, rival) = (open(&backend, 2).await, open(&backend, 3).await);
-    let call = async |seen, by, how| backend.adopt(session, seen, by, how).await.unwrap();
+    let call = async |seen, by, how| {
+        backend
+            .adopt(session, seen, by, how, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .adoption()
+    };
     let number = async || backend.end(&[session], End::IfDue).await.unwrap()[0].adoption;
     assert!(call(0, me, Adopt::GiveUp).await.is_none());
     assert_eq!(number().await, 1);
@@ -182,7 +202,11 @@ async fn giving_up_uses_the_number_up() {
         "it comes too late"
     );
     assert!(
-        !backend.settle(session, 1, me).await.unwrap(),
+        !backend
+            .settle(session, 1, me, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled(),
         "nobody has it"
     );
     assert!(call(1, me, Adopt::Take).await.is_some());
@@ -190,7 +214,13 @@ async fn giving_up_uses_the_number_up() {
     assert_eq!(number().await, 2, "another's adoption is left alone");
     call(1, me, Adopt::GiveUp).await;
     assert_eq!(number().await, 3);
-    assert!(!backend.settle(session, 2, me).await.unwrap());
+    assert!(
+        !backend
+            .settle(session, 2, me, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     call(1, me, Adopt::GiveUp).await;
     assert_eq!(number().await, 3, "sent again");
 }
@@ -204,13 +234,20 @@ async fn discarding_throws_the_intent_of_an_abandoned_session_away() {
     assert_eq!(states[0].life, Life::Living);
     let session = abandoned(&backend).await;
     backend
-        .adopt(session, 0, living, Adopt::Take)
+        .adopt(session, 0, living, Adopt::Take, Incarnation::UNKNOWN)
         .await
-        .unwrap();
+        .unwrap()
+        .adoption();
     let states = backend.end(&[session], End::Discard).await.unwrap();
     assert_eq!(states[0].life, Life::Dead);
     assert_eq!((states[0].adoption, states[0].adopter), (2, None));
-    assert!(!backend.settle(session, 1, living).await.unwrap());
+    assert!(
+        !backend
+            .settle(session, 1, living, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
 }
 

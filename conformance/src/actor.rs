@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, End, Filter, Incarnation, IntentChange, Ranges, Record,
-    Registered, Renewal, Renewed, Stood, prepare,
+    Acquire, Acquired, Adopt, Adopted, Adoption, End, Filter, Incarnation, IntentChange, Ranges,
+    Record, Registered, Renewal, Renewed, Settled, Stood, prepare,
 };
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Intent, Label, LockBackend, OwnerId, SessionId, SessionState,
@@ -27,6 +27,9 @@ pub(crate) fn share(limit: u32) -> Want {
         limit: NonZeroU32::new(limit),
     }
 }
+
+/// What a store says wrongly to a session that was opened in its incarnation.
+const MOVED: &str = "the store says that it is of another incarnation";
 
 pub(crate) struct Actor {
     backend: Arc<dyn LockBackend>,
@@ -269,8 +272,13 @@ impl Actor {
     }
 
     pub(crate) async fn adopt(&self, session: SessionId, seen: u64) -> Verdict<Option<Adoption>> {
-        let adoption = self.backend.adopt(session, seen, self.session, Adopt::Take);
-        Ok(adoption.await?)
+        let (me, within) = (self.session, self.incarnation);
+        let adopted = self.backend.adopt(session, seen, me, Adopt::Take, within);
+        match adopted.await? {
+            Adopted::Adopted(adoption) => Ok(Some(adoption)),
+            Adopted::NotAdopted => Ok(None),
+            Adopted::Moved => Err(Wrong(MOVED.to_owned())),
+        }
     }
 
     /// The adoption, which has to be granted.
@@ -286,15 +294,23 @@ impl Actor {
     }
 
     pub(crate) async fn give_up(&self, session: SessionId, seen: u64) -> Verdict {
-        let adopter = self.session;
-        let answer = self.backend.adopt(session, seen, adopter, Adopt::GiveUp);
-        ensure_eq!(answer.await?, None, "the answer to giving up");
+        let (me, within) = (self.session, self.incarnation);
+        let answer = self.backend.adopt(session, seen, me, Adopt::GiveUp, within);
+        ensure_eq!(
+            answer.await?,
+            Adopted::NotAdopted,
+            "the answer to giving up"
+        );
         Ok(())
     }
 
     pub(crate) async fn settle(&self, session: SessionId, adoption: u64) -> Verdict<bool> {
-        let settled = self.backend.settle(session, adoption, self.session);
-        Ok(settled.await?)
+        let (me, within) = (self.session, self.incarnation);
+        match self.backend.settle(session, adoption, me, within).await? {
+            Settled::Settled => Ok(true),
+            Settled::NotSettled => Ok(false),
+            Settled::Moved => Err(Wrong(MOVED.to_owned())),
+        }
     }
 
     /// Every record of the filter, by pages of `limit`.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
-    Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
+    Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
+    Opened, Page, Record, Renewal, Renewed, SessionStore, Settled, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::{Claim, Grant, Info, Label, LockBackend, Note, Result, SessionId, SessionState};
 
@@ -59,12 +59,23 @@ pub trait Decorator: Send + Sync {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        self.inner().adopt(session, seen, adopter, how).await
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        self.inner()
+            .adopt(session, seen, adopter, how, within)
+            .await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
-        self.inner().settle(session, adoption, adopter).await
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
+        self.inner()
+            .settle(session, adoption, adopter, within)
+            .await
     }
 
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
@@ -145,12 +156,19 @@ impl<D: Decorator> SessionStore for Decorated<D> {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        self.0.adopt(session, seen, adopter, how).await
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        self.0.adopt(session, seen, adopter, how, within).await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
-        self.0.settle(session, adoption, adopter).await
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
+        self.0.settle(session, adoption, adopter, within).await
     }
 
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
-    Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
+    Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
+    Opened, Page, Record, Renewal, Renewed, SessionStore, Settled, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::{Claim, Grant, Info, Label, LockBackend, Note, Result, SessionId, SessionState};
 
@@ -111,18 +111,25 @@ impl SessionStore for Recorded {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         self.call(
-            format!("adopt {session} seen {seen} by {adopter} {how:?}"),
-            self.backend.adopt(session, seen, adopter, how),
+            format!("adopt {session} seen {seen} by {adopter} {how:?} within {within:?}"),
+            self.backend.adopt(session, seen, adopter, how, within),
         )
         .await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         self.call(
-            format!("settle {session} adoption {adoption} by {adopter}"),
-            self.backend.settle(session, adoption, adopter),
+            format!("settle {session} adoption {adoption} by {adopter} within {within:?}"),
+            self.backend.settle(session, adoption, adopter, within),
         )
         .await
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Changed, End, Opened, Renewal, Renewed, Stood, Sweep, Swept,
+    Acquire, Acquired, Adopt, Adopted, Changed, End, Incarnation, Opened, Renewal, Renewed,
+    Settled, Stood, Sweep, Swept,
 };
 use lockcore::{
     Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, Result, SessionId,
@@ -205,16 +206,23 @@ impl Decorator for Wire {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         self.call(Operation::Adopt, || {
-            self.backend.adopt(session, seen, adopter, how)
+            self.backend.adopt(session, seen, adopter, how, within)
         })
         .await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         self.call(Operation::Settle, || {
-            self.backend.settle(session, adoption, adopter)
+            self.backend.settle(session, adoption, adopter, within)
         })
         .await
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{Adopt, Adoption, End, SessionStore};
+use lockcore::backend::{Adopt, Adopted, End, Incarnation, SessionStore};
 use lockcore::{
     Attempt, Error, ErrorKind, Guard, Life, LockBackend, Locks, MemoryBackend, Operation, Recover,
     RecoverError, Recovery, Released, SessionId,
@@ -193,15 +193,20 @@ impl Decorator for AdoptsUnheard {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> lockcore::Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> lockcore::Result<Adopted> {
         let failed = |kind| Error::new(kind, "memory", Operation::Adopt, "as the test wants it");
         if how == Adopt::GiveUp {
-            return self.store.adopt(session, seen, adopter, how).await;
+            return self.store.adopt(session, seen, adopter, how, within).await;
         }
         if self.adopted.fetch_add(1, Ordering::SeqCst) > 0 {
             return Err(failed(ErrorKind::Unavailable));
         }
-        drop(self.store.adopt(session, seen, adopter, how).await?);
+        drop(
+            self.store
+                .adopt(session, seen, adopter, how, within)
+                .await?,
+        );
         Err(failed(ErrorKind::Indeterminate))
     }
 }

@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, ClaimStore, End, Filter, Inspect, Ranges, SessionStore, Sweep,
-    Wakeups,
+    Acquire, Acquired, Adopt, ClaimStore, End, Filter, Incarnation, Inspect, Ranges, SessionStore,
+    Sweep, Wakeups,
 };
 use lockcore::{Claim, Error, ErrorKind, Grant, Label, LockKey, OwnerId, SessionId, Want};
 use lockcore_sqlite::{SqliteBackend, SqliteConfig};
@@ -349,9 +349,21 @@ impl Store {
         }
         let seen = may_be_corrupt(backend.end(&[CHANGED], End::IfDue).await);
         let seen = seen.map_or(0, |states| states[0].adoption);
-        may_be_corrupt(backend.adopt(CHANGED, seen, ASKER, Adopt::Take).await);
-        may_be_corrupt(backend.settle(CHANGED, seen.saturating_add(1), ASKER).await);
-        may_be_corrupt(backend.adopt(CHANGED, seen, ASKER, Adopt::GiveUp).await);
+        may_be_corrupt(
+            backend
+                .adopt(CHANGED, seen, ASKER, Adopt::Take, Incarnation::UNKNOWN)
+                .await,
+        );
+        may_be_corrupt(
+            backend
+                .settle(CHANGED, seen.saturating_add(1), ASKER, Incarnation::UNKNOWN)
+                .await,
+        );
+        may_be_corrupt(
+            backend
+                .adopt(CHANGED, seen, ASKER, Adopt::GiveUp, Incarnation::UNKNOWN)
+                .await,
+        );
         may_be_corrupt(backend.end(&[CHANGED], End::Discard).await);
         may_be_corrupt(backend.sweep(Sweep::Session(CHANGED), 100).await);
         may_be_corrupt(backend.sweep(Sweep::All, 100).await);

@@ -49,9 +49,9 @@ use intent::Registered;
 use prepare::prepare;
 use ranges::Ranges;
 use store::{
-    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
-    IntentChange, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept,
-    Wakeups, never,
+    Acquire, Acquired, Adopt, Adopted, Adoption, Changed, ClaimStore, End, Filter, Incarnation,
+    Inspect, IntentChange, Opened, Page, Record, Renewal, Renewed, SessionStore, Settled, Stood,
+    Sweep, Swept, Wakeups, never,
 };
 
 /// What a store answers, or why it did not.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Inspect, Opened, Page,
-    Record, Renewal, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
+    Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
+    Opened, Page, Record, Renewal, Renewed, SessionStore, Settled, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::{
     Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, Result, SessionId,
@@ -320,12 +320,19 @@ impl SessionStore for Faulty {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        call!(self, Adopt, (), store => store.adopt(session, seen, adopter, how))
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        call!(self, Adopt, (), store => store.adopt(session, seen, adopter, how, within))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
-        call!(self, Settle, (), store => store.settle(session, adoption, adopter))
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
+        call!(self, Settle, (), store => store.settle(session, adoption, adopter, within))
     }
 
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, End, IntentChange, Opened, Renewal, Renewed, Stood,
+    Acquire, Acquired, Adopt, Adopted, End, Incarnation, IntentChange, Opened, Renewal, Renewed,
+    Settled, Stood,
 };
 use lockcore::{Claim, Grant, Label, Life, LockBackend, Result, SessionId, SessionState};
 
@@ -101,25 +102,43 @@ impl<B: LockBackend> Decorator for Observed<B> {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        let answer = self.store.adopt(session, seen, adopter, how).await?;
-        self.stored(Stored::Adopt {
-            session,
-            seen,
-            adopter,
-            give_up: how == Adopt::GiveUp,
-            number: answer.as_ref().map(|adoption| adoption.number),
-        });
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        let answer = self
+            .store
+            .adopt(session, seen, adopter, how, within)
+            .await?;
+        if answer != Adopted::Moved {
+            self.stored(Stored::Adopt {
+                session,
+                seen,
+                adopter,
+                give_up: how == Adopt::GiveUp,
+                number: match &answer {
+                    Adopted::Adopted(adoption) => Some(adoption.number),
+                    Adopted::NotAdopted | Adopted::Moved => None,
+                },
+            });
+        }
         Ok(answer)
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
-        let settled = self.store.settle(session, adoption, adopter).await?;
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
+        let settled = self
+            .store
+            .settle(session, adoption, adopter, within)
+            .await?;
         self.stored(Stored::Settle {
             session,
             adoption,
             adopter,
-            settled,
+            settled: settled.is_settled(),
         });
         Ok(settled)
     }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Changed, End, IntentChange, Opened, Renewal, Renewed, Stood,
+    Acquire, Acquired, Changed, End, Incarnation, IntentChange, Opened, Renewal, Renewed, Settled,
+    Stood,
 };
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Holder, Label, Life, LockBackend, LockKey, OwnerId, Refused,
@@ -130,13 +131,19 @@ impl Decorator for BrokenStore {
         Ok(ended)
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let wrong = match self.breach {
             Breach::SettledUnadopted => WRONG,
             _ => 0,
         };
         let adoption = adoption.saturating_sub(wrong);
-        self.store.settle(session, adoption, adopter).await
+        self.store.settle(session, adoption, adopter, within).await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
@@ -284,12 +291,20 @@ impl Decorator for BrokenClient {
         Ok(states)
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let wrong = match self.breach {
             Breach::SettledUnadopted => WRONG,
             _ => 0,
         };
-        self.store.settle(session, adoption + wrong, adopter).await
+        self.store
+            .settle(session, adoption + wrong, adopter, within)
+            .await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {

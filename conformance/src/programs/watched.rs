@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Changed, End, Filter, IntentChange, Opened, Page, Record,
-    Renewal, Renewed, Stood, Sweep, Swept,
+    Acquire, Acquired, Adopt, Adopted, Changed, End, Filter, Incarnation, IntentChange, Opened,
+    Page, Record, Renewal, Renewed, Settled, Stood, Sweep, Swept,
 };
 use lockcore::{Claim, Grant, Holder, Label, Life, LockBackend, Result, SessionId, SessionState};
 
@@ -120,28 +120,41 @@ impl<S: Scribe> Decorator for Watched<S> {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         let call = self.called(Call::Adopt {
             session,
             seen,
             adopter,
             give_up: how == Adopt::GiveUp,
         });
-        let answer = self.store.adopt(session, seen, adopter, how).await;
-        self.answered(call, &answer, |adopted| {
-            Reply::Adopted(adopted.as_ref().map(|adoption| Received {
+        let answer = self.store.adopt(session, seen, adopter, how, within).await;
+        self.answered(call, &answer, |adopted| match adopted {
+            Adopted::Adopted(adoption) => Reply::Adopted(Some(Received {
                 number: adoption.number,
                 token: adoption.token.get(),
                 old_token: adoption.left.token.get(),
-            }))
+            })),
+            Adopted::NotAdopted => Reply::Adopted(None),
+            Adopted::Moved => Reply::Moved,
         });
         answer
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let call = self.called(Call::Settle { session, adoption });
-        let answer = self.store.settle(session, adoption, adopter).await;
-        self.answered(call, &answer, |settled| Reply::Settled(*settled));
+        let answer = self.store.settle(session, adoption, adopter, within).await;
+        self.answered(call, &answer, |settled| match settled {
+            Settled::Settled => Reply::Settled(true),
+            Settled::NotSettled => Reply::Settled(false),
+            Settled::Moved => Reply::Moved,
+        });
         answer
     }
 

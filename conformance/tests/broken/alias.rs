@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, End, Filter, Opened, Page, Record, Renewal, Renewed, Stood,
-    Sweep, Swept,
+    Acquire, Acquired, Adopt, Adopted, End, Filter, Incarnation, Opened, Page, Record, Renewal,
+    Renewed, Settled, Stood, Sweep, Swept,
 };
 use lockcore::{
     Busy, Claim, Grant, Holder, Label, LockBackend, OwnerId, Refused, Result, SessionId,
@@ -101,14 +101,21 @@ impl Decorator for Aliases {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         let (session, adopter) = (self.there(session), self.there(adopter));
-        self.store.adopt(session, seen, adopter, how).await
+        self.store.adopt(session, seen, adopter, how, within).await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let (session, adopter) = (self.there(session), self.there(adopter));
-        self.store.settle(session, adoption, adopter).await
+        self.store.settle(session, adoption, adopter, within).await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Filter, Page, Record, Renewal, Renewed, Stood,
-    Sweep, Swept,
+    Acquire, Acquired, Adopt, Adopted, Adoption, Changed, Filter, Incarnation, Page, Record,
+    Renewal, Renewed, Stood, Sweep, Swept,
 };
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Holder, LockBackend, Result, SessionId, async_trait,
@@ -423,12 +423,21 @@ impl Decorator for Counts {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        let adoption = self.store.adopt(session, seen, adopter, how).await?;
-        Ok(adoption.map(|adoption| Adoption {
-            token: self.token(),
-            ..adoption
-        }))
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        Ok(
+            match self
+                .store
+                .adopt(session, seen, adopter, how, within)
+                .await?
+            {
+                Adopted::Adopted(adoption) => Adopted::Adopted(Adoption {
+                    token: self.token(),
+                    ..adoption
+                }),
+                other => other,
+            },
+        )
     }
 }
 
@@ -460,12 +469,17 @@ impl Decorator for Forgets {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        let adoption = self.0.adopt(session, seen, adopter, how).await?;
-        Ok(adoption.map(|adoption| Adoption {
-            token: Self::token(adoption.token),
-            ..adoption
-        }))
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        Ok(
+            match self.0.adopt(session, seen, adopter, how, within).await? {
+                Adopted::Adopted(adoption) => Adopted::Adopted(Adoption {
+                    token: Self::token(adoption.token),
+                    ..adoption
+                }),
+                other => other,
+            },
+        )
     }
 }
 

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use lockcore::backend::{Acquire, Acquired, Adopt, Adoption, End, IntentChange, Renewal, Renewed};
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Renewal, Renewed,
+    Settled,
+};
 use lockcore::{Life, LockBackend, Result, SessionId, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
@@ -65,16 +68,21 @@ impl Decorator for Gives {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        let adopted = self.store.adopt(session, seen, adopter, how).await?;
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        let adopted = self
+            .store
+            .adopt(session, seen, adopter, how, within)
+            .await?;
         if how == Adopt::GiveUp {
             return Ok(adopted);
         }
         let mut given = lock(&self.given);
-        if let Some(adoption) = &adopted {
-            given.insert((session, seen), adoption.clone());
+        if let Adopted::Adopted(adoption) = adopted {
+            given.insert((session, seen), adoption);
         }
-        Ok(given.get(&(session, seen)).cloned())
+        let given = given.get(&(session, seen)).cloned();
+        Ok(given.map_or(Adopted::NotAdopted, Adopted::Adopted))
     }
 }
 
@@ -102,18 +110,28 @@ impl Decorator for Settles {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        let adopted = self.store.adopt(session, seen, adopter, how).await?;
-        if let Some(adoption) = &adopted {
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        let adopted = self
+            .store
+            .adopt(session, seen, adopter, how, within)
+            .await?;
+        if let Adopted::Adopted(adoption) = &adopted {
             lock(&self.latest).insert(session, (adoption.number, adopter));
         }
         Ok(adopted)
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let latest = lock(&self.latest).get(&session).copied();
         let (adoption, adopter) = latest.unwrap_or((adoption, adopter));
-        self.store.settle(session, adoption, adopter).await
+        self.store.settle(session, adoption, adopter, within).await
     }
 }
 
@@ -126,11 +144,17 @@ impl Decorator for Anybodys {
         &*self.0
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, _: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        _: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let states = self.0.end(&[session], End::IfDue).await?;
         let adopter = states.iter().find_map(|state| state.adopter);
         let adopter = adopter.unwrap_or(SessionId::new(0));
-        self.0.settle(session, adoption, adopter).await
+        self.0.settle(session, adoption, adopter, within).await
     }
 }
 
@@ -175,10 +199,11 @@ impl Decorator for Clings {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         match how {
-            Adopt::Take => self.0.adopt(session, seen, adopter, how).await,
-            Adopt::GiveUp => Ok(None),
+            Adopt::Take => self.0.adopt(session, seen, adopter, how, within).await,
+            Adopt::GiveUp => Ok(Adopted::NotAdopted),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adoption, Filter, IntentChange, Renewal, Renewed, Stood, Sweep, Swept,
+    Acquire, Acquired, Adopt, Adopted, Adoption, Filter, Incarnation, IntentChange, Renewal,
+    Renewed, Stood, Sweep, Swept,
 };
 use lockcore::{Claim, FencingToken, Grant, LockBackend, LockKey, Result, SessionId, async_trait};
 use lockcore_conformance::{Decorator, Law};
@@ -138,12 +139,17 @@ impl Decorator for Large {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        let adoption = self.0.adopt(session, seen, adopter, how).await?;
-        Ok(adoption.map(|adoption| Adoption {
-            token: Self::token(adoption.token),
-            ..adoption
-        }))
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        Ok(
+            match self.0.adopt(session, seen, adopter, how, within).await? {
+                Adopted::Adopted(adoption) => Adopted::Adopted(Adoption {
+                    token: Self::token(adoption.token),
+                    ..adoption
+                }),
+                other => other,
+            },
+        )
     }
 }
 

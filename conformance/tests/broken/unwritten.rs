@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquired, Adopt, Adoption, End, IntentChange, Registered, Renewal, Renewed,
+    Acquired, Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Registered, Renewal,
+    Renewed, Settled,
 };
 use lockcore::{
     Claim, Life, LockBackend, LockKey, Result, SessionId, SessionState, Want, async_trait,
@@ -139,38 +140,45 @@ impl Decorator for Late {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         let state = self.store.end(&[session], End::IfDue).await?.remove(0);
         let left = lock(&self.intents).get(&session).cloned();
         let (Adopt::Take, Life::Abandoned, Some(left)) = (how, state.life, left) else {
-            return self.store.adopt(session, seen, adopter, how).await;
+            return self.store.adopt(session, seen, adopter, how, within).await;
         };
         if state.adoption != seen || life(&self.store, adopter).await? != Life::Living {
-            return Ok(None);
+            return Ok(Adopted::NotAdopted);
         }
         let number = seen + 1;
         // A token as great as an adoption's would be.
         let key = LockKey::flat(format!("token {session} {number}")).expect("a short name");
         let claims = vec![Claim::new(key, Want::Create).expect("of that kind")];
         let Acquired::Acquired(token) = self.ghost.acquires(&self.store, claims).await? else {
-            return Ok(None);
+            return Ok(Adopted::NotAdopted);
         };
         lock(&self.answered).insert((session, number), adopter);
-        Ok(Some(Adoption {
+        Ok(Adopted::Adopted(Adoption {
             number,
             token,
             left,
         }))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let answered = lock(&self.answered).remove(&(session, adoption));
         if let Some(adopter) = answered {
             let seen = adoption - 1;
             self.store
-                .adopt(session, seen, adopter, Adopt::Take)
+                .adopt(session, seen, adopter, Adopt::Take, within)
                 .await?;
         }
-        self.store.settle(session, adoption, adopter).await
+        self.store.settle(session, adoption, adopter, within).await
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, Changed, End, Record, Stood, never};
+use lockcore::backend::{
+    Acquire, Acquired, Changed, End, Incarnation, Record, Settled, Stood, never,
+};
 use lockcore::{Claim, Grant, LockBackend, Note, Result, SessionId, SessionState, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
@@ -275,9 +277,15 @@ impl Decorator for Hears {
         self.store.end(sessions, how).await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         self.note(Event::Settlement);
-        self.store.settle(session, adoption, adopter).await
+        self.store.settle(session, adoption, adopter, within).await
     }
 
     async fn evict(&self, seen: &Record) -> Result<bool> {

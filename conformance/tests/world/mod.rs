@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, Adopt, Adoption, ClaimStore, SessionStore};
+use lockcore::backend::{
+    Acquire, Acquired, Adopt, Adopted, Adoption, ClaimStore, Incarnation, SessionStore,
+};
 use lockcore::{FencingToken, LockBackend, LockKey, MemoryBackend, SessionId, async_trait};
 use lockcore_conformance::{BoxError, Decorated, Decorator, Space, World};
 
@@ -152,11 +154,16 @@ impl Decorator for Later {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> lockcore::Result<Option<Adoption>> {
-        let adoption = self.0.adopt(session, seen, adopter, how).await?;
-        Ok(adoption.map(|adoption| Adoption {
-            token: self.token(adoption.token),
-            ..adoption
-        }))
+        within: Incarnation,
+    ) -> lockcore::Result<Adopted> {
+        Ok(
+            match self.0.adopt(session, seen, adopter, how, within).await? {
+                Adopted::Adopted(adoption) => Adopted::Adopted(Adoption {
+                    token: self.token(adoption.token),
+                    ..adoption
+                }),
+                other => other,
+            },
+        )
     }
 }

@@ -16,9 +16,9 @@ pub use crate::namespace::{Namespace, NamespaceError};
 pub use crate::prepare::prepare;
 pub use crate::ranges::{Ranges, RangesError};
 pub use crate::store::{
-    Acquire, Acquired, Adopt, Adoption, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
-    IntentChange, LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore, Stood, Sweep,
-    Swept, Wakeups, never,
+    Acquire, Acquired, Adopt, Adopted, Adoption, Changed, ClaimStore, End, Filter, Incarnation,
+    Inspect, IntentChange, LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore,
+    Settled, Stood, Sweep, Swept, Wakeups, never,
 };
 pub use task::Task;
 pub use together::Together;

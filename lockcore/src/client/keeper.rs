@@ -22,8 +22,8 @@ use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
 use crate::client::{deadline::Deadline, task};
 use crate::{
-    Adopt, Claim, End, Grant, Incarnation, IntentChange, Life, Note, NoteKind, Notes, Ranges,
-    Renewal, Renewed, Result, SessionId, SessionState, Stood, Sweep,
+    Adopt, Adopted, Claim, End, Grant, Incarnation, IntentChange, Life, Note, NoteKind, Notes,
+    Ranges, Renewal, Renewed, Result, SessionId, SessionState, Stood, Sweep,
 };
 
 /// How often a session that had requests in doubt sweeps its own records.
@@ -50,8 +50,10 @@ enum Done {
     Closed(Release, Result<Released>),
     /// The session is closed, and its intent left; or it could not be closed.
     Abandoned(Result<()>),
-    /// The adoption behind `seen` may be ours: the store did not let us give it up.
+    /// The adoption may be ours: the store did not let us give it up.
     Adopted(GiveUp),
+    /// The same: the store is of another incarnation. Whoever waits for it is told later.
+    Moved(GiveUp, Option<GivenUp>),
     /// The session is dead, and that is why, if an operator has revoked it.
     Fell(Option<Note>),
     /// What was in doubt was released once more, and acknowledged.
@@ -59,6 +61,9 @@ enum Done {
     /// Something whose outcome changes nothing here.
     Other,
 }
+
+/// Who is told when an adoption is given up.
+type GivenUp = oneshot::Sender<Result<()>>;
 
 struct InFlight {
     answer: BoxFuture<'static, Result<Renewed>>,
@@ -99,8 +104,8 @@ pub(crate) struct Keeper {
     backlog: VecDeque<Release>,
     /// How many numbers are being released.
     going: usize,
-    /// Adoptions that are given up once more after the next renewal, each with the number that was seen before it.
-    adopted: Vec<GiveUp>,
+    /// Adoptions that are given up once more after the next renewal.
+    adopted: Vec<(GiveUp, Option<GivenUp>)>,
     /// The session was to be closed at once, and could not be.
     unclosed: bool,
     /// Records may be left that do not count.
@@ -244,7 +249,7 @@ impl Keeper {
         }
     }
 
-    fn give_up(&mut self, what: GiveUp, done: Option<oneshot::Sender<Result<()>>>) {
+    fn give_up(&mut self, what: GiveUp, done: Option<GivenUp>) {
         let (core, me) = (Arc::clone(&self.core), Arc::clone(&self.session));
         self.work.push(Box::pin(give_up(core, me, what, done)));
     }
@@ -317,8 +322,8 @@ impl Keeper {
             {
                 self.failures = 0;
                 self.release_doubts();
-                for what in std::mem::take(&mut self.adopted) {
-                    self.give_up(what, None);
+                for (what, done) in std::mem::take(&mut self.adopted) {
+                    self.give_up(what, done);
                 }
                 for confirm in renewal.confirms {
                     let _ = confirm.send(true);
@@ -495,7 +500,11 @@ impl Keeper {
                 self.unclosed |= closed.is_err();
                 self.session.die();
             }
-            Done::Adopted(what) => self.adopted.push(what),
+            Done::Adopted(what) => self.adopted.push((what, None)),
+            Done::Moved(what, done) => {
+                self.adopted.push((what, done));
+                self.next = now();
+            }
             Done::Fell(revoked) => self.session.fell(revoked),
             Done::Doubted(n, acknowledged) => {
                 self.doubts.was_sent(n, acknowledged);
@@ -717,16 +726,12 @@ fn pause(core: &Core, failures: u32) -> Duration {
 
 /// Uses the number of an adoption of unknown outcome up, acknowledged. While the session lives nobody else can adopt,
 /// so it is tried as long: at once while that may pass, else after each renewal.
-async fn give_up(
-    core: Arc<Core>,
-    me: Arc<Session>,
-    what: GiveUp,
-    done: Option<oneshot::Sender<Result<()>>>,
-) -> Done {
+async fn give_up(core: Arc<Core>, me: Arc<Session>, what: GiveUp, done: Option<GivenUp>) -> Done {
     let answer = loop {
         let send = || Box::pin(give_up_once(&core, &me, &what)) as BoxFuture<'_, _>;
         match until_answered(&core, || me.is_valid(), send).await {
-            Ok(()) => break Ok(()),
+            Ok(Adopted::Moved) => return Done::Moved(what, done),
+            Ok(_) => break Ok(()),
             Err(error) if !may_pass(&error) || !me.is_valid() => break Err(error),
             Err(_) => {}
         }
@@ -741,25 +746,21 @@ async fn give_up(
     }
 }
 
-async fn give_up_once(core: &Core, me: &Session, what: &GiveUp) -> Result<()> {
-    if is_anothers(core, me, what).await? {
-        return Ok(());
-    }
+/// In the incarnation that was asked for the adoption. If the session has moved, no request for that is executed any more;
+/// the other one may have it all the same.
+async fn give_up_once(core: &Core, me: &Session, what: &GiveUp) -> Result<Adopted> {
     let (backend, session) = (&core.backend, what.adopting.session);
-    let given_up = backend.adopt(session, what.seen, me.id, Adopt::GiveUp);
-    given_up.await.map(drop)
-}
-
-/// Whether the store is another one than the one that has said that the adoption is ours, and has forgotten it: the same
-/// number may be somebody else's there.
-async fn is_anothers(core: &Core, me: &Session, what: &GiveUp) -> Result<bool> {
-    let now = me.numbers().incarnation();
-    if what.within.is_none_or(|within| within == now) {
-        return Ok(false);
+    let (mut seen, mut within) = (what.seen, what.within);
+    let here = me.numbers().incarnation();
+    if within.is_known() && within != here {
+        let states = backend.end(&[session], End::IfDue).await?;
+        let ours =
+            |state: &&SessionState| state.life == Life::Abandoned && state.adopter == Some(me.id);
+        let Some(state) = states.iter().find(ours) else {
+            return Ok(Adopted::NotAdopted);
+        };
+        (seen, within) = (state.adoption.saturating_sub(1), here);
     }
-    let states = core
-        .backend
-        .end(&[what.adopting.session], End::IfDue)
-        .await?;
-    Ok(states.iter().all(|state| state.adopter != Some(me.id)))
+    let given_up = backend.adopt(session, seen, me.id, Adopt::GiveUp, within);
+    given_up.await
 }

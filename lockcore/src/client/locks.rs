@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::client::core::{Alive, Core};
 use crate::client::error::AcquireError;
 use crate::client::pool::Pool;
-use crate::client::recovery::{Recover, Recovery, adopt, adoptable};
+use crate::client::recovery::{Recover, Recovery, adopt};
 use crate::client::task;
 use crate::{Info, Life, LockBackend, Result, SessionId, SessionState};
 
@@ -116,10 +116,7 @@ impl Locks {
             let _alive = alive;
             let result = async {
                 let handle = locks.pool.shared(&locks.core).await?;
-                let states = adoptable(&locks.core, Some(handle.session.id), &[session]).await?;
-                adopt(&locks.core, &handle, states)
-                    .await
-                    .map(|adopted| adopted.into_iter().next())
+                adopt(&locks.core, &handle, session).await
             };
             // A recovery that nobody waits for is dropped here, and so given up.
             drop(answer.send(result.await));

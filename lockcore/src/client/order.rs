@@ -35,8 +35,8 @@ pub(crate) enum Order {
 pub(crate) struct GiveUp {
     pub(crate) adopting: Adopting,
     pub(crate) seen: u64,
-    /// The incarnation of the store that has said that it is ours; `None` if its outcome is not known.
-    pub(crate) within: Option<Incarnation>,
+    /// The incarnation of the store that was asked for it.
+    pub(crate) within: Incarnation,
 }
 
 /// What runs beside a keeper.

@@ -17,7 +17,8 @@ use crate::client::order::{GiveUp, Order};
 use crate::client::retry::until_answered;
 use crate::client::session::Handle;
 use crate::{
-    Adopt, Adoption, End, FencingToken, Incarnation, Intent, Life, Result, SessionId, SessionState,
+    Adopt, Adopted, Adoption, End, FencingToken, Incarnation, Intent, Life, Result, SessionId,
+    SessionState, Settled,
 };
 
 /// A recovery handler: finishes or undoes the change of a holder that died, before its locks are handed on.
@@ -57,15 +58,23 @@ pub struct Recovery {
 struct Asked<'a> {
     handle: &'a Handle,
     seen: u64,
+    /// What the request is meant for.
+    incarnation: Incarnation,
     adopting: Option<Adopting>,
 }
 
 impl<'a> Asked<'a> {
     /// `None` if another task is at it.
-    fn begin(core: &Core, handle: &'a Handle, state: &SessionState) -> Option<Self> {
+    fn begin(
+        core: &Core,
+        handle: &'a Handle,
+        state: &SessionState,
+        incarnation: Incarnation,
+    ) -> Option<Self> {
         Some(Self {
             handle,
             seen: state.adoption,
+            incarnation,
             adopting: Some(Adopting::begin(&core.adopting, state.session)?),
         })
     }
@@ -74,18 +83,23 @@ impl<'a> Asked<'a> {
     fn settled(&mut self) -> Option<Adopting> {
         self.adopting.take()
     }
-}
 
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
+    /// Nothing, once its outcome is known.
+    fn order_give_up(&mut self, done: Option<oneshot::Sender<Result<()>>>) {
         if let Some(adopting) = self.adopting.take() {
             let give_up = GiveUp {
                 adopting,
                 seen: self.seen,
-                within: None,
+                within: self.incarnation,
             };
-            self.handle.order(Order::GiveUp(give_up, None));
+            self.handle.order(Order::GiveUp(give_up, done));
         }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.order_give_up(None);
     }
 }
 
@@ -146,7 +160,7 @@ impl Recovery {
     }
 
     /// Says that the change is finished or undone: the locks are free. `false` if the adoption was not this process's
-    /// any more, or an operator has discarded the intent.
+    /// any more, or an operator has discarded the intent, or the store has failed over: it may be settled then or not.
     ///
     /// # Errors
     ///
@@ -157,11 +171,19 @@ impl Recovery {
     /// It is settled or not; if not, the adoption is given up.
     pub async fn settle(mut self) -> Result<bool> {
         let (backend, session) = (Arc::clone(&self.core.backend), self.state.session);
-        let (number, me) = (self.adoption.number, self.handle.session.id);
-        let settled =
-            until_answered(&self.core, || true, || backend.settle(session, number, me)).await?;
+        let (number, me, within) = (
+            self.adoption.number,
+            self.handle.session.id,
+            self.incarnation,
+        );
+        let settle = || backend.settle(session, number, me, within);
+        let settled = until_answered(&self.core, || true, settle).await?;
+        if settled == Settled::Moved {
+            self.give_up().await?;
+            return Ok(false);
+        }
         self.adopting = None;
-        Ok(settled)
+        Ok(settled.is_settled())
     }
 
     /// Gives the adoption up, so that somebody else can adopt.
@@ -187,7 +209,7 @@ impl Recovery {
             let give_up = GiveUp {
                 adopting,
                 seen: self.adoption.number - 1,
-                within: Some(self.incarnation),
+                within: self.incarnation,
             };
             self.handle.order(Order::GiveUp(give_up, done));
         }
@@ -244,58 +266,60 @@ async fn without_adopter(
     Ok(states)
 }
 
-/// Adopts those of the sessions that can be, of which none had a living adopter when it was looked at. What was adopted while
-/// the store failed over is given up.
+/// Adopts the session, if it can be: by the session of the handle, which looks at it first. What was adopted while the store
+/// failed over is given up.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     handle: &Handle,
-    states: Vec<SessionState>,
-) -> std::result::Result<Vec<Recovery>, AcquireError> {
-    let mut adopted = Vec::new();
-    for state in states {
-        let Some(mut asked) = Asked::begin(core, handle, &state) else {
-            continue;
-        };
-        let floor = core.floor();
-        let incarnation = handle.session.numbers().incarnation();
-        let take = || {
-            core.backend.adopt(
-                state.session,
-                state.adoption,
-                handle.session.id,
-                Adopt::Take,
-            )
-        };
-        let adoption = match until_answered(core, || handle.session.is_valid(), take).await {
-            Ok(None) => {
-                asked.settled(); // Somebody else was first.
-                continue;
-            }
-            Ok(Some(adoption)) => adoption,
-            Err(error) => {
-                if error.is_certainly_without_effect() {
-                    asked.settled();
-                }
-                return Err(error.into());
-            }
-        };
-        let token = adoption.token;
-        let recovery = Recovery {
-            core: Arc::clone(core),
-            handle: handle.clone(),
-            incarnation,
-            state,
-            adoption,
-            adopting: asked.settled(),
-        };
-        core.take_token(token, floor)?;
-        if recovery.is_valid() {
-            adopted.push(recovery);
-        } else if !handle.session.is_valid() {
-            return Err(AcquireError::Lost);
+    session: SessionId,
+) -> std::result::Result<Option<Recovery>, AcquireError> {
+    let me = &handle.session;
+    // Before the look: what that says is true of this incarnation, or the request is refused.
+    let incarnation = me.numbers().incarnation();
+    let states = adoptable(core, Some(me.id), &[session]).await?;
+    let Some(state) = states.into_iter().next() else {
+        return Ok(None);
+    };
+    let Some(mut asked) = Asked::begin(core, handle, &state, incarnation) else {
+        return Ok(None);
+    };
+    let floor = core.floor();
+    let (backend, seen) = (&core.backend, state.adoption);
+    let take = || backend.adopt(session, seen, me.id, Adopt::Take, incarnation);
+    let adoption = match until_answered(core, || me.is_valid(), take).await {
+        Ok(Adopted::Adopted(adoption)) => adoption,
+        Ok(Adopted::NotAdopted) => {
+            asked.settled(); // Somebody else was first.
+            return Ok(None);
         }
+        Ok(Adopted::Moved) => {
+            // An earlier copy may have been executed before, and the other one may have that.
+            let (done, given_up) = oneshot::channel();
+            asked.order_give_up(Some(done));
+            given_up.await.unwrap_or(Ok(()))?;
+            return Ok(None);
+        }
+        Err(error) => {
+            if error.is_certainly_without_effect() {
+                asked.settled();
+            }
+            return Err(error.into());
+        }
+    };
+    let token = adoption.token;
+    let recovery = Recovery {
+        core: Arc::clone(core),
+        handle: handle.clone(),
+        incarnation,
+        state,
+        adoption,
+        adopting: asked.settled(),
+    };
+    core.take_token(token, floor)?;
+    if !me.is_valid() {
+        return Err(AcquireError::Lost);
     }
-    Ok(adopted)
+    Ok(recovery.is_valid().then_some(recovery))
 }
 
 /// Adopts the sessions, one after the other, has the handler finish or undo each, and settles it. The handler's
@@ -307,7 +331,7 @@ pub(crate) async fn recover(
     states: Vec<SessionState>,
 ) -> std::result::Result<std::result::Result<(), (Vec<SessionState>, RecoverError)>, AcquireError> {
     for state in states {
-        for recovery in adopt(core, handle, vec![state]).await? {
+        if let Some(recovery) = adopt(core, handle, state.session).await? {
             let recovers = AssertUnwindSafe(handler.recover(&recovery)).catch_unwind();
             let result = tokio::select! {
                 biased;

@@ -8,8 +8,8 @@ use super::{MemoryBackend, State};
 use crate::backend::rows::sessions::{Adopting, Ending, Noting, Open, Renew, Settle};
 use crate::backend::rows::{Act, ready};
 use crate::{
-    Adopt, Adoption, End, Label, Life, Note, Opened, Operation, Renewal, Renewed, Result,
-    SessionId, SessionState, SessionStore,
+    Adopt, Adopted, End, Incarnation, Label, Life, Note, Opened, Operation, Renewal, Renewed,
+    Result, SessionId, SessionState, SessionStore, Settled,
 };
 
 #[async_trait]
@@ -61,22 +61,39 @@ impl SessionStore for MemoryBackend {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         self.pause().await;
-        self.act(&Adopting {
+        let act = Adopting {
             session,
             seen,
             adopter,
             how,
+        };
+        self.rules(Operation::Adopt, |state| match state.is_elsewhere(within) {
+            true => Ok(Adopted::Moved),
+            false => ready(act.run(state)),
         })
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         self.pause().await;
-        self.act(&Settle {
+        let act = Settle {
             session,
             adoption,
             adopter,
+        };
+        self.rules(Operation::Settle, |state| {
+            match state.is_elsewhere(within) {
+                true => Ok(Settled::Moved),
+                false => ready(act.run(state)),
+            }
         })
     }
 

@@ -15,7 +15,7 @@ pub use backend::{Info, LockBackend, Survives};
 pub use claim_store::{Acquire, Acquired, Busy, ClaimStore, Holder, Refused, Stood, Sweep, Swept};
 pub use inspect::{Filter, Inspect, Page, Record};
 pub use session_store::{
-    Adopt, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed, SessionState,
-    SessionStore,
+    Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed,
+    SessionState, SessionStore, Settled,
 };
 pub use wakeups::{Changed, Wakeups, never};

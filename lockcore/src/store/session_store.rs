@@ -237,6 +237,58 @@ pub struct Adoption {
     pub left: Registered,
 }
 
+/// The answer to [`SessionStore::adopt`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Adopted {
+    /// The adoption is the adopter's.
+    Adopted(Adoption),
+    /// It is not, and this request has done nothing about it; or it was given up.
+    NotAdopted,
+    /// The store is of another incarnation than the one that the request is meant for. This request has done nothing; an
+    /// earlier copy of it, which was not answered, may have. A renewal says which one it is.
+    Moved,
+}
+
+impl Adopted {
+    /// The adoption, if there is one.
+    #[must_use]
+    pub fn adoption(self) -> Option<Adoption> {
+        match self {
+            Self::Adopted(adoption) => Some(adoption),
+            Self::NotAdopted | Self::Moved => None,
+        }
+    }
+}
+
+/// The answer to [`SessionStore::settle`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Settled {
+    /// That adoption has settled the session.
+    Settled,
+    /// It has not: the adoption is another's, or was given up or discarded. Nothing was changed.
+    NotSettled,
+    /// The store is of another incarnation than the one that the request is meant for. This request has done nothing; an
+    /// earlier copy of it, which was not answered, may have. A renewal says which one it is.
+    Moved,
+}
+
+impl Settled {
+    /// Whether it is settled.
+    #[must_use]
+    pub fn of(is_settled: bool) -> Self {
+        match is_settled {
+            true => Self::Settled,
+            false => Self::NotSettled,
+        }
+    }
+
+    /// Whether it is certainly settled.
+    #[must_use]
+    pub fn is_settled(self) -> bool {
+        self == Self::Settled
+    }
+}
+
 /// Sessions: opened once, renewed by their owner, ended by one acknowledged write, adopted by number.
 ///
 /// # Laws
@@ -278,15 +330,18 @@ pub trait SessionStore: Send + Sync {
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>>;
 
     /// A compare-and-set of an abandoned session's adoption number from `seen` to `seen + 1`, with `adopter` as its
-    /// adopter. The same call again by the same adopter is answered alike, perhaps with a greater token. `None` when
-    /// the number is another, or the session is not abandoned.
+    /// adopter. The same call again by the same adopter is answered alike, perhaps with a greater token.
+    /// [`Adopted::NotAdopted`] when the number is another, or the session is not abandoned.
     ///
-    /// The caller has established that the former adopter, if there is one, is dead or abandoned
+    /// All of it in a store of the incarnation `within` only, which is compared in the same step: in another one the number,
+    /// and what was seen with it, may be those of another adoption.
+    ///
+    /// The caller has established in that incarnation that the former adopter, if there is one, is dead or abandoned
     /// ([`End::IfDue`]), or is `adopter` itself and at it no longer.
     ///
     /// [`Adopt::GiveUp`] makes sure that `adopter` does not have the adoption `seen + 1` and never will: whether the
     /// number is still `seen`, or `seen + 1` by this adopter, afterwards it is greater than `seen` and nobody has it
-    /// by that call; an adoption of another session is left alone. The answer is `None`.
+    /// by that call; an adoption of another session is left alone. The answer is [`Adopted::NotAdopted`].
     ///
     /// # Errors
     ///
@@ -297,17 +352,24 @@ pub trait SessionStore: Send + Sync {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>>;
+        within: Incarnation,
+    ) -> Result<Adopted>;
 
     /// Says that the change of an adopted session is finished or undone: its intent is gone, it is dead, and its
-    /// locks are free. Only for the adoption of that number by that session; sent again it is answered alike. `false`, and
-    /// nothing changed, when the adoption is another's, or was given up or discarded. The number alone does not do: a store
-    /// that has lost an adoption gives its number out again.
+    /// locks are free. Only for the adoption of that number by that session; sent again it is answered alike. Only in the
+    /// incarnation `within`, which is compared in the same step. The number alone does not do: a store that has lost an
+    /// adoption, and has no name, gives its number out again.
     ///
     /// # Errors
     ///
     /// The store failed; it may be settled. Send it again.
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool>;
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled>;
 
     /// Adds a note to the session's record, whatever its state, as [`Notes::add`] does. Nothing else is changed: it is its
     /// owner's business what it does when it reads the note, with its next renewal. Sent again it may stand there twice.

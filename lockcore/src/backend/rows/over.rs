@@ -9,9 +9,10 @@ use super::claims::{Acquiring, Confirming, Releasing, Sweeping};
 use super::inspect::{Evicting, Listing, ListingSessions};
 use super::sessions::{Adopting, Ending, Noting, Open, Renew, Settle};
 use crate::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
-    Grant, Info, Inspect, Label, LockBackend, Note, Opened, Operation, Page, Record, Renewal,
-    Renewed, Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups, never,
+    Acquire, Acquired, Adopt, Adopted, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
+    Grant, Incarnation, Info, Inspect, Label, LockBackend, Note, Opened, Operation, Page, Record,
+    Renewal, Renewed, Result, SessionId, SessionState, SessionStore, Settled, Stood, Sweep, Swept,
+    Wakeups, never,
 };
 
 impl<S: RowStore> LockBackend for S {
@@ -51,7 +52,8 @@ impl<S: RowStore> SessionStore for S {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        _: Incarnation,
+    ) -> Result<Adopted> {
         self.transact(Adopting {
             session,
             seen,
@@ -61,7 +63,13 @@ impl<S: RowStore> SessionStore for S {
         .await
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        _: Incarnation,
+    ) -> Result<Settled> {
         self.transact(Settle {
             session,
             adoption,

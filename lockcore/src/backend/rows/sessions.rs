@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Access, Act, Corrupt, Done, Freed, Rows, SessionRow, Stored};
 use crate::{
-    Adopt, Adoption, End, Grant, Incarnation, IntentChange, Label, Note, Opened, Operation,
-    Renewal, Renewed, SessionId, SessionState,
+    Adopt, Adopted, Adoption, End, Grant, Incarnation, IntentChange, Label, Note, Opened,
+    Operation, Renewal, Renewed, SessionId, SessionState, Settled,
 };
 
 pub(crate) struct Open {
@@ -105,16 +105,16 @@ pub(crate) struct Adopting {
 }
 
 impl Act for Adopting {
-    type Answer = Option<Adoption>;
+    type Answer = Adopted;
     const OPERATION: Operation = Operation::Adopt;
 
     fn access(&self) -> Access {
         Access::Write
     }
 
-    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Option<Adoption>, R> {
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Adopted, R> {
         let Some(mut row) = read(rows, self.session).await? else {
-            return Ok(None);
+            return Ok(Adopted::NotAdopted);
         };
         let number = match self.how {
             Adopt::Take => row.adopt(self.seen, self.adopter),
@@ -126,7 +126,7 @@ impl Act for Adopting {
             }
         };
         let Some(number) = number else {
-            return Ok(None);
+            return Ok(Adopted::NotAdopted);
         };
         rows.put_session(self.session, &row).await?;
         let Stored::Row(left) = rows.intent(self.session).await? else {
@@ -134,7 +134,7 @@ impl Act for Adopting {
             return Err(gone.into());
         };
         let token = rows.next_token().await?;
-        Ok(Some(Adoption {
+        Ok(Adopted::Adopted(Adoption {
             number,
             token,
             left,
@@ -149,23 +149,23 @@ pub(crate) struct Settle {
 }
 
 impl Act for Settle {
-    type Answer = bool;
+    type Answer = Settled;
     const OPERATION: Operation = Operation::Settle;
 
     fn access(&self) -> Access {
         Access::Durable
     }
 
-    async fn run<R: Rows>(&self, rows: &mut R) -> Done<bool, R> {
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Settled, R> {
         let Some(mut row) = read(rows, self.session).await? else {
-            return Ok(false);
+            return Ok(Settled::NotSettled);
         };
         if row.settle(self.adoption, self.adopter, rows.now()) {
             rows.put_intent(self.session, None).await?;
             rows.put_session(self.session, &row).await?;
             rows.frees(Freed::Any);
         }
-        Ok(row.is_settled(self.adoption, self.adopter))
+        Ok(Settled::of(row.is_settled(self.adoption, self.adopter)))
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, Adopt, Attempt, End, ErrorKind, FencingToken, Life, Locks, LostReason,
-    MemoryBackend, Recover, RecoverError, Recovery, SessionId, SessionStore,
+    AcquireError, Adopt, Attempt, End, ErrorKind, FencingToken, Incarnation, Life, Locks,
+    LostReason, MemoryBackend, Recover, RecoverError, Recovery, SessionId, SessionStore,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -84,7 +84,7 @@ async fn an_adoption_whose_end_the_store_has_forgotten_is_taken_again_by_who_had
 /// Whether it is forgotten or not: it is taken again then.
 #[tokio::test(start_paused = true)]
 async fn an_adoption_does_not_move_to_another_incarnation_of_the_store() {
-    for forgotten in [true, false] {
+    for (forgotten, settles) in [(true, true), (false, true), (false, false)] {
         let store = MemoryBackend::new().named();
         let client = || Locks::builder(Arc::clone(&store) as _).build().unwrap();
         let (locks, other) = (client(), client());
@@ -104,8 +104,11 @@ async fn an_adoption_does_not_move_to_another_incarnation_of_the_store() {
             assert!(!recovery.settle().await.unwrap());
             assert!(theirs.settle().await.unwrap());
         } else {
-            recovery.give_up().await.unwrap();
-            assert!(adopted(&locks, session).await.settle().await.unwrap());
+            match settles {
+                true => assert!(!recovery.settle().await.unwrap()),
+                false => recovery.give_up().await.unwrap(),
+            }
+            assert!(adopted(&other, session).await.settle().await.unwrap());
         }
     }
 }
@@ -121,8 +124,9 @@ async fn what_is_given_up_after_a_failover_is_nobody_elses() {
     // Adopters who have died.
     let dies = async |seen| {
         let adopter = SessionId::new(1 + u128::from(seen));
-        let took = store.adopt(session, seen, adopter, Adopt::Take);
-        assert!(took.await.unwrap().is_some());
+        let any = Incarnation::UNKNOWN;
+        let took = store.adopt(session, seen, adopter, Adopt::Take, any);
+        assert!(took.await.unwrap().adoption().is_some());
     };
     dies(0).await;
     let before = store.copy();
@@ -135,6 +139,61 @@ async fn what_is_given_up_after_a_failover_is_nobody_elses() {
     recovery.give_up().await.unwrap();
     assert!(theirs.settle().await.unwrap());
     assert!(held.is_valid());
+}
+
+/// Who had it was revoked, and the store has forgotten that. It was looked at before.
+#[tokio::test(start_paused = true)]
+async fn what_was_seen_before_a_failover_is_not_taken_from_who_lives_after_it() {
+    let store = MemoryBackend::new().named();
+    let spy = Spy::new(Arc::clone(&store));
+    let locks = spy.locks();
+    let session = left(&spy.locks()).await;
+    let (adopter, any) = (SessionId::new(1), Incarnation::UNKNOWN);
+    let label = crate::Label::ours("adopter");
+    let _ = store.open(adopter, &label, secs(3_600)).await.unwrap();
+    let took = store.adopt(session, 0, adopter, Adopt::Take, any).await;
+    assert!(took.unwrap().adoption().is_some());
+    let before = store.copy();
+    let ended = store.end(&[adopter], End::Revoke).await.unwrap();
+    assert_eq!(ended[0].life, Life::Dead);
+    let (other, mut copy) = (Arc::clone(&store), Some(before));
+    spy.decide(move |call| {
+        if let Some(copy) = copy.take_if(|_| takes(call)) {
+            other.fails_over(copy);
+        }
+        Fate::Answered
+    });
+    assert!(locks.adopt(session).await.unwrap().is_none());
+    assert_eq!(spy.count(takes), 1);
+    assert!(locks.adopt(session).await.unwrap().is_none(), "he lives");
+    let settled = store.settle(session, 1, adopter, any).await;
+    assert!(settled.unwrap().is_settled());
+}
+
+/// Else nobody has it as long as that adopter lives, who does not know of it.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_of_unknown_outcome_that_has_moved_is_given_up_where_it_is() {
+    let store = MemoryBackend::new().named();
+    let spy = Spy::new(Arc::clone(&store));
+    let (locks, other) = (spy.locks(), spy.locks());
+    let held = locks.global("held").acquire().await.unwrap();
+    let session = left(&other).await;
+    let (stores, mut sent) = (Arc::clone(&store), 0);
+    spy.decide(move |call| {
+        sent += u32::from(takes(call));
+        match sent {
+            1 if takes(call) => Fate::AnswerLost,
+            2 if takes(call) => {
+                stores.fails_over(stores.copy());
+                Fate::Answered
+            }
+            _ => Fate::Answered,
+        }
+    });
+    assert!(locks.adopt(session).await.unwrap().is_none());
+    assert_eq!(spy.count(takes), 2);
+    let theirs = adopted(&other, session).await;
+    assert!(theirs.settle().await.unwrap() && held.is_valid());
 }
 
 /// It is stopped, and begins again in the other one.
@@ -264,6 +323,40 @@ async fn an_adoption_of_a_session_that_is_lost_is_not_given_up_any_more() {
     let tried = spy.count(gives_up);
     sleep(secs(60)).await;
     assert_eq!(spy.count(gives_up), tried);
+}
+
+/// In the store it lives a little longer than its process believes in it. What it said of itself before is of no use to the
+/// session that adopts.
+#[tokio::test(start_paused = true)]
+async fn a_lost_session_of_the_same_process_is_an_adopter_like_any_other() {
+    let spy = Spy::new(MemoryBackend::new());
+    let session = left(&spy.locks()).await;
+    let locks = spy.builder().recovery(Quick).build().unwrap();
+    let recovery = adopted(&locks, session).await;
+    spy.decide(|call| match call {
+        Call::Renew(..) => Fate::Fails(ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    let ms = Duration::from_millis;
+    sleep(recovery.remaining() - ms(100)).await;
+    let mut looked = false;
+    spy.decide(move |call| match call {
+        Call::Renew(..) => Fate::Fails(ErrorKind::Unavailable),
+        Call::Adopt(_, _, Adopt::GiveUp) => Fate::FailsAfter(ms(150), ErrorKind::Unavailable),
+        Call::End(_, End::Close) => Fate::Fails(ErrorKind::Unavailable),
+        Call::End(of, _) if *of == [session] && !std::mem::replace(&mut looked, true) => {
+            Fate::AnsweredAfter(ms(200))
+        }
+        _ => Fate::Answered,
+    });
+    drop(recovery);
+    let met = locks.documents(["d"]).try_acquire();
+    assert!(matches!(met.await, Err(AcquireError::Lost)));
+    sleep(ms(150)).await;
+    assert_eq!(spy.count(takes), 1, "the one before lives");
+    sleep(secs(1)).await;
+    let free = locks.documents(["d"]).try_acquire().await.unwrap();
+    assert!(matches!(free, Attempt::Acquired(_)), "{free:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -461,7 +554,7 @@ async fn a_wait_that_recovers_bears_with_a_store_that_opens_no_session() {
 
 /// It was established before that he is dead, and that is for good.
 #[tokio::test(start_paused = true)]
-async fn a_wait_behind_an_adopter_who_died_asks_once_whether_he_lives() {
+async fn a_wait_behind_an_adopter_who_died_does_not_ask_on_and_on_whether_he_lives() {
     let spy = Spy::new(MemoryBackend::new());
     let session = left(&spy.locks()).await;
     let other = spy.locks();
@@ -475,10 +568,10 @@ async fn a_wait_behind_an_adopter_who_died_asks_once_whether_he_lives() {
     let handler = Slow(Arc::default());
     let locks = spy.builder().recovery(handler).build().unwrap();
     assert!(locks.documents(["d"]).acquire().await.unwrap().is_valid());
-    // His own client looks, too, when it renews.
+    // Who waits, and who adopts for it. His own client looks, too, when it renews.
     let at_once = spy
         .times(looks)
         .into_iter()
         .filter(|at| *at < begun + secs(1));
-    assert_eq!(at_once.count(), 1);
+    assert_eq!(at_once.count(), 2);
 }

@@ -10,10 +10,10 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Acquire, Acquired, Adopt, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind,
+    Acquire, Acquired, Adopt, Adopted, Adoption, Changed, Claim, ClaimStore, End, Error, ErrorKind,
     FencingToken, Filter, Grant, Incarnation, Info, Inspect, IntentChange, Label, LockBackend,
     Locks, LocksBuilder, MemoryBackend, Note, Opened, Operation, Page, Ranges, Record, Renewal,
-    Renewed, Result, SessionId, SessionState, SessionStore, Stood, Sweep, Swept, Wakeups,
+    Renewed, Result, SessionId, SessionState, SessionStore, Settled, Stood, Sweep, Swept, Wakeups,
 };
 
 /// A request.
@@ -305,8 +305,10 @@ impl Spy {
         Incarnation::new(self.names().0)
     }
 
+    /// Of a store with a name that says it itself.
     fn is_elsewhere(&self, meant: Incarnation) -> bool {
-        meant.is_known() && meant != self.incarnation()
+        let here = self.incarnation();
+        meant.is_known() && here.is_known() && meant != here
     }
 
     fn has_lost(&self, session: SessionId, granted: &Ranges) -> bool {
@@ -324,6 +326,7 @@ impl SessionStore for Spy {
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
         let execute = async {
             Ok(match self.store.open(session, label, ttl).await? {
+                Opened::Opened(stores) if stores.is_known() => Opened::Opened(stores),
                 Opened::Opened(_) => Opened::Opened(self.incarnation()),
                 used => used,
             })
@@ -358,19 +361,36 @@ impl SessionStore for Spy {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
-        let execute = self.store.adopt(session, seen, adopter, how);
-        match self.fate(Call::Adopt(session, seen, how)) {
-            (_, Fate::Token(token)) => {
-                let adoption = execute.await?;
-                Ok(adoption.map(|adoption| Adoption { token, ..adoption }))
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        let execute = async {
+            match self.is_elsewhere(within) {
+                true => Ok(Adopted::Moved),
+                false => self.store.adopt(session, seen, adopter, how, within).await,
             }
+        };
+        match self.fate(Call::Adopt(session, seen, how)) {
+            (_, Fate::Token(token)) => Ok(match execute.await? {
+                Adopted::Adopted(adoption) => Adopted::Adopted(Adoption { token, ..adoption }),
+                other => other,
+            }),
             fate => self.answer(fate, execute).await,
         }
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
-        let execute = self.store.settle(session, adoption, adopter);
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
+        let execute = async {
+            match self.is_elsewhere(within) {
+                true => Ok(Settled::Moved),
+                false => self.store.settle(session, adoption, adopter, within).await,
+            }
+        };
         self.call(Call::Settle(session), execute).await
     }
 

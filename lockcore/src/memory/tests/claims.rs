@@ -369,9 +369,11 @@ async fn the_sweep_of_all_ends_what_is_due_and_forgets_the_old() {
         assert_eq!(lives().await, [Life::Abandoned], "an intent is kept");
 
         // Long dead and settled now: remembered from now on.
-        let adopt = store.adopt(id(2), 0, id(9), crate::Adopt::Take);
-        let number = adopt.await.unwrap().unwrap().number;
-        assert!(store.settle(id(2), number, id(9)).await.unwrap());
+        let any = Incarnation::UNKNOWN;
+        let adopt = store.adopt(id(2), 0, id(9), crate::Adopt::Take, any);
+        let number = adopt.await.unwrap().adoption().unwrap().number;
+        let settled = store.settle(id(2), number, id(9), any).await;
+        assert!(settled.unwrap().is_settled());
         assert_eq!(sweep(Sweep::All).await, 1, "the holder of k");
         assert_eq!(lives().await, [Life::Dead]);
     }

@@ -228,20 +228,17 @@ impl Pair {
         } else {
             Adopt::Take
         };
-        let first = self
-            .atomic
-            .adopt(session, seen, id(adopter), how)
-            .await
-            .unwrap();
-        let second = self
-            .records
-            .adopt(session, seen, id(adopter), how)
-            .await
-            .unwrap();
-        let said = |adoption: &crate::Adoption| (adoption.number, adoption.left.clone());
-        assert_eq!(first.as_ref().map(said), second.as_ref().map(said));
+        let any = Incarnation::UNKNOWN;
+        let (atomic, records) = (&self.atomic, &self.records);
+        let first = atomic.adopt(session, seen, id(adopter), how, any);
+        let second = records.adopt(session, seen, id(adopter), how, any);
+        let said = |adopted: crate::Adopted| {
+            let adoption = adopted.adoption();
+            adoption.map(|adoption| (adoption.number, adoption.left))
+        };
+        assert_eq!(said(first.await.unwrap()), said(second.await.unwrap()));
         if self.rng.random() {
-            alike!(self, store => store.settle(session, seen + 1, id(adopter)));
+            alike!(self, store => store.settle(session, seen + 1, id(adopter), any));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Adopt::{GiveUp, Take};
-use crate::{Adopt, Adoption};
+use crate::{Adopt, Adoption, Incarnation};
 
 /// A session 1 that died with an intent and holds `k`; sessions 2 and 3 live.
 async fn left_behind(store: &MemoryBackend) -> FencingToken {
@@ -15,11 +15,15 @@ async fn left_behind(store: &MemoryBackend) -> FencingToken {
 }
 
 async fn adopt(store: &MemoryBackend, seen: u64, adopter: u128, how: Adopt) -> Option<Adoption> {
-    store.adopt(id(1), seen, id(adopter), how).await.unwrap()
+    let any = Incarnation::UNKNOWN;
+    let adopted = store.adopt(id(1), seen, id(adopter), how, any).await;
+    adopted.unwrap().adoption()
 }
 
 async fn settle(store: &MemoryBackend, adoption: u64, adopter: u128) -> bool {
-    store.settle(id(1), adoption, id(adopter)).await.unwrap()
+    let any = Incarnation::UNKNOWN;
+    let settled = store.settle(id(1), adoption, id(adopter), any).await;
+    settled.unwrap().is_settled()
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,13 +51,12 @@ async fn deaths_and_numbers_that_are_over_tell_everybody() {
         renew(&store, 2, renewal(3, "1-1", intent(token))).await;
         end(&store, 2, End::Close).await;
         let mut waiting = watch(&store, "create k").await;
-        let adoption = store
-            .adopt(id(2), 0, id(2), crate::Adopt::Take)
-            .await
-            .unwrap();
+        let any = Incarnation::UNKNOWN;
+        let adopted = store.adopt(id(2), 0, id(2), crate::Adopt::Take, any).await;
         assert!(!told(&mut waiting));
-        let number = adoption.unwrap().number;
-        assert!(store.settle(id(2), number, id(2)).await.unwrap());
+        let number = adopted.unwrap().adoption().unwrap().number;
+        let settled = store.settle(id(2), number, id(2), any).await;
+        assert!(settled.unwrap().is_settled());
         assert!(told(&mut waiting));
     }
 }
