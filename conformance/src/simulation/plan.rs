@@ -114,9 +114,7 @@ impl Plan {
             operators,
             crowds: false,
         };
-        // Not where the store fails over: numbers of adoptions may come twice then, and the more are under way, the sooner is
-        // one given up that is another's. To be settled by adoptions that name the incarnation they are meant for.
-        plan.crowds = rng.random_bool(0.25) && plan.failovers.is_none();
+        plan.crowds = rng.random_bool(0.25);
         plan
     }
 
