@@ -1,7 +1,7 @@
 //! Adoption: by one at a time, by number, until the change is settled.
 
 use futures_util::future::join_all;
-use lockcore::backend::{Acquire, Adopt, End};
+use lockcore::backend::{Acquire, Adopt, Adopted, End, Incarnation, Settled};
 use lockcore::{FencingToken, Life, Want};
 
 use crate::actor::{Actor, registered};
@@ -27,7 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
             giving_up_again_changes_nothing,
             what_is_given_up_is_left_to_others_in_every_order,
             an_adoption_later_than_its_settlement_is_refused,
-            a_settlement_names_the_adopter;
+            a_settlement_names_the_adopter,
+            an_adoption_meant_for_another_incarnation_changes_nothing;
     }
 }
 
@@ -61,11 +62,12 @@ async fn given_up(scene: &Scene, order: [Adopt; 3]) -> Verdict {
     let (b, c) = (scene.actor().await?, scene.actor().await?);
     let mut up = false;
     for how in order {
-        let adoption = b.backend().adopt(a.session(), 0, b.session(), how).await?;
+        let (by, within) = (b.session(), b.incarnation());
+        let adopted = b.backend().adopt(a.session(), 0, by, how, within).await?;
         up |= how == Adopt::GiveUp;
         ensure!(
-            !up || adoption.is_none(),
-            "an adoption that was given up: {adoption:?}"
+            !up || adopted == Adopted::NotAdopted,
+            "an adoption that was given up: {adopted:?}"
         );
     }
     let state = scene.state(a.session()).await?;
@@ -364,5 +366,48 @@ async fn a_settlement_names_the_adopter(scene: Scene) -> Verdict {
     );
     ensure!(b.settle(a.session(), adoption.number).await?, "sent again");
     scene.free("/a").await?;
+    Ok(())
+}
+
+/// A store with a name is another one than the adopter believes, as where a copy has taken over: the number, and what was seen
+/// with it, are another adoption's there.
+async fn an_adoption_meant_for_another_incarnation_changes_nothing(scene: Scene) -> Verdict {
+    let (a, _, token) = abandoned(&scene).await?;
+    let b = scene.actor().await?;
+    let (here, store) = (b.incarnation(), b.backend());
+    if !here.is_known() {
+        // The store loses nothing, or cannot tell.
+        return Ok(());
+    }
+    let (left, by) = (a.session(), b.session());
+    let elsewhere = Incarnation::new(here.get() + 1);
+    let refused = async |seen: u64| -> Verdict {
+        for how in [Adopt::Take, Adopt::GiveUp] {
+            let adopted = store.adopt(left, seen, by, how, elsewhere).await?;
+            ensure_eq!(adopted, Adopted::Moved, "{how:?} after {seen}");
+        }
+        let settled = store.settle(left, seen + 1, by, elsewhere).await?;
+        ensure_eq!(settled, Settled::Moved, "a settlement");
+        Ok(())
+    };
+    refused(0).await?;
+    let state = scene.state(left).await?;
+    ensure_eq!(
+        (state.life, state.adoption, state.adopter),
+        (Life::Abandoned, 0, None),
+        "the session"
+    );
+    let adoption = b.adopted(left, 0).await?;
+    ensure_eq!(adoption.left.token, token, "the token of the dead holder");
+    for seen in [0, 1] {
+        refused(seen).await?;
+    }
+    let state = scene.state(left).await?;
+    ensure_eq!(
+        (state.life, state.adoption, state.adopter),
+        (Life::Abandoned, 1, Some(by)),
+        "the adopted session"
+    );
+    ensure!(b.settle(left, 1).await?, "it is settled");
     Ok(())
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use libtest_mimic::{Failed, Trial};
 use lockcore::backend::{
-    Acquire, Acquired, Incarnation, IntentChange, LockBackend, Opened, Ranges, Renewal, Renewed,
+    Acquire, Acquired, Adopt, Adopted, Incarnation, IntentChange, LockBackend, Opened, Ranges,
+    Renewal, Renewed, Settled,
 };
 use lockcore::{Grant, Label, MemoryBackend, Result, SessionId};
-use lockcore_conformance::{Decorated, Decorator, Law, World, cases, check};
+use lockcore_conformance::{Case, Decorated, Decorator, Law, Layer, World, cases, check};
 
 use crate::support::{Granted, Store};
 use crate::world::Memory;
@@ -27,10 +28,13 @@ enum Mistake {
     GrantsWhatIsMeantForAnother,
     RenewsWhatIsMeantForAnother,
     WritesAndSaysThatItIsAnother,
+    TakesWhatIsMeantForAnother,
+    GivesUpWhatIsMeantForAnother,
+    SettlesWhatIsMeantForAnother,
 }
 
 pub(crate) fn all() -> Vec<Broken> {
-    [
+    let of_sessions = [
         ("renewal without its grants", Mistake::LooksForNoGrant),
         (
             "grant meant for another incarnation",
@@ -44,13 +48,28 @@ pub(crate) fn all() -> Vec<Broken> {
             "renewal that is written by another incarnation",
             Mistake::WritesAndSaysThatItIsAnother,
         ),
-    ]
-    .map(|(name, mistake)| {
-        Broken::new(name, Law::OneWriter, move |store| {
-            Named::new(store, mistake)
-        })
+    ];
+    let of_adoptions = [
+        (
+            "adoption meant for another incarnation",
+            Mistake::TakesWhatIsMeantForAnother,
+        ),
+        (
+            "giving up meant for another incarnation",
+            Mistake::GivesUpWhatIsMeantForAnother,
+        ),
+        (
+            "settlement meant for another incarnation",
+            Mistake::SettlesWhatIsMeantForAnother,
+        ),
+    ];
+    let of_sessions = of_sessions.map(|it| (Law::OneWriter, it));
+    let of_adoptions = of_adoptions.map(|it| (Law::Recovery, it));
+    let all = of_sessions.into_iter().chain(of_adoptions);
+    all.map(|(law, (name, mistake))| {
+        Broken::new(name, law, move |store| Named::new(store, mistake))
     })
-    .into()
+    .collect()
 }
 
 /// A store with a name and without a mistake passes.
@@ -63,12 +82,15 @@ pub(crate) fn well() -> Vec<Trial> {
                 wrap: Arc::new(|store| Arc::new(Decorated(Named::new(store, Mistake::None)))),
             });
             let cases = cases();
-            let mut of_sessions = 0;
-            for case in cases.iter().filter(|case| case.law() == Law::OneWriter) {
-                of_sessions += 1;
+            let laws = [Law::OneWriter, Law::Recovery];
+            let mut checked = 0;
+            let of_laws =
+                |case: &&Case| laws.contains(&case.law()) && case.layer() != Layer::Processes;
+            for case in cases.iter().filter(of_laws) {
+                checked += 1;
                 check(case, &world, 1).map_err(|failure| Failed::from(failure.to_string()))?;
             }
-            assert!(of_sessions > 4);
+            assert!(checked > 20);
             Ok(())
         })
     };
@@ -143,6 +165,38 @@ impl Decorator for Named {
             return Ok(Renewed::Forgotten);
         }
         self.store.renew(session, renewal).await
+    }
+
+    async fn adopt(
+        &self,
+        session: SessionId,
+        seen: u64,
+        adopter: SessionId,
+        how: Adopt,
+        within: Incarnation,
+    ) -> Result<Adopted> {
+        let ignores = match how {
+            Adopt::Take => Mistake::TakesWhatIsMeantForAnother,
+            Adopt::GiveUp => Mistake::GivesUpWhatIsMeantForAnother,
+        };
+        if is_meant_for_another(within) && self.mistake != ignores {
+            return Ok(Adopted::Moved);
+        }
+        self.store.adopt(session, seen, adopter, how, within).await
+    }
+
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
+        let ignores = self.mistake == Mistake::SettlesWhatIsMeantForAnother;
+        if is_meant_for_another(within) && !ignores {
+            return Ok(Settled::Moved);
+        }
+        self.store.settle(session, adoption, adopter, within).await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
