@@ -1,5 +1,11 @@
--- 'take' or 'give up', id, the number seen, the next one, adopter -> nothing, or the new token and the intent
-local how, id, was, number, adopter = unpack(ARGV)
+-- 'take' or 'give up', id, the number seen, the next one, adopter, the incarnation or nothing
+-- -> nothing, or the new token and the intent; or 'moved'
+local how, id, was, number, adopter, meant = unpack(ARGV)
+-- Nobody may have asked for it since a failover.
+local here = incarnation()
+if meant ~= '' and here ~= meant then
+    return 'moved'
+end
 local session
 if how == 'take' then
     session = load(id)
@@ -30,8 +36,6 @@ local intent = call('HGET', INTENTS, id)
 if not intent or not match(intent, '^%d+\n') then
     return corrupt('the intent of an abandoned session is gone or broken')
 end
--- Nobody may have asked for it since a failover.
-incarnation()
 local drawn, wrong = next_token()
 if not drawn then
     return corrupt(wrong)

@@ -1,5 +1,8 @@
--- id, adoption number, adopter -> 1 if it is settled by that adoption
-local id, adoption, adopter = unpack(ARGV)
+-- id, adoption number, adopter, the incarnation or nothing -> 1 if it is settled by that adoption; or 'moved'
+local id, adoption, adopter, meant = unpack(ARGV)
+if meant ~= '' and incarnation() ~= meant then
+    return 'moved'
+end
 local session = load(id)
 if not session then
     return 0

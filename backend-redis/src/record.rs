@@ -32,6 +32,11 @@ impl Answer {
         matches!(self.value, Value::BulkString(_))
     }
 
+    /// Whether the store is of another incarnation than the request was meant for.
+    pub(crate) fn is_moved(&self) -> bool {
+        self.value == Value::BulkString(b"moved".to_vec())
+    }
+
     pub(crate) fn parts(self) -> Result<Parts, Error> {
         match self.value {
             Value::Array(values) => Ok(Parts {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Adopt, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed, SessionStore,
+    Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed,
+    SessionStore, Settled,
 };
 use lockcore::{ErrorKind, Label, Note, Notes, Operation, Result, SessionId, SessionState};
 use redis::Value;
@@ -110,7 +111,8 @@ impl SessionStore for RedisBackend {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         let how = match how {
             Adopt::Take => "take",
             Adopt::GiveUp => "give up",
@@ -118,39 +120,52 @@ impl SessionStore for RedisBackend {
         let number = seen.saturating_add(1);
         let (session, adopter) = (session.to_string(), adopter.to_string());
         let (seen, next) = (seen.to_string(), number.to_string());
-        let arguments = [how, session.as_str(), &seen, &next, &adopter].map(str::as_bytes);
+        let within = name(within);
+        let arguments = [how, session.as_str(), &seen, &next, &adopter, &within].map(str::as_bytes);
         let operation = Operation::Adopt;
         let answer = self
             .link
             .call_durably(operation, &scripts::ADOPT, &arguments, |_| true)
             .await?;
+        if answer.is_moved() {
+            return Ok(Adopted::Moved);
+        }
         let mut parts = answer.parts()?;
         let Some(token) = parts.next() else {
-            return Ok(None);
+            return Ok(Adopted::NotAdopted);
         };
         let token = token.token()?;
         let left = read_intent(&parts.part()?.bytes()?).ok_or_else(|| {
             let what = "the intent of an abandoned session cannot be understood";
             found(ErrorKind::Corrupt, operation, what)
         })?;
-        Ok(Some(Adoption {
+        Ok(Adopted::Adopted(Adoption {
             number,
             token,
             left,
         }))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let (session, adoption) = (session.to_string(), adoption.to_string());
-        let adopter = adopter.to_string();
-        let arguments = [&session, &adoption, &adopter].map(|text| text.as_bytes());
+        let (adopter, within) = (adopter.to_string(), name(within));
+        let arguments = [&session, &adoption, &adopter, &within].map(|text| text.as_bytes());
         let settles = |answer: &Value| *answer == Value::Int(1);
         let operation = Operation::Settle;
         let answer = self
             .link
             .call_durably(operation, &scripts::SETTLE, &arguments, settles)
             .await?;
-        answer.yes()
+        match answer.is_moved() {
+            true => Ok(Settled::Moved),
+            false => answer.yes().map(Settled::of),
+        }
     }
 
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{Adopt, End, IntentChange, Opened, Registered, Renewed, SessionStore};
+use lockcore::backend::{
+    Adopt, End, Incarnation, IntentChange, Opened, Registered, Renewed, SessionStore,
+};
 use lockcore::{
     FencingToken, Guard, Intent, Label, LockBackend, Locks, LostReason, Released, SessionId,
 };
@@ -131,7 +133,11 @@ async fn whoever_meets_a_new_primary_first_raises_its_tokens() {
     assert_eq!(next.get(), token.get() + 1);
     // Who recovers what is abandoned.
     let now = takes_over(&space);
-    let adopted = backend.adopt(left, 0, session, Adopt::Take).await.unwrap();
+    let adopted = backend
+        .adopt(left, 0, session, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .unwrap()
+        .adoption();
     let token = adopted.unwrap().token;
     assert!(token.get() > now + seconds(3_500), "{token:?}");
 }

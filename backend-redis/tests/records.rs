@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 use lockcore::backend::{
-    Acquired, Adopt, Changed, ClaimStore, End, Filter, Inspect, IntentChange, Opened, Ranges,
-    Registered, Renewed, SessionStore, Stood, Sweep, Wakeups,
+    Acquired, Adopt, Adopted, Changed, ClaimStore, End, Filter, Incarnation, Inspect, IntentChange,
+    Opened, Ranges, Registered, Renewed, SessionStore, Stood, Sweep, Wakeups,
 };
 use lockcore::{
     ErrorKind, FencingToken, Grant, Intent, Label, Life, LockKey, Note, NoteKind, SessionId,
@@ -132,7 +132,11 @@ async fn a_session_that_cannot_be_understood_lives_and_frees_nothing() {
         ErrorKind::Corrupt
     );
     assert_eq!(
-        backend.settle(one, 1, one).await.unwrap_err().kind(),
+        backend
+            .settle(one, 1, one, Incarnation::UNKNOWN)
+            .await
+            .unwrap_err()
+            .kind(),
         ErrorKind::Corrupt
     );
     let by = Label::parse("operator").unwrap();
@@ -504,10 +508,16 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
     let held = request(lives, 1, &["c k"]);
     granted(&backend, &held).await;
     backend.end(&[dead], End::Close).await.unwrap();
-    let take = |session| backend.adopt(session, 0, adopter, Adopt::Take);
+    let take = |session| backend.adopt(session, 0, adopter, Adopt::Take, Incarnation::UNKNOWN);
     take(left).await.unwrap().unwrap();
     take(settled).await.unwrap().unwrap();
-    assert!(backend.settle(settled, 1, adopter).await.unwrap());
+    assert!(
+        backend
+            .settle(settled, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
 
     let before = writes(&space);
     let state = &backend.end(&[lives], End::IfDue).await.unwrap()[0];
@@ -530,7 +540,13 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
     take(left).await.unwrap().unwrap();
     assert!(writes(&space) > before, "an adoption sent again");
     let before = writes(&space);
-    assert!(backend.settle(settled, 1, adopter).await.unwrap());
+    assert!(
+        backend
+            .settle(settled, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     assert!(writes(&space) > before, "a settlement sent again");
 }
 
@@ -561,9 +577,18 @@ async fn a_death_is_of_one_time_and_leaves_no_intent() {
     let state = &backend.end(&[left], End::Discard).await.unwrap()[0];
     assert_eq!((state.life, intents()), (Life::Dead, 0));
     let (settled, adopter) = (abandon(&backend, 3).await, open(&backend, 4).await);
-    let adopted = backend.adopt(settled, 0, adopter, Adopt::Take).await;
+    let adopted = backend
+        .adopt(settled, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .map(Adopted::adoption);
     assert_eq!((adopted.unwrap().unwrap().number, intents()), (1, 1));
-    assert!(backend.settle(settled, 1, adopter).await.unwrap());
+    assert!(
+        backend
+            .settle(settled, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     assert_eq!(intents(), 0);
 }
 
@@ -579,7 +604,10 @@ async fn what_is_abandoned_and_cannot_be_understood_is_not_adopted() {
         space.raw::<()>(put).unwrap();
     };
     let refused = async |how| {
-        let adopted = backend.adopt(left, 0, adopter, how).await;
+        let adopted = backend
+            .adopt(left, 0, adopter, how, Incarnation::UNKNOWN)
+            .await
+            .map(Adopted::adoption);
         assert_eq!(adopted.unwrap_err().kind(), ErrorKind::Corrupt);
     };
     for broken in ["", "v2 change", "change\n1\n"] {
@@ -594,14 +622,22 @@ async fn what_is_abandoned_and_cannot_be_understood_is_not_adopted() {
     let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
     assert_eq!((state.life, state.adoption), (Life::Abandoned, 0));
     put("intents", "1\nchange");
-    let adopted = backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
+    let adopted = backend
+        .adopt(left, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .unwrap()
+        .adoption();
     assert_eq!(adopted.unwrap().number, 1);
 
     put("sessions", "v2 abandoned");
     refused(Adopt::Take).await;
     refused(Adopt::GiveUp).await;
     assert_eq!(
-        backend.settle(left, 1, adopter).await.unwrap_err().kind(),
+        backend
+            .settle(left, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap_err()
+            .kind(),
         ErrorKind::Corrupt
     );
 }
@@ -666,7 +702,10 @@ async fn a_counter_that_is_broken_is_said() {
             .unwrap();
         let kind = kind_of_acquire(&backend, &request(session, 1, &["c k"])).await;
         assert_eq!(kind, ErrorKind::Corrupt, "{broken}");
-        let adopted = backend.adopt(left, 0, session, Adopt::Take).await;
+        let adopted = backend
+            .adopt(left, 0, session, Adopt::Take, Incarnation::UNKNOWN)
+            .await
+            .map(Adopted::adoption);
         let error = adopted.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{broken}");
         let said = format!("{:?}", std::error::Error::source(&error));
@@ -696,7 +735,11 @@ async fn tokens_are_exact_and_rise_beyond_the_clock() {
         let token = granted(&backend, &request(session, n, &[&format!("c {n}")])).await;
         assert_eq!(token.get(), 9_007_199_254_740_000 + n);
     }
-    let adopted = backend.adopt(left, 0, session, Adopt::Take).await.unwrap();
+    let adopted = backend
+        .adopt(left, 0, session, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .unwrap()
+        .adoption();
     assert_eq!(adopted.unwrap().token.get(), 9_007_199_254_740_021);
     let next = granted(&backend, &request(session, 21, &["c next"])).await;
     assert_eq!(next.get(), 9_007_199_254_740_022);

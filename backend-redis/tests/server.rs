@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquired, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewed,
-    SessionStore, Sweep, Swept, Wakeups,
+    Acquired, Adopt, ClaimStore, End, Filter, Incarnation, Inspect, IntentChange, Ranges,
+    Registered, Renewed, SessionStore, Sweep, Swept, Wakeups,
 };
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{
@@ -361,9 +361,19 @@ async fn a_full_memory_takes_all_but_openings_and_grants() {
         assert_eq!(states[0].life, Life::Dead, "{how:?}");
     }
     assert_eq!(backend.sweep(Sweep::All, 100).await.unwrap().removed, 1);
-    let adopted = backend.adopt(left, 0, session, Adopt::Take).await.unwrap();
+    let adopted = backend
+        .adopt(left, 0, session, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .unwrap()
+        .adoption();
     let number = adopted.unwrap().number;
-    assert!(backend.settle(left, number, session).await.unwrap());
+    assert!(
+        backend
+            .settle(left, number, session, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     let [by, reason] = ["ops", "the memory is full"].map(|text| Label::parse(text).unwrap());
     let note = Note::new(NoteKind::Revoke, by, reason, std::time::UNIX_EPOCH);
     assert!(backend.note(left, &note).await.unwrap());

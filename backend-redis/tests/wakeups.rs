@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::poll;
 use lockcore::backend::{
-    Acquired, Adopt, ClaimStore, Filter, Inspect, SessionStore, Sweep, Wakeups,
+    Acquired, Adopt, Adopted, ClaimStore, Filter, Incarnation, Inspect, SessionStore, Sweep,
+    Wakeups,
 };
 use lockcore::{ErrorKind, Grant, Label, LockKey, SessionId};
 use support::servers::{node, signal, url};
@@ -213,7 +214,10 @@ async fn a_death_on_the_way_is_told() {
                 assert!(!confirmed.unwrap());
             }
             "give up" => {
-                let adopted = backend.adopt(dies, 0, adopter, Adopt::GiveUp).await;
+                let adopted = backend
+                    .adopt(dies, 0, adopter, Adopt::GiveUp, Incarnation::UNKNOWN)
+                    .await
+                    .map(Adopted::adoption);
                 assert_eq!(adopted.unwrap(), None);
             }
             "take" => {
