@@ -140,13 +140,21 @@ BEGIN
         ORDER BY asked.place;
 END $$;
 
-CREATE OR REPLACE FUNCTION {ns}.adopt(p_id bytea, p_seen bigint, p_adopter bytea)
+-- Adoptions. Each names the incarnation that it is meant for, 0 for any: in another one the number may be another adoption's.
+-- Programs live that call the functions before, which do not: their names stay free.
+
+-- No row if it is not adopted; one without a number where the incarnation is another one.
+CREATE OR REPLACE FUNCTION {ns}.adopt_within(p_id bytea, p_seen bigint, p_adopter bytea, p_incarnation bigint)
 RETURNS TABLE (r_number bigint, r_token bigint, r_left_token bigint, r_payload bytea)
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     s sessions;
 BEGIN
-    PERFORM ready(), based();
+    PERFORM ready();
+    IF p_incarnation NOT IN (0, based()) THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
     SELECT * INTO s FROM sessions WHERE id = p_id FOR UPDATE;
     IF NOT FOUND OR s.life <> 'abandoned' OR after(p_seen) = p_seen THEN
         RETURN;
@@ -162,22 +170,31 @@ BEGIN
     END IF;
 END $$;
 
--- Also of a session that is not abandoned yet: an adoption that is under way may reach it later.
-CREATE OR REPLACE FUNCTION {ns}.give_up(p_id bytea, p_seen bigint, p_adopter bytea) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+-- Also of a session that is not abandoned yet: an adoption that is under way may reach it later. Null where the incarnation
+-- is another one.
+CREATE OR REPLACE FUNCTION {ns}.give_up_within(p_id bytea, p_seen bigint, p_adopter bytea, p_incarnation bigint)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     PERFORM ready();
+    IF p_incarnation <> 0 AND p_incarnation <> based() THEN
+        RETURN NULL;
+    END IF;
     UPDATE sessions SET adoption = after(adoption), adopter = NULL
     WHERE id = p_id
       AND (adoption = p_seen OR (adoption = after(p_seen) AND adopter IS NOT DISTINCT FROM p_adopter));
+    RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION {ns}.settle(p_id bytea, p_adoption bigint, p_adopter bytea) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+-- Whether it is settled; null where the incarnation is another one.
+CREATE OR REPLACE FUNCTION {ns}.settle_within(p_id bytea, p_adoption bigint, p_adopter bytea, p_incarnation bigint)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     s sessions;
 BEGIN
     PERFORM ready();
+    IF p_incarnation <> 0 AND p_incarnation <> based() THEN
+        RETURN NULL;
+    END IF;
     SELECT * INTO s FROM sessions WHERE id = p_id FOR UPDATE;
     IF NOT FOUND OR s.life = 'living' THEN
         RETURN false;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Adopt, Adoption, End, IntentChange, Opened, Registered, Renewal, Renewed, SessionStore,
+    Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Opened, Registered, Renewal, Renewed,
+    SessionStore, Settled,
 };
 use lockcore::{
     FencingToken, Intent, Label, Note, Notes, Operation, Result, SessionId, SessionState,
@@ -95,23 +96,35 @@ impl SessionStore for PostgresBackend {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         let values = [
             Value::Bytes(id_bytes(session)),
             Value::Int(stored(seen)),
             Value::Bytes(id_bytes(adopter)),
+            Value::Int(name(within)),
         ];
-        let take = how == Adopt::Take;
-        let call = Call::new(if take { "adopt" } else { "give_up" }, values);
+        let function = match how {
+            Adopt::Take => "adopt_within",
+            Adopt::GiveUp => "give_up_within",
+        };
+        let call = Call::new(function, values);
         let (link, deadline) = self.begin();
         let outcome = async {
             let rows = link.call(deadline, &call).await?;
-            let Some(row) = rows.first().filter(|_| take) else {
-                return Ok(None);
+            if how == Adopt::GiveUp {
+                let given_up: Option<bool> = only(&rows, function)?;
+                return Ok(given_up.map_or(Adopted::Moved, |_| Adopted::NotAdopted));
+            }
+            let Some(row) = rows.first() else {
+                return Ok(Adopted::NotAdopted);
+            };
+            let Some(number) = column(row, "r_number")? else {
+                return Ok(Adopted::Moved);
             };
             let payload: Vec<u8> = column(row, "r_payload")?;
-            Ok(Some(Adoption {
-                number: loaded(column(row, "r_number")?),
+            Ok(Adopted::Adopted(Adoption {
+                number: loaded(number),
                 token: token(column(row, "r_token")?)?,
                 left: Registered {
                     token: token(column(row, "r_left_token")?)?,
@@ -123,15 +136,27 @@ impl SessionStore for PostgresBackend {
         outcome.map_err(Failure::of(Operation::Adopt))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let values = [
             Value::Bytes(id_bytes(session)),
             Value::Int(stored(adoption)),
             Value::Bytes(id_bytes(adopter)),
+            Value::Int(name(within)),
         ];
-        let call = Call::new("settle", values);
+        let function = "settle_within";
+        let call = Call::new(function, values);
         let (link, deadline) = self.begin();
-        let outcome = async { only(&link.call(deadline, &call).await?, "settle") }.await;
+        let outcome = async {
+            let settled: Option<bool> = only(&link.call(deadline, &call).await?, function)?;
+            Ok(settled.map_or(Settled::Moved, Settled::of))
+        }
+        .await;
         outcome.map_err(Failure::of(Operation::Settle))
     }
 

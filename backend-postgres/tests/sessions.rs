@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Changed, ClaimStore, End, IntentChange, Ranges, Registered, Renewal,
-    Renewed, SessionStore, Stood, Sweep, Wakeups,
+    Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Incarnation, IntentChange, Ranges,
+    Registered, Renewal, Renewed, SessionStore, Stood, Sweep, Wakeups,
 };
 use lockcore::{
     Claim, FencingToken, Grant, Intent, Label, Life, LockKey, OwnerId, SessionId, Want,
@@ -139,9 +139,19 @@ async fn of_two_adopters_at_once_one_has_it() {
     let backend = space.connect().await;
     let left = abandon(&backend).await;
     let (one, two) = (open(&backend).await, open(&backend).await);
-    let first = format!("adopt({}, {ZERO}, {})", literal(left), literal(one));
+    let first = format!(
+        "adopt_within({}, {ZERO}, {}, 0)",
+        literal(left),
+        literal(one)
+    );
     let second = Arc::clone(&backend);
-    let second = async move { second.adopt(left, 0, two, Adopt::Take).await.unwrap() };
+    let second = async move {
+        second
+            .adopt(left, 0, two, Adopt::Take, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .adoption()
+    };
     assert_eq!(behind(&space, &first, second).await, None);
     let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
     assert_eq!(state.adopter, Some(one));
@@ -153,11 +163,25 @@ async fn what_is_being_given_up_is_not_settled() {
     let backend = space.connect().await;
     let left = abandon(&backend).await;
     let adopter = open(&backend).await;
-    let adopted = backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
+    let adopted = backend
+        .adopt(left, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .unwrap()
+        .adoption();
     assert_eq!(adopted.unwrap().number, 1);
-    let first = format!("give_up({}, {ZERO}, {})", literal(left), literal(adopter));
+    let first = format!(
+        "give_up_within({}, {ZERO}, {}, 0)",
+        literal(left),
+        literal(adopter)
+    );
     let second = Arc::clone(&backend);
-    let second = async move { second.settle(left, 1, adopter).await.unwrap() };
+    let second = async move {
+        second
+            .settle(left, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    };
     assert!(!behind(&space, &first, second).await);
     let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
     assert_eq!((state.life, state.adoption), (Life::Abandoned, 2));
@@ -169,14 +193,25 @@ async fn what_is_being_settled_is_not_discarded() {
     let backend = space.connect().await;
     let left = abandon(&backend).await;
     let adopter = open(&backend).await;
-    backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
-    let first = format!("settle({}, {ONE}, {})", literal(left), literal(adopter));
+    backend
+        .adopt(left, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .unwrap();
+    let first = format!(
+        "settle_within({}, {ONE}, {}, 0)",
+        literal(left),
+        literal(adopter)
+    );
     let second = Arc::clone(&backend);
     let second = async move { second.end(&[left], End::Discard).await.unwrap() };
     let state = &behind(&space, &first, second).await[0];
     assert_eq!((state.life, state.adoption), (Life::Dead, 1));
     assert!(
-        backend.settle(left, 1, adopter).await.unwrap(),
+        backend
+            .settle(left, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled(),
         "it stays settled"
     );
 }
@@ -244,12 +279,22 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
     let (left, settled) = (abandon(&backend).await, abandon(&backend).await);
     take(&backend, lives, &["k"]).await;
     backend.end(&[dead], End::Close).await.unwrap();
-    backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
     backend
-        .adopt(settled, 0, adopter, Adopt::Take)
+        .adopt(left, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
         .await
         .unwrap();
-    assert!(backend.settle(settled, 1, adopter).await.unwrap());
+    backend
+        .adopt(settled, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .unwrap()
+        .adoption();
+    assert!(
+        backend
+            .settle(settled, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     let [lives, adopter, dead, left, settled] = [lives, adopter, dead, left, settled].map(literal);
     // Who writes, or locks a row, has a number, and its commit waits for the disk and for the standbys.
     for (call, writes) in [
@@ -262,8 +307,11 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
         (format!("end_sessions(ARRAY[{dead}], 'close')"), true),
         (format!("end_sessions(ARRAY[{left}], 'due')"), true),
         (format!("end_sessions(ARRAY[{left}], 'revoke')"), true),
-        (format!("adopt({left}, {ZERO}, {adopter})"), true),
-        (format!("settle({settled}, {ONE}, {adopter})"), true),
+        (format!("adopt_within({left}, {ZERO}, {adopter}, 0)"), true),
+        (
+            format!("settle_within({settled}, {ONE}, {adopter}, 0)"),
+            true,
+        ),
     ] {
         let mut connection = owner().await;
         let asked = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL";
@@ -301,10 +349,16 @@ async fn a_death_is_of_one_time_and_leaves_no_intent() {
     let state = &backend.end(&[left], End::Discard).await.unwrap()[0];
     assert_eq!((state.life, intents().await), (Life::Dead, 0));
     let (settled, adopter) = (abandon(&backend).await, open(&backend).await);
-    let take = backend.adopt(settled, 0, adopter, Adopt::Take);
+    let take = backend.adopt(settled, 0, adopter, Adopt::Take, Incarnation::UNKNOWN);
     assert_eq!(take.await.unwrap().unwrap().number, 1);
     assert_eq!(intents().await, 1);
-    assert!(backend.settle(settled, 1, adopter).await.unwrap());
+    assert!(
+        backend
+            .settle(settled, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     assert_eq!(intents().await, 0);
     let dated = "SELECT FROM {ns}.sessions WHERE life = 'dead' AND ended <= clock_timestamp()";
     assert_eq!(space.sql(dated).await.len(), 3);
@@ -343,14 +397,29 @@ async fn a_settlement_sent_again_changes_nothing() {
     let space = Space::new().await;
     let backend = space.connect().await;
     let (left, adopter) = (abandon(&backend).await, open(&backend).await);
-    backend.adopt(left, 0, adopter, Adopt::Take).await.unwrap();
-    assert!(backend.settle(left, 1, adopter).await.unwrap());
+    backend
+        .adopt(left, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .unwrap();
+    assert!(
+        backend
+            .settle(left, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     let stored = async || -> Vec<String> {
         let rows = space.sql("SELECT s::text FROM {ns}.sessions s ORDER BY id");
         rows.await.iter().map(|row| row.get(0)).collect()
     };
     let before = stored().await;
-    assert!(backend.settle(left, 1, adopter).await.unwrap());
+    assert!(
+        backend
+            .settle(left, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     assert_eq!(stored().await, before);
 }
 
@@ -363,7 +432,13 @@ async fn a_session_that_lives_is_not_settled_whatever_its_row_says() {
     let text =
         format!("UPDATE {{ns}}.sessions SET adoption = {ONE}, adopter = {by} WHERE id = {id}");
     space.sql(&text).await;
-    assert!(!backend.settle(session, 1, adopter).await.unwrap());
+    assert!(
+        !backend
+            .settle(session, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     let state = &backend.end(&[session], End::IfDue).await.unwrap()[0];
     assert_eq!(state.life, Life::Living);
 }
@@ -377,7 +452,7 @@ async fn behind_the_last_adoption_number_there_is_none() {
     let last = "9223372036854775807";
     let text = format!("UPDATE {{ns}}.sessions SET adoption = {last} WHERE id = {id}");
     space.sql(&text).await;
-    let adopted = format!("SELECT FROM {{ns}}.adopt({id}, {last}, {by})");
+    let adopted = format!("SELECT FROM {{ns}}.adopt_within({id}, {last}, {by}, 0)");
     assert!(space.sql(&adopted).await.is_empty());
 }
 
@@ -388,7 +463,10 @@ async fn an_intent_that_is_gone_is_told() {
     let left = abandon(&backend).await;
     let adopter = open(&backend).await;
     space.sql("DELETE FROM {ns}.intents").await;
-    let error = backend.adopt(left, 0, adopter, Adopt::Take).await;
+    let error = backend
+        .adopt(left, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+        .await
+        .map(Adopted::adoption);
     assert_eq!(error.unwrap_err().kind(), lockcore::ErrorKind::Corrupt);
     let state = &backend.end(&[left], End::IfDue).await.unwrap()[0];
     assert_eq!((state.adoption, state.adopter), (0, None));

@@ -76,9 +76,9 @@ pub(super) const SUBJECTS: &[Subject] = &[
         first: &[
             "renew",
             "end_sessions",
-            "adopt",
-            "give_up",
-            "settle",
+            "adopt_within",
+            "give_up_within",
+            "settle_within",
             "confirm",
             "sweep_session",
             "sweep",
