@@ -6,14 +6,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, PutOptions, TxnOp};
 use lockcore::backend::{
-    Adopt, Adoption, End, Incarnation, IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore,
+    Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Opened, Ranges, Renewal, Renewed,
+    SessionStore, Settled,
 };
 use lockcore::{ErrorKind, Label, Life, Note, Notes, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
 use crate::record::{NOBODY, Session, digits, intent, last, news, number, read_intent, read_ttl};
 use crate::states::SESSIONS_PER_REQUEST;
-use crate::txn::{Moved, absent, get, keys, nobody, present};
+use crate::txn::{Here, Moved, absent, get, keys, nobody, present};
 
 /// How often what others have changed meanwhile is looked at again.
 const ATTEMPTS: usize = 16;
@@ -145,38 +146,48 @@ impl SessionStore for EtcdBackend {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         let Some(next) = seen.checked_add(1) else {
-            return Ok(None);
+            return Ok(Adopted::NotAdopted);
         };
-        match how {
-            Adopt::Take => self.take(session, seen, next, adopter).await,
+        let done = match how {
+            Adopt::Take => self.take(session, (seen, next), adopter, within).await?,
             Adopt::GiveUp => {
-                self.give_up(session, seen, next, adopter).await?;
-                Ok(None)
+                let given_up = self.give_up(session, (seen, next), adopter, within);
+                given_up.await?.map(|()| Adopted::NotAdopted)
             }
-        }
+        };
+        Ok(done.unwrap_or(Adopted::Moved))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
         let names = &self.link.names;
-        let adopter = adopter.to_string();
-        let adopted = vec![
-            absent(names.live(session)),
-            Compare::value(
-                names.adoption(session),
-                CompareOp::Equal,
-                adoption.to_string(),
-            ),
-            Compare::value(names.adopter(session), CompareOp::Equal, adopter),
-        ];
-        let then = vec![
-            TxnOp::delete(names.intent(session), None),
-            TxnOp::delete(names.payload(session), None),
-        ];
+        let (adoption, adopter) = (adoption.to_string(), adopter.to_string());
+        let adopted = || {
+            let adoption = (names.adoption(session), adoption.as_str());
+            let adopter = (names.adopter(session), adopter.as_str());
+            let is = |(key, value)| Compare::value(key, CompareOp::Equal, value);
+            vec![absent(names.live(session)), is(adoption), is(adopter)]
+        };
+        let then = || {
+            vec![
+                TxnOp::delete(names.intent(session), None),
+                TxnOp::delete(names.payload(session), None),
+            ]
+        };
         let way = self.way(Operation::Settle);
-        let settled = way.txn(adopted, then, Vec::new()).await?;
-        Ok(settled.succeeded)
+        let settled = way.under(within, adopted, then, || Some(Vec::new()));
+        Ok(match settled.await? {
+            Ok(settled) => Settled::of(settled.succeeded),
+            Err(Moved(_)) => Settled::Moved,
+        })
     }
 
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
@@ -347,10 +358,10 @@ impl EtcdBackend {
     async fn take(
         &self,
         session: SessionId,
-        seen: u64,
-        next: u64,
+        (seen, next): (u64, u64),
         adopter: SessionId,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Here<Adopted>> {
         let names = &self.link.names;
         let range = names.session(session);
         let (next_text, adopter_text) = (next.to_string(), adopter.to_string());
@@ -380,11 +391,11 @@ impl EtcdBackend {
                 ]
             };
             let or_else = || Some(vec![get(&range, 0)]);
-            let any = Incarnation::UNKNOWN;
             let way = self.way(Operation::Adopt);
-            let taken = way.under(any, compares, then, or_else);
-            let Ok(mut answer) = taken.await? else {
-                break;
+            let taken = way.under(within, compares, then, or_else);
+            let mut answer = match taken.await? {
+                Ok(answer) => answer,
+                Err(moved) => return Ok(Err(moved)),
             };
             let pairs = answer.found()?.pairs;
             if answer.succeeded {
@@ -393,11 +404,11 @@ impl EtcdBackend {
                     let what = "the intent of the abandoned session cannot be understood";
                     way.error(ErrorKind::Corrupt, what)
                 })?;
-                return Ok(Some(Adoption {
+                return Ok(Ok(Adopted::Adopted(Adoption {
                     number: next,
                     token: answer.token()?,
                     left,
-                }));
+                })));
             }
             let state = Session::read(names, session, &pairs).map(|read| read.state);
             let ours =
@@ -406,52 +417,57 @@ impl EtcdBackend {
                 break;
             }
         }
-        Ok(None)
+        Ok(Ok(Adopted::NotAdopted))
     }
 
     /// Uses up the number that is seen, or the next one, if the adopter has it.
     async fn give_up(
         &self,
         session: SessionId,
-        seen: u64,
-        next: u64,
+        (seen, next): (u64, u64),
         adopter: SessionId,
-    ) -> Result<()> {
+        within: Incarnation,
+    ) -> Result<Here<()>> {
         let names = &self.link.names;
         let range = names.session(session);
         let mut number = seen;
         let way = self.way(Operation::Adopt);
         for _ in 0..ATTEMPTS {
-            let mut as_seen = vec![
-                present(names.label(session)),
-                self.adoption_is(session, number),
-            ];
-            if number == next {
-                let adopter = adopter.to_string();
-                as_seen.push(Compare::value(
-                    names.adopter(session),
-                    CompareOp::Equal,
-                    adopter,
-                ));
-            }
+            let as_seen = || {
+                let ours = (number == next).then(|| {
+                    let adopter = adopter.to_string();
+                    Compare::value(names.adopter(session), CompareOp::Equal, adopter)
+                });
+                let known = [
+                    present(names.label(session)),
+                    self.adoption_is(session, number),
+                ];
+                known.into_iter().chain(ours).collect()
+            };
             let used_up = number.saturating_add(1).to_string();
-            let then = vec![
-                TxnOp::put(names.adoption(session), used_up, None),
-                TxnOp::put(names.adopter(session), NOBODY, None),
-            ];
-            let or_else = vec![get(&range, 0)];
-            let mut answer = way.txn(as_seen, then, or_else).await?;
+            let then = || {
+                vec![
+                    TxnOp::put(names.adoption(session), used_up.as_str(), None),
+                    TxnOp::put(names.adopter(session), NOBODY, None),
+                ]
+            };
+            let or_else = || Some(vec![get(&range, 0)]);
+            let given_up = way.under(within, as_seen, then, or_else);
+            let mut answer = match given_up.await? {
+                Ok(answer) => answer,
+                Err(moved) => return Ok(Err(moved)),
+            };
             if answer.succeeded {
-                return Ok(());
+                return Ok(Ok(()));
             }
             let read = Session::read(names, session, &answer.found()?.pairs);
             let Some(state) = read.map(|read| read.state) else {
                 // It was never opened, and has nothing to adopt.
-                return Ok(());
+                return Ok(Ok(()));
             };
             let ours = state.adoption == next && state.adopter == Some(adopter);
             if !ours && state.adoption != seen {
-                return Ok(());
+                return Ok(Ok(()));
             }
             number = state.adoption;
         }
