@@ -216,6 +216,12 @@ impl Bulk {
         self.update(id, script, params, NO_UPSERT, None, None);
     }
 
+    /// Runs a script on a document that is as it was seen; the answer holds the document.
+    pub(crate) fn run_seen(&mut self, id: &str, seen: Seen, script: &str, params: impl Serialize) {
+        let action = Action::seen(id, seen);
+        self.scripted(&action, script, params, NO_UPSERT, None, Some(true));
+    }
+
     /// Runs a script on a document that is there; the answer holds the document.
     pub(crate) fn run_and_read(&mut self, id: &str, script: &str, params: impl Serialize) {
         self.update(id, script, params, NO_UPSERT, None, Some(true));
@@ -257,7 +263,19 @@ impl Bulk {
             retry_on_conflict: Some(RETRY_ON_CONFLICT),
             ..Action::on(id)
         };
-        self.action(Verb::Update, &action);
+        self.scripted(&action, script, params, upsert, scripted_upsert, source);
+    }
+
+    fn scripted(
+        &mut self,
+        action: &Action<'_>,
+        script: &str,
+        params: impl Serialize,
+        upsert: Option<impl Serialize>,
+        scripted_upsert: Option<bool>,
+        source: Option<bool>,
+    ) {
+        self.action(Verb::Update, action);
         self.line(&Update {
             script: Run {
                 lang: "painless",

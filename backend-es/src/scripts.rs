@@ -20,6 +20,7 @@ scripts! {
     OPEN: "open";
     RENEW: "renew";
     END: "end";
+    ASK: "ask";
     ADOPT: "adopt";
     GIVE_UP: "give_up";
     SETTLE: "settle";

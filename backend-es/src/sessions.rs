@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lockcore::backend::{
-    Adopt, Adoption, End, IntentChange, Opened, Registered, Renewal, Renewed, SessionStore,
+    Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Opened, Registered, Renewal, Renewed,
+    SessionStore, Settled,
 };
 use lockcore::{
     ErrorKind, FencingToken, Intent, Label, Life, Note, Notes, Operation, Result, SessionId,
@@ -20,10 +21,12 @@ use crate::error::{Failure, Outcome};
 use crate::http::Lane;
 use crate::primary::another;
 use crate::record::{Named, Session, intent_id, session_id};
-use crate::scripts::{ADOPT, END, GIVE_UP, LOOK, NOTE, OPEN, RENEW, SETTLE};
+use crate::scripts::{ADOPT, ASK, END, GIVE_UP, LOOK, NOTE, OPEN, RENEW, SETTLE};
 
 /// So many sessions are asked about in one request.
 const SESSIONS_PER_REQUEST: usize = 1_000;
+/// So often a record is asked for again at most that others have written meanwhile.
+const ATTEMPTS: u32 = 20;
 
 #[async_trait]
 impl SessionStore for EsBackend {
@@ -52,19 +55,20 @@ impl SessionStore for EsBackend {
         seen: u64,
         adopter: SessionId,
         how: Adopt,
-    ) -> Result<Option<Adoption>> {
+        within: Incarnation,
+    ) -> Result<Adopted> {
         // Above that there are no numbers in the store.
         let Some(next) = seen
             .checked_add(1)
             .filter(|next| i64::try_from(*next).is_ok())
         else {
-            return Ok(None);
+            return Ok(Adopted::NotAdopted);
         };
         let params = json!({"seen": seen, "next": next, "adopter": adopter.to_string()});
         let adopted = async {
             match how {
-                Adopt::Take => self.take(session, next, adopter, params).await,
-                Adopt::GiveUp => self.give_up(session, params).await,
+                Adopt::Take => self.take(session, next, adopter, params, within).await,
+                Adopt::GiveUp => self.give_up(session, params, within).await,
             }
         };
         adopted
@@ -72,8 +76,14 @@ impl SessionStore for EsBackend {
             .map_err(|failure| failure.into_error(Operation::Adopt))
     }
 
-    async fn settle(&self, session: SessionId, adoption: u64, adopter: SessionId) -> Result<bool> {
-        self.settle_session(session, adoption, adopter)
+    async fn settle(
+        &self,
+        session: SessionId,
+        adoption: u64,
+        adopter: SessionId,
+        within: Incarnation,
+    ) -> Result<Settled> {
+        self.settle_session(session, adoption, adopter, within)
             .await
             .map_err(|failure| failure.into_error(Operation::Settle))
     }
@@ -238,19 +248,73 @@ impl EsBackend {
         }
     }
 
+    /// Runs a script on a session's record in the incarnation that is meant, which is not known where the script runs. So the
+    /// record is written by that one first, and the script runs on what was written then, and on nothing else: whoever has
+    /// forgotten that write has another record. `None` if the incarnation is another one.
+    async fn run_within(
+        &self,
+        session: SessionId,
+        (script, params): (&str, &Value),
+        within: Incarnation,
+    ) -> Outcome<Option<Item>> {
+        let id = session_id(session);
+        let known = [
+            Reply::Written,
+            Reply::Refused,
+            Reply::Absent,
+            Reply::Conflict,
+        ];
+        if !within.is_known() {
+            let mut bulk = Bulk::by_whom();
+            bulk.run_and_read(&id, script, params);
+            let item = one(expect(self.bulk(bulk).await?, &known[..3])?);
+            return Ok(Some(item));
+        }
+        for _ in 0..ATTEMPTS {
+            if self.elsewhere(within).is_some() {
+                return Ok(None);
+            }
+            let mut bulk = Bulk::by_whom();
+            bulk.run(&id, &ASK, json!({}));
+            let asked = one(expect(
+                self.bulk(bulk).await?,
+                &[Reply::Written, Reply::Absent],
+            )?);
+            let Some(seen) = asked.seen().filter(|_| asked.reply() == Reply::Written) else {
+                return Ok(Some(asked));
+            };
+            if asked.incarnation() != within {
+                return Ok(None);
+            }
+            let mut bulk = Bulk::by_whom();
+            bulk.run_seen(&id, seen, script, params);
+            let item = one(expect(self.bulk(bulk).await?, &known)?);
+            if item.reply() != Reply::Conflict {
+                return Ok(Some(item));
+            }
+        }
+        let what = "others were quicker, again and again";
+        Err(Failure::Found(ErrorKind::Unavailable, what.into()))
+    }
+
     async fn take(
         &self,
         session: SessionId,
         number: u64,
         adopter: SessionId,
         params: Value,
-    ) -> Outcome<Option<Adoption>> {
-        let mut bulk = Bulk::by_whom();
-        bulk.run_and_read(&session_id(session), &ADOPT, params);
-        let known = [Reply::Written, Reply::Refused, Reply::Absent];
-        let adopted = one(expect(self.bulk(bulk).await?, &known)?);
+        within: Incarnation,
+    ) -> Outcome<Adopted> {
+        let adopted = self.run_within(session, (&ADOPT, &params), within).await?;
+        let Some(adopted) = adopted else {
+            return Ok(Adopted::Moved);
+        };
         if adopted.reply() != Reply::Written {
-            return Ok(None);
+            return Ok(Adopted::NotAdopted);
+        }
+        if within.is_known() && adopted.incarnation() != within {
+            // It is written there, and who asks does not believe it.
+            return Err(another().in_part());
         }
         let token = adopted.token().map_err(after_adoption)?;
         let record = adopted
@@ -262,16 +326,18 @@ impl EsBackend {
             None => None,
         };
         match left {
-            Some(left) => Ok(Some(Adoption {
+            Some(left) => Ok(Adopted::Adopted(Adoption {
                 number,
                 token,
                 left,
             })),
             None => {
                 // A registration of which the payload failed was not acknowledged: the change never began.
-                let settled = self.settle_session(session, number, adopter).await;
-                settled.map_err(after_adoption)?;
-                Ok(None)
+                let settled = self.settle_session(session, number, adopter, within).await;
+                Ok(match settled.map_err(after_adoption)? {
+                    Settled::Moved => Adopted::Moved,
+                    Settled::Settled | Settled::NotSettled => Adopted::NotAdopted,
+                })
             }
         }
     }
@@ -299,11 +365,15 @@ impl EsBackend {
         registered.map(Some)
     }
 
-    async fn give_up(&self, session: SessionId, params: Value) -> Outcome<Option<Adoption>> {
-        let mut bulk = Bulk::default();
-        bulk.run(&session_id(session), &GIVE_UP, params);
-        expect(self.bulk(bulk).await?, &[Reply::Written, Reply::Absent])?;
-        Ok(None)
+    async fn give_up(
+        &self,
+        session: SessionId,
+        params: Value,
+        within: Incarnation,
+    ) -> Outcome<Adopted> {
+        let given_up = self.run_within(session, (&GIVE_UP, &params), within);
+        let given_up = given_up.await?;
+        Ok(given_up.map_or(Adopted::Moved, |_| Adopted::NotAdopted))
     }
 
     async fn settle_session(
@@ -311,16 +381,17 @@ impl EsBackend {
         session: SessionId,
         adoption: u64,
         adopter: SessionId,
-    ) -> Outcome<bool> {
+        within: Incarnation,
+    ) -> Outcome<Settled> {
         if i64::try_from(adoption).is_err() {
-            return Ok(false);
+            return Ok(Settled::NotSettled);
         }
-        let mut bulk = Bulk::default();
         let params = json!({"adoption": adoption, "adopter": adopter.to_string()});
-        bulk.run(&session_id(session), &SETTLE, params);
-        let known = [Reply::Written, Reply::Refused, Reply::Absent];
-        let item = one(expect(self.bulk(bulk).await?, &known)?);
-        Ok(item.reply() == Reply::Written)
+        let item = self.run_within(session, (&SETTLE, &params), within);
+        let item = item.await?;
+        Ok(item.map_or(Settled::Moved, |item| {
+            Settled::of(item.reply() == Reply::Written)
+        }))
     }
 }
 

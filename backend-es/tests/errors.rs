@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, ClaimStore, End, SessionStore, Stood, Sweep, Wakeups,
+    Acquire, Acquired, Adopt, Adopted, ClaimStore, End, Incarnation, SessionStore, Settled, Stood,
+    Sweep, Wakeups,
 };
 use lockcore::{Claim, Error, ErrorKind, Grant, LockKey, OwnerId, SessionId, Want};
 use lockcore_es::{EsBackend, EsConfig};
@@ -487,7 +488,10 @@ async fn an_adoption_of_which_nothing_more_is_told_is_in_doubt() {
             let server = Server::new(says).await;
             let backend = server.backend().await;
             let (session, adopter) = (SessionId::new(7), SessionId::new(8));
-            let adopted = backend.adopt(session, 0, adopter, Adopt::Take).await;
+            let adopted = backend
+                .adopt(session, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+                .await
+                .map(Adopted::adoption);
             let error = adopted.unwrap_err();
             // So the client gives the adoption up.
             assert!(!error.is_certainly_without_effect(), "{error:?}");
@@ -523,7 +527,10 @@ async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
                 .kind(),
             kind
         );
-        let settled = backend.settle(session, 1, session).await;
+        let settled = backend
+            .settle(session, 1, session, Incarnation::UNKNOWN)
+            .await
+            .map(Settled::is_settled);
         assert_eq!(settled.unwrap_err().kind(), kind);
     }
     let missing = r#"{"type":"document_missing_exception","reason":"document missing"}"#;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use elasticsearch::http::Method;
 use lockcore::backend::{
-    Acquire, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Registered, Renewal,
-    Renewed, SessionStore, Sweep,
+    Acquire, Adopt, Adopted, ClaimStore, End, Filter, Incarnation, Inspect, IntentChange, Ranges,
+    Registered, Renewal, Renewed, SessionStore, Settled, Sweep,
 };
 use lockcore::{
     Claim, ErrorKind, FencingToken, Intent, Label, Life, LockKey, Mode, SessionId, Want,
@@ -376,13 +376,20 @@ async fn payloads_are_documents_of_their_own_that_go_with_their_session() {
         Renewed::Dead
     );
     let adoption = backend
-        .adopt(holder, 0, adopter, Adopt::Take)
+        .adopt(holder, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
         .await
         .unwrap()
+        .adoption()
         .unwrap();
     assert_eq!(adoption.left.intent.as_bytes(), b"half done");
     assert!(adoption.token > token);
-    assert!(backend.settle(holder, 1, adopter).await.unwrap());
+    assert!(
+        backend
+            .settle(holder, 1, adopter, Incarnation::UNKNOWN)
+            .await
+            .unwrap()
+            .is_settled()
+    );
     swept(&backend, Sweep::All).await;
     for seq in [1, 2] {
         assert_eq!(
@@ -416,9 +423,10 @@ async fn an_intent_without_its_payload_never_began() {
     backend.end(&[holder], End::Close).await.unwrap();
     assert_eq!(
         backend
-            .adopt(holder, 0, adopter, Adopt::Take)
+            .adopt(holder, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
             .await
-            .unwrap(),
+            .unwrap()
+            .adoption(),
         None
     );
     let state = backend.end(&[holder], End::IfDue).await.unwrap();
@@ -452,7 +460,10 @@ async fn an_intent_that_cannot_be_read_is_not_thrown_away() {
         }
         space.put(&id, &damaged).await;
         backend.end(&[holder], End::Close).await.unwrap();
-        let error = backend.adopt(holder, 0, adopter, Adopt::Take).await;
+        let error = backend
+            .adopt(holder, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
+            .await
+            .map(Adopted::adoption);
         let error = error.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{change}: {error}");
         assert!(error.to_string().contains(&id), "{error}");
@@ -462,10 +473,16 @@ async fn an_intent_that_cannot_be_read_is_not_thrown_away() {
         refused(&backend, &asked).await;
         // Somebody has mended it.
         space.put(&id, &payload).await;
-        let adoption = backend.adopt(holder, 1, adopter, Adopt::Take).await;
+        let adoption = backend
+            .adopt(holder, 1, adopter, Adopt::Take, Incarnation::UNKNOWN)
+            .await
+            .map(Adopted::adoption);
         let adoption = adoption.unwrap().unwrap();
         assert_eq!(adoption.left.intent.as_bytes(), b"x");
-        let settled = backend.settle(holder, adoption.number, adopter).await;
+        let settled = backend
+            .settle(holder, adoption.number, adopter, Incarnation::UNKNOWN)
+            .await
+            .map(Settled::is_settled);
         assert!(settled.unwrap());
     }
 }

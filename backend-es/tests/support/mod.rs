@@ -15,8 +15,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use access::{Access, User};
 use elasticsearch::http::Method;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, ClaimStore, End, Filter, Inspect, IntentChange, Opened, Ranges,
-    Registered, Renewal, SessionStore, Sweep, Wakeups,
+    Acquire, Acquired, Adopt, ClaimStore, End, Filter, Incarnation, Inspect, IntentChange, Opened,
+    Ranges, Registered, Renewal, SessionStore, Sweep, Wakeups,
 };
 use lockcore::{
     Busy, Claim, Error, FencingToken, Grant, Intent, Label, LockKey, Note, NoteKind, OwnerId,
@@ -260,8 +260,14 @@ pub async fn failures(space: &Space, backend: &EsBackend) -> Vec<Error> {
     does!(backend.release(held.grant, &held.claims));
     does!(backend.acquire(&left));
     does!(backend.end(&[session], End::Close));
-    does!(backend.adopt(session, 0, id(rand::random()), Adopt::Take));
-    does!(backend.settle(session, 1, session));
+    does!(backend.adopt(
+        session,
+        0,
+        id(rand::random()),
+        Adopt::Take,
+        Incarnation::UNKNOWN
+    ));
+    does!(backend.settle(session, 1, session, Incarnation::UNKNOWN));
     let note = Note::new(NoteKind::Revoke, label.clone(), label, UNIX_EPOCH);
     does!(backend.note(session, &note));
     does!(backend.end(&[session], End::Discard));
