@@ -255,6 +255,7 @@ impl EsBackend {
         &self,
         session: SessionId,
         (script, params): (&str, &Value),
+        bulk: fn() -> Bulk,
         within: Incarnation,
     ) -> Outcome<Option<Item>> {
         let id = session_id(session);
@@ -265,7 +266,7 @@ impl EsBackend {
             Reply::Conflict,
         ];
         if !within.is_known() {
-            let mut bulk = Bulk::by_whom();
+            let mut bulk = bulk();
             bulk.run_and_read(&id, script, params);
             let item = one(expect(self.bulk(bulk).await?, &known[..3])?);
             return Ok(Some(item));
@@ -274,19 +275,17 @@ impl EsBackend {
             if self.elsewhere(within).is_some() {
                 return Ok(None);
             }
-            let mut bulk = Bulk::by_whom();
-            bulk.run(&id, &ASK, json!({}));
-            let asked = one(expect(
-                self.bulk(bulk).await?,
-                &[Reply::Written, Reply::Absent],
-            )?);
+            let mut ask = Bulk::by_whom();
+            ask.run(&id, &ASK, json!({}));
+            let answered = [Reply::Written, Reply::Absent];
+            let asked = one(expect(self.bulk(ask).await?, &answered)?);
             let Some(seen) = asked.seen().filter(|_| asked.reply() == Reply::Written) else {
                 return Ok(Some(asked));
             };
             if asked.incarnation() != within {
                 return Ok(None);
             }
-            let mut bulk = Bulk::by_whom();
+            let mut bulk = bulk();
             bulk.run_seen(&id, seen, script, params);
             let item = one(expect(self.bulk(bulk).await?, &known)?);
             if item.reply() != Reply::Conflict {
@@ -305,7 +304,9 @@ impl EsBackend {
         params: Value,
         within: Incarnation,
     ) -> Outcome<Adopted> {
-        let adopted = self.run_within(session, (&ADOPT, &params), within).await?;
+        let adopted = self
+            .run_within(session, (&ADOPT, &params), Bulk::by_whom, within)
+            .await?;
         let Some(adopted) = adopted else {
             return Ok(Adopted::Moved);
         };
@@ -371,7 +372,7 @@ impl EsBackend {
         params: Value,
         within: Incarnation,
     ) -> Outcome<Adopted> {
-        let given_up = self.run_within(session, (&GIVE_UP, &params), within);
+        let given_up = self.run_within(session, (&GIVE_UP, &params), Bulk::default, within);
         let given_up = given_up.await?;
         Ok(given_up.map_or(Adopted::Moved, |_| Adopted::NotAdopted))
     }
@@ -387,7 +388,7 @@ impl EsBackend {
             return Ok(Settled::NotSettled);
         }
         let params = json!({"adoption": adoption, "adopter": adopter.to_string()});
-        let item = self.run_within(session, (&SETTLE, &params), within);
+        let item = self.run_within(session, (&SETTLE, &params), Bulk::default, within);
         let item = item.await?;
         Ok(item.map_or(Settled::Moved, |item| {
             Settled::of(item.reply() == Reply::Written)

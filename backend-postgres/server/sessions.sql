@@ -148,10 +148,12 @@ CREATE OR REPLACE FUNCTION {ns}.adopt_within(p_id bytea, p_seen bigint, p_adopte
 RETURNS TABLE (r_number bigint, r_token bigint, r_left_token bigint, r_payload bytea)
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
+    here bigint;
     s sessions;
 BEGIN
     PERFORM ready();
-    IF p_incarnation NOT IN (0, based()) THEN
+    here := based();
+    IF p_incarnation NOT IN (0, here) THEN
         RETURN NEXT;
         RETURN;
     END IF;
