@@ -286,8 +286,7 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
     backend
         .adopt(settled, 0, adopter, Adopt::Take, Incarnation::UNKNOWN)
         .await
-        .unwrap()
-        .adoption();
+        .unwrap();
     assert!(
         backend
             .settle(settled, 1, adopter, Incarnation::UNKNOWN)
@@ -350,7 +349,7 @@ async fn a_death_is_of_one_time_and_leaves_no_intent() {
     assert_eq!((state.life, intents().await), (Life::Dead, 0));
     let (settled, adopter) = (abandon(&backend).await, open(&backend).await);
     let take = backend.adopt(settled, 0, adopter, Adopt::Take, Incarnation::UNKNOWN);
-    assert_eq!(take.await.unwrap().unwrap().number, 1);
+    assert_eq!(take.await.unwrap().adoption().unwrap().number, 1);
     assert_eq!(intents().await, 1);
     assert!(
         backend

@@ -509,8 +509,8 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
     granted(&backend, &held).await;
     backend.end(&[dead], End::Close).await.unwrap();
     let take = |session| backend.adopt(session, 0, adopter, Adopt::Take, Incarnation::UNKNOWN);
-    take(left).await.unwrap().unwrap();
-    take(settled).await.unwrap().unwrap();
+    take(left).await.unwrap().adoption().unwrap();
+    take(settled).await.unwrap().adoption().unwrap();
     assert!(
         backend
             .settle(settled, 1, adopter, Incarnation::UNKNOWN)
@@ -537,7 +537,7 @@ async fn what_may_not_be_forgotten_is_written_before_it_is_answered() {
         }
     }
     let before = writes(&space);
-    take(left).await.unwrap().unwrap();
+    take(left).await.unwrap().adoption().unwrap();
     assert!(writes(&space) > before, "an adoption sent again");
     let before = writes(&space);
     assert!(

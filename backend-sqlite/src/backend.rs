@@ -163,8 +163,8 @@ mod tests {
     use std::time::Duration;
 
     use lockcore::backend::{
-        Acquire, Adopt, ClaimStore as _, End, IntentChange, Ranges, Registered, Renewal,
-        SessionStore as _,
+        Acquire, Adopt, ClaimStore as _, End, Incarnation, IntentChange, Ranges, Registered,
+        Renewal, SessionStore as _,
     };
     use lockcore::{FencingToken, Grant, Intent, Label, LockKey, OwnerId, SessionId, Want};
 
@@ -211,9 +211,12 @@ mod tests {
         seen.push(last(&backend).await);
         backend.end(&[two], End::Discard).await.unwrap();
         seen.push(last(&backend).await);
-        backend.adopt(one, 0, two, Adopt::Take).await.unwrap();
+        let any = Incarnation::UNKNOWN;
+        let adopted = backend.adopt(one, 0, two, Adopt::Take, any).await;
+        assert!(adopted.unwrap().adoption().is_some());
         seen.push(last(&backend).await);
-        assert!(backend.settle(one, 1, two).await.unwrap());
+        let settled = backend.settle(one, 1, two, any).await;
+        assert!(settled.unwrap().is_settled());
         seen.push(last(&backend).await);
         seen
     }

@@ -236,8 +236,7 @@ async fn discarding_throws_the_intent_of_an_abandoned_session_away() {
     backend
         .adopt(session, 0, living, Adopt::Take, Incarnation::UNKNOWN)
         .await
-        .unwrap()
-        .adoption();
+        .unwrap();
     let states = backend.end(&[session], End::Discard).await.unwrap();
     assert_eq!(states[0].life, Life::Dead);
     assert_eq!((states[0].adoption, states[0].adopter), (2, None));
