@@ -141,7 +141,7 @@
 //! - A record with thousands of holders is slow: each of them is written again with every change.
 //! - The index holds nothing but locks, but its disk is shared: when it is full, nothing can be locked, renewed or
 //!   released, and leases run out.
-//! - The server compiles only some scripts in five minutes. This crate sends fourteen, each once for each node; another
+//! - The server compiles only some scripts in five minutes. This crate sends fifteen, each once for each node; another
 //!   program that makes up scripts all the time can use the limit up, and then requests fail without effect.
 //! - A request of more than one record has 1 MiB at most, which a proxy takes unless it is told otherwise. One that the server
 //!   (`http.max_content_length`) or a proxy takes for too large is sent in halves, each of them a request of its own. What it

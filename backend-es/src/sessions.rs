@@ -292,8 +292,9 @@ impl EsBackend {
                 return Ok(Some(item));
             }
         }
+        // A copy of one of them may have been executed.
         let what = "others were quicker, again and again";
-        Err(Failure::Found(ErrorKind::Unavailable, what.into()))
+        Err(Failure::Found(ErrorKind::Unavailable, what.into()).in_part())
     }
 
     async fn take(
