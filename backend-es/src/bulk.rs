@@ -562,19 +562,22 @@ impl EsBackend {
         // An item that failed names the alias.
         let answered = items.iter().filter(|item| item.error.is_none());
         let indices: Vec<&str> = answered.filter_map(|item| item.index.as_deref()).collect();
-        self.answered_by(&indices).await?;
+        // They are written, whatever becomes of the look at who has done so.
+        let after_writing = |failure| match failure {
+            Failure::Answer(_) | Failure::Found(ErrorKind::Config | ErrorKind::Corrupt, _) => {
+                failure
+            }
+            failure => failure.in_part(),
+        };
+        self.answered_by(&indices).await.map_err(after_writing)?;
         let writes: Vec<Seen> = items.iter().filter_map(Item::write).collect();
         let Some(by_whom) = by_whom.filter(|_| !writes.is_empty()) else {
             return Ok(items);
         };
         let uuid = by_whom.error.as_ref().and_then(Cause::index_uuid);
         let uuid = uuid.ok_or_else(|| not_ours("not who it is by"))?;
-        // They are written, whatever becomes of that.
-        let in_part = |failure| match failure {
-            found @ Failure::Found(..) => found,
-            failure => Failure::in_part(failure),
-        };
-        let primary = self.primary_of(uuid, &writes).await.map_err(in_part)?;
+        let primary = self.primary_of(uuid, &writes).await;
+        let primary = primary.map_err(after_writing)?;
         items
             .iter_mut()
             .for_each(|item| item.primary.clone_from(&primary));

@@ -10,7 +10,7 @@ use lockcore::backend::{
     Acquire, Acquired, Adopt, Adopted, ClaimStore, End, Incarnation, SessionStore, Settled, Stood,
     Sweep, Wakeups,
 };
-use lockcore::{Claim, Error, ErrorKind, Grant, LockKey, OwnerId, SessionId, Want};
+use lockcore::{Claim, Error, ErrorKind, Grant, Label, LockKey, OwnerId, SessionId, Want};
 use lockcore_es::{EsBackend, EsConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -71,6 +71,8 @@ struct Server {
     says: Arc<Mutex<Says>>,
     /// Where tokens begin.
     begun: Arc<Mutex<Says>>,
+    /// Which index there is.
+    describes: Arc<Mutex<Says>>,
     asked: Arc<AtomicUsize>,
     last: Arc<Mutex<String>>,
 }
@@ -82,11 +84,12 @@ impl Server {
             port: listener.local_addr().unwrap().port(),
             says: Arc::new(Mutex::new(says)),
             begun: Arc::new(Mutex::new(bulk(&[BEGUN.to_owned()]))),
+            describes: Arc::new(Mutex::new(Says::This(200, NAMESPACE.to_owned()))),
             asked: Arc::default(),
             last: Arc::default(),
         };
         let (says, asked, last) = (
-            [server.says.clone(), server.begun.clone()],
+            [&server.says, &server.begun, &server.describes].map(Arc::clone),
             server.asked.clone(),
             server.last.clone(),
         );
@@ -128,7 +131,7 @@ async fn connect(url: &str) -> Arc<EsBackend> {
 
 async fn serve(
     mut stream: TcpStream,
-    [says, begun]: [Arc<Mutex<Says>>; 2],
+    [says, begun, describes]: [Arc<Mutex<Says>>; 3],
     asked: Arc<AtomicUsize>,
     last: Arc<Mutex<String>>,
 ) {
@@ -139,7 +142,7 @@ async fn serve(
             last.lock().unwrap().clone_from(&request);
         }
         let says = if request.starts_with("GET ") {
-            Says::This(200, NAMESPACE.to_owned())
+            describes.lock().unwrap().next()
         } else if begins {
             begun.lock().unwrap().next()
         } else {
@@ -602,6 +605,24 @@ async fn what_changed_since_it_was_found_is_not_swept() {
         server.says(while_swept(fails));
         let error = backend.sweep(which, 1_000).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error:?}");
+    }
+}
+
+/// The answer names an index that is not known, and who looks for that one is refused.
+#[tokio::test]
+async fn what_another_index_has_written_is_not_without_effect() {
+    let session = SessionId::new(7);
+    let elsewhere = written(&format!("~session/{session}"), 1);
+    let elsewhere = elsewhere.replace("lockkeeper-1", "lockkeeper-2");
+    let server = Server::new(bulk(&[elsewhere])).await;
+    let backend = server.backend().await;
+    for refused in [403, 429, 503] {
+        let error = format!(r#"{{"error":{SECURITY},"status":{refused}}}"#);
+        *server.describes.lock().unwrap() = Says::This(refused, error);
+        let label = Label::parse("").unwrap();
+        let opened = backend.open(session, &label, Duration::from_secs(30)).await;
+        let error = opened.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
     }
 }
 
