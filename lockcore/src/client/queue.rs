@@ -278,7 +278,8 @@ fn hint(keys: &Keys, claims: &[Claim]) {
 
 /// The queues of the paths above and below one.
 fn related<'a>(keys: &'a Keys, key: &'a LockKey) -> impl Iterator<Item = &'a Queue> {
-    let is_path = key.is_path();
+    // Mostly there are none.
+    let is_path = key.is_path() && keys.len() > usize::from(keys.contains_key(key));
     let above = is_path.then(|| key.ancestor_keys()).into_iter().flatten();
     let above = above.filter_map(|above| keys.get(&above));
     let below = is_path.then(|| {
