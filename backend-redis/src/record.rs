@@ -34,7 +34,7 @@ impl Answer {
 
     /// Whether the store is of another incarnation than the request was meant for.
     pub(crate) fn is_moved(&self) -> bool {
-        self.value == Value::BulkString(b"moved".to_vec())
+        matches!(&self.value, Value::BulkString(said) if said == b"moved")
     }
 
     pub(crate) fn parts(self) -> Result<Parts, Error> {

@@ -37,8 +37,10 @@ pub trait Space: Send + Sync {
     /// there is only one process, the same object.
     async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError>;
 
-    /// Lets at least that much of the store's time pass, and not much more: moves its clock, or sleeps.
-    async fn pass(&self, time: Duration);
+    /// Lets at least that much of the store's time pass, and not much more: sleeps, unless it can move the store's clock.
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
 
     /// How much later than its TTL the store may still say that a session is not due: the resolution of its clock, the
     /// difference between the clocks of its nodes, the period in which it looks.

@@ -45,10 +45,6 @@ impl lockcore_conformance::Space for Space {
         Ok(support::connect(&self.0).await)
     }
 
-    async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
     fn allowance(&self) -> Duration {
         Duration::from_millis(1)
     }

@@ -340,10 +340,6 @@ impl lockcore_conformance::Space for Space {
         Ok(EtcdBackend::connect(self.config()).await?)
     }
 
-    async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
     fn allowance(&self) -> Duration {
         // Whole seconds, and the half second in which the server looks for leases that have ended.
         Duration::from_millis(1_900)

@@ -63,10 +63,6 @@ impl lockcore_conformance::Space for Space {
         Ok(PostgresBackend::connect(PostgresConfig::parse(&self.url)?).await?)
     }
 
-    async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
     fn allowance(&self) -> Duration {
         Duration::from_millis(20)
     }

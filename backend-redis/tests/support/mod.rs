@@ -156,10 +156,6 @@ impl lockcore_conformance::Space for Space {
         Ok(RedisBackend::connect(self.config()).await?)
     }
 
-    async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
     fn allowance(&self) -> Duration {
         Duration::from_millis(1)
     }

@@ -41,10 +41,6 @@ impl Space for File {
         Sqlite.reopen(&self.path()).await
     }
 
-    async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
     fn allowance(&self) -> Duration {
         Duration::from_millis(1)
     }

@@ -67,7 +67,7 @@ pub(super) struct Guards {
     intents: BTreeSet<SessionId>,
     /// Those of them whose owner was told that the store is another one: they do not move to it.
     unmoved: BTreeSet<SessionId>,
-    /// Which session each renewal is of, by its process and its number there.
+    /// Which session each renewal under way is of, by its process and its number there.
     renewals: BTreeMap<(u32, u64), SessionId>,
     pub(super) failovers: Failovers,
 }
@@ -223,10 +223,11 @@ impl Guards {
             } => drop(self.renewals.insert((process, *call), *session)),
             What::Answered {
                 call,
-                reply: Reply::Renewed(Answer::Moved),
+                reply: Reply::Renewed(answer),
             } => {
-                if let Some(session) = self.renewals.get(&(process, *call)) {
-                    self.is_not_moved(*session);
+                let session = self.renewals.remove(&(process, *call));
+                if let Some(session) = session.filter(|_| *answer == Answer::Moved) {
+                    self.is_not_moved(session);
                 }
             }
             What::Stored(Stored::End {

@@ -315,10 +315,6 @@ impl Space for Hosts {
         self.reopen(&self.url).await
     }
 
-    async fn pass(&self, time: Duration) {
-        sleep(time).await;
-    }
-
     fn allowance(&self) -> Duration {
         self.allowance
     }

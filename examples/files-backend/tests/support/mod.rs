@@ -53,10 +53,6 @@ impl Space for Directory {
         Ok((self.wrap)(FilesBackend::connect(self.path.path()).await?))
     }
 
-    async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
     fn allowance(&self) -> Duration {
         Duration::ZERO
     }

@@ -66,10 +66,6 @@ impl Space for Database {
         Ok(MariaDbBackend::connect(&self.address()).await?)
     }
 
-    async fn pass(&self, time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
     fn allowance(&self) -> Duration {
         Duration::from_millis(20)
     }
