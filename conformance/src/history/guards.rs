@@ -377,8 +377,14 @@ impl Guards {
     fn cut(&mut self) {
         for guard in &mut self.guards {
             let sent = guard.deadline.saturating_sub(guard.validity);
-            let first = self.steps.partition_point(|step| step.at < sent);
-            let step = self.steps.get(first);
+            // A renewal after a step says that the session lived through it, if no failover has forgotten its death between.
+            let began = guard.start.at.saturating_sub(guard.validity);
+            let forgets = |step: &Pos| {
+                let mut failovers = self.failovers.iter();
+                failovers.any(|it| it.at > *step && it.at.at <= sent)
+            };
+            let mut steps = self.steps.iter();
+            let step = steps.find(|it| it.at >= sent || it.at >= began && forgets(it));
             let revoked = self.revoked.get(&guard.session);
             let forgotten = self.failovers.cut(guard.session, &guard.numbers, sent);
             guard.forgotten = forgotten.is_some_and(|at| at < guard.start);
