@@ -1,6 +1,8 @@
 //! Guards and adoptions against each other, key by key in the order of their tokens: each begins to be believed in
 //! when all earlier ones that it is incompatible with have ended.
 
+use std::collections::BTreeMap;
+
 use lockcore::{Mode, SessionId};
 
 use super::Law;
@@ -149,15 +151,12 @@ impl OnKey<'_> {
                 self.found(Law::TokensOnlyRise, after.start, &what, whom);
             }
         }
-        let mut by_start: Vec<&Belief<'_>> = entries.iter().map(|(belief, _)| *belief).collect();
-        by_start.sort_by_key(|belief| belief.start);
-        let mut greatest: Vec<(Pos, &Belief<'_>)> = Vec::with_capacity(by_start.len());
-        for belief in by_start {
-            let most = greatest.last().map(|(_, most)| *most);
-            let most = most.filter(|most| most.token >= belief.token);
-            greatest.push((belief.start, most.unwrap_or(belief)));
-        }
-        for (belief, _) in entries {
+        let mut by_start: Vec<&Entry<'_>> = entries.iter().collect();
+        by_start.sort_by_key(|(belief, _)| belief.start);
+        let of_all = greatest(by_start.iter().map(|(belief, _)| *belief));
+        let exclusive = by_start.iter().filter(|(_, cast)| cast.mode == Mode::X);
+        let of_exclusive = greatest(exclusive.map(|(belief, _)| *belief));
+        for (belief, cast) in entries {
             if let Who::Adoption(_) = belief.who {
                 continue;
             }
@@ -166,6 +165,11 @@ impl OnKey<'_> {
             if is_handed_on && guards.may_be_broken(belief.session) {
                 continue;
             }
+            // A share that another one of its process has, or had, is older than others beside it.
+            let greatest = match is_handed_on && cast.share {
+                true => &of_exclusive,
+                false => &of_all,
+            };
             let before = greatest.partition_point(|(start, _)| *start < belief.asked.at);
             if let Some((_, most)) = greatest[..before].last()
                 && most.token >= belief.token
@@ -238,12 +242,25 @@ impl OnKey<'_> {
         if entries.iter().all(|(_, cast)| cast.limit.is_none()) {
             return;
         }
+        // A share without a limit is one, however many of its process have it.
+        let mut ends: BTreeMap<(SessionId, u64), Pos> = BTreeMap::new();
+        let grant = |belief: &Belief<'_>| (belief.session, belief.token / 64);
+        let unlimited = |cast: &Cast| cast.share && cast.limit.is_none();
+        for (belief, _) in entries.iter().filter(|(_, cast)| unlimited(cast)) {
+            let end = ends.entry(grant(belief)).or_insert(belief.end);
+            *end = belief.end.max(*end);
+        }
         // By their ends; those that have ended are passed over at once, and few are alive at a time.
         let mut shares: Vec<(Pos, Pos)> = Vec::new();
         for (belief, cast) in entries {
             if !cast.share || belief.end <= belief.start {
                 continue;
             }
+            let end = match unlimited(cast) {
+                true => ends.remove(&grant(belief)),
+                false => Some(belief.end),
+            };
+            let Some(end) = end else { continue };
             let ended = shares.partition_point(|(end, _)| *end <= belief.start);
             let alive = shares[ended..].iter();
             let beside = alive.filter(|(_, start)| *start < belief.asked.at).count();
@@ -257,8 +274,8 @@ impl OnKey<'_> {
                 );
                 self.found(Law::SharedAreASet, belief.start, &what, [belief.who]);
             }
-            let place = shares.partition_point(|(end, _)| *end <= belief.end);
-            shares.insert(place, (belief.end, belief.start));
+            let place = shares.partition_point(|(other, _)| *other <= end);
+            shares.insert(place, (end, belief.start));
         }
     }
 
@@ -295,6 +312,17 @@ impl OnKey<'_> {
             }
         }
     }
+}
+
+/// From when on which of them had the greatest token; they come in the order of their starts.
+fn greatest<'a>(by_start: impl Iterator<Item = &'a Belief<'a>>) -> Vec<(Pos, &'a Belief<'a>)> {
+    let mut greatest: Vec<(Pos, &Belief<'_>)> = Vec::new();
+    for belief in by_start {
+        let most = greatest.last().map(|(_, most)| *most);
+        let most = most.filter(|most| most.token >= belief.token);
+        greatest.push((belief.start, most.unwrap_or(belief)));
+    }
+    greatest
 }
 
 fn at(mode: Mode) -> usize {

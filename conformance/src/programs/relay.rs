@@ -1,4 +1,5 @@
-//! Those who wait for one exclusive lock after the other, so that somebody of the process waits for most of them.
+//! Those who wait for one lock after the other, exclusive or shared, so that somebody of the process waits for most of them or
+//! has the same.
 
 use std::time::Duration;
 
@@ -19,7 +20,11 @@ pub(crate) async fn relay<P: Place>(
     while !place.is_stopped() {
         sleep(up_to(&mut rng, Duration::from_millis(50))).await;
         let key = keys[rng.random_range(0..keys.len())];
-        let request = Request::waiting(vec![flat(key, Want::Create)], false);
+        let want = match rng.random_bool(0.3) {
+            true => Want::Share { limit: None },
+            false => Want::Create,
+        };
+        let request = Request::waiting(vec![flat(key, want)], false);
         if let Some(got) = ask(place, user, request).await {
             // Half of them hand it on at once, so that those who wait are woken often.
             match rng.random() {

@@ -1,7 +1,7 @@
 //! [`Acquisition`]: what to acquire, and how.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::panic::resume_unwind;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
-use futures_util::{StreamExt, poll};
+use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::client::attempt::{LastBusy, Observer, Plan, Progress};
+use crate::client::attempt::{Observer, Plan, Progress, Seen};
 use crate::client::clock::{after, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::error::{AcquireError, InputError, RunError};
@@ -128,6 +128,9 @@ impl Locks {
     }
 
     /// One of any number of shares of a lock, or of as many as the [limit](Acquisition::limit) says.
+    ///
+    /// Tasks of one process that share without a limit have one share in the store, as far as they can
+    /// ([`acquire`](Acquisition::acquire)). Who counts shares by a limit beside them counts one for all of these.
     pub fn share(&self, name: impl AsRef<str>) -> Acquisition<Shared> {
         Acquisition::new(self, Keys::flat(Want::Share { limit: None }, [name]))
     }
@@ -256,7 +259,8 @@ impl<S> Acquisition<S> {
     /// for itself, as with [`tokio::sync::RwLock`]; with the [owner](Self::owner) of what it holds it does not stand in line.
     ///
     /// While the next one wants the same, without an intent or an owner, an exclusive lock or a place of a semaphore goes from
-    /// one to the other without the store, for at most 50 ms and 63 times (lock cohorting; Dice, Marathe, Shavit, 2012).
+    /// one to the other without the store, for at most 50 ms and 63 times (lock cohorting; Dice, Marathe, Shavit, 2012). A share
+    /// without a limit is had by as many at once within the same bounds, and goes back to the store with the last of them.
     ///
     /// # Errors
     ///
@@ -355,26 +359,31 @@ impl<S> Acquisition<S> {
         let max_hold = self.max_hold;
         let alive = Alive::new(&core);
         let under_way = UnderWay::new(&core, waits)?;
-        let last_busy = LastBusy::default();
-        let plan = Plan {
+        let plan = Arc::new(Plan {
             locks: self.locks,
             claims: claims.into(),
             owner: self.owner,
             intent: self.intent,
             wait: waits.then_some(until),
             observer: self.observer,
-            last_busy: last_busy.clone(),
-        };
-        let (caller, answer) = oneshot::channel();
-        let mut run = Box::pin(async move {
-            let _counted = (alive, under_way);
-            plan.run(caller).await;
+            seen: Seen::default(),
         });
-        // A task of its own brings what was sent to its end, whatever the caller does. Where a store answers at once, there is
-        // nothing to wait for.
-        if poll!(&mut run).is_pending() {
-            task::spawn(run);
-        }
+        let (caller, mut answer) = oneshot::channel();
+        let run = Arc::clone(&plan).run(caller, (alive, under_way));
+        let mut here = Some(Box::pin(run));
+        // A task of its own brings what was sent to its end, whatever the caller does. Who stands in line has sent nothing, and
+        // where a store answers at once there is nothing to wait for.
+        let answer = poll_fn(|cx| {
+            if let Some(mut run) = here.take()
+                && run.as_mut().poll(cx).is_pending()
+            {
+                match plan.seen.is_asking() {
+                    true => task::spawn(run),
+                    false => here = Some(run),
+                }
+            }
+            answer.poll_unpin(cx)
+        });
         let over = async {
             match until {
                 Some(until) => sleep_until(until).await,
@@ -387,22 +396,22 @@ impl<S> Acquisition<S> {
                 Ok(Ok(answer)) => answer.map(|guard| guard.deliver(max_hold)),
                 Ok(Err(panic)) => resume_unwind(panic),
                 // The task ends without an answer only when its wait is over before any refusal, or with its runtime.
-                Err(_) => Err(no_answer(&core, &last_busy)),
+                Err(_) => Err(no_answer(&plan)),
             },
             // A request may still be under way; what it wins is given back.
             () = core.is_shut_down() => Err(InputError::ShutDown.into()),
-            () = over => Err(no_answer(&core, &last_busy)),
+            () = over => Err(no_answer(&plan)),
         }
     }
 }
 
 /// The answer to a caller whose wait is over while the attempt has none.
-fn no_answer(core: &Core, last_busy: &LastBusy) -> AcquireError {
-    match last_busy.get() {
+fn no_answer(plan: &Plan) -> AcquireError {
+    match plan.seen.busy() {
         Some(busy) => AcquireError::Busy(busy),
         None => AcquireError::Store(Error::new(
             ErrorKind::Indeterminate,
-            core.info.name,
+            plan.locks.core.info.name,
             Operation::Acquire,
             "the store did not answer before the wait was over; what it may still grant is given back",
         )),

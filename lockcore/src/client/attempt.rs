@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -10,7 +12,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::client::chain::{Chain, Pass};
+use crate::client::chain::{Chain, Pass, Taken};
 use crate::client::clock::{now, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::error::{Abandoned, AcquireError};
@@ -52,26 +54,37 @@ pub(crate) type Observer = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 /// The caller, who may go away. A panic of what it gave us is its own.
 pub(crate) type Caller = oneshot::Sender<thread::Result<Result<Undelivered, AcquireError>>>;
 
-/// Who was in the way last, for a caller whose wait ends while the acquisition is under way.
-#[derive(Clone, Default)]
-pub(crate) struct LastBusy(Arc<Mutex<Option<Last>>>);
+/// What a caller sees of the acquisition while it is under way.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Who was in the way last.
+    last: Mutex<Option<Last>>,
+    /// A request is under way, or something was granted.
+    asks: AtomicBool,
+}
 
 enum Last {
     Refused(Busy),
     Waiting(InTheWay),
 }
 
-impl LastBusy {
+impl Seen {
     fn last(&self) -> MutexGuard<'_, Option<Last>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self) -> Option<Busy> {
+    /// Who was in the way last.
+    pub(crate) fn busy(&self) -> Option<Busy> {
         match &*self.last() {
             None => None,
             Some(Last::Refused(busy)) => Some(busy.clone()),
             Some(Last::Waiting(way)) => way.busy(),
         }
+    }
+
+    /// Whether there is something to be brought to its end, whatever becomes of the caller.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asks.load(Ordering::Acquire)
     }
 }
 
@@ -83,7 +96,7 @@ pub(crate) struct Plan {
     /// `None`: a single try. `Some(None)`: wait for ever.
     pub(crate) wait: Option<Option<Instant>>,
     pub(crate) observer: Option<Observer>,
-    pub(crate) last_busy: LastBusy,
+    pub(crate) seen: Seen,
 }
 
 /// Why an attempt holds nothing.
@@ -129,6 +142,13 @@ async fn bears<T, Answer: Future<Output = Result<T, AcquireError>>>(
 }
 
 impl Plan {
+    /// The shared session, where that is enough and open.
+    fn at_hand(&self, many: bool) -> Option<(Handle, OwnerId)> {
+        let shared = !many && !self.is_alone();
+        let handle = shared.then(|| self.locks.pool.usable())??;
+        own(Ok(handle)).ok()
+    }
+
     /// The session that it runs in, and the owner there. One that waits bears with a store that is away.
     async fn session(&self, caller: &mut Caller, many: bool) -> Result<(Handle, OwnerId), Stop> {
         tokio::select! {
@@ -160,9 +180,13 @@ impl Plan {
         }
     }
 
-    pub(crate) async fn run(self, mut caller: Caller) {
-        let ran = AssertUnwindSafe(self.result(&mut caller)).catch_unwind();
-        if let Some(result) = ran.await.transpose() {
+    /// To the end, which `_counted` is held for.
+    pub(crate) async fn run<Counted>(self: Arc<Self>, mut caller: Caller, _counted: Counted) {
+        let ran = {
+            let result = pin!(self.result(&mut caller));
+            AssertUnwindSafe(result).catch_unwind().await
+        };
+        if let Some(result) = ran.transpose() {
             // A guard that nobody waits for any more is dropped here, and so given back.
             drop(caller.send(result));
         }
@@ -186,10 +210,46 @@ impl Plan {
         }
     }
 
+    /// Whether nobody else of the process may have what it is granted.
+    fn is_alone(&self) -> bool {
+        self.owner.is_some() || self.intent.is_some()
+    }
+
+    /// A share that this process has already, if nobody of it who came earlier waits for that to end.
+    fn joined(&self) -> Option<Guard> {
+        match &*self.claims {
+            [claim] if !self.is_alone() => {
+                let pass = self.locks.core.queues.join(claim)?;
+                Some(self.handed_on(pass))
+            }
+            _ => None,
+        }
+    }
+
+    /// What another one of this process has, or had.
+    fn handed_on(&self, pass: Pass) -> Guard {
+        let guard = Guard::new(&self.locks.core, pass, false);
+        let of = self.claims.len();
+        self.observe(&Progress::Granted { claims: of, of });
+        guard
+    }
+
+    fn observe(&self, progress: &Progress<'_>) {
+        if let Some(observer) = &self.observer {
+            observer(progress.clone());
+        }
+    }
+
     async fn once(&self, caller: &mut Caller) -> Result<Guard, Stop> {
         let core = &self.locks.core;
         let many = many_steps(&self.claims, &core.info);
-        let (handle, owner) = self.session(caller, many).await?;
+        let (handle, owner) = match self.at_hand(many) {
+            Some(session) => session,
+            None => Box::pin(self.session(caller, many)).await?,
+        };
+        if let Some(guard) = self.joined() {
+            return Ok(guard);
+        }
         let mut taking = Taking {
             plan: self,
             core,
@@ -255,7 +315,7 @@ impl Taking<'_> {
             if !std::mem::take(&mut goes_on)
                 && let Some(waits) = waiting.as_mut().filter(|waiting| waiting.has_begun())
             {
-                let offered = waits.until_offered_or_worth_asking();
+                let offered = pin!(waits.until_offered_or_worth_asking());
                 if let Some(offer) = self.stoppable(caller, offered).await? {
                     if let Some(guard) = self.accepted(offer) {
                         return Ok(guard);
@@ -266,7 +326,8 @@ impl Taking<'_> {
             if self.plan.wait.is_some()
                 && let Some(pause) = self.core.contention.pause(claims[at].key())
             {
-                let paused = unless_offered(place(&waiting), tokio::time::sleep(pause));
+                let pause = Box::pin(tokio::time::sleep(pause));
+                let paused = Box::pin(unless_offered(place(&waiting), pause));
                 if self.stoppable(caller, paused).await?.is_none() {
                     continue;
                 }
@@ -274,8 +335,12 @@ impl Taking<'_> {
             let len = next_len
                 .take()
                 .unwrap_or_else(|| step_len(&claims[at..], &self.core.info));
-            let asked = asks(place(&waiting), self.ask(at..at + len, caller));
-            let Some(step) = unless_offered(place(&waiting), asked).await else {
+            let answer = {
+                let asked = pin!(self.ask(at..at + len, caller));
+                let asked = pin!(asks(place(&waiting), asked));
+                unless_offered(place(&waiting), asked).await
+            };
+            let Some(step) = answer else {
                 continue; // What was asked for is given back.
             };
             match step {
@@ -284,7 +349,7 @@ impl Taking<'_> {
                     self.in_doubt |= in_doubt;
                     self.token = self.token.max(Some(token));
                     at += len;
-                    self.observe(&Progress::Granted {
+                    self.plan.observe(&Progress::Granted {
                         claims: at,
                         of: claims.len(),
                     });
@@ -302,7 +367,7 @@ impl Taking<'_> {
                     // The next renewal finds out whether the session has moved, or is lost.
                     let (done, renewed) = oneshot::channel();
                     self.handle.order(Order::Renew(done));
-                    let found = unless_offered(place(&waiting), renewed);
+                    let found = Box::pin(unless_offered(place(&waiting), renewed));
                     let stopped = self.stoppable(caller, found).await;
                     if !self.handle.is_usable() {
                         return Err(self.lost(waiting.as_ref()));
@@ -313,7 +378,8 @@ impl Taking<'_> {
                 Step::Failed(error) => return Err(error.into()),
                 Step::Busy(busy) => {
                     let first = position(&claims[at..at + len], &busy);
-                    let Some(left) = unless_offered(place(&waiting), self.left(&busy)).await else {
+                    let left = Box::pin(self.left(&busy));
+                    let Some(left) = unless_offered(place(&waiting), left).await else {
                         continue;
                     };
                     let left = left?;
@@ -322,7 +388,7 @@ impl Taking<'_> {
                         if self.is_given_back().await {
                             (at, waiting) = (0, None);
                         }
-                        let recovered = self.recovered(caller, &busy, left);
+                        let recovered = Box::pin(self.recovered(caller, &busy, left));
                         if let Some(Err(stop)) = unless_offered(place(&waiting), recovered).await {
                             return Err(stop);
                         }
@@ -344,7 +410,7 @@ impl Taking<'_> {
                         if would_wait_for_itself(&busy, self.owner) {
                             return Err(AcquireError::WouldDeadlock(busy).into());
                         }
-                        self.observe(&Progress::Waiting(&busy));
+                        self.plan.observe(&Progress::Waiting(&busy));
                         // Until it is granted, the refused claim is the same.
                         let now_waiting = match waiting.take() {
                             Some(waiting) => {
@@ -358,7 +424,7 @@ impl Taking<'_> {
                             }
                         };
                         let way = now_waiting.in_the_way();
-                        *self.plan.last_busy.last() = Some(Last::Waiting(way));
+                        *self.plan.seen.last() = Some(Last::Waiting(way));
                         waiting = Some(now_waiting);
                         next_len = Some(1);
                     }
@@ -366,13 +432,18 @@ impl Taking<'_> {
             }
             self.check(caller)?;
         };
-        let chain = self.chain(token);
+        let granted = now();
+        let chain = self.chain(token, granted);
         // Before the next one looks.
-        self.core.queues.hold(&chain);
+        self.core.queues.hold(&chain, &self.handle, place(&waiting));
         drop(waiting);
         self.register(chain.token(0)).await?;
+        let answered = match self.plan.intent {
+            Some(_) => now(),
+            None => granted,
+        };
         // Handed out only if the deadline is still ahead after the last answer, and nothing was taken away meanwhile.
-        if !self.stands() {
+        if !self.stands_at(answered) {
             return Err(AcquireError::Lost.into());
         }
         self.grants.clear();
@@ -382,41 +453,35 @@ impl Taking<'_> {
                 chain,
                 handle: self.handle.clone(),
                 number: 0,
-                in_doubt: self.in_doubt,
             },
             self.plan.intent.is_some(),
         ))
     }
 
     /// What the store has granted.
-    fn chain(&self, token: FencingToken) -> Arc<Chain> {
-        let chain = Chain::new(
-            &self.handle,
-            self.owner,
+    fn chain(&self, token: FencingToken, now: Instant) -> Arc<Chain> {
+        let taken = Taken {
+            owner: self.owner,
             token,
-            Arc::clone(&self.plan.claims),
-            self.grants.clone(),
-            self.by_close,
-            self.core.config.label.clone(),
-        );
-        if self.plan.owner.is_some() || self.plan.intent.is_some() {
-            chain.keep();
-        }
-        Arc::new(chain)
+            claims: Arc::clone(&self.plan.claims),
+            grants: self.grants.clone(),
+            by_close: self.by_close,
+            alone: self.plan.is_alone(),
+            in_doubt: self.in_doubt,
+            label: self.core.config.label.clone(),
+        };
+        Arc::new(Chain::new(&self.handle, taken, now))
     }
 
     /// All that is wanted, if it may be taken over from another one of this process.
     fn wants(&self) -> Option<&Arc<[Claim]>> {
-        let alone = self.plan.owner.is_none() && self.plan.intent.is_none() && !self.by_close;
-        alone.then_some(&self.plan.claims)
+        let may = !self.plan.is_alone() && !self.by_close;
+        may.then_some(&self.plan.claims)
     }
 
     /// What another one of this process hands on, if it stands.
     fn accepted(&self, offer: Offer) -> Option<Guard> {
-        let guard = Guard::new(self.core, offer.accept()?, false);
-        let of = self.plan.claims.len();
-        self.observe(&Progress::Granted { claims: of, of });
-        Some(guard)
+        offer.accept().map(|pass| self.plan.handed_on(pass))
     }
 
     /// The session is lost: what has not begun may begin in another one.
@@ -439,7 +504,7 @@ impl Taking<'_> {
             None
         };
         if let Some(waiting) = &waiting {
-            *self.plan.last_busy.last() = Some(Last::Waiting(waiting.in_the_way()));
+            *self.plan.seen.last() = Some(Last::Waiting(waiting.in_the_way()));
         }
         waiting
     }
@@ -453,8 +518,13 @@ impl Taking<'_> {
             claims: &self.plan.claims,
             waits: self.plan.wait.is_some(),
         };
-        let ends = self.stoppable(caller, std::future::pending::<()>());
-        asker.ask(range, joined, ends).await
+        let ends = pin!(self.stoppable(caller, std::future::pending::<()>()));
+        let asks = &self.plan.seen.asks;
+        asks.store(true, Ordering::Release);
+        let step = asker.ask(range, joined, ends).await;
+        let holds = !self.grants.is_empty() || matches!(step, Step::Granted { .. });
+        asks.store(holds, Ordering::Release);
+        step
     }
 
     /// Registers the intent, if there is one, when all claims are granted.
@@ -474,8 +544,12 @@ impl Taking<'_> {
 
     /// Whether what was granted so far is still held.
     fn stands(&self) -> bool {
+        self.stands_at(now())
+    }
+
+    fn stands_at(&self, now: Instant) -> bool {
         let session = &self.handle.session;
-        session.is_valid() && session.evicted(self.numbers()).is_none()
+        session.is_valid_at(now) && session.evicted(self.numbers()).is_none()
     }
 
     fn numbers(&self) -> impl Iterator<Item = u64> + Clone {
@@ -491,7 +565,7 @@ impl Taking<'_> {
         if caller.is_closed() {
             return Err(Stop::Cancelled);
         }
-        if !self.handle.is_usable() || !self.stands() {
+        if !self.handle.is_kept() || !self.stands() {
             return Err(AcquireError::Lost.into());
         }
         if self.is_over() {
@@ -502,7 +576,7 @@ impl Taking<'_> {
     }
 
     fn wait_over(&self) -> Stop {
-        match self.plan.last_busy.get() {
+        match self.plan.seen.busy() {
             Some(busy) => AcquireError::Busy(busy).into(),
             // The caller has its own answer for a wait that ended before any refusal.
             None => Stop::Cancelled,
@@ -513,7 +587,7 @@ impl Taking<'_> {
     async fn stoppable<T>(
         &self,
         caller: &mut Caller,
-        wait: impl Future<Output = T>,
+        wait: impl Future<Output = T> + Unpin,
     ) -> Result<T, Stop> {
         tokio::select! {
             biased;
@@ -574,7 +648,7 @@ impl Taking<'_> {
             // Whoever waited may have gone.
             drop(done.send(recovered.await));
         });
-        *self.plan.last_busy.last() = Some(Last::Refused(busy.clone()));
+        *self.plan.seen.last() = Some(Last::Refused(busy.clone()));
         let mut recovered = Err(AcquireError::Lost);
         let mut is_slow = false;
         let ends = async {
@@ -586,7 +660,7 @@ impl Taking<'_> {
                 () = sleep_until(self.core.patience()), if self.plan.wait.is_none() => is_slow = true,
             }
         };
-        self.stoppable(caller, ends).await?;
+        self.stoppable(caller, pin!(ends)).await?;
         if is_slow {
             return Err(self.wait_over());
         }
@@ -603,12 +677,6 @@ impl Taking<'_> {
             .any(|grant| !self.core.is_ours(grant.session))
         {
             self.core.contention.met(first.claim.key());
-        }
-    }
-
-    fn observe(&self, progress: &Progress<'_>) {
-        if let Some(observer) = &self.plan.observer {
-            observer(progress.clone());
         }
     }
 
@@ -665,7 +733,7 @@ fn place(waiting: &Option<Waiting>) -> Option<&Place> {
 }
 
 /// What the store answers to whoever waits.
-async fn asks<T>(place: Option<&Place>, asked: impl Future<Output = T>) -> T {
+async fn asks<T>(place: Option<&Place>, asked: impl Future<Output = T> + Unpin) -> T {
     match place {
         Some(place) => place.asks(asked).await,
         None => asked.await,
@@ -674,7 +742,10 @@ async fn asks<T>(place: Option<&Place>, asked: impl Future<Output = T>) -> T {
 
 /// What comes of something, unless another one of this process offers a lock meanwhile to whoever waits: that is taken at
 /// once.
-async fn unless_offered<T>(place: Option<&Place>, something: impl Future<Output = T>) -> Option<T> {
+async fn unless_offered<T>(
+    place: Option<&Place>,
+    something: impl Future<Output = T> + Unpin,
+) -> Option<T> {
     let Some(place) = place else {
         return Some(something.await);
     };

@@ -1,15 +1,16 @@
-//! A grant of the store, and those of this process who have it one after the other: while the next one waits for the same,
-//! the lock goes on without the store (lock cohorting; Dice, Marathe, Shavit, 2012).
+//! A grant of the store, and those of this process who have it: an exclusive lock one after the other, while the next one
+//! waits for the same, without the store (lock cohorting; Dice, Marathe, Shavit, 2012); a share without a limit several at once.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::oneshot;
+use tokio::sync::{SetOnce, oneshot};
 use tokio::time::Instant;
 
 use crate::client::clock::now;
+use crate::client::lost::LostReason;
 use crate::client::order::{Order, Release, Released};
 use crate::client::session::{Handle, WeakHandle};
 use crate::{
@@ -23,58 +24,67 @@ const HANDED_ON: Duration = Duration::from_millis(50);
 pub(crate) const CLAIMS: usize = 16;
 
 /// What the store has granted to one acquisition.
-pub(crate) struct Chain {
-    pub(crate) session: WeakHandle,
+pub(crate) struct Taken {
     pub(crate) owner: OwnerId,
     /// The store's.
-    token: FencingToken,
+    pub(crate) token: FencingToken,
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) grants: Vec<(u64, Range<usize>)>,
+    /// The grants are all that their session has, and many.
     pub(crate) by_close: bool,
-    label: Label,
+    /// It has an intent, or was asked for with an owner: nobody else of the process may have it.
+    pub(crate) alone: bool,
+    /// A copy of one of the requests for it may still be under way.
+    pub(crate) in_doubt: bool,
+    pub(crate) label: Label,
+}
+
+/// A grant, and what those of this process who have it know of each other.
+pub(crate) struct Chain {
+    pub(crate) session: WeakHandle,
+    pub(crate) taken: Taken,
     began: Instant,
     is_exclusive: bool,
     /// It is exclusive and not too much, or one share: whom it excludes in this process does not ask for it meanwhile.
     pub(crate) is_known: bool,
+    /// A share without a limit, which others may have at the same time.
+    is_shared: bool,
+    /// Of such a share: how many have joined the first one, and in the low byte how many have it now.
+    users: AtomicU16,
     /// It goes to nobody else any more.
     kept: AtomicBool,
     /// It has gone to somebody else.
     handed_on: AtomicBool,
-    /// A confirmation said that the store does not have it any more, which is true for all who come.
+    /// A confirmation said that the store does not have it any more, which is true for all who have it.
     fell: AtomicBool,
+    /// And whoever waits to hear of it may be told.
+    told: SetOnce<()>,
 }
 
 impl Chain {
-    pub(crate) fn new(
-        handle: &Handle,
-        owner: OwnerId,
-        token: FencingToken,
-        claims: Arc<[Claim]>,
-        grants: Vec<(u64, Range<usize>)>,
-        by_close: bool,
-        label: Label,
-    ) -> Self {
+    pub(crate) fn new(handle: &Handle, taken: Taken, began: Instant) -> Self {
+        let Taken { claims, grants, .. } = &taken;
         let is_exclusive = |claim: &Claim| claim.want().mode() == Mode::X;
         let is_exclusive = claims.len() <= CLAIMS && claims.iter().all(is_exclusive);
         let is_known = is_exclusive || claims.len() == 1;
-        // One of a number of places goes on, too; nobody waits for a share of what is shared without a limit.
-        let is_place = |claim: &Claim| matches!(claim.want(), Want::Share { limit: Some(_) });
-        let goes_on = is_exclusive || claims.len() == 1 && claims.iter().all(is_place);
-        let kept = by_close || grants.len() != 1 || !goes_on;
+        let share = match &**claims {
+            [claim] => matches!(claim.want(), Want::Share { .. }).then_some(claim.want()),
+            _ => None,
+        };
+        let goes_on = is_exclusive || share.is_some();
+        let kept = taken.by_close || taken.alone || grants.len() != 1 || !goes_on;
         Self {
             session: handle.downgrade(),
-            owner,
-            token,
-            claims,
-            grants,
-            by_close,
-            label,
-            began: now(),
+            taken,
+            began,
             is_exclusive,
             is_known,
+            is_shared: !kept && share == Some(Want::Share { limit: None }),
+            users: AtomicU16::new(1),
             kept: AtomicBool::new(kept),
             handed_on: AtomicBool::new(false),
             fell: AtomicBool::new(false),
+            told: SetOnce::new(),
         }
     }
 
@@ -84,33 +94,77 @@ impl Chain {
 
     /// The token of whoever has it after so many others.
     pub(crate) fn token(&self, pass: u8) -> FencingToken {
-        self.token.handed_on(pass)
+        self.taken.token.handed_on(pass)
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
         self.is_exclusive
     }
 
+    /// Whether it is a share that others may have at the same time.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// One more has the share, after so many others; nobody, once the last one gives it back.
+    pub(crate) fn join(&self) -> Option<u8> {
+        if !self.is_shared || !self.goes_on(0, now()) {
+            return None;
+        }
+        let one_more = |users: u16| {
+            let [joined, have] = users.to_be_bytes();
+            let has_room = have > 0 && joined < FencingToken::PASSES;
+            has_room.then(|| u16::from_be_bytes([joined + 1, have + 1]))
+        };
+        let users = (self.users).fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        let [joined, _] = users.ok()?.to_be_bytes();
+        self.hand_on();
+        Some(joined + 1)
+    }
+
+    /// One of those who have it gives it back. Whether nobody has it any more: then, and never before, it goes back to the store.
+    pub(crate) fn leave(&self) -> bool {
+        !self.is_shared || {
+            let [_, have] = self.users.fetch_sub(1, Ordering::AcqRel).to_be_bytes();
+            have == 1
+        }
+    }
+
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + Clone {
-        self.grants.iter().map(|(n, _)| *n)
+        self.taken.grants.iter().map(|(n, _)| *n)
     }
 
     /// Whether all of it is certainly still held.
     pub(crate) fn stands(&self) -> bool {
+        self.stands_at(now())
+    }
+
+    pub(crate) fn stands_at(&self, now: Instant) -> bool {
+        self.stood() && self.session.session.is_valid_at(now)
+    }
+
+    /// Whether nobody has seen by now that it is not held any more.
+    pub(crate) fn stood(&self) -> bool {
         let session = &self.session.session;
         !self.fell.load(Ordering::Acquire)
-            && session.is_valid()
+            && session.was_valid()
             && session.evicted(self.numbers()).is_none()
     }
 
-    /// The store does not have it any more.
-    pub(crate) fn falls(&self) {
+    /// The store does not have it any more. Who waits to hear that it is [lost](Self::lost) is told when the answer goes, by
+    /// when the session may know why.
+    pub(crate) fn falls(&self) -> Tells<'_> {
         self.fell.store(true, Ordering::Release);
+        Tells(self)
     }
 
-    /// Resolves when it does not stand any more, unless that is [told](Self::falls) to the queue.
-    pub(crate) async fn lost(&self) {
-        self.session.session.lost(self.numbers()).await;
+    /// Resolves when it does not stand any more.
+    pub(crate) async fn lost(&self) -> LostReason {
+        tokio::select! {
+            biased;
+            why = self.session.session.lost(self.numbers()) => why,
+            _ = self.told.wait() => LostReason::Forgotten,
+        }
     }
 
     /// It goes to nobody else any more.
@@ -129,26 +183,25 @@ impl Chain {
     }
 
     /// Whether it may go to somebody else after so many.
-    pub(crate) fn goes_on(&self, pass: u8) -> bool {
+    pub(crate) fn goes_on(&self, pass: u8, now: Instant) -> bool {
         !self.kept.load(Ordering::Acquire)
             && pass < FencingToken::PASSES
-            && now() < self.began + HANDED_ON
-            && self.stands()
+            && now < self.began + HANDED_ON
+            && self.stands_at(now)
     }
 
     /// The order to give it back in the store.
     pub(crate) fn release(
         &self,
         with_intent: bool,
-        in_doubt: bool,
         done: Option<oneshot::Sender<Result<Released>>>,
     ) -> Order {
         Order::Release(Release {
-            claims: Arc::clone(&self.claims),
-            grants: self.grants.clone(),
+            claims: Arc::clone(&self.taken.claims),
+            grants: self.taken.grants.clone(),
             with_intent,
-            in_doubt,
-            by_close: self.by_close,
+            in_doubt: self.taken.in_doubt,
+            by_close: self.taken.by_close,
             done,
         })
     }
@@ -159,8 +212,8 @@ impl Chain {
         reason = "since when it is held is shown to people, in the time of day"
     )]
     pub(crate) fn busy(&self, claim: &Claim) -> Busy {
-        let held = self.grants.iter().find_map(|(n, range)| {
-            let claims = &self.claims[range.clone()];
+        let held = self.taken.grants.iter().find_map(|(n, range)| {
+            let claims = &self.taken.claims[range.clone()];
             let held = claims.iter().find(|held| held.key().meets(claim.key()))?;
             // As the store has it: who holds a path has a mode on all above it.
             let (key, want) = (claim.key(), held.want());
@@ -176,9 +229,9 @@ impl Chain {
                 session: self.id(),
                 n,
             }),
-            owner: Some(self.owner),
+            owner: Some(self.taken.owner),
             mode,
-            label: self.label.to_string(),
+            label: self.taken.label.to_string(),
             since: SystemTime::now().checked_sub(now().saturating_duration_since(self.began)),
             life: Life::Living,
         });
@@ -191,11 +244,20 @@ impl Chain {
     }
 }
 
+/// Whoever waits to hear that it is lost is told when this goes.
+pub(crate) struct Tells<'a>(&'a Chain);
+
+impl Drop for Tells<'_> {
+    fn drop(&mut self) {
+        // Another one may have told it.
+        let _ = self.0.told.set(());
+    }
+}
+
 /// A grant, and after how many others somebody has it.
 pub(crate) struct Pass {
     pub(crate) chain: Arc<Chain>,
     /// Keeps the session.
     pub(crate) handle: Handle,
     pub(crate) number: u8,
-    pub(crate) in_doubt: bool,
 }

@@ -71,9 +71,11 @@ impl Contention {
 
     /// How long to wait before the key is asked for, so that others have had a look at it since it was released.
     pub(crate) fn pause(&self, key: &LockKey) -> Option<Duration> {
-        let now = now();
         let keys = self.keys();
-        let met = keys.get(key).filter(|met| now < met.at + CONTENDED)?;
+        let (met, now) = (keys.get(key)?, now());
+        if now >= met.at + CONTENDED {
+            return None;
+        }
         (met.released? + self.poll.unwrap_or(WOKEN))
             .checked_duration_since(now)
             .filter(|pause| !pause.is_zero())

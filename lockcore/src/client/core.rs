@@ -230,7 +230,7 @@ impl Core {
     ) {
         self.contention.released(claims, false);
         self.queues.given_back(claims, |chain| {
-            let is_it = chain.id() == session && chain.grants.as_slice() == grants;
+            let is_it = chain.id() == session && chain.taken.grants.as_slice() == grants;
             if is_it && chain.was_handed_on() {
                 self.contention.released(claims, true);
             }

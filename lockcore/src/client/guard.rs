@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::client::chain::{Chain, Pass};
+use crate::client::chain::{Chain, Pass, Taken};
 use crate::client::clock::{after, now, sleep_awake_until};
 use crate::client::core::Core;
 use crate::client::keeper::release_each;
@@ -18,7 +18,7 @@ use crate::client::order::{Beside, Order, Released};
 use crate::client::owner::Owner;
 use crate::client::queue::Offer;
 use crate::client::session::Handle;
-use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, Result, SessionId};
+use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
 
 /// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it
 /// inside [`run`](crate::Acquisition::run). It keeps nothing held by itself.
@@ -31,6 +31,8 @@ pub struct Held {
     gone: AtomicBool,
     /// It is on its way back to the store, or to another one.
     left: AtomicBool,
+    /// To re-enter, where it has none of its own in the store.
+    owner: OnceLock<OwnerId>,
     /// How long it may be held.
     limit: OnceLock<Limit>,
 }
@@ -57,18 +59,26 @@ impl Held {
         self.chain.id()
     }
 
-    /// Its owner, to re-enter its document and tree locks in the same session, as long as the guard lives.
+    /// Its owner, to re-enter its document and tree locks in the same session, as long as the guard lives. A share without a
+    /// [limit](crate::Acquisition::limit) is not the owner's, for others may have it, too; one that was acquired with an
+    /// [owner](crate::Acquisition::owner) is.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        // It stays with whoever re-enters it.
-        self.chain.keep();
-        Owner::of_guard(&self.core, &self.chain.session, self.chain.owner)
+        let session = &self.chain.session;
+        let owner = if self.chain.is_shared() {
+            *self.owner.get_or_init(|| session.session.owner())
+        } else {
+            // It stays with whoever re-enters it.
+            self.chain.keep();
+            self.chain.taken.owner
+        };
+        Owner::of_guard(&self.core, session, owner)
     }
 
     /// What is held: one claim for each key, in path order.
     #[must_use]
     pub fn claims(&self) -> &[Claim] {
-        &self.chain.claims
+        &self.chain.taken.claims
     }
 
     /// The grants that hold it, each with its claims: for a store that can confirm them in its own way, such as inside a
@@ -80,8 +90,8 @@ impl Held {
 
     fn all_grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
         let (chain, session) = (&self.chain, self.session());
-        let claims = |range: &Range<usize>| &chain.claims[range.clone()];
-        let grants = chain.grants.iter();
+        let claims = |range: &Range<usize>| &chain.taken.claims[range.clone()];
+        let grants = chain.taken.grants.iter();
         grants.map(move |(n, range)| (Grant { session, n: *n }, claims(range)))
     }
 
@@ -92,9 +102,13 @@ impl Held {
     /// [token](Self::token) is safe from that.
     #[must_use]
     pub fn is_valid(&self) -> bool {
+        self.is_valid_at(now())
+    }
+
+    fn is_valid_at(&self, now: Instant) -> bool {
         !self.gone.load(Ordering::Acquire)
-            && self.chain.stands()
-            && self.limit.get().is_none_or(|limit| now() < limit.end)
+            && self.chain.stands_at(now)
+            && self.limit.get().is_none_or(|limit| now < limit.end)
     }
 
     /// Until when it is valid if no further renewal is acknowledged; now, if it is not valid any more. Counted from
@@ -139,7 +153,7 @@ impl Held {
     ///
     /// Nothing is lost by dropping it.
     pub async fn lost(&self) -> LostReason {
-        let lost = self.chain.session.session.lost(self.chain.numbers());
+        let lost = self.chain.lost();
         let Some(limit) = self.limit.get() else {
             return lost.await;
         };
@@ -166,13 +180,13 @@ impl Held {
             self.is_gone().await;
             return Ok(false);
         }
-        let held = match self.chain.by_close {
+        let held = match self.chain.taken.by_close {
             true => self.renew().await?,
             false => self.confirm_each().await?,
         };
         if !held {
-            // True for whoever has it by now.
-            self.chain.falls();
+            // True for whoever has it by now, or as well.
+            let _tells = self.chain.falls();
             self.core.queues.ended(&self.chain);
             self.is_gone().await;
         }
@@ -209,9 +223,9 @@ impl Held {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
-            .field("owner", &self.chain.owner)
+            .field("owner", &self.chain.taken.owner)
             .field("token", &self.token())
-            .field("claims", &self.chain.claims.len())
+            .field("claims", &self.chain.taken.claims.len())
             .field("valid", &self.is_valid())
             .finish()
     }
@@ -240,7 +254,6 @@ pub struct Guard {
     held: Arc<Held>,
     /// Keeps the session.
     handle: Handle,
-    in_doubt: bool,
     at_drop: AtDrop,
     /// Whoever looks after its longest hold stops when this goes.
     bound: Option<oneshot::Sender<()>>,
@@ -249,7 +262,10 @@ pub struct Guard {
 /// What dropping a guard does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AtDrop {
+    /// It goes to others of this process, or back to the store.
     Release,
+    /// It goes back to the store.
+    Back,
     LeaveIntent,
     /// Its release is on its way.
     Nothing,
@@ -263,6 +279,7 @@ impl Guard {
             pass: pass.number,
             gone: AtomicBool::new(false),
             left: AtomicBool::new(false),
+            owner: OnceLock::new(),
             limit: OnceLock::new(),
         };
         let at_drop = if intent {
@@ -273,7 +290,6 @@ impl Guard {
         Self {
             held: Arc::new(held),
             handle: pass.handle,
-            in_doubt: pass.in_doubt,
             at_drop,
             bound: None,
         }
@@ -292,7 +308,6 @@ impl Guard {
                 held: Arc::downgrade(&self.held),
                 end: limit.end,
                 leaves_intent: self.at_drop == AtDrop::LeaveIntent,
-                in_doubt: self.in_doubt,
                 gone,
             };
             self.handle.order(Order::Run(Beside(Box::pin(bound.run()))));
@@ -305,7 +320,8 @@ impl Guard {
         Arc::clone(&self.held)
     }
 
-    /// Gives it back, or hands it on to the next task of this process that waits for the same, and says what became of it.
+    /// Gives it back, hands it on to the next task of this process that waits for the same, or leaves it to those who have the
+    /// same share; and says what became of it.
     /// An intent is removed first, and the locks go when that is acknowledged.
     ///
     /// # Errors
@@ -317,17 +333,23 @@ impl Guard {
     ///
     /// It is given back all the same; only the answer is lost. An intent is removed all the same.
     pub async fn release(mut self) -> Result<Released> {
-        let was_held = self.held.is_valid();
+        let now = now();
+        let was_held = self.held.is_valid_at(now);
         if !was_held && self.at_drop == AtDrop::LeaveIntent {
             return Ok(Released::NotHeld); // Dropping it leaves the intent, which has its locks.
         }
         let core = Arc::clone(&self.held.core);
-        if was_held && self.at_drop == AtDrop::Release && !self.held.chain.by_close {
-            if self.hand_on() {
-                self.at_drop = AtDrop::Nothing;
-                return Ok(Released::HandedOn);
+        if self.at_drop == AtDrop::Release {
+            let Taken {
+                by_close, in_doubt, ..
+            } = self.held.chain.taken;
+            if self.goes_to_others(now) {
+                return Ok(match was_held {
+                    true => Released::HandedOn,
+                    false => Released::NotHeld,
+                });
             }
-            if !self.in_doubt {
+            if was_held && !by_close && !in_doubt {
                 return self.release_here().await;
             }
         }
@@ -347,28 +369,42 @@ impl Guard {
         }
     }
 
-    /// Hands it on to the next of this process who waits for the same; the store hears nothing of that. Whether there is one.
-    fn hand_on(&self) -> bool {
+    /// Leaves it to others of this process, who have it as well or wait for the same: the store hears nothing of that. Whether
+    /// there are any; if not, it goes back to the store.
+    fn goes_to_others(&mut self, now: Instant) -> bool {
+        let others_have_it = match self.held.chain.is_shared() {
+            true => !self.held.leaves_last(),
+            false => self.hand_on(now),
+        };
+        self.at_drop = match others_have_it {
+            true => AtDrop::Nothing,
+            false => AtDrop::Back,
+        };
+        others_have_it
+    }
+
+    /// Hands it on to the next of this process who waits for the same. Whether there is one.
+    fn hand_on(&self, now: Instant) -> bool {
         let Held {
             core, chain, pass, ..
         } = &*self.held;
-        if core.queues.is_idle() || !chain.goes_on(*pass) || !self.held.is_valid() {
+        if core.queues.is_idle() || !chain.goes_on(*pass, now) || !self.held.is_valid_at(now) {
             return false;
         }
         // Before the next one has it; and not, if it was given back just now because it was held for too long.
         let next = || {
             let is_first = self.held.leaves();
             self.held.gone.store(true, Ordering::Release);
-            is_first.then(|| Offer::after(&core.queues, chain, &self.handle, *pass, self.in_doubt))
+            is_first.then(|| Offer::after(&core.queues, chain, &self.handle, *pass))
         };
-        core.queues.offer(&chain.claims, next)
+        core.queues.offer(&chain.taken.claims, next)
     }
 
     /// The common case, without the way to the keeper and back. If it is cancelled or fails, dropping the guard hands
     /// it to the keeper after all.
     async fn release_here(mut self) -> Result<Released> {
         let core = &self.held.core;
-        let Chain { claims, grants, .. } = &*self.held.chain;
+        let Taken { claims, grants, .. } = &self.held.chain.taken;
         let session = &self.handle.session;
         self.held.leaves(); // A release that is late would free whoever has it then.
         let released = release_each(core, session, claims, grants).await?;
@@ -400,8 +436,7 @@ impl Guard {
 
     fn order_release(&self, done: Option<oneshot::Sender<Result<Released>>>) {
         let with_intent = self.at_drop == AtDrop::LeaveIntent;
-        self.held
-            .order_release(&self.handle, with_intent, self.in_doubt, done);
+        self.held.order_release(&self.handle, with_intent, done);
     }
 }
 
@@ -410,16 +445,21 @@ impl Held {
         &self,
         handle: &Handle,
         with_intent: bool,
-        in_doubt: bool,
         done: Option<oneshot::Sender<Result<Released>>>,
     ) {
         self.gone.store(true, Ordering::Release);
-        handle.order(self.chain.release(with_intent, in_doubt, done));
+        handle.order(self.chain.release(with_intent, done));
     }
 
     /// It goes back to the store, or to another one: only whoever says so first decides which.
     fn leaves(&self) -> bool {
         !self.left.swap(true, Ordering::AcqRel)
+    }
+
+    /// The same; whether nobody else of this process has it, so that it goes back to the store.
+    fn leaves_last(&self) -> bool {
+        self.gone.store(true, Ordering::Release);
+        self.leaves() && self.chain.leave()
     }
 
     /// Ends the session, and leaves its intent.
@@ -436,7 +476,6 @@ struct Bound {
     held: Weak<Held>,
     end: Instant,
     leaves_intent: bool,
-    in_doubt: bool,
     gone: oneshot::Receiver<()>,
 }
 
@@ -459,8 +498,8 @@ impl Bound {
         };
         match self.leaves_intent {
             true => held.order_abandon(&handle),
-            false if held.leaves() => held.order_release(&handle, false, self.in_doubt, None),
-            false => {} // It was given back or handed on just now.
+            false if held.leaves_last() => held.order_release(&handle, false, None),
+            false => {} // It was given back or handed on just now, or others have it.
         }
     }
 }
@@ -475,9 +514,11 @@ impl Deref for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if self.at_drop == AtDrop::Release {
+            self.goes_to_others(now());
+        }
         match self.at_drop {
-            AtDrop::Release if self.hand_on() => {}
-            AtDrop::Release => self.order_release(None),
+            AtDrop::Release | AtDrop::Back => self.order_release(None),
             AtDrop::LeaveIntent => self.held.order_abandon(&self.handle),
             AtDrop::Nothing => {}
         }

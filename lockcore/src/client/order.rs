@@ -78,8 +78,8 @@ impl Release {
 pub enum Released {
     /// It was held until then: the store says so.
     Released,
-    /// Another task of this process has it now, which waited for the same. The store was not asked: it was held until then as
-    /// far as this process knew. [`confirm`](crate::Held::confirm) before the release asks.
+    /// Another task of this process has it now, which waited for the same, or others have the same share. The store was not
+    /// asked: it was held until then as far as this process knew. [`confirm`](crate::Held::confirm) before the release asks.
     HandedOn,
     /// It was no longer held: its session had died, was closed or revoked, or somebody else had removed it.
     /// [`lost`](crate::Held::lost) of what was [held](crate::Guard::held) tells why, if it is known. An intent is left behind,

@@ -90,8 +90,13 @@ impl Pool {
     }
 
     /// The shared session, if there is one.
+    pub(crate) fn usable(&self) -> Option<Handle> {
+        self.locked().usable()
+    }
+
+    /// Its id.
     pub(crate) fn current(&self) -> Option<SessionId> {
-        self.locked().usable().map(|handle| handle.session.id)
+        self.usable().map(|handle| handle.session.id)
     }
 
     /// The pool's own handle goes; the session closes with its last guard.

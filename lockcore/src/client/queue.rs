@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::client::chain::{CLAIMS, Chain, Pass};
+use crate::client::clock::now;
 use crate::client::session::Handle;
 use crate::{Busy, Claim, LockKey, Mode, Want};
 
@@ -80,10 +81,22 @@ impl Waiter {
         }
     }
 
+    /// Whether it wants nothing but a share without a limit, which another one of this process may have already.
+    fn joins(&self) -> bool {
+        self.wants.is_some() && self.want() == Want::Share { limit: None }
+    }
+
+    /// Whether nothing is on its way to it.
+    fn has_none(&self) -> bool {
+        !self.is_asking() && self.slot().is_none()
+    }
+
     fn excludes(&self, other: &Self) -> bool {
-        [self, other]
-            .iter()
-            .any(|waiter| waiter.want().mode() == Mode::X)
+        self.is_exclusive() || other.is_exclusive()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.want().mode() == Mode::X
     }
 
     /// Whether the other one, which excludes it, stands in line and came earlier.
@@ -102,6 +115,12 @@ impl Waiter {
 
     fn is_asking(&self) -> bool {
         self.is_asking.load(Ordering::Acquire)
+    }
+
+    /// There is something in its slot.
+    fn is_offered(&self) {
+        self.asks_at_once.store(false, Ordering::Release);
+        self.offered.notify_one();
     }
 
     fn offer(&self) -> Option<Offer> {
@@ -136,29 +155,39 @@ impl Queue {
         let Some(last) = at.checked_sub(1).map(|before| &self.waiters[before]) else {
             return true;
         };
-        let places = waiter.limit();
-        !waiter.excludes(last)
-            && !self.refusal.stands.load(Ordering::Acquire)
-            && places.is_none_or(|places| self.holders.len() + at < places)
+        let has_room = match waiter.limit() {
+            Some(places) => self.holders.len() + at < places,
+            // One asks for all who want the same.
+            None => !waiter.joins() || !self.waiters.iter().take(at).any(|it| it.joins()),
+        };
+        has_room && !waiter.excludes(last) && !self.refusal.stands.load(Ordering::Acquire)
     }
 
+    /// Those in line who want nothing but a share, have none yet, and wait for nobody else.
+    fn sharing(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        let before = self.waiters.iter().take_while(|it| !it.is_exclusive());
+        before.filter(|waiter| waiter.in_line && waiter.joins() && waiter.has_none())
+    }
+
+    /// Those who may look at the store now do, as far as this line decides it.
     fn wake(&self) {
-        self.looking().for_each(|waiter| waiter.wake.notify_one());
+        let looking = self.looking();
+        let looking = looking.filter(|waiter| self.in_the_way_of(waiter).is_none());
+        looking.for_each(|waiter| waiter.wake.notify_one());
     }
 
-    /// Who of this process certainly holds the key.
+    /// Who of this process holds the key, as far as anybody has seen.
     fn holder(&self) -> Option<&Arc<Chain>> {
-        self.holders.iter().find(|chain| chain.stands())
+        self.holders.iter().find(|chain| chain.stood())
     }
 
-    /// Who of this process certainly holds what excludes the claim.
+    /// Who of this process holds what excludes the claim, as far as anybody has seen.
     fn in_the_way_of(&self, waiter: &Waiter) -> Option<&Arc<Chain>> {
         let is_full = waiter
             .limit()
             .is_some_and(|places| self.holders.len() >= places);
-        let excludes = |chain: &&Arc<Chain>| {
-            chain.is_exclusive() || waiter.want().mode() == Mode::X || is_full
-        };
+        let excludes =
+            |chain: &&Arc<Chain>| chain.is_exclusive() || waiter.is_exclusive() || is_full;
         self.holder()
             .filter(excludes)
             // It looks for what it may hold itself.
@@ -181,16 +210,53 @@ impl Queues {
     }
 
     /// Somebody of this process holds the claims: whoever of it is excluded does not ask for them meanwhile.
-    pub(crate) fn hold(&self, chain: &Arc<Chain>) {
+    /// A share is the others', too, who wait for the same behind the `asker`.
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        chain: &Arc<Chain>,
+        handle: &Handle,
+        asker: Option<&Place>,
+    ) {
         if !chain.is_known {
             return;
         }
         let mut keys = self.keys();
-        for claim in chain.claims.iter() {
+        for claim in chain.taken.claims.iter() {
             let queue = keys.entry(claim.key().clone()).or_default();
             queue.holders.push(Arc::clone(chain));
             queue.refusal.stands.store(false, Ordering::Release);
+            if chain.is_shared() {
+                let is_asker = |waiter: &Arc<Waiter>| {
+                    asker.is_some_and(|asker| Arc::ptr_eq(&asker.waiter, waiter))
+                };
+                let others = queue.sharing().filter(|waiter| !is_asker(waiter));
+                for (waiter, number) in others.map_while(|waiter| Some((waiter, chain.join()?))) {
+                    *waiter.slot() = Some(Offer::of(self, chain, handle, number));
+                    waiter.is_offered();
+                }
+            }
         }
+    }
+
+    /// A share that somebody of this process has, unless somebody who came earlier waits for the end of it.
+    pub(crate) fn join(&self, claim: &Claim) -> Option<Pass> {
+        if claim.want() != (Want::Share { limit: None }) {
+            return None;
+        }
+        let keys = self.keys();
+        let queue = keys.get(claim.key())?;
+        if queue.waiters.iter().any(|waiter| waiter.is_exclusive()) {
+            return None;
+        }
+        queue.holders.iter().find_map(|chain| {
+            let handle = chain.session.upgrade().filter(Handle::is_kept)?;
+            let number = chain.join()?;
+            Some(Pass {
+                chain: Arc::clone(chain),
+                handle,
+                number,
+            })
+        })
     }
 
     /// This process has released claims that `is` the holder of: who waits for one of them, for a path above or for a path
@@ -216,7 +282,7 @@ impl Queues {
 
     /// The store does not have it any more.
     pub(crate) fn ended(&self, chain: &Chain) {
-        self.given_back(&chain.claims, |held| std::ptr::eq(held, chain));
+        self.given_back(&chain.taken.claims, |held| std::ptr::eq(held, chain));
     }
 
     /// What `is` one of these is not held any more.
@@ -243,8 +309,7 @@ impl Queues {
         let lines = claims.iter().filter_map(|claim| keys.get(claim.key()));
         let mut lines = lines.filter(|queue| !queue.waiters.is_empty());
         // Of those who want a place, some are about to have another one.
-        let has_none = |waiter: &Waiter| !waiter.is_asking() && waiter.slot().is_none();
-        let is_next = |waiter: &&Arc<Waiter>| waiter.limit().is_none() || has_none(waiter);
+        let is_next = |waiter: &&Arc<Waiter>| waiter.limit().is_none() || waiter.has_none();
         let Some(next) = lines
             .next()
             .and_then(|queue| queue.waiters.iter().find(is_next))
@@ -260,8 +325,7 @@ impl Queues {
         if slot.is_none() {
             return false;
         }
-        next.asks_at_once.store(false, Ordering::Release);
-        next.offered.notify_one();
+        next.is_offered();
         true
     }
 }
@@ -289,7 +353,7 @@ fn related<'a>(keys: &'a Keys, key: &'a LockKey) -> impl Iterator<Item = &'a Que
     above.chain(below.into_iter().flatten().map(|(_, queue)| queue))
 }
 
-/// Who of this process certainly holds a key, or a path above or below.
+/// Who of this process holds a key, or a path above or below, as far as anybody has seen.
 fn holder<'a>(keys: &'a Keys, key: &'a LockKey) -> Option<&'a Arc<Chain>> {
     let mut queues = keys.get(key).into_iter().chain(related(keys, key));
     queues.find_map(Queue::holder)
@@ -315,14 +379,16 @@ impl Offer {
         chain: &Arc<Chain>,
         handle: &Handle,
         pass: u8,
-        in_doubt: bool,
     ) -> Self {
         chain.hand_on();
+        Self::of(queues, chain, handle, pass + 1)
+    }
+
+    fn of(queues: &Arc<Queues>, chain: &Arc<Chain>, handle: &Handle, number: u8) -> Self {
         let pass = Pass {
             chain: Arc::clone(chain),
             handle: handle.clone(),
-            number: pass + 1,
-            in_doubt,
+            number,
         };
         Self {
             queues: Arc::clone(queues),
@@ -332,7 +398,7 @@ impl Offer {
 
     /// It is the taker's, unless it does not stand any more.
     pub(crate) fn accept(mut self) -> Option<Pass> {
-        let stands = |pass: &Pass| pass.handle.is_usable() && pass.chain.stands();
+        let stands = |pass: &Pass| pass.handle.is_kept() && pass.chain.stands();
         self.pass
             .as_ref()
             .is_some_and(stands)
@@ -346,27 +412,18 @@ impl Drop for Offer {
             chain,
             handle,
             number,
-            in_doubt,
         }) = self.pass.take()
         else {
             return;
         };
-        // Nobody has had it: the number is free for another one.
-        let number = number - 1;
-        let goes_on = chain.goes_on(number) && {
-            let next = || {
-                Some(Offer::after(
-                    &self.queues,
-                    &chain,
-                    &handle,
-                    number,
-                    in_doubt,
-                ))
-            };
-            self.queues.offer(&chain.claims, next)
+        let goes_on = !chain.is_shared() && {
+            // Nobody has had it: the number is free for another one.
+            let number = number - 1;
+            let next = || Some(Offer::after(&self.queues, &chain, &handle, number));
+            chain.goes_on(number, now()) && self.queues.offer(&chain.taken.claims, next)
         };
-        if !goes_on {
-            handle.order(chain.release(false, in_doubt, None));
+        if !goes_on && chain.leave() {
+            handle.order(chain.release(false, None));
         }
     }
 }
@@ -501,7 +558,7 @@ impl Place {
     }
 
     /// Asks the store for what it wants.
-    pub(crate) async fn asks<T>(&self, something: impl Future<Output = T>) -> T {
+    pub(crate) async fn asks<T>(&self, something: impl Future<Output = T> + Unpin) -> T {
         let asking = Asking::new(&self.waiter);
         let came = something.await;
         drop(asking);
@@ -528,11 +585,9 @@ impl Place {
                         self.queues.overtake(&first);
                     }
                 }
-                Turn::Held(chain) => tokio::select! {
-                    biased;
-                    () = woken => {}
-                    () = chain.lost() => self.queues.ended(&chain),
-                },
+                // It is woken when that ends; where nobody is left who would do so, it sees by itself that it does not stand.
+                Turn::Held(chain) if chain.stands() => drop(timeout(longest, woken).await),
+                Turn::Held(_) => {}
             }
         }
     }
@@ -574,7 +629,7 @@ fn passes(keys: &Keys, waiter: &Waiter) -> bool {
     let waits = |queue: &Queue| {
         queue.waiters.iter().any(is_before) && !queue.refusal.stands.load(Ordering::Acquire)
     };
-    waiter.want().mode() != Mode::X && !lines.any(waits)
+    !waiter.is_exclusive() && !lines.any(waits)
 }
 
 impl Queues {

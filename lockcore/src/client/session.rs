@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use crate::client::clock::{now, sleep_awake_until, sleep_until};
 use crate::client::deadline::Deadline;
@@ -79,7 +80,16 @@ impl Session {
 
     /// Whether guards of the session are valid now; once no, never again.
     pub(crate) fn is_valid(&self) -> bool {
-        self.deadline.is_ahead(now())
+        self.is_valid_at(now())
+    }
+
+    /// The same, as far as anybody has seen by now; without a look at the clock.
+    pub(crate) fn was_valid(&self) -> bool {
+        self.deadline.get().is_some()
+    }
+
+    pub(crate) fn is_valid_at(&self, now: Instant) -> bool {
+        self.deadline.is_ahead(now)
     }
 
     /// The time until guards of the session are not valid any more, if no further renewal is acknowledged.
@@ -221,7 +231,12 @@ impl Handle {
 
     /// Whether new acquisitions may use the session.
     pub(crate) fn is_usable(&self) -> bool {
-        !self.orders.is_closed() && self.session.is_valid()
+        self.is_kept() && self.session.is_valid()
+    }
+
+    /// Whether its keeper is there.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.orders.is_closed()
     }
 
     pub(crate) fn downgrade(&self) -> WeakHandle {

@@ -4,7 +4,6 @@
 //! given back, and the next one has another number.
 
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -50,7 +49,12 @@ impl Asker<'_> {
     /// # Cancel safety
     ///
     /// What it was granted, or may be, is given back.
-    pub(crate) async fn ask(&self, range: Range<usize>, joined: bool, ends: impl Future) -> Step {
+    pub(crate) async fn ask(
+        &self,
+        range: Range<usize>,
+        joined: bool,
+        mut ends: impl Future + Unpin,
+    ) -> Step {
         let mut asked = Asked::new(self, range.clone());
         let mut request = Acquire {
             grant: asked.grant,
@@ -64,7 +68,6 @@ impl Asker<'_> {
         let floor = self.core.floor();
         let mut patience: Option<Instant> = None;
         let mut failures = 0;
-        let mut ends = pin!(ends);
         loop {
             match asked.send(&request).await {
                 Ok(Acquired::Acquired(token)) => {

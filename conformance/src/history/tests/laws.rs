@@ -185,6 +185,27 @@ fn tokens_rise() {
 }
 
 #[test]
+fn a_share_that_its_process_has_already_is_older_than_others_but_not_than_an_exclusive_lock() {
+    let told = |between: &str, pass: u64| {
+        let mut told = story();
+        told.ask(1, &["share f"]).granted(1, 1, 4, 900).after(1);
+        if between.starts_with("create") {
+            told.back(1, How::Released);
+        }
+        told.ask(2, &[between]).granted(2, 2, 5, 900).after(1);
+        told.back(2, How::Released).after(1);
+        told.ask(3, &["share f"])
+            .handed_on(3, 1, (4, pass), (1, 900));
+        told
+    };
+    told("share f", 1).is_fine();
+    told("share:2 f", 1).is_fine();
+    told("share f", 0).breaks(Law::TokensOnlyRise);
+    let report = check(&told("create f", 1).end());
+    assert!(report.breach_of(&[Law::TokensOnlyRise]).is_some());
+}
+
+#[test]
 fn a_limit_counts_the_shares_that_are_there() {
     let mut told = story();
     for attempt in 1..=3 {
@@ -199,6 +220,27 @@ fn a_limit_counts_the_shares_that_are_there() {
         .after(1)
         .ask(2, &["share:1 f"]);
     told.granted(2, 2, 2, 900).breaks(Law::SharedAreASet);
+
+    // Those of one process who share without a limit are one, from the first to the last of them.
+    let told = |sharing: u64, left: u64| {
+        let mut told = story();
+        told.ask(1, &["share f"]).granted(1, 1, 1, left).after(1);
+        for attempt in 2..=sharing {
+            told.ask(attempt, &["share f"]);
+            told.handed_on(attempt, 1, (1, attempt - 1), (1, 900));
+        }
+        told.after(100).ask(9, &["share:2 f"]);
+        told.granted(9, 2, 2, 900).after(1);
+        told.ask(10, &["share:2 f"]);
+        told.granted(10, 2, 3, 900);
+        told
+    };
+    told(3, 50).breaks(Law::SharedAreASet);
+    told(1, 50).is_fine();
+    let mut told = story();
+    told.ask(1, &["share f"]).granted(1, 1, 1, 900).after(1);
+    told.ask(2, &["share f"]).handed_on(2, 1, (1, 1), (1, 900));
+    told.ask(3, &["share:2 f"]).granted(3, 2, 2, 900).is_fine();
 
     // Another limit is another question.
     told = story();

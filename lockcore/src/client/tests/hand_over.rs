@@ -188,7 +188,7 @@ async fn what_was_offered_to_somebody_who_goes_is_the_next_ones_or_the_stores() 
         match next {
             Some(next) => {
                 let next = timeout(ms(1), next).await.unwrap().unwrap().unwrap();
-                assert_eq!(of_the_store(&next).1, if early { 1 } else { 2 });
+                assert_eq!(of_the_store(&next).1, 1);
                 assert_eq!(spy.count(asks), 1);
             }
             None => {

@@ -17,6 +17,7 @@ mod notes;
 mod opening;
 mod recoveries;
 mod releases;
+mod shares;
 mod spy;
 mod tombstones;
 mod waiting;
