@@ -136,7 +136,7 @@
 //!
 //! # Its limits
 //!
-//! - Nobody is told of a release in another process: who waits looks, some thirteen times a second,
+//! - Nobody is told of a release in another process: who waits looks, some twenty times a second,
 //!   by reading. All who wait in a process look together: a request reads what a thousand of them need.
 //! - A record with thousands of holders is slow: each of them is written again with every change.
 //! - The index holds nothing but locks, but its disk is shared: when it is full, nothing can be locked, renewed or

@@ -18,9 +18,9 @@ use crate::wakeups::counts_by;
 
 /// Longest time from one look to the next. Somebody who has just released a key lets that much time pass, so that all
 /// who wait for it have looked.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(60);
 /// Looks come up to that much earlier, at random, so that processes do not look in step.
-const JITTER_MS: u64 = 50;
+const JITTER_MS: u64 = 30;
 /// So many documents are looked at by one request.
 const AT_ONCE: usize = 1_000;
 

@@ -470,7 +470,7 @@ impl Taking<'_> {
             in_doubt: self.in_doubt,
             label: self.core.config.label.clone(),
         };
-        Arc::new(Chain::new(&self.handle, taken, now))
+        Arc::new(Chain::new(&self.handle, taken, now, self.core.info.poll))
     }
 
     /// All that is wanted, if it may be taken over from another one of this process.

@@ -20,6 +20,8 @@ use crate::{
 
 /// For so long it is handed on at most: somebody of another process may wait.
 const HANDED_ON: Duration = Duration::from_millis(50);
+/// Half of it, where whoever waits looks only from time to time, and would have it a tenth of a second later else.
+const IF_POLLED: Duration = Duration::from_millis(25);
 /// More claims than this are not compared with what others want.
 pub(crate) const CLAIMS: usize = 16;
 
@@ -44,6 +46,7 @@ pub(crate) struct Chain {
     pub(crate) session: WeakHandle,
     pub(crate) taken: Taken,
     began: Instant,
+    goes_on_for: Duration,
     is_exclusive: bool,
     /// It is exclusive and not too much, or one share: whom it excludes in this process does not ask for it meanwhile.
     pub(crate) is_known: bool,
@@ -62,7 +65,13 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    pub(crate) fn new(handle: &Handle, taken: Taken, began: Instant) -> Self {
+    /// Others look at it every `poll`, where they are not told of it.
+    pub(crate) fn new(
+        handle: &Handle,
+        taken: Taken,
+        began: Instant,
+        poll: Option<Duration>,
+    ) -> Self {
         let Taken { claims, grants, .. } = &taken;
         let is_exclusive = |claim: &Claim| claim.want().mode() == Mode::X;
         let is_exclusive = claims.len() <= CLAIMS && claims.iter().all(is_exclusive);
@@ -77,6 +86,10 @@ impl Chain {
             session: handle.downgrade(),
             taken,
             began,
+            goes_on_for: match poll {
+                Some(poll) if poll > IF_POLLED => IF_POLLED,
+                _ => HANDED_ON,
+            },
             is_exclusive,
             is_known,
             is_shared: !kept && share == Some(Want::Share { limit: None }),
@@ -186,7 +199,7 @@ impl Chain {
     pub(crate) fn goes_on(&self, pass: u8, now: Instant) -> bool {
         !self.kept.load(Ordering::Acquire)
             && pass < FencingToken::PASSES
-            && now < self.began + HANDED_ON
+            && now < self.began + self.goes_on_for
             && self.stands_at(now)
     }
 
