@@ -1,5 +1,4 @@
-//! Those who wait for one lock after the other, exclusive or shared, so that somebody of the process waits for most of them or
-//! has the same.
+//! Those who wait for one lock after the other, so that somebody of the process waits for most of them, or shares them.
 
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use tokio::time::sleep;
 
 use super::{Place, Request, User, ask, confirm_and_give_back, up_to, use_up};
 
-/// Waits for one of the locks after the other, for as long as it takes, until the place is stopped.
+/// Waits for one of the locks after the other, for as long as it takes, until the place is stopped. Half of those who want the
+/// last one share it.
 pub(crate) async fn relay<P: Place>(
     place: &P,
     user: &User,
@@ -19,12 +19,12 @@ pub(crate) async fn relay<P: Place>(
 ) {
     while !place.is_stopped() {
         sleep(up_to(&mut rng, Duration::from_millis(50))).await;
-        let key = keys[rng.random_range(0..keys.len())];
-        let want = match rng.random_bool(0.3) {
+        let at = rng.random_range(0..keys.len());
+        let want = match at + 1 == keys.len() && rng.random() {
             true => Want::Share { limit: None },
             false => Want::Create,
         };
-        let request = Request::waiting(vec![flat(key, want)], false);
+        let request = Request::waiting(vec![flat(keys[at], want)], false);
         if let Some(got) = ask(place, user, request).await {
             // Half of them hand it on at once, so that those who wait are woken often.
             match rng.random() {
