@@ -217,7 +217,7 @@ impl<S> Acquisition<S> {
         self
     }
 
-    /// Is told how far the acquisition is, on the acquisition's own task: it must not block. If it panics, what was
+    /// Is told how far the acquisition is, on its caller's task or one of its own: it must not block. If it panics, what was
     /// granted is given back, and the caller panics.
     pub fn observe(mut self, observer: impl Fn(Progress<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Some(Arc::new(observer));
@@ -270,7 +270,7 @@ impl<S> Acquisition<S> {
     /// # Cancel safety
     ///
     /// Dropping the future ends the wait and gives back whatever was granted. The place in the queue of local waiters
-    /// is lost.
+    /// is lost. A future that is kept and not polled keeps its place, and whoever stands behind it waits.
     ///
     /// # Panics
     ///

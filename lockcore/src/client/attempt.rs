@@ -1,4 +1,4 @@
-//! One acquisition, on a task of its own from the first byte.
+//! One acquisition: by its caller while it stands in line, on a task of its own from the first byte that is sent.
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;

@@ -14,7 +14,7 @@ use crate::{Info, Life, LockBackend, Result, SessionId, SessionState};
 /// The locks of one namespace, as one process has them. Cloning is cheap; all clones are one client with one shared
 /// session.
 ///
-/// Acquisitions run on Tokio tasks of their own: a caller that goes away loses nothing but the answer, and what its
+/// What is sent runs on Tokio tasks of its own: a caller that goes away loses nothing but the answer, and what its
 /// acquisition wins is given back. When the last clone and the last guard are gone the session is closed.
 ///
 /// # Examples

@@ -21,7 +21,9 @@ pub enum LostReason {
     /// TTL, then it is given back; an intent is left behind.
     TooLong,
     /// The store has lost writes that it acknowledged to the session, as one does that fails over to a copy that was
-    /// behind, or is restored; or it may have, and the guard has an intent, or it is a recovery. Others may hold the locks.
+    /// behind, or is restored; or it may have, and the guard has an intent, or it is a recovery. Or a
+    /// [confirmation](crate::Held::confirm) was answered that it is not held, and nobody has noted why. Others may hold the
+    /// locks.
     Forgotten,
 }
 

@@ -1,7 +1,7 @@
 //! The client: what a program uses, and where retrying, ordering, waiting, renewing and recovering live, once, for
 //! all stores.
 //!
-//! The way of a call: [`Acquisition`] → an attempt on a task of its own → one step after the other → the backend; and
+//! The way of a call: [`Acquisition`] → an attempt → one step after the other → the backend; and
 //! back as a [`Guard`]. What a guard needs afterwards (renewals, its release) is done by the keeper, the one task of
 //! its session.
 //!

@@ -287,14 +287,14 @@ impl Queues {
 
     /// What `is` one of these is not held any more.
     pub(crate) fn forget(&self, is: impl Fn(&Chain) -> bool) {
-        self.keys().retain(|_, queue| {
-            let before = queue.holders.len();
-            queue.holders.retain(|chain| !is(chain));
-            if queue.holders.len() < before {
-                queue.wake();
-            }
+        let mut keys = self.keys();
+        let mut gone = Vec::new();
+        keys.retain(|_, queue| {
+            gone.extend(queue.holders.extract_if(.., |chain| is(chain)));
             queue.is_needed()
         });
+        gone.iter()
+            .for_each(|chain| hint(&keys, &chain.taken.claims));
     }
 
     /// Whether nobody waits for anything.

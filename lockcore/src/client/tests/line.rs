@@ -176,6 +176,33 @@ async fn the_place_of_who_was_evicted_is_free() {
     assert!(!evicted.is_valid());
 }
 
+/// Whoever waits in line for what is evicted has it as soon as that is heard of, above it and below, too.
+#[tokio::test(start_paused = true)]
+async fn what_was_evicted_is_free_above_and_below_too() {
+    for (held, waited_for) in [("/a/b", "/a/b"), ("/a/b", "/a"), ("/a", "/a/b")] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.locks();
+        let evicted = locks.tree().write(held).acquire().await.unwrap();
+        sleep(ms(1_000)).await;
+        let waits = async {
+            drop(locks.tree().write(waited_for).acquire().await.unwrap());
+            Instant::now()
+        };
+        let evicts = async {
+            sleep(ms(1)).await;
+            let _ = evict_from(&spy, held).await;
+            evicted.lost().await;
+            Instant::now()
+        };
+        let (free, lost) = join(waits, evicts).await;
+        assert!(
+            free - lost < ms(5),
+            "{held} {waited_for}: {:?}",
+            free - lost
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_a_place_is_not_handed_another_one() {
     let spy = Spy::new(MemoryBackend::new());
