@@ -133,6 +133,44 @@ async fn what_a_newer_version_has_written_is_not_released() {
     }
 }
 
+/// On a connection that sets no time for it.
+#[tokio::test]
+async fn no_release_waits_for_a_lock_until_its_client_has_gone() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    take(&backend, session, &["k"]).await;
+    let mut locks = owner().await;
+    let rows = space.text("BEGIN; SELECT FROM {ns}.holders FOR UPDATE");
+    raw(&mut locks, rows).await;
+    let id = literal(session);
+    let waits = [
+        "release_one({id}, {ONE}, 'k')",
+        "release({id}, {ONE}, '{k}')",
+    ];
+    let waits = waits.map(|call| {
+        let call = call.replace("{id}", &id).replace("{ONE}", ONE);
+        let text = format!("SET lock_timeout = 0; SELECT {{ns}}.{call}");
+        let text = text.replace("'{k}'", "ARRAY['k']");
+        let text = space.text(&text);
+        async move {
+            let mut connection = owner().await;
+            let released = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut connection);
+            let released = timeout(Duration::from_secs(20), released).await;
+            let error = released.expect("it waits for some seconds").unwrap_err();
+            error
+                .as_database_error()
+                .unwrap()
+                .code()
+                .unwrap()
+                .into_owned()
+        }
+    });
+    let [one, several] = waits;
+    let (one, several) = tokio::join!(one, several);
+    assert_eq!((one.as_str(), several.as_str()), ("55P03", "55P03"));
+}
+
 #[tokio::test]
 async fn of_two_adopters_at_once_one_has_it() {
     let space = Space::new().await;

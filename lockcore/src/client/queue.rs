@@ -416,11 +416,11 @@ impl Drop for Offer {
         else {
             return;
         };
-        let goes_on = !chain.is_shared() && {
-            // Nobody has had it: the number is free for another one.
-            let number = number - 1;
+        // Nobody has had it: the number is free for another one.
+        let number = number - 1;
+        let goes_on = chain.goes_on(number, now()) && {
             let next = || Some(Offer::after(&self.queues, &chain, &handle, number));
-            chain.goes_on(number, now()) && self.queues.offer(&chain.taken.claims, next)
+            self.queues.offer(&chain.taken.claims, next)
         };
         if !goes_on && chain.leave() {
             handle.order(chain.release(false, None));

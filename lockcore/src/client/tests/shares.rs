@@ -115,6 +115,85 @@ async fn nobody_joins_before_an_exclusive_lock_that_waits() {
     assert!(written < read);
 }
 
+/// Nor is it offered to who stands behind that one.
+#[tokio::test(start_paused = true)]
+async fn what_one_has_asked_for_is_not_for_those_behind_an_exclusive_lock() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    spy.decide(|call| match asks(call) {
+        true => Fate::AnsweredAfter(ms(5)),
+        false => Fate::Answered,
+    });
+    let first = async {
+        let guard = locks.share("k").acquire().await.unwrap();
+        sleep(ms(10)).await;
+        guard.token()
+    };
+    let writer = async {
+        sleep(ms(1)).await;
+        let guard = hold(&locks, &["k"]).await;
+        sleep(ms(1)).await;
+        guard.token()
+    };
+    let late = async {
+        sleep(ms(2)).await;
+        locks.share("k").acquire().await.unwrap().token()
+    };
+    let (first, written, late) = tokio::join!(first, writer, late);
+    assert!(first < written && written < late);
+}
+
+/// Who has an offer, and does not look, is left alone; who has an intent asks for itself.
+#[tokio::test(start_paused = true)]
+async fn a_share_is_offered_once_and_to_nobody_who_wants_more() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    drop(hold(&locks, &["opens"]).await);
+    spy.decide(|call| match asks(call) {
+        true => Fate::AnsweredAfter(ms(5)),
+        false => Fate::Answered,
+    });
+    let mut first = Box::pin(locks.share("k").acquire());
+    assert!((&mut first).now_or_never().is_none());
+    let mut idle = Box::pin(locks.share("k").acquire());
+    assert!((&mut idle).now_or_never().is_none());
+    let intent = locks.share("k").intent(&"change").unwrap().acquire();
+    let intent = intent.await.unwrap();
+    let first = first.await.unwrap();
+    assert!(intent.token().get().is_multiple_of(64));
+    assert_eq!(intent.release().await.unwrap(), Released::Released);
+    // Too late to join the first.
+    sleep(ms(60)).await;
+    let later = locks.share("k").acquire().await.unwrap();
+    assert!(later.token().get() >= first.token().get() + 64);
+    assert_eq!(idle.await.unwrap().token().get(), first.token().get() + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_another_process_has_it_when_all_have_given_it_back() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    drop(shares(&locks, 2).await);
+    let crowd = async {
+        for _ in 0..100 {
+            let guards = join_all((0..4).map(|_| locks.share("k").acquire())).await;
+            sleep(ms(1)).await;
+            drop(guards);
+        }
+    };
+    let writes = async {
+        let mut turns = 0;
+        while turns < 10 {
+            sleep(ms(1)).await;
+            drop(other.global("k").acquire().await.unwrap());
+            turns += 1;
+        }
+    };
+    let writes = timeout(secs(1), writes);
+    let (_, written) = join(crowd, writes).await;
+    written.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_wants_more_than_the_share_has_a_grant_of_its_own() {
     let spy = Spy::new(MemoryBackend::new());
@@ -238,6 +317,8 @@ async fn who_goes_away_leaves_no_share_behind() {
     for give_up in [0, 1, 3] {
         let spy = Spy::new(MemoryBackend::new());
         let (locks, other) = (spy.locks(), spy.locks());
+        // All of them stand in line then, and nobody waits for a session.
+        drop(hold(&locks, &["opens"]).await);
         spy.decide(|call| match asks(call) {
             true => Fate::AnsweredAfter(ms(2)),
             false => Fate::Answered,
