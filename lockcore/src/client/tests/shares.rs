@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{join, join_all};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::tests::attempts::{asks, hold, ms, releases, secs};
 use crate::client::tests::notes::evict_from;
@@ -169,29 +169,32 @@ async fn a_share_is_offered_once_and_to_nobody_who_wants_more() {
     assert_eq!(idle.await.unwrap().token().get(), first.token().get() + 1);
 }
 
+/// When the last one has given it back, others are let in first, where they were met.
 #[tokio::test(start_paused = true)]
-async fn who_waits_in_another_process_has_it_when_all_have_given_it_back() {
-    let spy = Spy::new(MemoryBackend::new());
-    let (locks, other) = (spy.locks(), spy.locks());
-    drop(shares(&locks, 2).await);
-    let crowd = async {
-        for _ in 0..100 {
-            let guards = join_all((0..4).map(|_| locks.share("k").acquire())).await;
-            sleep(ms(1)).await;
-            drop(guards);
+async fn who_has_shared_with_others_of_its_process_pauses() {
+    for met in [true, false] {
+        for many in [1, 2] {
+            let spy = Spy::new(MemoryBackend::new());
+            let (locks, other) = (spy.locks(), spy.locks());
+            drop(hold(&locks, &["opens"]).await);
+            let foreign = hold(&other, &["k"]).await;
+            let waits = async {
+                sleep(ms(u64::from(!met) * 20)).await;
+                join_all((0..many).map(|_| locks.share("k").acquire())).await
+            };
+            let frees = async {
+                sleep(ms(10)).await;
+                drop(foreign);
+            };
+            for guard in join(waits, frees).await.0 {
+                let _ = guard.unwrap().release().await.unwrap();
+            }
+            let since = Instant::now();
+            drop(locks.share("k").acquire().await.unwrap());
+            let pauses = since.elapsed() > ms(3);
+            assert_eq!(pauses, met && many > 1, "{met} {many}");
         }
-    };
-    let writes = async {
-        let mut turns = 0;
-        while turns < 10 {
-            sleep(ms(1)).await;
-            drop(other.global("k").acquire().await.unwrap());
-            turns += 1;
-        }
-    };
-    let writes = timeout(secs(1), writes);
-    let (_, written) = join(crowd, writes).await;
-    written.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

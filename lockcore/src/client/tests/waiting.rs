@@ -329,3 +329,40 @@ async fn a_wait_is_as_patient_with_its_first_request_as_with_others() {
         assert!(spy.count(opens) < 100, "{}", spy.count(opens));
     }
 }
+
+/// Its session hangs, and the program keeps the guard: nobody tells those who wait for it.
+#[tokio::test(start_paused = true)]
+async fn who_waits_behind_a_guard_of_its_process_that_has_lapsed_asks_the_store() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let change = locks.global("k").intent(&"change").unwrap();
+    let guard = change.acquire().await.unwrap();
+    let hangs = guard.session();
+    drop(hold(&locks, &["opens"]).await);
+    spy.decide(move |call| match call {
+        Call::Renew(session, _) if *session == hangs => Fate::Hangs,
+        _ => Fate::Answered,
+    });
+    let late = timeout(secs(60), locks.global("k").acquire()).await;
+    assert!(
+        matches!(late, Ok(Err(AcquireError::Abandoned(_)))),
+        "{late:?}"
+    );
+    assert!(!guard.is_valid());
+}
+
+/// What takes many steps is given back by one write: the end of its session.
+#[tokio::test(start_paused = true)]
+async fn what_takes_many_steps_has_a_session_of_its_own() {
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let locks = spy.locks();
+    let kept = hold(&locks, &["kept"]).await;
+    let ids: Vec<String> = (0..11).map(|n| n.to_string()).collect();
+    for (many, own) in [(10, false), (11, true)] {
+        let guard = locks.documents(&ids[..many]).acquire().await.unwrap();
+        assert_eq!(guard.session() != kept.session(), own, "{many}");
+        drop(guard);
+        sleep(secs(1)).await;
+        assert!(kept.confirm().await.unwrap());
+    }
+}
