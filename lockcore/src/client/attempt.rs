@@ -59,7 +59,7 @@ pub(crate) type Caller = oneshot::Sender<thread::Result<Result<Undelivered, Acqu
 pub(crate) struct Seen {
     /// Who was in the way last.
     last: Mutex<Option<Last>>,
-    /// A request is under way.
+    /// A request is under way, or something was granted.
     asks: AtomicBool,
 }
 
@@ -82,7 +82,7 @@ impl Seen {
         }
     }
 
-    /// Whether a request is under way, to be brought to its end whatever becomes of the caller.
+    /// Whether there is something to be brought to its end, whatever becomes of the caller.
     pub(crate) fn is_asking(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
@@ -522,7 +522,9 @@ impl Taking<'_> {
         let asks = &self.plan.seen.asks;
         asks.store(true, Ordering::Release);
         let step = asker.ask(range, joined, ends).await;
-        asks.store(false, Ordering::Release);
+        // What was granted is not given back while its intent is being registered.
+        let holds = !self.grants.is_empty() || matches!(step, Step::Granted { .. });
+        asks.store(holds, Ordering::Release);
         step
     }
 
