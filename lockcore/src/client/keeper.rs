@@ -225,6 +225,8 @@ impl Keeper {
     fn order(&mut self, order: Order) {
         match order {
             Order::Release(release) if self.may_have_intent && release.with_intent => {
+                // Whoever has it registered has gone.
+                self.put = None;
                 self.set_intent(IntentChange::Drop);
                 self.after_intent.push(release);
             }

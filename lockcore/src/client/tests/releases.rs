@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
+use crate::client::order::{Order, Release};
+use crate::client::pool;
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    Claim, ClaimStore, End, ErrorKind, Filter, Grant, Guard, Inspect, MemoryBackend, Released,
-    SessionStore,
+    Claim, ClaimStore, End, ErrorKind, FencingToken, Filter, Grant, Guard, Inspect, Intent,
+    MemoryBackend, Registered, Released, SessionStore,
 };
 
 /// The forms of the store; one key at a time, so that eleven documents have a session of their own.
@@ -264,4 +267,38 @@ async fn what_the_store_does_not_take_back_is_free_once_it_does() {
             assert_eq!(held.await.unwrap().items, [], "{way}");
         }
     }
+}
+
+/// Whoever has an intent registered may go before that is answered, and give it back.
+#[tokio::test(start_paused = true)]
+async fn an_intent_that_is_given_back_while_it_is_registered_leaves_no_keeper() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    spy.decide(|call| match call {
+        Call::Renew(..) => Fate::AnsweredAfter(Duration::from_millis(5)),
+        _ => Fate::Answered,
+    });
+    let handle = pool::alone(&locks.core).await.unwrap();
+    let registered = Registered {
+        token: FencingToken::new(64).unwrap(),
+        intent: Intent::json(&"change").unwrap(),
+    };
+    let (done, put) = oneshot::channel();
+    handle.order(Order::Put(registered, done));
+    sleep(Duration::from_millis(1)).await;
+    drop(put);
+    handle.order(Order::Release(Release {
+        claims: Arc::from([]),
+        grants: Vec::new(),
+        with_intent: true,
+        in_doubt: false,
+        by_close: false,
+        done: None,
+    }));
+    drop(handle);
+    assert!(
+        locks.shutdown(Duration::from_secs(1)).await,
+        "a keeper is left"
+    );
+    assert_eq!(spy.locks().abandoned().await.unwrap(), []);
 }
