@@ -4,15 +4,16 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
+use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_core::Stream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::client::attempt::{Observer, Plan, Progress, Seen};
@@ -368,21 +369,23 @@ impl<S> Acquisition<S> {
             observer: self.observer,
             seen: Seen::default(),
         });
-        let (caller, mut answer) = oneshot::channel();
-        let run = Arc::clone(&plan).run(caller, (alive, under_way));
-        let mut here = Some(Box::pin(run));
+        let mut here = Some(Box::pin(Arc::clone(&plan).run((alive, under_way))));
+        let plan = Caller(plan);
+        let mut there = None;
         // A task of its own brings what was sent to its end, whatever the caller does. Who stands in line has sent nothing, and
         // where a store answers at once there is nothing to wait for.
         let answer = poll_fn(|cx| {
-            if let Some(mut run) = here.take()
-                && run.as_mut().poll(cx).is_pending()
-            {
-                match plan.seen.is_asking() {
-                    true => task::spawn(run),
-                    false => here = Some(run),
+            if let Some(mut run) = here.take() {
+                match run.as_mut().poll(cx) {
+                    Poll::Ready(answer) => return Poll::Ready(answer),
+                    Poll::Pending if plan.seen.is_asking() => there = Some(task::answers(run)),
+                    Poll::Pending => here = Some(run),
                 }
             }
-            answer.poll_unpin(cx)
+            match &mut there {
+                Some(there) => there.poll_unpin(cx).map(|answer| answer.ok().flatten()),
+                None => Poll::Pending,
+            }
         });
         let over = async {
             match until {
@@ -393,15 +396,32 @@ impl<S> Acquisition<S> {
         tokio::select! {
             biased;
             answer = answer => match answer {
-                Ok(Ok(answer)) => answer.map(|guard| guard.deliver(max_hold)),
-                Ok(Err(panic)) => resume_unwind(panic),
-                // The task ends without an answer only when its wait is over before any refusal, or with its runtime.
-                Err(_) => Err(no_answer(&plan)),
+                Some(Ok(answer)) => answer.map(|guard| guard.deliver(max_hold)),
+                Some(Err(panic)) => resume_unwind(panic),
+                // It ends without an answer only when its wait is over before any refusal, or with its runtime.
+                None => Err(no_answer(&plan)),
             },
             // A request may still be under way; what it wins is given back.
             () = core.is_shut_down() => Err(InputError::ShutDown.into()),
             () = over => Err(no_answer(&plan)),
         }
+    }
+}
+
+/// Whoever waits for the answer. The attempt hears of it when this goes.
+struct Caller(Arc<Plan>);
+
+impl Deref for Caller {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.0
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.seen.leave();
     }
 }
 

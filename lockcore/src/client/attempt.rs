@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::client::chain::{Chain, Pass, Taken};
@@ -51,16 +51,19 @@ pub enum Progress<'a> {
 
 pub(crate) type Observer = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
-/// The caller, who may go away. A panic of what it gave us is its own.
-pub(crate) type Caller = oneshot::Sender<thread::Result<Result<Undelivered, AcquireError>>>;
+/// What came of it, if anybody waits for that. A panic of what the caller gave us is its own.
+pub(crate) type Answer = Option<thread::Result<Result<Undelivered, AcquireError>>>;
 
-/// What a caller sees of the acquisition while it is under way.
+/// What a caller and the acquisition see of each other while it is under way.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Who was in the way last.
     last: Mutex<Option<Last>>,
     /// A request is under way, or something was granted.
     asks: AtomicBool,
+    /// The caller does not wait for it any more.
+    is_left: AtomicBool,
+    left: Notify,
 }
 
 enum Last {
@@ -85,6 +88,27 @@ impl Seen {
     /// Whether there is something to be brought to its end, whatever becomes of the caller.
     pub(crate) fn is_asking(&self) -> bool {
         self.asks.load(Ordering::Acquire)
+    }
+
+    /// The caller goes.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+        self.left.notify_waiters();
+    }
+
+    fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
+    }
+
+    /// Resolves when the caller has gone.
+    async fn left(&self) {
+        loop {
+            let left = self.left.notified();
+            if self.is_left() {
+                return;
+            }
+            left.await;
+        }
     }
 }
 
@@ -150,10 +174,10 @@ impl Plan {
     }
 
     /// The session that it runs in, and the owner there. One that waits bears with a store that is away.
-    async fn session(&self, caller: &mut Caller, many: bool) -> Result<(Handle, OwnerId), Stop> {
+    async fn session(&self, many: bool) -> Result<(Handle, OwnerId), Stop> {
         tokio::select! {
             biased;
-            () = caller.closed() => Err(Stop::Cancelled),
+            () = self.seen.left() => Err(Stop::Cancelled),
             // The caller has its own answer.
             () = self.is_over() => Err(Stop::Cancelled),
             session = self.opened(many) => Ok(session?),
@@ -181,22 +205,16 @@ impl Plan {
     }
 
     /// To the end, which `_counted` is held for.
-    pub(crate) async fn run<Counted>(self: Arc<Self>, mut caller: Caller, _counted: Counted) {
-        let ran = {
-            let result = pin!(self.result(&mut caller));
-            AssertUnwindSafe(result).catch_unwind().await
-        };
-        if let Some(result) = ran.transpose() {
-            // A guard that nobody waits for any more is dropped here, and so given back.
-            drop(caller.send(result));
-        }
+    pub(crate) async fn run<Counted>(self: Arc<Self>, _counted: Counted) -> Answer {
+        let result = pin!(self.result());
+        AssertUnwindSafe(result).catch_unwind().await.transpose()
     }
 
     /// Nothing, if nobody waits for it.
-    async fn result(&self, caller: &mut Caller) -> Option<Result<Undelivered, AcquireError>> {
+    async fn result(&self) -> Option<Result<Undelivered, AcquireError>> {
         let mut first = true;
         loop {
-            return match self.once(caller).await {
+            return match self.once().await {
                 // A session that an operator has revoked, say, is replaced once.
                 Err(Stop::NotBegun) if first && self.owner.is_none() => {
                     first = false;
@@ -240,12 +258,12 @@ impl Plan {
         }
     }
 
-    async fn once(&self, caller: &mut Caller) -> Result<Guard, Stop> {
+    async fn once(&self) -> Result<Guard, Stop> {
         let core = &self.locks.core;
         let many = many_steps(&self.claims, &core.info);
         let (handle, owner) = match self.at_hand(many) {
             Some(session) => session,
-            None => Box::pin(self.session(caller, many)).await?,
+            None => Box::pin(self.session(many)).await?,
         };
         if let Some(guard) = self.joined() {
             return Ok(guard);
@@ -260,7 +278,7 @@ impl Plan {
             in_doubt: false,
             handle,
         };
-        let taken = taking.take(caller).await;
+        let taken = taking.take().await;
         if taken.is_err() {
             taking.undo().await;
         }
@@ -303,7 +321,7 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     /// Takes every claim, one step after the other, and registers the intent.
-    async fn take(&mut self, caller: &mut Caller) -> Result<Guard, Stop> {
+    async fn take(&mut self) -> Result<Guard, Stop> {
         let claims = &self.plan.claims;
         let mut at = 0;
         let mut next_len = None;
@@ -316,7 +334,7 @@ impl Taking<'_> {
                 && let Some(waits) = waiting.as_mut().filter(|waiting| waiting.has_begun())
             {
                 let offered = pin!(waits.until_offered_or_worth_asking());
-                if let Some(offer) = self.stoppable(caller, offered).await? {
+                if let Some(offer) = self.stoppable(offered).await? {
                     if let Some(guard) = self.accepted(offer) {
                         return Ok(guard);
                     }
@@ -328,7 +346,7 @@ impl Taking<'_> {
             {
                 let pause = Box::pin(tokio::time::sleep(pause));
                 let paused = Box::pin(unless_offered(place(&waiting), pause));
-                if self.stoppable(caller, paused).await?.is_none() {
+                if self.stoppable(paused).await?.is_none() {
                     continue;
                 }
             }
@@ -336,7 +354,7 @@ impl Taking<'_> {
                 .take()
                 .unwrap_or_else(|| step_len(&claims[at..], &self.core.info));
             let answer = {
-                let asked = pin!(self.ask(at..at + len, caller));
+                let asked = pin!(self.ask(at..at + len));
                 let asked = pin!(asks(place(&waiting), asked));
                 unless_offered(place(&waiting), asked).await
             };
@@ -368,7 +386,7 @@ impl Taking<'_> {
                     let (done, renewed) = oneshot::channel();
                     self.handle.order(Order::Renew(done));
                     let found = Box::pin(unless_offered(place(&waiting), renewed));
-                    let stopped = self.stoppable(caller, found).await;
+                    let stopped = self.stoppable(found).await;
                     if !self.handle.is_usable() {
                         return Err(self.lost(waiting.as_ref()));
                     }
@@ -388,7 +406,7 @@ impl Taking<'_> {
                         if self.is_given_back().await {
                             (at, waiting) = (0, None);
                         }
-                        let recovered = Box::pin(self.recovered(caller, &busy, left));
+                        let recovered = Box::pin(self.recovered(&busy, left));
                         if let Some(Err(stop)) = unless_offered(place(&waiting), recovered).await {
                             return Err(stop);
                         }
@@ -423,30 +441,24 @@ impl Taking<'_> {
                                 Waiting::refused(self.core, &claims[at], in_line, wants, busy)
                             }
                         };
-                        let way = now_waiting.in_the_way();
-                        *self.plan.seen.last() = Some(Last::Waiting(way));
                         waiting = Some(now_waiting);
+                        self.sees(waiting.as_ref());
                         next_len = Some(1);
                     }
                 }
             }
-            self.check(caller)?;
+            self.check()?;
         };
-        let granted = now();
-        let chain = self.chain(token, granted);
-        // Before the next one looks.
-        self.core.queues.hold(&chain, &self.handle, place(&waiting));
-        drop(waiting);
-        self.register(chain.token(0)).await?;
-        let answered = match self.plan.intent {
-            Some(_) => now(),
-            None => granted,
-        };
+        self.register(token).await?;
         // Handed out only if the deadline is still ahead after the last answer, and nothing was taken away meanwhile.
+        let answered = now();
         if !self.stands_at(answered) {
             return Err(AcquireError::Lost.into());
         }
-        self.grants.clear();
+        let chain = self.chain(token, answered);
+        // Before the next one looks.
+        self.core.queues.hold(&chain, &self.handle, place(&waiting));
+        drop(waiting);
         Ok(Guard::new(
             self.core,
             Pass {
@@ -458,13 +470,13 @@ impl Taking<'_> {
         ))
     }
 
-    /// What the store has granted.
-    fn chain(&self, token: FencingToken, now: Instant) -> Arc<Chain> {
+    /// What the store has granted: the guard's from now on.
+    fn chain(&mut self, token: FencingToken, now: Instant) -> Arc<Chain> {
         let taken = Taken {
             owner: self.owner,
             token,
             claims: Arc::clone(&self.plan.claims),
-            grants: self.grants.clone(),
+            grants: std::mem::take(&mut self.grants),
             by_close: self.by_close,
             alone: self.plan.is_alone(),
             in_doubt: self.in_doubt,
@@ -503,13 +515,18 @@ impl Taking<'_> {
         } else {
             None
         };
-        if let Some(waiting) = &waiting {
-            *self.plan.seen.last() = Some(Last::Waiting(waiting.in_the_way()));
-        }
+        self.sees(waiting.as_ref());
         waiting
     }
 
-    async fn ask(&self, range: Range<usize>, caller: &mut Caller) -> Step {
+    /// The caller sees who is in the way, if its wait may end.
+    fn sees(&self, waiting: Option<&Waiting>) {
+        if let Some(waiting) = waiting.filter(|_| self.plan.wait != Some(None)) {
+            *self.plan.seen.last() = Some(Last::Waiting(waiting.in_the_way()));
+        }
+    }
+
+    async fn ask(&self, range: Range<usize>) -> Step {
         let joined = !self.grants.is_empty() || range.end < self.plan.claims.len();
         let asker = Asker {
             core: self.core,
@@ -518,7 +535,7 @@ impl Taking<'_> {
             claims: &self.plan.claims,
             waits: self.plan.wait.is_some(),
         };
-        let ends = pin!(self.stoppable(caller, std::future::pending::<()>()));
+        let ends = || Box::pin(self.stoppable(std::future::pending::<()>()));
         let asks = &self.plan.seen.asks;
         asks.store(true, Ordering::Release);
         let step = asker.ask(range, joined, ends).await;
@@ -533,6 +550,7 @@ impl Taking<'_> {
         let Some(intent) = self.plan.intent.clone() else {
             return Ok(());
         };
+        let token = token.handed_on(0);
         let registered = Registered { token, intent };
         let (done, put) = oneshot::channel();
         self.handle.order(Order::Put(registered, done));
@@ -562,8 +580,8 @@ impl Taking<'_> {
         self.plan.wait.flatten().is_some_and(|until| now() >= until)
     }
 
-    fn check(&self, caller: &Caller) -> Result<(), Stop> {
-        if caller.is_closed() {
+    fn check(&self) -> Result<(), Stop> {
+        if self.plan.seen.is_left() {
             return Err(Stop::Cancelled);
         }
         if !self.handle.is_kept() || !self.stands() {
@@ -585,14 +603,10 @@ impl Taking<'_> {
     }
 
     /// Waits, unless there is a reason to stop.
-    async fn stoppable<T>(
-        &self,
-        caller: &mut Caller,
-        wait: impl Future<Output = T> + Unpin,
-    ) -> Result<T, Stop> {
+    async fn stoppable<T>(&self, wait: impl Future<Output = T> + Unpin) -> Result<T, Stop> {
         tokio::select! {
             biased;
-            () = caller.closed() => Err(Stop::Cancelled),
+            () = self.plan.seen.left() => Err(Stop::Cancelled),
             _ = self.handle.session.lost(self.numbers()) => Err(AcquireError::Lost.into()),
             () = self.plan.is_over() => Err(self.wait_over()),
             done = wait => Ok(done),
@@ -619,12 +633,7 @@ impl Taking<'_> {
     }
 
     /// The handler has finished or undone what dead sessions left. It goes on to its end, whatever becomes of the attempt.
-    async fn recovered(
-        &self,
-        caller: &mut Caller,
-        busy: &Busy,
-        left: Vec<SessionState>,
-    ) -> Result<(), Stop> {
+    async fn recovered(&self, busy: &Busy, left: Vec<SessionState>) -> Result<(), Stop> {
         let refuse = |sessions, recovery| {
             Stop::Failed(AcquireError::Abandoned(Abandoned {
                 sessions,
@@ -637,17 +646,13 @@ impl Taking<'_> {
         };
         let (handler, locks) = (Arc::clone(handler), self.plan.locks.clone());
         let waits = self.plan.wait.is_some();
-        let (alive, (done, result)) = (Alive::new(self.core), oneshot::channel());
-        task::spawn(async move {
+        let alive = Alive::new(self.core);
+        let result = task::answers(async move {
             let _counted = alive;
             let core = &locks.core;
-            let recovered = async {
-                let open = || async { Ok(locks.pool.shared(core).await?) };
-                let session = bears(core, waits, open).await?;
-                recovery::recover(core, &session, &*handler, left).await
-            };
-            // Whoever waited may have gone.
-            drop(done.send(recovered.await));
+            let open = || async { Ok(locks.pool.shared(core).await?) };
+            let session = bears(core, waits, open).await?;
+            recovery::recover(core, &session, &*handler, left).await
         });
         *self.plan.seen.last() = Some(Last::Refused(busy.clone()));
         let mut recovered = Err(AcquireError::Lost);
@@ -661,7 +666,7 @@ impl Taking<'_> {
                 () = sleep_until(self.core.patience()), if self.plan.wait.is_none() => is_slow = true,
             }
         };
-        self.stoppable(caller, pin!(ends)).await?;
+        self.stoppable(pin!(ends)).await?;
         if is_slow {
             return Err(self.wait_over());
         }

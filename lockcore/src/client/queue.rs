@@ -32,23 +32,12 @@ pub(crate) struct Queues {
 #[derive(Default)]
 struct Queue {
     waiters: VecDeque<Arc<Waiter>>,
-    refusal: Arc<Refusal>,
+    /// The last refusal of somebody who looked, for all who wait in the queue.
+    refusal: Option<Box<Busy>>,
+    /// Nobody of this process was granted the key since.
+    is_refused: bool,
     /// Who of this process holds the key, as far as is known.
     holders: Vec<Arc<Chain>>,
-}
-
-#[derive(Default)]
-struct Refusal {
-    /// The last one of somebody who looked, for all who wait in the queue.
-    last: Mutex<Option<Busy>>,
-    /// Nobody of this process was granted the key since.
-    stands: AtomicBool,
-}
-
-impl Refusal {
-    fn last(&self) -> MutexGuard<'_, Option<Busy>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 struct Waiter {
@@ -160,7 +149,7 @@ impl Queue {
             // One asks for all who want the same.
             None => !waiter.joins() || !self.waiters.iter().take(at).any(|it| it.joins()),
         };
-        has_room && !waiter.excludes(last) && !self.refusal.stands.load(Ordering::Acquire)
+        has_room && !waiter.excludes(last) && !self.is_refused
     }
 
     /// Those in line who want nothing but a share, have none yet, and wait for nobody else.
@@ -224,7 +213,7 @@ impl Queues {
         for claim in chain.taken.claims.iter() {
             let queue = keys.entry(claim.key().clone()).or_default();
             queue.holders.push(Arc::clone(chain));
-            queue.refusal.stands.store(false, Ordering::Release);
+            queue.is_refused = false;
             if chain.is_shared() {
                 let is_asker = |waiter: &Arc<Waiter>| {
                     asker.is_some_and(|asker| Arc::ptr_eq(&asker.waiter, waiter))
@@ -451,7 +440,6 @@ enum Turn {
 pub(crate) struct Place {
     queues: Arc<Queues>,
     waiter: Arc<Waiter>,
-    refusal: Arc<Refusal>,
 }
 
 impl Place {
@@ -477,10 +465,10 @@ impl Place {
         wants: Option<&Arc<[Claim]>>,
     ) -> Option<Self> {
         let mut keys = queues.keys();
-        let queue = keys.get(claim.key());
-        let is_refused = || queue.is_some_and(|queue| queue.refusal.last().is_some());
+        let queue = || keys.get(claim.key());
+        let is_refused = || queue().is_some_and(|queue| queue.refusal.is_some());
         let is_known = || is_refused() || holder(&keys, claim.key()).is_some();
-        let is_line = || queue.is_some_and(Queue::is_needed);
+        let is_line = || queue().is_some_and(Queue::is_needed);
         let joins = (for_ever || is_known()) && (begins || is_line());
         joins.then(|| Self::join(queues, &mut keys, claim, true, wants))
     }
@@ -509,22 +497,23 @@ impl Place {
         } else {
             queue.waiters.push_front(Arc::clone(&waiter));
         }
-        let refusal = Arc::clone(&queue.refusal);
         queues.waiting.fetch_add(1, Ordering::AcqRel);
         let asks_at_once = matches!(turn(keys, &waiter), Turn::Looks);
         waiter.asks_at_once.store(asks_at_once, Ordering::Release);
         Self {
             queues: Arc::clone(queues),
             waiter,
-            refusal,
         }
     }
 
     /// Whoever asked was refused.
     pub(crate) fn is_refused(&self, busy: Busy) {
         self.waiter.asks_at_once.store(false, Ordering::Release);
-        *self.refusal.last() = Some(busy);
-        self.refusal.stands.store(true, Ordering::Release);
+        // It is there as long as somebody waits.
+        if let Some(queue) = self.queues.keys().get_mut(self.waiter.claim.key()) {
+            queue.refusal = Some(Box::new(busy));
+            queue.is_refused = true;
+        }
     }
 
     /// Whether it has waited: it was refused, or others were there before.
@@ -537,7 +526,6 @@ impl Place {
         InTheWay {
             queues: Arc::clone(&self.queues),
             waiter: Arc::clone(&self.waiter),
-            refusal: Arc::clone(&self.refusal),
         }
     }
 
@@ -626,9 +614,7 @@ fn passes(keys: &Keys, waiter: &Waiter) -> bool {
     let key = waiter.claim.key();
     let mut lines = keys.get(key).into_iter().chain(related(keys, key));
     let is_before = |other: &Arc<Waiter>| waiter.is_behind(other);
-    let waits = |queue: &Queue| {
-        queue.waiters.iter().any(is_before) && !queue.refusal.stands.load(Ordering::Acquire)
-    };
+    let waits = |queue: &Queue| queue.waiters.iter().any(is_before) && !queue.is_refused;
     !waiter.is_exclusive() && !lines.any(waits)
 }
 
@@ -695,23 +681,20 @@ impl Drop for Asking<'_> {
 pub(crate) struct InTheWay {
     queues: Arc<Queues>,
     waiter: Arc<Waiter>,
-    refusal: Arc<Refusal>,
 }
 
 impl InTheWay {
     pub(crate) fn busy(&self) -> Option<Busy> {
         let claim = &self.waiter.claim;
-        let held = {
-            let keys = self.queues.keys();
-            match turn(&keys, &self.waiter) {
-                Turn::Held(chain) => Some(chain),
-                Turn::Behind(_) => holder(&keys, claim.key()).cloned(),
-                Turn::Looks => None,
-            }
+        let keys = self.queues.keys();
+        let held = match turn(&keys, &self.waiter) {
+            Turn::Held(chain) => Some(chain),
+            Turn::Behind(_) => holder(&keys, claim.key()).cloned(),
+            Turn::Looks => None,
         };
         match held {
             Some(chain) => Some(chain.busy(claim)),
-            None => self.refusal.last().clone(),
+            None => keys.get(claim.key())?.refusal.as_deref().cloned(),
         }
     }
 }

@@ -7,14 +7,14 @@ use crate::client::clock::now;
 use crate::client::core::Core;
 use crate::{Error, Result};
 
-/// Sends a request that may be repeated until it is answered, for at most the client's patience, and only while
+/// Sends a request that may be repeated until it is answered, for at most the client's patience from the first failure on, and only while
 /// `go_on` says so. The error is one of unknown outcome if any of the failures was, whatever failed last.
 pub(crate) async fn until_answered<'a, T>(
     core: &Core,
     go_on: impl Fn() -> bool,
     mut send: impl FnMut() -> BoxFuture<'a, Result<T>>,
 ) -> Result<T> {
-    let patience = core.patience();
+    let mut patience = None;
     let mut failures = 0;
     let mut in_doubt: Option<Error> = None;
     loop {
@@ -24,13 +24,14 @@ pub(crate) async fn until_answered<'a, T>(
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
+        let patience = *patience.get_or_insert_with(|| core.patience());
         let again = may_pass(&error) && now() < patience && go_on();
         let failed = match in_doubt.take() {
             Some(unknown) if error.is_certainly_without_effect() => unknown,
             _ => error,
         };
         failures += 1;
-        if !again || !core.giving.again(core, failures, patience).await || !go_on() {
+        if !again || !Box::pin(core.giving.again(core, failures, patience)).await || !go_on() {
             return Err(failed);
         }
         in_doubt = (!failed.is_certainly_without_effect()).then_some(failed);

@@ -198,7 +198,7 @@ impl Session {
                 Some(deadline) if self.is_valid() => tokio::select! {
                     biased;
                     () = died => {}
-                    () = sleep_awake_until(deadline), if self.is_left.load(Ordering::Acquire) => {}
+                    () = async { Box::pin(sleep_awake_until(deadline)).await }, if self.is_left.load(Ordering::Acquire) => {}
                     () = sleep_until(deadline) => {}
                 },
                 _ if self.forgotten.load(Ordering::Acquire) => return LostReason::Forgotten,

@@ -44,16 +44,16 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Asks for a range of the claims. When `ends` does, no request is worth sending again.
+    /// Asks for a range of the claims. When what `ends` makes does, no request is worth sending again.
     ///
     /// # Cancel safety
     ///
     /// What it was granted, or may be, is given back.
-    pub(crate) async fn ask(
+    pub(crate) async fn ask<Ends: Future + Unpin>(
         &self,
         range: Range<usize>,
         joined: bool,
-        mut ends: impl Future + Unpin,
+        ends: impl Fn() -> Ends,
     ) -> Step {
         let mut asked = Asked::new(self, range.clone());
         let mut request = Acquire {
@@ -91,26 +91,24 @@ impl Asker<'_> {
                     let may = may_pass(&error) && (asked.in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());
                     failures += 1;
-                    let asks_again = async {
-                        if torn && asked.in_doubt {
-                            if !asked.is_given_back(patience).await {
-                                return false;
+                    let again = may && self.handle.is_usable() && now() < patience && {
+                        let asks_again = Box::pin(async {
+                            if torn && asked.in_doubt {
+                                if !asked.is_given_back(patience).await {
+                                    return false;
+                                }
+                                asked = Asked::new(self, range.clone());
+                                (request.grant, request.incarnation) =
+                                    (asked.grant, asked.incarnation);
                             }
-                            asked = Asked::new(self, range.clone());
-                            (request.grant, request.incarnation) = (asked.grant, asked.incarnation);
-                        }
-                        let asking = &self.core.asking;
-                        asking.again(&**self.core, failures, patience).await
-                    };
-                    let again = if may && self.handle.is_usable() && now() < patience {
+                            let asking = &self.core.asking;
+                            asking.again(&**self.core, failures, patience).await
+                        });
                         tokio::select! {
                             biased;
-                            _ = &mut ends => false,
+                            _ = ends() => false,
                             again = asks_again => again,
                         }
-                    } else {
-                        drop(asks_again);
-                        false
                     };
                     if !again {
                         return Step::Failed(error);

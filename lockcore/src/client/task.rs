@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use tokio::sync::oneshot;
+
 /// Runs a future on a task of its own.
 ///
 /// # Panics
@@ -16,4 +18,13 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     let future = crate::client::sim::gated(future);
     // The task reports through its own channel; its handle is of no use.
     drop(tokio::spawn(future));
+}
+
+/// The same, and says what came of it, if anybody waits for that.
+pub(crate) fn answers<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> oneshot::Receiver<T> {
+    let (done, answer) = oneshot::channel();
+    spawn(async move { drop(done.send(future.await)) });
+    answer
 }

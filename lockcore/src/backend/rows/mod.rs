@@ -301,6 +301,7 @@ pub trait RowStore: Send + Sync + 'static {
 /// # Panics
 ///
 /// Panics if it waits after all.
+#[inline]
 pub fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
