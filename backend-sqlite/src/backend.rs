@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockcore::backend::Changed;
-use lockcore::backend::rows::{Act, Looking, RowStore};
+use lockcore::backend::rows::{Access, Act, Looking, RowStore};
 use lockcore::limits::{MAX_TTL, MIN_TTL};
 use lockcore::{Claim, Error, Info, Operation, Survives};
 
@@ -130,8 +130,13 @@ impl RowStore for SqliteBackend {
     }
 
     async fn transact<A: Act>(&self, act: A) -> Result<A::Answer, Error> {
-        let act = move |worker: &mut Worker| worker.file.act(&act);
-        self.call(A::OPERATION, act).await
+        match act.access() {
+            Access::Read => {
+                let act = move |worker: &mut Worker| worker.file.act(&act);
+                self.call(A::OPERATION, act).await
+            }
+            Access::Write | Access::Durable => self.thread.act(act).await,
+        }
     }
 
     async fn watch(&self, claims: &[Claim]) -> Result<Changed, Error> {

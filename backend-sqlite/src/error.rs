@@ -59,6 +59,34 @@ impl Failure {
         }
     }
 
+    /// The same failure, for one more who has it.
+    pub(crate) fn copy(&self) -> Self {
+        match self {
+            Failure::Sqlite(phase, rusqlite::Error::SqliteFailure(code, text)) => {
+                let error = rusqlite::Error::SqliteFailure(*code, text.clone());
+                Failure::Sqlite(*phase, error)
+            }
+            Failure::Sqlite(phase, error) => {
+                let (kind, what) = judge(*phase, error);
+                Failure::Found(kind, what.into())
+            }
+            Failure::Found(kind, what) => Failure::Found(*kind, what.clone()),
+            Failure::File(what, error) => {
+                let error = std::io::Error::new(error.kind(), error.to_string());
+                Failure::File(what.clone(), error)
+            }
+        }
+    }
+
+    /// Whether it is certain that nothing took effect.
+    pub(crate) fn is_without_effect(&self) -> bool {
+        match self {
+            Failure::Sqlite(phase, error) => judge(*phase, error).0 != ErrorKind::Indeterminate,
+            Failure::Found(kind, _) => *kind != ErrorKind::Indeterminate,
+            Failure::File(..) => true,
+        }
+    }
+
     pub(crate) fn into_error(self, operation: Operation) -> Error {
         match self {
             Failure::Sqlite(phase, error) => {
@@ -171,6 +199,26 @@ mod tests {
         lock_protocol: ffi::SQLITE_PROTOCOL => Unavailable, Unavailable, Indeterminate;
         too_big: ffi::SQLITE_TOOBIG => Limit, Limit, Indeterminate;
         anything_else: ffi::SQLITE_MISUSE => Indeterminate, Indeterminate, Indeterminate;
+    }
+
+    #[test]
+    fn a_copy_tells_the_same() {
+        let io = std::io::Error::other("y");
+        let failures = [
+            Failure::Sqlite(Phase::Commit, failure(ffi::SQLITE_FULL)),
+            Failure::Sqlite(Phase::Statement, failure(ffi::SQLITE_FULL)),
+            Failure::Sqlite(Phase::Statement, rusqlite::Error::QueryReturnedNoRows),
+            Failure::Found(ErrorKind::Limit, "x".into()),
+            Failure::File("x".into(), io),
+        ];
+        let without_effect = failures.each_ref().map(Failure::is_without_effect);
+        assert_eq!(without_effect, [false, true, true, true, true]);
+        for failure in failures {
+            let copy = failure.copy().into_error(Operation::Acquire);
+            let failure = failure.into_error(Operation::Acquire);
+            assert_eq!(copy.to_string(), failure.to_string());
+            assert_eq!(copy.kind(), failure.kind());
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct File {
     freed: Freed,
     /// How many acquisitions there were since the log was looked at; none, if it was too long then.
     asked: u32,
+    #[cfg(test)]
+    pub(crate) begun: usize,
 }
 
 struct Open {
@@ -90,6 +92,8 @@ impl File {
             left: None,
             freed: Freed::default(),
             asked: 0,
+            #[cfg(test)]
+            begun: 0,
         })
     }
 
@@ -97,16 +101,26 @@ impl File {
         &self.deadline
     }
 
-    /// One transaction. One that reads waits for nobody; a durable one's commit waits for the disk.
+    /// One act in a transaction of its own. One that reads waits for nobody; a durable one's commit waits for the disk.
     pub(crate) fn act<A: Act>(&mut self, act: &A) -> Outcome<A::Answer> {
-        let access = act.access();
-        if matches!(A::OPERATION, Operation::Open | Operation::Acquire) {
-            self.check_log()?;
-        }
+        self.check(A::OPERATION)?;
+        self.transact(act.access(), |transaction| ready(act.run(transaction)))
+    }
+
+    /// All of it, or nothing, in one transaction.
+    pub(crate) fn transact<T>(
+        &mut self,
+        access: Access,
+        work: impl FnOnce(&mut Transaction<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
         self.begin(access)?;
+        #[cfg(test)]
+        {
+            self.begun += 1;
+        }
         let open = self.open.as_mut().expect("begin has opened it");
         let mut transaction = Transaction::new(&mut open.conn, &self.clock, &mut self.freed);
-        let outcome = ready(act.run(&mut transaction)).and_then(|answer| {
+        let outcome = work(&mut transaction).and_then(|answer| {
             execute(&open.conn, sql::COMMIT).map_err(at_commit)?;
             Ok(answer)
         });
@@ -114,6 +128,19 @@ impl File {
             self.close();
         }
         outcome
+    }
+
+    /// Whether a commit for that waits for the disk.
+    pub(crate) fn waits_for_disk(&self, access: Access) -> bool {
+        self.full || access == Access::Durable
+    }
+
+    /// Whether such an operation may be taken on.
+    pub(crate) fn check(&mut self, operation: Operation) -> Outcome<()> {
+        match operation {
+            Operation::Open | Operation::Acquire => self.check_log(),
+            _ => Ok(()),
+        }
     }
 
     /// Whether something more may be taken on.
@@ -162,6 +189,12 @@ impl File {
         execute(&open.conn, sql::COMMIT).map_err(at_commit)
     }
 
+    #[cfg(test)]
+    pub(crate) fn batch(&mut self, statements: &str) {
+        let conn = &self.open.as_ref().unwrap().conn;
+        conn.execute_batch(statements).unwrap();
+    }
+
     /// What `PRAGMA synchronous` was for the last transaction.
     #[cfg(test)]
     pub(crate) fn synchronous(&mut self) -> i64 {
@@ -189,7 +222,7 @@ impl File {
     /// Begins a transaction on the file that the path names.
     fn begin(&mut self, access: Access) -> Outcome<()> {
         for _ in 0..REPLACED_AT_MOST {
-            let full = self.full || access == Access::Durable;
+            let full = self.waits_for_disk(access);
             let conn = &self.opened(full)?.conn;
             let begin = match access {
                 Access::Write | Access::Durable => sql::BEGIN,

@@ -2,8 +2,10 @@
 //!
 //! # What it promises
 //!
-//! All laws of [`lockcore`]'s traits. Every operation is one transaction that begins with the file's write lock, so a
-//! step of any number of claims is taken whole or not at all, and there is one order of all grants. Acknowledged
+//! All laws of [`lockcore`]'s traits. Every operation is done in a transaction that begins with the file's write lock, so
+//! a step of any number of claims is taken whole or not at all, and there is one order of all grants. What the tasks of a
+//! process ask while the file is busy shares the next transaction (group commit): up to 64 operations, and none begins in
+//! it after 2 ms. If that transaction fails without effect, each is done in one of its own. Acknowledged
 //! grants survive the end of every process. They survive a loss of power if the file is opened with
 //! `?synchronous=full`; otherwise the last ones may be undone by it, but then nobody who held them is left, the tokens
 //! go on above the old ones, and everything about an intent waits for the disk in any case. There is no other copy
