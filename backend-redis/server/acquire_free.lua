@@ -1,9 +1,7 @@
 -- The short way of acquire.lua, with the same arguments and answers: for claims that meet no record at all, neither on
 -- their keys nor above or below them, by a session that certainly lives. Anything else is left to what follows.
 
--- Whether the request is meant for another incarnation.
-local is_elsewhere = ARGV[4] ~= ''
-    and not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ARGV[4], 1, true)
+local is_elsewhere = is_elsewhere_than(ARGV[4])
 do
     local call, sub, TOKEN = redis.call, string.sub, '/'
     local me, n = ARGV[1], ARGV[2]
@@ -16,17 +14,6 @@ do
     local free = last_over and #last_over <= 15 and #n <= 15 and tonumber(last_over) < tonumber(n)
         and tonumber(expires) > tonumber(seconds .. sub(fraction, 1, 3))
         and not is_elsewhere
-
-    -- The token behind the last one, by the clock if that is ahead; none if it is not certain. Of as many digits each, so
-    -- that the order of texts is that of numbers; so many are exact below 2^53.
-    local function token_after(last, by_clock)
-        if not last or #last ~= 16 or #by_clock ~= 16 or string.find(last, '%D') then
-            return nil
-        elseif last < by_clock then
-            return by_clock
-        end
-        return last < '9007199254740991' and string.format('%.0f', tonumber(last) + 1)
-    end
 
     if free and #ARGV == 6 and string.byte(ARGV[6]) ~= 47 then
         -- One flat key: what follows does the same.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use lockcore::backend::Task;
+use lockcore::backend::{Acquire, Acquired, Batch, Stood, Task};
 use lockcore::limits::{MAX_TTL, MIN_TTL};
-use lockcore::{Error, ErrorKind, Info, LockBackend, Operation};
+use lockcore::{Claim, Error, ErrorKind, Grant, Info, LockBackend, Operation};
 
+use crate::claims;
 use crate::config::RedisConfig;
 use crate::error::{NAME, found};
 use crate::link::Link;
@@ -41,6 +42,8 @@ pub struct RedisBackend {
     pub(crate) link: Arc<Link>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) subscription: Subscription,
+    pub(crate) acquiring: Batch<Acquire, Result<Option<Acquired>, Error>>,
+    pub(crate) releasing: Batch<(Grant, Claim), Result<Option<Stood>, Error>>,
     /// Where another server may be the primary by now.
     _asking: Option<Task>,
 }
@@ -64,6 +67,8 @@ impl RedisBackend {
         made.await?;
         Ok(Arc::new(Self {
             _asking: asking(&link),
+            acquiring: claims::acquiring(&link),
+            releasing: claims::releasing(&link),
             link,
             watches: Arc::default(),
             subscription: Subscription::default(),

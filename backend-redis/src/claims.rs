@@ -1,14 +1,17 @@
 //! `ClaimStore`: one script for each operation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, Batch, ClaimStore, Stood, Sweep, Swept};
 use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result};
 use redis::Value;
+use tokio::time::timeout;
 
 use crate::RedisBackend;
 use crate::error::{found, odd_answer};
+use crate::link::Link;
 use crate::record::{Answer, Parts, holders, name, want_letter};
 use crate::scripts;
 
@@ -16,70 +19,41 @@ use crate::scripts;
 const SWEPT_AT_ONCE: usize = 1_000;
 /// So many sessions are looked at in one script, to be ended or forgotten.
 const FORGOTTEN_AT_ONCE: usize = 200;
+/// So many requests go together at most, and so many of these are under way at once.
+const TOGETHER: usize = 64;
+const AT_ONCE: usize = 4;
 /// How often an attempt goes on after a script that only removed what was in its way and did not count.
 const CLEARINGS: usize = 100;
 
 #[async_trait]
 impl ClaimStore for RedisBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        let operation = Operation::Acquire;
-        let [session, n, m, incarnation] = [
-            request.grant.session.to_string(),
-            request.grant.n.to_string(),
-            request.owner.m.to_string(),
-            name(request.incarnation),
-        ];
-        let wants: Vec<String> = request.claims.iter().map(want).collect();
-        let mut arguments = vec![
-            session.as_bytes(),
-            n.as_bytes(),
-            m.as_bytes(),
-            incarnation.as_bytes(),
-        ];
-        for (claim, want) in request.claims.iter().zip(&wants) {
-            arguments.push(want.as_bytes());
-            arguments.push(claim.key().as_str().as_bytes());
+        if !is_small(&request.claims) {
+            return self.acquire_alone(request).await;
         }
-        for _ in 0..CLEARINGS {
-            let answer = self
-                .link
-                .call_durably(operation, &scripts::ACQUIRE, &arguments, is_granted)
-                .await?;
-            if answer.is_text() {
-                return Ok(Acquired::Acquired(answer.token()?));
-            }
-            let mut parts = answer.parts()?;
-            match parts.part()?.text()?.as_str() {
-                "busy" => return Ok(Acquired::Busy(self.busy(request, parts)?)),
-                "void" => return Ok(Acquired::Void),
-                "moved" => return Ok(Acquired::Moved),
-                "again" => {}
-                _ => return Err(odd_answer(operation)),
-            }
+        let alone = |request| async move { self.acquire_alone(&request).await.map(Some) };
+        let asked = self.acquiring.ask(request.clone(), alone);
+        match self.within(Operation::Acquire, asked).await? {
+            Some(acquired) => Ok(acquired),
+            None => self.acquire_alone(request).await,
         }
-        Err(found(
-            ErrorKind::Unavailable,
-            operation,
-            "too many holders that do not count are in the way: sweep the namespace",
-        ))
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        let (session, n) = (grant.session.to_string(), grant.n.to_string());
-        let mut arguments = vec![session.as_bytes(), n.as_bytes()];
-        arguments.extend(claims.iter().map(|claim| claim.key().as_str().as_bytes()));
-        let answer = self
-            .link
-            .call(Operation::Release, &scripts::RELEASE, &arguments)
-            .await?;
-        match answer.number()? {
-            2 => Ok(Stood::Held),
-            1 => Ok(Stood::Fallen),
-            0 => Ok(Stood::Absent),
-            _ => Err(odd_answer(Operation::Release)),
+        if !is_small(claims) {
+            return self.release_alone(grant, claims).await;
+        }
+        let release = (grant, claims[0].clone());
+        let alone = |(grant, claim)| async move {
+            let released = self.release_alone(grant, std::slice::from_ref(&claim));
+            released.await.map(Some)
+        };
+        let asked = self.releasing.ask(release, alone);
+        match self.within(Operation::Release, asked).await? {
+            Some(stood) => Ok(stood),
+            None => self.release_alone(grant, claims).await,
         }
     }
-
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
         let (session, n) = (grant.session.to_string(), grant.n.to_string());
         let mut arguments = vec![session.as_bytes(), n.as_bytes()];
@@ -127,6 +101,186 @@ impl ClaimStore for RedisBackend {
             removed,
             more: removed >= limit,
         })
+    }
+}
+
+impl RedisBackend {
+    async fn acquire_alone(&self, request: &Acquire) -> Result<Acquired> {
+        let operation = Operation::Acquire;
+        let [session, n, m, incarnation] = [
+            request.grant.session.to_string(),
+            request.grant.n.to_string(),
+            request.owner.m.to_string(),
+            name(request.incarnation),
+        ];
+        let wants: Vec<String> = request.claims.iter().map(want).collect();
+        let mut arguments = vec![
+            session.as_bytes(),
+            n.as_bytes(),
+            m.as_bytes(),
+            incarnation.as_bytes(),
+        ];
+        for (claim, want) in request.claims.iter().zip(&wants) {
+            arguments.push(want.as_bytes());
+            arguments.push(claim.key().as_str().as_bytes());
+        }
+        for _ in 0..CLEARINGS {
+            let answer = self
+                .link
+                .call_durably(operation, &scripts::ACQUIRE, &arguments, is_granted)
+                .await?;
+            if answer.is_text() {
+                return Ok(Acquired::Acquired(answer.token()?));
+            }
+            let mut parts = answer.parts()?;
+            match parts.part()?.text()?.as_str() {
+                "busy" => return Ok(Acquired::Busy(self.busy(request, parts)?)),
+                "void" => return Ok(Acquired::Void),
+                "moved" => return Ok(Acquired::Moved),
+                "again" => {}
+                _ => return Err(odd_answer(operation)),
+            }
+        }
+        Err(found(
+            ErrorKind::Unavailable,
+            operation,
+            "too many holders that do not count are in the way: sweep the namespace",
+        ))
+    }
+
+    async fn release_alone(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        let (session, n) = (grant.session.to_string(), grant.n.to_string());
+        let mut arguments = vec![session.as_bytes(), n.as_bytes()];
+        arguments.extend(claims.iter().map(|claim| claim.key().as_str().as_bytes()));
+        let answer = self
+            .link
+            .call(Operation::Release, &scripts::RELEASE, &arguments)
+            .await?;
+        match answer.number()? {
+            2 => Ok(Stood::Held),
+            1 => Ok(Stood::Fallen),
+            0 => Ok(Stood::Absent),
+            _ => Err(odd_answer(Operation::Release)),
+        }
+    }
+
+    /// What came of a request that is sent with others. It is not waited for longer than for one that is sent alone.
+    async fn within<T>(
+        &self,
+        operation: Operation,
+        asked: impl Future<Output = Option<Result<T>>>,
+    ) -> Result<T> {
+        match timeout(self.link.config.timeout, asked).await {
+            Ok(Some(came)) => came,
+            Ok(None) => Err(found(
+                ErrorKind::Indeterminate,
+                operation,
+                "the runtime that sent it is gone",
+            )),
+            Err(_) => Err(found(
+                ErrorKind::Indeterminate,
+                operation,
+                "no answer in time, with others that were sent before",
+            )),
+        }
+    }
+}
+
+/// Whether it may be sent with others: one flat key.
+fn is_small(claims: &[Claim]) -> bool {
+    matches!(claims, [claim] if !claim.key().is_path())
+}
+
+/// Acquisitions of one flat key each, sent together.
+pub(crate) fn acquiring(link: &Arc<Link>) -> Batch<Acquire, Result<Option<Acquired>>> {
+    let link = Arc::clone(link);
+    let alike = |one: &Acquire, other: &Acquire| {
+        one.grant.session == other.grant.session && one.incarnation == other.incarnation
+    };
+    Batch::new(TOGETHER, AT_ONCE, alike, move |requests| {
+        let link = Arc::clone(&link);
+        Box::pin(async move { each(requests.len(), acquire_many(&link, &requests).await) })
+    })
+}
+
+async fn acquire_many(link: &Arc<Link>, requests: &[Acquire]) -> Result<Vec<Option<Acquired>>> {
+    let first = &requests[0];
+    let mut arguments = vec![first.grant.session.to_string(), name(first.incarnation)];
+    for Acquire {
+        grant,
+        owner,
+        claims,
+        ..
+    } in requests
+    {
+        let key = claims[0].key().as_str().to_owned();
+        arguments.extend([
+            grant.n.to_string(),
+            owner.m.to_string(),
+            want(&claims[0]),
+            key,
+        ]);
+    }
+    let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+    let is_granted =
+        |answer: &Value| matches!(answer, Value::Array(all) if all.iter().any(is_granted));
+    let answer = link.call_durably(
+        Operation::Acquire,
+        &scripts::ACQUIRE_MANY,
+        &arguments,
+        is_granted,
+    );
+    let acquired = |token: Answer| token.token().map(Acquired::Acquired);
+    some_of(answer.await?, requests.len(), acquired)
+}
+
+/// Releases of one flat key each, sent together.
+pub(crate) fn releasing(link: &Arc<Link>) -> Batch<(Grant, Claim), Result<Option<Stood>>> {
+    let link = Arc::clone(link);
+    let alike =
+        |(one, _): &(Grant, Claim), (other, _): &(Grant, Claim)| one.session == other.session;
+    Batch::new(TOGETHER, AT_ONCE, alike, move |releases| {
+        let link = Arc::clone(&link);
+        Box::pin(async move { each(releases.len(), release_many(&link, &releases).await) })
+    })
+}
+
+async fn release_many(link: &Arc<Link>, releases: &[(Grant, Claim)]) -> Result<Vec<Option<Stood>>> {
+    let mut arguments = vec![releases[0].0.session.to_string()];
+    for (grant, claim) in releases {
+        arguments.extend([grant.n.to_string(), claim.key().as_str().to_owned()]);
+    }
+    let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+    let answer = link.call(Operation::Release, &scripts::RELEASE_MANY, &arguments);
+    let stood = |answer: Answer| match answer.number()? {
+        2 => Ok(Stood::Held),
+        _ => Err(odd_answer(Operation::Release)),
+    };
+    some_of(answer.await?, releases.len(), stood)
+}
+
+/// The answers to so many, of which some have none.
+fn some_of<T>(
+    answer: Answer,
+    many: usize,
+    read: impl Fn(Answer) -> Result<T>,
+) -> Result<Vec<Option<T>>> {
+    let odd = answer.odd();
+    let parts = answer.parts()?;
+    let some = parts.map(|part| (!part.is_nothing()).then(|| read(part)).transpose());
+    let some: Vec<_> = some.collect::<Result<_>>()?;
+    if some.len() == many {
+        Ok(some)
+    } else {
+        Err(odd)
+    }
+}
+
+/// What came of so many, of which each fails if all do.
+fn each<T: Clone>(many: usize, all: Result<Vec<T>>) -> Vec<Result<T>> {
+    match all {
+        Ok(all) => all.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error); many],
     }
 }
 

@@ -4,7 +4,8 @@
 //! # What it promises
 //!
 //! All laws of [`lockcore`]'s traits. Every operation is one script, which the server runs alone, so that a step of any
-//! number of claims is taken whole or not at all, and there is one order of all grants. A path costs as much at any
+//! number of claims is taken whole or not at all, and there is one order of all grants. Requests for one flat key each
+//! that come while others are under way share a script, up to 64, each with an answer of its own. A path costs as much at any
 //! depth: its ancestors are read, and not written. Nothing has a time to live in the server's sense, and nothing is
 //! ever thrown away by it: a server that evicts is refused.
 //!

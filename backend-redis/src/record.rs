@@ -32,6 +32,11 @@ impl Answer {
         matches!(self.value, Value::BulkString(_))
     }
 
+    /// Whether it is no answer at all.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.value == Value::Nil
+    }
+
     /// Whether the store is of another incarnation than the request was meant for.
     pub(crate) fn is_moved(&self) -> bool {
         matches!(&self.value, Value::BulkString(said) if said == b"moved")

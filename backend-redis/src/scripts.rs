@@ -21,8 +21,10 @@ scripts! {
     ADOPT = "common", "even_if_full", "adopt";
     SETTLE = "common", "even_if_full", "settle";
     NOTE = "common", "even_if_full", "note";
-    ACQUIRE = "acquire_free", "common", "acquire";
+    ACQUIRE = "short", "acquire_free", "common", "acquire";
+    ACQUIRE_MANY = "short", "acquire_many";
     RELEASE = "release_alone", "common", "release";
+    RELEASE_MANY = "release_many";
     CONFIRM = "common", "even_if_full", "confirm";
     SWEEP = "common", "even_if_full", "sweep";
     FORGET = "common", "even_if_full", "forget";

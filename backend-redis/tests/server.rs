@@ -10,9 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use futures_util::poll;
 use lockcore::backend::{
-    Acquired, Adopt, ClaimStore, End, Filter, Incarnation, Inspect, IntentChange, Ranges,
-    Registered, Renewed, SessionStore, Sweep, Swept, Wakeups,
+    Acquire, Acquired, Adopt, ClaimStore, End, Filter, Incarnation, Inspect, IntentChange, Ranges,
+    Registered, Renewed, SessionStore, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{
@@ -21,7 +23,7 @@ use lockcore::{
 };
 use lockcore_redis::{RedisBackend, RedisConfig};
 use support::servers::{node, node_at, port, replica_of, url};
-use support::steps::{granted, open, renewal, request};
+use support::steps::{claim, granted, open, renewal, request};
 use support::{Place, Space};
 
 #[tokio::test]
@@ -106,6 +108,196 @@ async fn what_is_held_alone_is_released_in_few_commands() {
             assert_eq!(since(&before, &space), expected.collect(), "{keys:?}");
         }
     }
+}
+
+/// Whatever is asked while a request is under way goes together, and each has an answer of its own.
+#[tokio::test]
+async fn what_is_asked_meanwhile_is_one_script_for_all_and_answered_alike() {
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let [one, other, dead] = [1, 2, 3].map(|number| open(&backend, number));
+    let (one, other, dead) = (one.await, other.await, dead.await);
+    backend.end(&[dead], End::Close).await.unwrap();
+    // A number that is over, and what somebody else holds.
+    granted(&backend, &request(other, 100, &["c held"])).await;
+    let mut over = renewal(1);
+    over.over = Ranges::of([9]);
+    assert!(backend.renew(one, &over).await.unwrap().is_living());
+    let small =
+        |session, from: u64| (from..from + 10).map(move |n| (session, n, format!("u k{n}")));
+    let mut wanted: Vec<_> = small(one, 10).chain(small(other, 110)).collect();
+    for (session, n, claim) in [
+        (one, 30, "u k10"),
+        (one, 31, "c held"),
+        (one, 9, "u over"),
+        (dead, 1, "u dead"),
+        (one, 32, "w /path"),
+        (one, 33, "s shared"),
+        (other, 133, "s shared"),
+    ] {
+        wanted.push((session, n, claim.to_owned()));
+    }
+    let requests = wanted
+        .iter()
+        .map(|(session, n, claim)| request(*session, *n, &[claim]));
+    let mut requests: Vec<_> = requests.collect();
+    let mut elsewhere = request(one, 34, &["u elsewhere"]);
+    elsewhere.incarnation = Incarnation::new(1);
+    requests.push(elsewhere);
+    let asked = |requests: &[Acquire]| {
+        let asked = requests.iter().cloned().map(|request| {
+            let backend = Arc::clone(&backend);
+            async move { backend.acquire(&request).await.unwrap() }
+        });
+        join_all(asked.collect::<Vec<_>>())
+    };
+    // The scripts are loaded.
+    let first = [(one, 7), (one, 8)].map(|(one, n)| request(one, n, &[&format!("u l{n}")]));
+    asked(&first).await;
+    let released = first
+        .iter()
+        .map(|Acquire { grant, claims, .. }| backend.release(*grant, claims));
+    for stood in join_all(released).await {
+        assert_eq!(stood.unwrap(), Stood::Held);
+    }
+
+    let before = calls(&space);
+    let answers = asked(&requests).await;
+    let told: Vec<&str> = answers
+        .iter()
+        .map(|answer| match answer {
+            Acquired::Acquired(_) => "granted",
+            Acquired::Busy(_) => "busy",
+            Acquired::Void => "void",
+            Acquired::Moved => "moved",
+        })
+        .collect();
+    assert_eq!(told[..20], ["granted"; 20]);
+    assert_eq!(
+        told[20..],
+        [
+            "busy", "busy", "void", "void", "granted", "granted", "granted", "moved"
+        ]
+    );
+    // The first of one session alone, the others and those of the other in a script for each; of the rest, what the
+    // short way does not do by itself, and the path.
+    let scripts = since(&before, &space)["evalsha"];
+    assert!(scripts <= 5 + 7, "{scripts} scripts");
+    let tokens = answers[1..10].iter().filter_map(|answer| match answer {
+        Acquired::Acquired(token) => Some(*token),
+        _ => None,
+    });
+    let tokens: Vec<_> = tokens.collect();
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    assert_eq!(tokens.len(), 9);
+
+    let holds = |at: usize| told[at] == "granted";
+    for (at, Acquire { grant, claims, .. }) in requests.iter().enumerate() {
+        let held = backend.confirm(*grant, claims).await.unwrap();
+        assert_eq!(held, holds(at), "{grant}");
+    }
+    // What is not there is released, too; who waits for something else is not told.
+    let watched = backend.watch(&[claim("c k15")]).await.unwrap();
+    let mut beside = backend.watch(&[claim("c held")]).await.unwrap();
+    let before = calls(&space);
+    let released = requests
+        .iter()
+        .map(|Acquire { grant, claims, .. }| backend.release(*grant, claims));
+    let released = join_all(released).await;
+    for (at, stood) in released.into_iter().enumerate() {
+        let expected = if holds(at) {
+            Stood::Held
+        } else {
+            Stood::Absent
+        };
+        assert_eq!(stood.unwrap(), expected, "{}", requests[at].grant);
+    }
+    let scripts = since(&before, &space)["evalsha"];
+    assert!(scripts <= 5 + 8, "{scripts} scripts");
+    tokio::time::timeout(Duration::from_secs(5), watched)
+        .await
+        .unwrap();
+    assert!(poll!(&mut beside).is_pending());
+    let all = Filter::Prefix(String::new());
+    let left = backend.records(&all, None, 100).await.unwrap().items;
+    let left: Vec<&str> = left.iter().map(|record| record.key.as_str()).collect();
+    assert_eq!(left, ["held"]);
+    let steps: usize = space
+        .raw(redis::cmd("ZCARD").arg(space.key("steps")))
+        .unwrap();
+    assert_eq!(steps, 1);
+}
+
+/// As one that is due, one whose record cannot be read, and one without a record.
+#[tokio::test]
+async fn what_is_asked_together_by_a_session_that_may_not_have_it_is_answered_alike() {
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let [due, broken] = [1, 2].map(|number| open(&backend, number));
+    let (due, broken) = (due.await, broken.await);
+    let unknown = SessionId::new(3);
+    let requests = [1, 2, 3].map(|n| request(unknown, n, &[&format!("u k{n}")]));
+    let released = requests
+        .iter()
+        .map(|it| backend.release(it.grant, &it.claims));
+    for stood in join_all(released).await {
+        assert_eq!(stood.unwrap(), Stood::Absent);
+    }
+    let asked = requests.iter().map(|request| backend.acquire(request));
+    for answer in join_all(asked).await {
+        assert!(matches!(answer, Ok(Acquired::Void)), "{answer:?}");
+    }
+    for (session, record) in [
+        (due, "living\n1000\n\n600000\n0\n0\n\n\n\ntest\n"),
+        (broken, "living"),
+    ] {
+        let mut put = redis::cmd("HSET");
+        let put = put.arg(space.key("sessions")).arg(session.to_string());
+        space.raw::<()>(put.arg(record)).unwrap();
+        let requests = [1, 2, 3].map(|n| request(session, n, &[&format!("u k{n}")]));
+        let asked = requests.iter().map(|request| backend.acquire(request));
+        for answer in join_all(asked).await {
+            match session == due {
+                true => assert!(matches!(answer, Ok(Acquired::Void)), "{answer:?}"),
+                false => assert_eq!(answer.unwrap_err().kind(), ErrorKind::Corrupt),
+            }
+        }
+    }
+}
+
+/// Those of numbers that are over, and those of many long keys, of which everybody is told.
+#[tokio::test]
+async fn what_is_released_together_is_told_and_answered_alike() {
+    let server = node(&[]).await;
+    let space = Space::at(&Place::of(url(&server)));
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    let long = "x".repeat(1_000);
+    let requests = (1..31).map(|n| request(session, n, &[&format!("u {n}{long}")]));
+    let requests: Vec<_> = requests.collect();
+    let asked = requests.iter().map(|request| backend.acquire(request));
+    for answer in join_all(asked).await {
+        assert!(matches!(answer, Ok(Acquired::Acquired(_))), "{answer:?}");
+    }
+    let mut over = renewal(1);
+    over.over = Ranges::of([3, 4]);
+    assert!(backend.renew(session, &over).await.unwrap().is_living());
+    let watched = backend.watch(&requests[20].claims).await.unwrap();
+    let released = requests
+        .iter()
+        .map(|it| backend.release(it.grant, &it.claims));
+    for (request, stood) in requests.iter().zip(join_all(released).await) {
+        let expected = match over.over.contains(request.grant.n) {
+            true => Stood::Fallen,
+            false => Stood::Held,
+        };
+        assert_eq!(stood.unwrap(), expected, "{}", request.grant);
+    }
+    tokio::time::timeout(Duration::from_secs(5), watched)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 pub mod judge;
 pub mod rows;
 
+mod batch;
 mod task;
 mod together;
 mod url;
@@ -20,6 +21,7 @@ pub use crate::store::{
     Inspect, IntentChange, LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore,
     Settled, Stood, Sweep, Swept, Wakeups, never,
 };
+pub use batch::Batch;
 pub use task::Task;
 pub use together::Together;
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};

@@ -15,7 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) fn redis(url: &str, file: &str, source: Sources<'_>) -> Result<bool, String> {
     let stem = file.trim_end_matches(".lua");
     let script = match stem {
-        "acquire_free" => ["acquire_free", "common", "acquire"].map(source).concat(),
+        "short" | "acquire_free" => {
+            let files = ["short", "acquire_free", "common", "acquire"];
+            files.map(source).concat()
+        }
+        "acquire_many" => source("short") + &source("acquire_many"),
+        "release_many" => source("release_many"),
         "release_alone" => ["release_alone", "common", "release"].map(source).concat(),
         "common" => source("common") + &source("renew"),
         "fenced_set" => source("fenced_set"),

@@ -158,19 +158,23 @@ fn attempt(
     let tests: Vec<[u8; 8]> = tests.iter().map(|hash| hash.to_le_bytes()).collect();
     let tests = hash(&tests.iter().map(<[u8; 8]>::as_slice).collect::<Vec<_>>());
 
+    // What is told of a survivor has to be true of the tests as they are.
+    const SURVIVED: u8 = 0;
+    const NEW: u8 = 1;
+    const EXPLAINED: u8 = 2;
     let wanted = |mutant: &&Mutant| options.only.is_empty() || options.names(mutant, sources);
     let mut queue: Vec<(u8, &Mutant)> = Vec::new();
     for mutant in mutants.iter().filter(wanted) {
         let turn = match state.get(mutant.id) {
-            None => 0,
+            None => NEW,
             // There may be a test now that sees it.
             Some(tried)
                 if tried.tests != tests && matches!(tried.outcome, Outcome::Survived(_)) =>
             {
                 if reasons.contains_key(&mutant.change) {
-                    2
+                    EXPLAINED
                 } else {
-                    1
+                    SURVIVED
                 }
             }
             Some(_) => continue,
@@ -180,7 +184,7 @@ fn attempt(
     queue.sort_by_key(|(turn, _)| *turn);
     let queue: VecDeque<(&Mutant, Option<Duration>)> = queue
         .into_iter()
-        .map(|(turn, mutant)| (mutant, (turn > 0).then_some(Duration::ZERO)))
+        .map(|(turn, mutant)| (mutant, (turn != NEW).then_some(Duration::ZERO)))
         .collect();
     println!(
         "{} of {} mutants are to be tried",

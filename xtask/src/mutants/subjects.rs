@@ -49,6 +49,8 @@ pub(super) const SUBJECTS: &[Subject] = &[
             "sweep",
             "release",
             "release_alone",
+            "release_many",
+            "acquire_many",
             "common",
         ],
         programs: &[

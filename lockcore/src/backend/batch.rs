@@ -1,0 +1,349 @@
+//! [`Batch`]: many requests of one kind as one.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep};
+
+/// So long one that is sent alone counts as under way.
+const ALONE: Duration = Duration::from_millis(2);
+
+/// Requests of one kind: one that comes while none is under way is sent alone and at once; those that come meanwhile are
+/// collected, and go together: at the next turn of the runtime while few are under way, else as soon as one of these is
+/// answered. So nothing waits where there is no load, and under load a request is shared by many.
+///
+/// # Examples
+///
+/// ```
+/// use lockcore::backend::Batch;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let squares = Batch::new(100, 1, |_, _| true, |numbers: Vec<u64>| {
+///     Box::pin(async move { numbers.iter().map(|number| number * number).collect() })
+/// });
+/// let square = |number| squares.ask(number, |number| async move {
+///     tokio::task::yield_now().await;
+///     number * number
+/// });
+/// assert_eq!(tokio::join!(square(2), square(3)), (Some(4), Some(9)));
+/// # }
+/// ```
+pub struct Batch<I, O>(Arc<Shared<I, O>>);
+
+struct Shared<I, O> {
+    most: usize,
+    at_once: usize,
+    alike: fn(&I, &I) -> bool,
+    send: Box<Sends<I, O>>,
+    state: Mutex<State<I, O>>,
+    /// One came, or the one that is alone was answered.
+    changed: Notify,
+}
+
+/// Sends many, and says in their order what came of each.
+type Sends<I, O> = dyn Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync;
+
+struct State<I, O> {
+    /// One is under way alone.
+    alone: bool,
+    /// A task sends those who wait.
+    runs: bool,
+    waiting: VecDeque<(I, oneshot::Sender<O>)>,
+}
+
+impl<I, O> Batch<I, O>
+where
+    I: Send + 'static,
+    O: Send + 'static,
+{
+    /// At most so many that are `alike` go together, and so many of these are under way at once. `send` says in their order
+    /// what came of each.
+    pub fn new(
+        most: usize,
+        at_once: usize,
+        alike: fn(&I, &I) -> bool,
+        send: impl Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            most,
+            at_once,
+            alike,
+            send: Box::new(send),
+            state: Mutex::new(State {
+                alone: false,
+                runs: false,
+                waiting: VecDeque::new(),
+            }),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// What comes of the request, sent `alone` or with others; nothing, if the runtime that sent it with others has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// What is not sent yet is not sent any more. What was sent with others goes on.
+    pub async fn ask<F: Future<Output = O>>(
+        &self,
+        item: I,
+        alone: impl FnOnce(I) -> F,
+    ) -> Option<O> {
+        let answer = {
+            let mut state = self.0.state();
+            if state.alone || state.runs {
+                let (done, answer) = oneshot::channel();
+                state.waiting.push_back((item, done));
+                if std::mem::replace(&mut state.runs, true) {
+                    self.0.changed.notify_one();
+                } else {
+                    begin(run(Runs {
+                        shared: Arc::clone(&self.0),
+                        ended: false,
+                    }));
+                }
+                Err(answer)
+            } else {
+                state.alone = true;
+                Ok((item, Alone(&self.0)))
+            }
+        };
+        match answer {
+            Ok((item, _alone)) => Some(alone(item).await),
+            Err(answer) => answer.await.ok(),
+        }
+    }
+}
+
+impl<I, O> Shared<I, O> {
+    fn state(&self) -> MutexGuard<'_, State<I, O>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// While one is under way alone.
+struct Alone<'a, I, O>(&'a Shared<I, O>);
+
+impl<I, O> Drop for Alone<'_, I, O> {
+    fn drop(&mut self) {
+        self.0.state().alone = false;
+        self.0.changed.notify_one();
+    }
+}
+
+/// While a task sends those who wait. They hear of it if it ends with its runtime.
+struct Runs<I, O> {
+    shared: Arc<Shared<I, O>>,
+    ended: bool,
+}
+
+impl<I, O> Drop for Runs<I, O> {
+    fn drop(&mut self) {
+        if !self.ended {
+            let waiting = {
+                let mut state = self.shared.state();
+                state.runs = false;
+                std::mem::take(&mut state.waiting)
+            };
+            drop(waiting);
+        }
+    }
+}
+
+fn begin(work: impl Future<Output = ()> + Send + 'static) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it ends by itself, when nobody waits any more"
+    )]
+    drop(tokio::spawn(work));
+}
+
+async fn run<I, O>(mut runs: Runs<I, O>) {
+    let shared = Arc::clone(&runs.shared);
+    let begun = Instant::now();
+    let mut sent = FuturesUnordered::new();
+    loop {
+        // Whoever sent it may not be polled.
+        let alone = begun.elapsed() < ALONE && shared.state().alone;
+        while sent.len() + usize::from(alone) < shared.at_once
+            && let Some((items, told)) = shared.next()
+        {
+            let answers = (shared.send)(items);
+            sent.push(async move {
+                for (done, answer) in told.into_iter().zip(answers.await) {
+                    // Who asked may have gone.
+                    let _ = done.send(answer);
+                }
+            });
+        }
+        if sent.is_empty() && !alone && shared.ends() {
+            runs.ended = true;
+            return;
+        }
+        tokio::select! {
+            Some(()) = sent.next() => {}
+            () = shared.changed.notified() => {}
+            () = sleep(ALONE), if alone => {}
+        }
+    }
+}
+
+impl<I, O> Shared<I, O> {
+    /// Those who go together next.
+    fn next(&self) -> Option<(Vec<I>, Vec<oneshot::Sender<O>>)> {
+        let mut state = self.state();
+        state.waiting.retain(|(_, done)| !done.is_closed());
+        let mut some = vec![state.waiting.pop_front()?];
+        let mut others = std::mem::take(&mut state.waiting).into_iter();
+        while some.len() < self.most
+            && let Some(next) = others.next()
+        {
+            match (self.alike)(&some[0].0, &next.0) {
+                true => some.push(next),
+                false => state.waiting.push_back(next),
+            }
+        }
+        state.waiting.extend(others);
+        Some(some.into_iter().unzip())
+    }
+
+    /// Whether nobody waits: whoever comes now is sent alone.
+    fn ends(&self) -> bool {
+        let mut state = self.state();
+        state.runs = !state.waiting.is_empty();
+        !state.runs
+    }
+}
+
+impl<I, O> fmt::Debug for Batch<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+    use futures_util::future::{join, join_all};
+    use futures_util::poll;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Each takes a second, and is answered with how many were sent with it.
+    fn batch(most: usize) -> Batch<u64, usize> {
+        of(most, 1)
+    }
+
+    fn of(most: usize, at_once: usize) -> Batch<u64, usize> {
+        let alike = |one: &u64, other: &u64| one / 100 == other / 100;
+        Batch::new(most, at_once, alike, |items: Vec<u64>| {
+            Box::pin(async move {
+                sleep(SECOND).await;
+                items.iter().map(|_| items.len()).collect()
+            })
+        })
+    }
+
+    async fn alone(_: u64) -> usize {
+        sleep(SECOND).await;
+        0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_alone_is_sent_at_once_and_those_who_come_meanwhile_go_together() {
+        let (batch, begun) = (batch(10), Instant::now());
+        for _ in 0..2 {
+            assert_eq!(batch.ask(0, alone).await, Some(0), "nothing is under way");
+        }
+        assert_eq!(begun.elapsed(), 2 * SECOND);
+        let answers = join_all((0..12).map(|item| batch.ask(item, alone))).await;
+        let sent = |size| vec![Some(size); size];
+        assert_eq!(answers, [vec![Some(0)], sent(10), sent(1)].concat());
+        assert_eq!(batch.ask(0, alone).await, Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn some_are_under_way_at_once_and_those_who_come_in_the_same_turn_go_together() {
+        let (batch, begun) = (of(10, 3), Instant::now());
+        let ask = async |item: u64| (batch.ask(item, alone).await, begun.elapsed().as_millis());
+        let later = async |after: u64| {
+            sleep(Duration::from_millis(after)).await;
+            join_all([0, 1].map(ask)).await
+        };
+        let (now, some) = join(ask(0), join_all([100, 200, 300, 400].map(later))).await;
+        assert_eq!(now, (Some(0), 1_000));
+        // The fourth when the first is answered.
+        let told = [1_100, 1_200, 1_300, 2_100].map(|after| vec![(Some(2), after); 2]);
+        assert_eq!(some, told);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_are_alike_go_together_in_the_order_of_their_first() {
+        let (batch, begun) = (batch(10), Instant::now());
+        let ask = async |item: u64| (batch.ask(item, alone).await, begun.elapsed().as_secs());
+        let answers = join_all([0, 100, 1, 101, 200, 2].map(ask)).await;
+        let told = [(0, 1), (2, 1), (2, 2), (2, 1), (1, 3), (2, 2)];
+        assert_eq!(answers, told.map(|(size, after)| (Some(size), after)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_is_not_polled_keeps_nobody_waiting() {
+        let batch = batch(10);
+        let mut left = pin!(batch.ask(0, alone));
+        assert!(poll!(&mut left).is_pending());
+        let begun = Instant::now();
+        assert_eq!(batch.ask(1, alone).await, Some(1));
+        assert!(begun.elapsed() < 2 * SECOND, "{:?}", begun.elapsed());
+        assert_eq!(left.await, Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_goes_takes_nobody_along_and_is_not_sent_any_more() {
+        let batch = batch(10);
+        let mut first = Box::pin(batch.ask(0, alone));
+        assert!(poll!(&mut first).is_pending());
+        let mut goes = Box::pin(batch.ask(1, alone));
+        assert!(poll!(&mut goes).is_pending());
+        let mut stays = Box::pin(batch.ask(2, alone));
+        assert!(poll!(&mut stays).is_pending());
+        drop((first, goes));
+        assert_eq!(stays.await, Some(1), "it goes alone");
+        // One that is under way is waited for, whoever goes.
+        let mut first = Box::pin(batch.ask(0, alone));
+        assert!(poll!(&mut first).is_pending());
+        let two = [1, 2].map(|item| batch.ask(item, alone));
+        let mut two = Box::pin(join_all(two));
+        assert!(poll!(&mut two).is_pending());
+        sleep(SECOND / 2).await;
+        drop(two);
+        let begun = Instant::now();
+        assert_eq!(batch.ask(3, alone).await, Some(1));
+        assert!(begun.elapsed() > SECOND, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn whoever_is_sent_by_a_runtime_that_ends_hears_of_it() {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().build().unwrap()
+        };
+        let (batch, one, other) = (Arc::new(batch(10)), runtime(), runtime());
+        let mut first = Box::pin(batch.ask(0, alone));
+        let mut second = Box::pin(batch.ask(1, alone));
+        one.block_on(async {
+            assert!(poll!(&mut first).is_pending());
+            assert!(poll!(&mut second).is_pending());
+            sleep(10 * ALONE).await;
+        });
+        drop((first, one));
+        assert_eq!(other.block_on(second), None);
+        assert_eq!(other.block_on(batch.ask(2, alone)), Some(0), "it goes on");
+    }
+}
