@@ -358,7 +358,6 @@ impl<S> Acquisition<S> {
         }
         let claims = self.keys.prepare().await?;
         let max_hold = self.max_hold;
-        let alive = Alive::new(&core);
         let under_way = UnderWay::new(&core, waits)?;
         let plan = Arc::new(Plan {
             locks: self.locks,
@@ -369,7 +368,7 @@ impl<S> Acquisition<S> {
             observer: self.observer,
             seen: Seen::default(),
         });
-        let mut here = Some(Box::pin(Arc::clone(&plan).run((alive, under_way))));
+        let mut here = Some(Box::pin(Arc::clone(&plan).run(under_way)));
         let plan = Caller(plan);
         let mut there = None;
         // A task of its own brings what was sent to its end, whatever the caller does. Who stands in line has sent nothing, and
@@ -538,14 +537,14 @@ impl Keys {
 
 /// Counts attempts and waiters that are under way.
 struct UnderWay {
-    core: Arc<Core>,
+    alive: Alive,
     waits: bool,
 }
 
 impl UnderWay {
     fn new(core: &Arc<Core>, waits: bool) -> Result<Self, InputError> {
         let this = Self {
-            core: Arc::clone(core),
+            alive: Alive::new(core),
             waits,
         };
         let (limit, what) = match waits {
@@ -560,10 +559,9 @@ impl UnderWay {
     }
 
     fn count(&self) -> &AtomicUsize {
-        if self.waits {
-            &self.core.waiters
-        } else {
-            &self.core.attempts
+        match self.waits {
+            true => &self.alive.core().waiters,
+            false => &self.alive.core().attempts,
         }
     }
 }

@@ -333,7 +333,7 @@ impl Taking<'_> {
             if !std::mem::take(&mut goes_on)
                 && let Some(waits) = waiting.as_mut().filter(|waiting| waiting.has_begun())
             {
-                let offered = pin!(waits.until_offered_or_worth_asking());
+                let offered = pin!(waits.until_offered_or_worth_asking(self.core));
                 if let Some(offer) = self.stoppable(offered).await? {
                     if let Some(guard) = self.accepted(offer) {
                         return Ok(guard);

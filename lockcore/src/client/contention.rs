@@ -3,6 +3,7 @@
 //! on: whoever was woken meets nobody then.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub(crate) struct Contention {
     /// How often others look; without, they are woken.
     poll: Option<Duration>,
     keys: Mutex<HashMap<LockKey, Met>>,
+    /// Mostly nobody was ever met.
+    any: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -36,6 +39,7 @@ impl Contention {
         Self {
             poll,
             keys: Mutex::default(),
+            any: AtomicBool::new(false),
         }
     }
 
@@ -53,15 +57,16 @@ impl Contention {
             met.at = at;
         } else if keys.len() < KEYS {
             keys.insert(key.clone(), Met { at, released: None });
+            self.any.store(true, Ordering::Release);
         }
     }
 
     /// This process has released the claims, which its tasks have `handed_on` before or not.
     pub(crate) fn released(&self, claims: &[Claim], handed_on: bool) {
-        let mut keys = self.keys();
-        if keys.is_empty() || (self.poll.is_none() && !handed_on) {
+        if !self.any.load(Ordering::Acquire) || (self.poll.is_none() && !handed_on) {
             return;
         }
+        let mut keys = self.keys();
         for claim in claims {
             if let Some(met) = keys.get_mut(claim.key()) {
                 met.released = Some(now());
@@ -71,6 +76,9 @@ impl Contention {
 
     /// How long to wait before the key is asked for, so that others have had a look at it since it was released.
     pub(crate) fn pause(&self, key: &LockKey) -> Option<Duration> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
         let keys = self.keys();
         let (met, now) = (keys.get(key)?, now());
         if now >= met.at + CONTENDED {

@@ -258,6 +258,10 @@ impl Alive {
         core.alive.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(core))
     }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.0
+    }
 }
 
 impl Drop for Alive {

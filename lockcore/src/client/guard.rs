@@ -338,7 +338,6 @@ impl Guard {
         if !was_held && self.at_drop == AtDrop::LeaveIntent {
             return Ok(Released::NotHeld); // Dropping it leaves the intent, which has its locks.
         }
-        let core = Arc::clone(&self.held.core);
         if self.at_drop == AtDrop::Release {
             let Taken {
                 by_close, in_doubt, ..
@@ -354,7 +353,7 @@ impl Guard {
             }
         }
         let (done, released) = oneshot::channel();
-        let handle = self.handle.clone();
+        let (core, handle) = (Arc::clone(&self.held.core), self.handle.clone());
         self.give_back(Some(done));
         let gone = |_| keeper_gone(&core, Operation::Release);
         let released = released.await.map_err(gone)?;

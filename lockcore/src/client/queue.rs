@@ -506,6 +506,11 @@ impl Place {
         }
     }
 
+    /// What is waited for.
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.waiter.claim
+    }
+
     /// Whoever asked was refused.
     pub(crate) fn is_refused(&self, busy: Busy) {
         self.waiter.asks_at_once.store(false, Ordering::Release);

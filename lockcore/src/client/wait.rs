@@ -17,9 +17,8 @@ pub(crate) struct Waiting {
 }
 
 /// What it looks at the store with.
+#[derive(Default)]
 struct Looks {
-    core: Arc<Core>,
-    claim: Claim,
     watch: Option<Changed>,
     /// The store was asked since the watch stands.
     looked: bool,
@@ -39,7 +38,7 @@ impl Waiting {
     ) -> Self {
         let place = Place::take(&core.queues, claim, in_line, wants);
         place.is_refused(busy);
-        Self::at(core, claim, place)
+        Self::at(place)
     }
 
     /// Stands in line without having asked, if others of this process wait for the key already or are asking for it.
@@ -53,18 +52,14 @@ impl Waiting {
         wants: Option<&Arc<[Claim]>>,
     ) -> Option<Self> {
         let place = Place::in_line(&core.queues, claim, for_ever, begins, wants)?;
-        Some(Self::at(core, claim, place))
+        Some(Self::at(place))
     }
 
-    fn at(core: &Arc<Core>, claim: &Claim, place: Place) -> Self {
-        let looks = Looks {
-            core: Arc::clone(core),
-            claim: claim.clone(),
-            watch: None,
-            looked: false,
-            polls: 0,
-        };
-        Self { place, looks }
+    fn at(place: Place) -> Self {
+        Self {
+            place,
+            looks: Looks::default(),
+        }
     }
 
     /// Whoever asked was refused.
@@ -87,11 +82,11 @@ impl Waiting {
     }
 
     /// What somebody of this process hands on; nothing, when it is worth asking the store (again).
-    pub(crate) async fn until_offered_or_worth_asking(&mut self) -> Option<Offer> {
+    pub(crate) async fn until_offered_or_worth_asking(&mut self, core: &Core) -> Option<Offer> {
         tokio::select! {
             biased;
             () = self.place.is_offered() => self.place.offer(),
-            () = self.looks.until_worth_asking(&self.place) => None,
+            () = self.looks.until_worth_asking(core, &self.place) => None,
         }
     }
 }
@@ -99,10 +94,9 @@ impl Waiting {
 impl Looks {
     /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
     /// is not missed.
-    async fn until_worth_asking(&mut self, place: &Place) {
+    async fn until_worth_asking(&mut self, core: &Core, place: &Place) {
         place.until_it_looks(POLL).await;
         if self.looked {
-            let core = &self.core;
             self.polls += 1;
             let poll = core.backoff(self.polls, POLL.0, POLL.1);
             tokio::select! {
@@ -120,8 +114,8 @@ impl Looks {
         }
         // The former one is not polled meanwhile. Without a watch the poll remains.
         self.watch = None;
-        let claims = std::slice::from_ref(&self.claim);
-        self.watch = self.core.backend.watch(claims).await.ok();
+        let claims = std::slice::from_ref(place.claim());
+        self.watch = core.backend.watch(claims).await.ok();
         self.looked = true;
     }
 }

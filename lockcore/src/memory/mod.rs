@@ -104,6 +104,8 @@ struct State {
 struct Freed {
     keys: Vec<LockKey>,
     any: bool,
+    /// Somebody watches.
+    is_wanted: bool,
 }
 
 impl MemoryBackend {
@@ -185,6 +187,7 @@ impl MemoryBackend {
                 .lock()
                 .expect("nothing panics while it holds the state");
             state.clock.begin();
+            state.freed.is_wanted = !self.watches.is_empty();
             let answer = act(&mut state);
             (answer, std::mem::take(&mut state.freed))
         };

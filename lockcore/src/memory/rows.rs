@@ -31,6 +31,9 @@ impl Rows for State {
     }
 
     fn frees(&mut self, freed: Freed<'_>) {
+        if !self.freed.is_wanted {
+            return;
+        }
         match freed {
             Freed::Claims(claims) => {
                 let keys = claims.iter().map(|claim| claim.key().clone());
@@ -48,6 +51,10 @@ impl Rows for State {
     async fn session(&mut self, id: SessionId) -> Done<Stored<SessionRow>, Self> {
         let stored = self.sessions.get(id);
         Ok(stored.map_or(Stored::Absent, |row| Stored::Row(row.clone())))
+    }
+
+    async fn lives(&mut self, grant: Grant) -> Done<Stored<bool>, Self> {
+        Ok(Stored::Row(State::lives(self, grant)))
     }
 
     async fn create_session(&mut self, id: SessionId, row: &SessionRow) -> Done<bool, Self> {

@@ -5,7 +5,7 @@ use super::sessions::Met;
 use super::{Access, Act, Done, Freed, Rows, Stored};
 use crate::limits::{MAX_LISTED, TOMBSTONE_KEPT};
 use crate::{
-    Acquire, Acquired, Busy, Claim, Grant, Life, Operation, Refused, SessionId, Stood, Sweep, Swept,
+    Acquire, Acquired, Busy, Claim, Grant, Operation, Refused, SessionId, Stood, Sweep, Swept,
 };
 
 /// So many rows are removed in one transaction at most, so that others do not wait for long.
@@ -98,9 +98,9 @@ pub(crate) async fn release<R: Rows>(
     if removed < claims.len() {
         return Ok(Stood::Absent);
     }
-    Ok(match rows.session(grant.session).await? {
-        Stored::Row(row) if row.life == Life::Living && row.counts(grant.n) => Stood::Held,
-        Stored::Row(_) | Stored::Absent => Stood::Fallen,
+    Ok(match rows.lives(grant).await? {
+        Stored::Row(true) => Stood::Held,
+        Stored::Row(false) | Stored::Absent => Stood::Fallen,
         // It frees nothing, so nobody else held the claims.
         Stored::Unreadable => Stood::Held,
     })

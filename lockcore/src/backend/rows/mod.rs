@@ -32,8 +32,8 @@ pub use watch::{Looking, Moved, Moving, Seen, polled};
 
 use crate::backend::judge::{Entry, Place};
 use crate::{
-    Acquire, Changed, Claim, Error, ErrorKind, FencingToken, Grant, Info, LockKey, Mode, Operation,
-    OwnerId, Registered, Result, SessionId,
+    Acquire, Changed, Claim, Error, ErrorKind, FencingToken, Grant, Info, Life, LockKey, Mode,
+    Operation, OwnerId, Registered, Result, SessionId,
 };
 
 /// What is stored under a name.
@@ -168,6 +168,17 @@ pub trait Rows: Send {
         &mut self,
         id: SessionId,
     ) -> impl Future<Output = Done<Stored<SessionRow>, Self>> + Send;
+
+    /// Whether the grant's session lives, and its number is not over.
+    fn lives(&mut self, grant: Grant) -> impl Future<Output = Done<Stored<bool>, Self>> + Send {
+        async move {
+            Ok(match self.session(grant.session).await? {
+                Stored::Row(row) => Stored::Row(row.life == Life::Living && row.counts(grant.n)),
+                Stored::Absent => Stored::Absent,
+                Stored::Unreadable => Stored::Unreadable,
+            })
+        }
+    }
 
     /// Creates the record, unless there is one, or an intent or a holder of that session. Says whether it did.
     fn create_session(
