@@ -11,10 +11,11 @@ use serde::de::IgnoredAny;
 
 use crate::config::{ActiveShards, EsConfig};
 use crate::error::{Failure, NAME, Outcome};
-use crate::http::{At, Lane, Nodes, Request};
+use crate::http::{Lane, Nodes, Request};
 use crate::looks::{LOOK_EVERY, Looks};
 use crate::namespace::{copies, find, find_or_make};
 use crate::primary::Known;
+use crate::read::Refreshed;
 use crate::sweep;
 
 /// So many records are written in some 50 ms.
@@ -53,8 +54,8 @@ pub struct EsBackend {
     pub(crate) looks: Arc<Looks>,
     /// That of what it is used for.
     pub(crate) lane: Lane,
-    /// The node that has been asked to refresh, for what is read then.
-    pub(crate) refreshed: Option<At>,
+    /// What was refreshed, for what is read then.
+    pub(crate) refreshed: Option<Refreshed>,
     pub(crate) active: Option<ActiveShards>,
     info: Info,
 }
@@ -105,10 +106,10 @@ impl EsBackend {
         }
     }
 
-    /// For reading at the node that has refreshed.
-    pub(crate) fn refreshed_by(&self, node: At) -> Self {
+    /// For reading what is refreshed.
+    pub(crate) fn refreshed_by(&self, refreshed: Refreshed) -> Self {
         Self {
-            refreshed: Some(node),
+            refreshed: Some(refreshed),
             ..self.clone()
         }
     }

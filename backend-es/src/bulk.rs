@@ -10,12 +10,13 @@ use elasticsearch::http::Method;
 use lockcore::backend::Incarnation;
 use lockcore::{ErrorKind, FencingToken};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::EsBackend;
 use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::{At, Request};
 use crate::primary::{Primary, STORE};
+use crate::record::MARK;
 
 /// So many items are sent in one request at most, where a script runs for each: that takes a busy server long. Five hundred
 /// records, and a session.
@@ -63,11 +64,11 @@ enum Verb {
     Update,
 }
 
-/// The document whose write this one depends on: nothing is done if there was another one since.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A write of a document. What depends on it is not done if there was another one since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Seen {
-    pub(crate) seq_no: u64,
     pub(crate) primary_term: u64,
+    pub(crate) seq_no: u64,
 }
 
 /// What became of an item.
@@ -489,7 +490,10 @@ impl EsBackend {
         while items.len() < all {
             let part = bulk.part(items.len(), at_once);
             let answer = async {
-                let answer = self.answer(bulk.body(&part), fields).await?;
+                let active = self.active.map(|active| active.to_string());
+                let active = active.as_deref();
+                let more = [("filter_path", fields), ("wait_for_active_shards", active)];
+                let (answer, _) = self.answer(bulk.body(&part), &more).await?;
                 self.items(bulk, part.clone(), answer).await
             };
             match answer.await {
@@ -504,8 +508,24 @@ impl EsBackend {
         Ok(items)
     }
 
-    /// Sends a body. The server answers with these fields.
-    async fn answer(&self, body: Bytes, fields: Option<&str>) -> Outcome<Answer> {
+    /// Writes the mark, which every copy in sync has then, and lets searches see what was written before it. Says at which
+    /// node.
+    pub(crate) async fn mark(&self) -> Outcome<(Seen, At)> {
+        let mut bulk = Bulk::default();
+        // It is no record of a lock, nor one of somebody else's.
+        bulk.put(MARK, &json!({"session": ""}));
+        let more = [("refresh", Some("true"))];
+        let (answer, at) = self.answer(bulk.body(&(0..1)), &more).await?;
+        let items = self.items(&bulk, 0..1, answer).await?;
+        let seen = one(expect(items, &[Reply::Written])?).seen();
+        Ok((
+            seen.ok_or_else(|| not_ours("no write where there is one"))?,
+            at,
+        ))
+    }
+
+    /// Sends a body, with these parameters besides.
+    async fn answer(&self, body: Bytes, more: &[(&str, Option<&str>)]) -> Outcome<(Answer, At)> {
         let path = format!("/{}/_bulk", self.alias);
         // The server gives up before we do, so that its answer arrives.
         let timeout = format!("{}ms", self.nodes.timeout().as_millis() * 4 / 5);
@@ -515,12 +535,9 @@ impl EsBackend {
             ("pipeline", "_none"),
             ("timeout", timeout.as_str()),
         ];
-        query.extend(fields.map(|fields| ("filter_path", fields)));
-        let active = self.active.map(|active| active.to_string());
         query.extend(
-            active
-                .iter()
-                .map(|active| ("wait_for_active_shards", active.as_str())),
+            more.iter()
+                .filter_map(|(name, value)| Some((*name, (*value)?))),
         );
         let request = Request {
             method: Method::Post,
@@ -534,7 +551,7 @@ impl EsBackend {
         if answer.items.iter().any(|one| one.item().status >= 500) {
             self.nodes.leave(at);
         }
-        Ok(answer)
+        Ok((answer, at))
     }
 
     /// The items of an answer, if they are those that were asked for, and who has written them, if that was asked.

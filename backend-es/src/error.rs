@@ -199,6 +199,18 @@ impl Failure {
         Failure::InPart(self.into())
     }
 
+    /// Whether nothing may be written, to the index or by that user.
+    pub(crate) fn is_of_no_right_to_write(&self) -> bool {
+        let kinds = ["cluster_block_exception", "security_exception"];
+        matches!(
+            self,
+            Failure::Server(Refusal {
+                status: 403 | 429,
+                ..
+            })
+        ) && kinds.iter().any(|kind| self.comes_of(kind))
+    }
+
     /// Whether the server says that something of this type happened.
     pub(crate) fn comes_of(&self, kind: &str) -> bool {
         match self {

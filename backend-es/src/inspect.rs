@@ -1,4 +1,4 @@
-//! `Inspect`: what is there, for people. Listing changes nothing: a session that is due is shown as it is recorded.
+//! `Inspect`: what is there, for people. Listing changes no record: a session that is due is shown as it is recorded.
 
 use async_trait::async_trait;
 use lockcore::backend::judge::Listed;
@@ -91,7 +91,7 @@ impl After {
 impl EsBackend {
     /// The record of one key.
     async fn one(&self, key: &LockKey) -> Outcome<Page<Record>> {
-        // A copy that is cut off has what was there before: whoever refreshes reaches all that count.
+        // A copy that is cut off has what was there before.
         let refreshed = self.refreshed().await?;
         let documents = refreshed.get(vec![lock_id(key).into_owned()]).await?;
         let documents: Vec<Document> = documents.into_iter().flatten().collect();
@@ -204,7 +204,7 @@ impl EsBackend {
         };
         let found: Vec<SessionId> = documents.iter().filter_map(session).collect();
         let last = found.last().map(SessionId::to_string);
-        // The copy that was searched may have been left out of the refresh: what a session is, its record says.
+        // The copy that was searched may have been left behind: what a session is, its record says.
         let items = refreshed.states(&found).await?.into_values().collect();
         let next = last.filter(|_| documents.len() == size);
         Ok(Page { items, next })

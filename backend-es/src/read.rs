@@ -12,7 +12,7 @@ use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, Seen, expect};
 use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::{At, Request};
-use crate::record::{Session, session_id};
+use crate::record::{MARK, Session, session_id};
 
 /// So many documents are found, and then removed, by one request.
 const AT_ONCE: usize = 4_000;
@@ -63,7 +63,7 @@ struct Searched {
 }
 
 #[derive(Deserialize)]
-struct Refreshed {
+struct Refreshment {
     #[serde(rename = "_shards")]
     shards: Shards,
 }
@@ -90,6 +90,15 @@ struct Hits {
 #[derive(Deserialize)]
 struct Total {
     value: usize,
+}
+
+/// What was refreshed, for what is read then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refreshed {
+    /// The node, which is asked.
+    at: At,
+    /// What was written there before: a copy that does not have it was left behind.
+    mark: Option<Seen>,
 }
 
 /// What a search has found.
@@ -138,7 +147,8 @@ impl EsBackend {
             query,
             body,
         };
-        self.nodes.send_to(self.refreshed, self.lane, request).await
+        let at = self.refreshed.map(|refreshed| refreshed.at);
+        self.nodes.send_to(at, self.lane, request).await
     }
 
     /// A node has answered for a part alone: it may be cut off from the others, which are asked next.
@@ -147,11 +157,14 @@ impl EsBackend {
         Failure::Answer(what.into())
     }
 
-    /// The documents of these ids, in order, as they are now; `None` where there is none.
-    pub(crate) async fn get(&self, ids: Vec<String>) -> Outcome<Vec<Option<Document>>> {
+    /// The documents of these ids, in order, as they are now; `None` where there is none. Of what is
+    /// [refreshed](Self::refreshed) certainly so: one copy answers for all, and the mark is among them.
+    pub(crate) async fn get(&self, mut ids: Vec<String>) -> Outcome<Vec<Option<Document>>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
+        let mark = self.refreshed.and_then(|refreshed| refreshed.mark);
+        ids.extend(mark.map(|_| MARK.to_owned()));
         let asked = ids.len();
         let (mut got, at): (Got, At) = self.post("_mget", &[], &json!({"ids": ids})).await?;
         let mut documents = got.docs.iter_mut();
@@ -165,6 +178,12 @@ impl EsBackend {
         }
         if got.docs.len() != asked {
             return Err(Failure::Answer("another number of documents".into()));
+        }
+        if let Some(mark) = mark {
+            let found = got.docs.pop().filter(|document| document.found);
+            if found.is_none_or(|found| found.seen() < mark) {
+                return Err(self.in_part(at, "a copy was read that is behind the others"));
+            }
         }
         let found = got
             .docs
@@ -181,12 +200,26 @@ impl EsBackend {
 
     /// Lets searches of what is returned see everything that was written. They ask the node that has refreshed: another one
     /// may be cut off, and has what was there before.
+    ///
+    /// A node that is cut off from the others, and does not know it yet, refreshes what it has, and says that nothing has
+    /// failed. So something is written, which it cannot do. Only where nothing may be written it is believed.
     pub(crate) async fn refreshed(&self) -> Outcome<Self> {
-        let (answer, at): (Refreshed, At) = self.post("_refresh", &[], &Value::Null).await?;
-        if answer.shards.in_part() {
-            return Err(self.in_part(at, "only a part was refreshed"));
-        }
-        Ok(self.refreshed_by(at))
+        let refreshed = match self.mark().await {
+            Ok((mark, at)) => Refreshed {
+                at,
+                mark: Some(mark),
+            },
+            Err(failure) if failure.is_of_no_right_to_write() => {
+                let (answer, at): (Refreshment, At) =
+                    self.post("_refresh", &[], &Value::Null).await?;
+                if answer.shards.in_part() {
+                    return Err(self.in_part(at, "only a part was refreshed"));
+                }
+                Refreshed { at, mark: None }
+            }
+            Err(failure) => return Err(failure),
+        };
+        Ok(self.refreshed_by(refreshed))
     }
 
     /// Of what is [refreshed](Self::refreshed).

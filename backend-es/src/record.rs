@@ -23,6 +23,8 @@ const MAX_ID_BYTES: usize = 512;
 const SESSION: &str = "~session/";
 const INTENT: &str = "~intent/";
 const HASHED: &str = "~sha256/";
+/// The id of the document that is written before a look.
+pub(crate) const MARK: &str = "~mark";
 
 /// The id of a key's lock record: the key, unless it is too long for one or looks like an id of ours.
 pub(crate) fn lock_id(key: &LockKey) -> Cow<'_, str> {

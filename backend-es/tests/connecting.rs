@@ -165,7 +165,7 @@ async fn what_is_listed_is_read_at_the_node_that_has_refreshed() {
     let last = Arc::clone(&takes_more);
     // After that nobody listens there.
     let first = Front::new(move |asked| {
-        if asked.target.ends_with("/_refresh") {
+        if asked.target.contains("refresh=true") {
             last.lock().unwrap().take().unwrap().abort();
         }
         None
@@ -211,7 +211,6 @@ async fn a_node_that_is_cut_off_is_left() {
     let space = Space::new();
     let is_cut_off = Arc::new(AtomicBool::new(false));
     let cut_off = Arc::clone(&is_cut_off);
-    let failed_shards = r#"{"_shards":{"total":3,"successful":1,"failed":2}}"#;
     let first = Front::new(move |asked| {
         if !cut_off.load(Ordering::Relaxed) {
             return None;
@@ -219,7 +218,6 @@ async fn a_node_that_is_cut_off_is_left() {
         let path = asked.target.split('?').next().unwrap_or_default();
         match path.rsplit('/').next() {
             Some("_bulk") => can_do_nothing(asked),
-            Some("_refresh") => Some((200, failed_shards.to_owned())),
             _ => None,
         }
     });
@@ -279,22 +277,38 @@ async fn who_connects_finds_a_node_that_is_not_cut_off() {
     }
 }
 
+/// Where nothing may be written, which says more.
 #[tokio::test]
 async fn what_not_all_copies_have_refreshed_is_not_listed() {
     let space = Space::new();
     let answers = Arc::new(Mutex::new(None));
     let instead = Arc::clone(&answers);
+    let cause =
+        json!({"type": "cluster_block_exception", "reason": "[FORBIDDEN/8/index write (api)]"});
+    let item = json!({"_id": "~mark", "status": 403, "error": cause});
+    let refused = json!({"took": 1, "errors": true, "items": [{"index": item}]}).to_string();
     let front = Front::new(move |asked| {
-        let refresh = asked.target.ends_with("/_refresh");
-        let instead = instead.lock().unwrap().filter(|_| refresh);
-        instead.map(|answer: &str| (200, answer.to_owned()))
+        let answer: &str = (*instead.lock().unwrap())?;
+        match asked.target.contains("refresh=true") {
+            true => Some((200, refused.clone())),
+            false => asked
+                .target
+                .ends_with("/_refresh")
+                .then(|| (200, answer.to_owned())),
+        }
     });
     let front = front.await;
     let server = format!("elasticsearch://{}127.0.0.1:{}", who(), front.port);
     let backend = connect_to(&space.url_at(&server)).await.unwrap();
-    backend.sessions(None, 10).await.unwrap();
     let one = Filter::Key(LockKey::parse("k").unwrap());
-    backend.records(&one, None, 10).await.unwrap();
+    for refreshed in [
+        None,
+        Some(r#"{"_shards":{"total":3,"successful":3,"failed":0}}"#),
+    ] {
+        *answers.lock().unwrap() = refreshed;
+        backend.sessions(None, 10).await.unwrap();
+        backend.records(&one, None, 10).await.unwrap();
+    }
     for answer in [
         r#"{"_shards":{"total":3,"successful":1,"failed":2}}"#,
         // There is no primary.
@@ -308,6 +322,58 @@ async fn what_not_all_copies_have_refreshed_is_not_listed() {
         ] {
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{}", said(&error));
             assert!(said(&error).contains("only a part was refreshed"));
+        }
+    }
+}
+
+/// A node that was stopped, or cut off, and does not know that others have gone on answers what it had.
+#[tokio::test]
+async fn what_a_copy_says_that_was_left_behind_is_not_believed() {
+    let space = Space::new();
+    let marks = Arc::new(Mutex::new(None));
+    let mark = Arc::clone(&marks);
+    let front = Front::new(move |asked| {
+        let mark: Value = mark.lock().unwrap().clone()?;
+        let asked = asked.target.contains("/_mget").then_some(&asked.body)?;
+        let asked: Value = serde_json::from_slice(asked).unwrap();
+        let document = |id: &Value| match id == "~mark" {
+            true => mark.clone(),
+            false => json!({"_id": id, "found": false}),
+        };
+        let documents = asked["ids"].as_array().unwrap().iter().map(document);
+        Some((
+            200,
+            json!({"docs": documents.collect::<Vec<_>>()}).to_string(),
+        ))
+    });
+    let front = front.await;
+    let server = format!("elasticsearch://{}127.0.0.1:{}", who(), front.port);
+    let backend = connect_to(&space.url_at(&server)).await.unwrap();
+    let (label, ttl) = (Label::parse("").unwrap(), Duration::from_secs(60));
+    backend.open(SessionId::new(1), &label, ttl).await.unwrap();
+    let one = Filter::Key(LockKey::parse("k").unwrap());
+    let of = |term: u64, number: u64| json!({"_id": "~mark", "found": true, "_primary_term": term, "_seq_no": number});
+    for (behind, mark) in [
+        (true, json!({"_id": "~mark", "found": false})),
+        (true, of(1, 0)),
+        // One that nobody acknowledged.
+        (true, of(0, 1_000)),
+        (false, of(1, 1_000)),
+        (false, of(2, 0)),
+    ] {
+        *marks.lock().unwrap() = Some(mark.clone());
+        let sessions = backend.sessions(None, 10).await.map(drop);
+        let records = backend.records(&one, None, 10).await.map(drop);
+        for answer in [sessions, records] {
+            assert_eq!(answer.is_err(), behind, "{mark}: {answer:?}");
+            if let Err(error) = answer {
+                assert_eq!(error.kind(), ErrorKind::Indeterminate, "{}", said(&error));
+                assert!(
+                    said(&error).contains("behind the others"),
+                    "{}",
+                    said(&error)
+                );
+            }
         }
     }
 }

@@ -545,9 +545,11 @@ async fn a_404_that_is_not_the_items_own_throws_no_session_away() {
     );
 }
 
-/// What the server says while the records of a dead session are swept, of which one is its own: to a refresh, of the
+/// What the server says while the records of a dead session are swept, of which one is its own: to the mark, of the
 /// session, of what others may hold with it, of what is its own, to the removal of that, and of its payloads.
 fn while_swept(removal: Says) -> Says {
+    const MARKED: &str =
+        r#""_id":"~mark","status":200,"result":"updated","_seq_no":4,"_primary_term":2"#;
     let id = "00000000000000000000000000000007";
     let dead = format!(
         r#""_source":{{"session":"{id}","label":"","ttl":0,"state":"dead","seq":0,"over":[],"adoption":0}}"#
@@ -563,7 +565,7 @@ fn while_swept(removal: Says) -> Says {
     };
     let own = r#"{"_id":"a","_seq_no":5,"_primary_term":2,"sort":[0]}"#;
     let each = [
-        Says::This(200, r#"{"_shards":{"successful":1,"failed":0}}"#.to_owned()),
+        Says::This(200, format!(r#"{{"items":[{{"index":{{{MARKED}}}}}]}}"#)),
         bulk(&[dead]),
         found(&[]),
         found(&[own]),

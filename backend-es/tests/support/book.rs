@@ -210,6 +210,8 @@ pub async fn locks_in(space: &Space) -> BTreeMap<String, Value> {
         )
     });
     documents
-        .filter(|(id, _)| !id.starts_with("~session/") && id != "~store")
+        .filter(|(id, _)| {
+            !id.starts_with("~session/") && !["~store", "~mark"].contains(&id.as_str())
+        })
         .collect()
 }
