@@ -9,6 +9,7 @@ use elasticsearch::http::Method;
 use lockcore::{Error, Info, LockBackend, Operation, Survives};
 use serde::de::IgnoredAny;
 
+use crate::bulk::{Together, together};
 use crate::config::{ActiveShards, EsConfig};
 use crate::error::{Failure, NAME, Outcome};
 use crate::http::{Lane, Nodes, Request};
@@ -54,6 +55,8 @@ pub struct EsBackend {
     pub(crate) looks: Arc<Looks>,
     /// That of what it is used for.
     pub(crate) lane: Lane,
+    /// Small requests go together, but for those that are.
+    pub(crate) together: Option<Arc<Together>>,
     /// What was refreshed, for what is read then.
     pub(crate) refreshed: Option<Refreshed>,
     pub(crate) active: Option<ActiveShards>,
@@ -161,16 +164,21 @@ impl EsBackend {
             power_loss: place.durable,
             failover: replicated && place.durable,
         };
-        Ok(Arc::new(Self {
+        let alone = Self {
             nodes: Arc::new(nodes),
             alias: config.namespace.to_string(),
             allowance: config.clock_skew,
             known: Arc::new(RwLock::new(Known::new(place))),
             looks: Arc::new(Looks::new(config.timeout)),
             lane: Lane::Others,
+            together: None,
             refreshed: None,
             active: config.active,
             info,
+        };
+        Ok(Arc::new(Self {
+            together: Some(Arc::new(together(alone.clone()))),
+            ..alone
         }))
     }
 }

@@ -7,14 +7,15 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use elasticsearch::http::Method;
-use lockcore::backend::Incarnation;
+use lockcore::backend::{Batch, Incarnation};
 use lockcore::{ErrorKind, FencingToken};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::EsBackend;
 use crate::error::{Cause, Failure, Outcome, Refusal};
-use crate::http::{At, Request};
+use crate::http::{At, Lane, Request};
 use crate::primary::{Primary, STORE};
 use crate::record::MARK;
 
@@ -24,6 +25,12 @@ const PART: usize = 501;
 /// So many bytes are sent in one request at most, where it has more than one item: a proxy takes no more, unless it is told
 /// to.
 const PART_BYTES: usize = 1 << 20;
+/// So many items, and bytes, are a small request; so many of those go together at most, and so many of these are under way at
+/// once.
+const SMALL: usize = 4;
+const SMALL_BYTES: usize = 32 << 10;
+const TOGETHER: usize = 64;
+const AT_ONCE: usize = 4;
 /// Asks who answers: no write has this number, so that whoever wants to remove what it wrote is refused, and told the uuid
 /// of the index.
 static BY_WHOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -210,6 +217,21 @@ impl Bulk {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.asked.is_empty()
+    }
+
+    /// All of these, one after the other.
+    fn joined(bulks: Vec<Bulk>) -> Self {
+        let mut all = Self::default();
+        for bulk in bulks {
+            let begin = all.body.len();
+            all.by_whom |= bulk.by_whom;
+            all.body.extend(bulk.body);
+            all.asked.extend(bulk.asked.into_iter().map(|asked| Asked {
+                end: begin + asked.end,
+                ..asked
+            }));
+        }
+        all
     }
 
     /// Runs a script on a document that is there.
@@ -458,10 +480,53 @@ pub(crate) fn expect(items: Vec<Item>, expected: &[Reply]) -> Outcome<Vec<Item>>
     Err(if in_part { failure.in_part() } else { failure })
 }
 
+/// Requests of a few items each, sent together.
+pub(crate) type Together = Batch<Bulk, Outcome<Vec<Item>>>;
+
+/// Those that come while others are under way share a request.
+pub(crate) fn together(backend: EsBackend) -> Together {
+    Batch::new(
+        TOGETHER,
+        AT_ONCE,
+        |_, _| true,
+        move |bulks: Vec<Bulk>| {
+            let backend = backend.clone();
+            Box::pin(async move {
+                let many: Vec<usize> = bulks.iter().map(|bulk| bulk.asked.len()).collect();
+                match backend.in_parts(&Bulk::joined(bulks), PART, None).await {
+                    Ok(items) => {
+                        let mut items = items.into_iter();
+                        let own = many
+                            .iter()
+                            .map(|many| Ok(items.by_ref().take(*many).collect()));
+                        own.collect()
+                    }
+                    Err(failure) => many.iter().map(|_| Err(failure.copy())).collect(),
+                }
+            })
+        },
+    )
+}
+
 impl EsBackend {
     /// Sends the items, and answers each of them.
     pub(crate) async fn bulk(&self, bulk: Bulk) -> Outcome<Vec<Item>> {
-        self.in_parts(&bulk, PART, None).await
+        let alone = |bulk: Bulk| async move { self.in_parts(&bulk, PART, None).await };
+        let is_small = bulk.asked.len() <= SMALL && bulk.body.len() <= SMALL_BYTES;
+        // Renewals stand behind nothing.
+        let together = self
+            .together
+            .as_ref()
+            .filter(|_| is_small && self.lane == Lane::Others);
+        let Some(together) = together else {
+            return alone(bulk).await;
+        };
+        // The runtime in which it is sent with others may hang.
+        match timeout(2 * self.nodes.timeout(), together.ask(bulk, alone)).await {
+            Ok(Some(answered)) => answered,
+            Ok(None) => Err(Failure::Answer("the runtime that sent it is gone".into())),
+            Err(_) => Err(Failure::Answer("no answer in time".into())),
+        }
     }
 
     /// Sends new documents, perhaps a look at others behind them, and answers each of them. Of a document that was not

@@ -34,14 +34,14 @@ pub(crate) enum Failure {
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 /// What the server said: a status, and a cause where it could be read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
     pub(crate) cause: Option<Cause>,
 }
 
 /// An exception of the server, and what caused it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Cause {
     kind: String,
     reason: String,
@@ -194,6 +194,21 @@ impl Failure {
         Failure::Found(ErrorKind::Config, what.into())
     }
 
+    /// The same failure, for one more who has it; without the cause of a connection's.
+    pub(crate) fn copy(&self) -> Self {
+        match self {
+            Failure::Unreachable(_) => Failure::Found(ErrorKind::Unavailable, UNREACHABLE.into()),
+            Failure::Broken(error) => {
+                Failure::Found(ErrorKind::Indeterminate, broken(error).into())
+            }
+            Failure::Server(refusal) => Failure::Server(refusal.clone()),
+            Failure::Unmade(refusal) => Failure::Unmade(refusal.clone()),
+            Failure::InPart(failure) => failure.copy().in_part(),
+            Failure::Answer(what) => Failure::Answer(what.clone()),
+            Failure::Found(kind, what) => Failure::Found(*kind, what.clone()),
+        }
+    }
+
     /// The same after something was written.
     pub(crate) fn in_part(self) -> Self {
         Failure::InPart(self.into())
@@ -240,15 +255,10 @@ impl Failure {
         let of = |kind, what: Cow<'static, str>| Error::new(kind, NAME, operation, what);
         match self {
             Failure::Unreachable(error) => {
-                let what =
-                    "no node can be reached: check that they run and that the URL names them";
-                of(ErrorKind::Unavailable, what.into()).with_source(error)
-            }
-            Failure::Broken(error) if error.is_timeout() => {
-                of(ErrorKind::Indeterminate, "no answer in time".into()).with_source(error)
+                of(ErrorKind::Unavailable, UNREACHABLE.into()).with_source(error)
             }
             Failure::Broken(error) => {
-                of(ErrorKind::Indeterminate, "the connection broke".into()).with_source(error)
+                of(ErrorKind::Indeterminate, broken(&error).into()).with_source(error)
             }
             Failure::Server(refusal) => {
                 let (kind, what) = judge(&refusal);
@@ -272,6 +282,15 @@ impl Failure {
             Failure::Answer(what) => of(ErrorKind::Indeterminate, what),
             Failure::Found(kind, what) => of(kind, what),
         }
+    }
+}
+
+const UNREACHABLE: &str = "no node can be reached: check that they run and that the URL names them";
+
+fn broken(error: &elasticsearch::Error) -> &'static str {
+    match error.is_timeout() {
+        true => "no answer in time",
+        false => "the connection broke",
     }
 }
 

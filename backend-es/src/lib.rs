@@ -7,7 +7,8 @@
 //! All laws of [`lockcore`]'s traits. The largest atomic thing of the store is one document: every claim is a document,
 //! every ancestor of a path is one too, and a step is one `_bulk` request, of which everything is given back if a part
 //! is refused. Everything that decides is a write by the primary shard that every copy in sync has acknowledged, never
-//! a read. Nothing is refreshed to acquire, to renew or to release.
+//! a read. Nothing is refreshed to acquire, to renew or to release. Small requests that come while others are under way go
+//! together in one `_bulk`, each with an answer of its own; renewals go by themselves.
 //!
 //! A namespace is an alias, and one index with one primary shard behind it. Tokens are the sequence numbers of that
 //! shard's writes, above a base that begins anew with every primary that takes over, at its node's time: they rise over
@@ -37,6 +38,7 @@
 //! | `~session/<id>` | a session: its label, lease, number of the last renewal, numbers that are over, intent, adoption |
 //! | `~intent/<session>/<n>` | the payload of an intent, before the session names it |
 //! | `~store` | where the tokens of the last primary begin that somebody has met |
+//! | `~mark` | nothing: it is written before something is listed, and read with it, so that a copy that was left behind is told |
 //!
 //! A lock record is the document that *Elasticsearch: The Definitive Guide* locks with, and three fields more. Clients
 //! that follow the book by hand may share the index: what they write (`{}`, `{"process_id"}`, `{"lock_type":

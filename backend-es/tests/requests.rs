@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use elasticsearch::http::Method;
 use futures_util::future::join_all;
 use lockcore::backend::{Acquired, ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
-use lockcore::{AcquireError, Attempt, Guard, Locks, Released};
+use lockcore::{AcquireError, Attempt, ErrorKind, Guard, Locks, Released};
 use lockcore_es::{EsBackend, EsConfig};
 use support::{Space, connect, granted, open, raw_text, request};
 use tokio::io::AsyncWriteExt;
@@ -205,6 +205,89 @@ async fn a_step_is_one_request_and_its_release_another_and_nothing_is_refreshed(
     takes(1, 1, Box::pin(locks.documents(ids(100)).acquire())).await;
     // Two steps; of what is released, a script runs for each, so it is sent in parts of 500.
     takes(2, 5, Box::pin(locks.documents(ids(2_001)).acquire())).await;
+}
+
+/// Whatever is asked while a request is under way goes together, and each has an answer of its own.
+#[tokio::test]
+async fn what_is_asked_meanwhile_is_one_request_for_all() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let backend = recorder.backend(&space).await;
+    let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    let mut wanted: Vec<_> = (1..11).map(|n| (one, n, format!("create k{n}"))).collect();
+    wanted.extend((1..11).map(|n| (other, n, format!("create l{n}"))));
+    wanted.extend([
+        (other, 11, "create k1".to_owned()),
+        (one, 11, "create m".to_owned()),
+        (other, 12, "create m".to_owned()),
+    ]);
+    let requests = wanted
+        .iter()
+        .map(|(session, n, key)| request(*session, *n, &[key]));
+    let requests: Vec<_> = requests.collect();
+    recorder.take();
+    let asked = requests.iter().map(|request| backend.acquire(request));
+    let answers = join_all(asked).await;
+    let asked = recorder.take();
+    // The first alone, the others together; whoever is refused asks once more, when it has looked who is in the way.
+    assert!(asked.len() <= 2 + 4, "{} requests", asked.len());
+    let mut tokens = Vec::new();
+    let mut granted = Vec::new();
+    for (answer, request) in answers.iter().zip(&requests) {
+        match answer {
+            Ok(Acquired::Acquired(token)) => {
+                tokens.push(*token);
+                granted.push(request);
+            }
+            Ok(Acquired::Busy(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(granted.len(), 21, "each key has one holder");
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), granted.len());
+    let confirmed = requests
+        .iter()
+        .map(|it| backend.confirm(it.grant, &it.claims));
+    for (confirmed, request) in join_all(confirmed).await.into_iter().zip(&requests) {
+        let holds = granted.iter().any(|granted| granted.grant == request.grant);
+        assert_eq!(confirmed.unwrap(), holds, "{}", request.grant);
+    }
+    recorder.take();
+    let released = granted
+        .iter()
+        .map(|it| backend.release(it.grant, &it.claims));
+    for stood in join_all(released).await {
+        assert_eq!(stood.unwrap(), Stood::Held);
+    }
+    let asked = recorder.take();
+    assert!(asked.len() <= 4, "{} requests", asked.len());
+}
+
+/// Nobody knows what became of any of them.
+#[tokio::test]
+async fn what_is_asked_together_and_not_answered_is_in_doubt_for_each() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let backend = recorder.backend_within(&space, 2_000).await;
+    let session = open(&backend, 1).await;
+    let requests: Vec<_> = (1..6)
+        .map(|n| request(session, n, &[&format!("create k{n}")]))
+        .collect();
+    let (arrived, never) = recorder.hold("\"k3\"");
+    let asked = requests.iter().map(|request| backend.acquire(request));
+    let answers = join_all(asked).await;
+    arrived.await.unwrap();
+    drop(never);
+    assert!(
+        matches!(answers[0], Ok(Acquired::Acquired(_))),
+        "{:?}",
+        answers[0]
+    );
+    for answer in &answers[1..] {
+        let error = answer.as_ref().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        assert!(error.to_string().contains("no answer in time"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep};
 
 /// So long one that is sent alone counts as under way.
 const ALONE: Duration = Duration::from_millis(2);
+/// When the task that sends those who wait has not been heard of for so long, another one does: its runtime may hang.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// Requests of one kind: one that comes while none is under way is sent alone and at once; those that come meanwhile are
 /// collected, and go together: at the next turn of the runtime while few are under way, else as soon as one of these is
@@ -52,8 +54,9 @@ type Sends<I, O> = dyn Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync;
 struct State<I, O> {
     /// One is under way alone.
     alone: bool,
-    /// A task sends those who wait.
-    runs: bool,
+    /// A task sends those who wait: its number, and when it was heard of last.
+    runs: Option<(u64, Instant)>,
+    tasks: u64,
     waiting: VecDeque<(I, oneshot::Sender<O>)>,
 }
 
@@ -77,7 +80,8 @@ where
             send: Box::new(send),
             state: Mutex::new(State {
                 alone: false,
-                runs: false,
+                runs: None,
+                tasks: 0,
                 waiting: VecDeque::new(),
             }),
             changed: Notify::new(),
@@ -96,15 +100,20 @@ where
     ) -> Option<O> {
         let answer = {
             let mut state = self.0.state();
-            if state.alone || state.runs {
+            if state.alone || state.runs.is_some() {
                 let (done, answer) = oneshot::channel();
                 state.waiting.push_back((item, done));
-                if std::mem::replace(&mut state.runs, true) {
+                if state
+                    .runs
+                    .is_some_and(|(_, heard)| heard.elapsed() < SILENT)
+                {
                     self.0.changed.notify_one();
                 } else {
+                    state.tasks += 1;
+                    state.runs = Some((state.tasks, Instant::now()));
                     begin(run(Runs {
                         shared: Arc::clone(&self.0),
-                        ended: false,
+                        number: state.tasks,
                     }));
                 }
                 Err(answer)
@@ -139,17 +148,20 @@ impl<I, O> Drop for Alone<'_, I, O> {
 /// While a task sends those who wait. They hear of it if it ends with its runtime.
 struct Runs<I, O> {
     shared: Arc<Shared<I, O>>,
-    ended: bool,
+    number: u64,
 }
 
 impl<I, O> Drop for Runs<I, O> {
     fn drop(&mut self) {
-        if !self.ended {
-            let waiting = {
-                let mut state = self.shared.state();
-                state.runs = false;
-                std::mem::take(&mut state.waiting)
-            };
+        let mut state = self.shared.state();
+        // Else it has ended, or another one goes on.
+        if state
+            .runs
+            .take_if(|(number, _)| *number == self.number)
+            .is_some()
+        {
+            let waiting = std::mem::take(&mut state.waiting);
+            drop(state);
             drop(waiting);
         }
     }
@@ -163,15 +175,15 @@ fn begin(work: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(work));
 }
 
-async fn run<I, O>(mut runs: Runs<I, O>) {
-    let shared = Arc::clone(&runs.shared);
+async fn run<I, O>(runs: Runs<I, O>) {
+    let shared = &*runs.shared;
     let begun = Instant::now();
     let mut sent = FuturesUnordered::new();
     loop {
         // Whoever sent it may not be polled.
         let alone = begun.elapsed() < ALONE && shared.state().alone;
         while sent.len() + usize::from(alone) < shared.at_once
-            && let Some((items, told)) = shared.next()
+            && let Some((items, told)) = shared.next(runs.number)
         {
             let answers = (shared.send)(items);
             sent.push(async move {
@@ -181,8 +193,7 @@ async fn run<I, O>(mut runs: Runs<I, O>) {
                 }
             });
         }
-        if sent.is_empty() && !alone && shared.ends() {
-            runs.ended = true;
+        if sent.is_empty() && !alone && shared.ends(runs.number) {
             return;
         }
         tokio::select! {
@@ -194,9 +205,11 @@ async fn run<I, O>(mut runs: Runs<I, O>) {
 }
 
 impl<I, O> Shared<I, O> {
-    /// Those who go together next.
-    fn next(&self) -> Option<(Vec<I>, Vec<oneshot::Sender<O>>)> {
+    /// Those who go together next, if it is that task which sends them.
+    fn next(&self, number: u64) -> Option<(Vec<I>, Vec<oneshot::Sender<O>>)> {
         let mut state = self.state();
+        let runs = state.runs.as_mut().filter(|(own, _)| *own == number)?;
+        runs.1 = Instant::now();
         state.waiting.retain(|(_, done)| !done.is_closed());
         let mut some = vec![state.waiting.pop_front()?];
         let mut others = std::mem::take(&mut state.waiting).into_iter();
@@ -212,11 +225,14 @@ impl<I, O> Shared<I, O> {
         Some(some.into_iter().unzip())
     }
 
-    /// Whether nobody waits: whoever comes now is sent alone.
-    fn ends(&self) -> bool {
+    /// Whether that task ends: nobody waits, so that whoever comes now is sent alone, or another one sends them.
+    fn ends(&self, number: u64) -> bool {
         let mut state = self.state();
-        state.runs = !state.waiting.is_empty();
-        !state.runs
+        let is_it = state.runs.is_some_and(|(own, _)| own == number);
+        if is_it && state.waiting.is_empty() {
+            state.runs = None;
+        }
+        !is_it || state.runs.is_none()
     }
 }
 
@@ -345,5 +361,29 @@ mod tests {
         drop((first, one));
         assert_eq!(other.block_on(second), None);
         assert_eq!(other.block_on(batch.ask(2, alone)), Some(0), "it goes on");
+    }
+
+    #[test]
+    fn whoever_would_be_sent_by_a_runtime_that_hangs_is_sent_by_another() {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().build().unwrap()
+        };
+        let (batch, hangs, other) = (batch(10), runtime(), runtime());
+        let mut first = Box::pin(batch.ask(0, alone));
+        let mut second = Box::pin(batch.ask(1, alone));
+        hangs.block_on(async {
+            assert!(poll!(&mut first).is_pending());
+            assert!(poll!(&mut second).is_pending());
+        });
+        let third = other.block_on(async {
+            sleep(SILENT).await;
+            batch.ask(2, alone).await
+        });
+        assert_eq!(third, Some(2), "with the second");
+        assert_eq!(other.block_on(second), Some(2));
+        // It goes on, and ends.
+        assert_eq!(hangs.block_on(first), Some(0));
+        assert_eq!(other.block_on(batch.ask(3, alone)), Some(0));
     }
 }
