@@ -90,8 +90,11 @@ async fn what_was_idle_costs_one_time_out() {
     let guard = locks.global("k").acquire().await.unwrap();
     let mut keys = 0;
     while way.made() < IDLE {
-        let some =
-            (keys..keys + IDLE).map(|n| locks.global(format!("k{n}")).acquire().into_future());
+        // Small requests would go together, on few connections.
+        let some = (keys..keys + IDLE).map(|n| {
+            let ids = (0..8).map(|id| format!("k{n}-{id}"));
+            locks.documents(ids).acquire().into_future()
+        });
         keys += IDLE;
         for acquired in join_all(some).await {
             drop(acquired.unwrap().release().await);
