@@ -164,13 +164,14 @@ impl RedisBackend {
         }
     }
 
-    /// What came of a request that is sent with others. It is not waited for longer than for one that is sent alone.
+    /// What came of a request that is sent with others, perhaps behind some that were sent before. Each attempt ends in time by
+    /// itself, unless the runtime in which it is made hangs.
     async fn within<T>(
         &self,
         operation: Operation,
         asked: impl Future<Output = Option<Result<T>>>,
     ) -> Result<T> {
-        match timeout(self.link.config.timeout, asked).await {
+        match timeout(2 * self.link.config.timeout, asked).await {
             Ok(Some(came)) => came,
             Ok(None) => Err(found(
                 ErrorKind::Indeterminate,
