@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{DeleteOptions, TxnOp};
+use lockcore::backend::{Acquire, Acquired, Batch, Stood};
 use lockcore::limits::MAX_TTL;
-use lockcore::{Error, Info, LockBackend, Operation, Survives};
+use lockcore::{Claim, Error, Grant, Info, LockBackend, Operation, Survives};
 
 use crate::config::EtcdConfig;
 use crate::error::NAME;
 use crate::link::{Link, SharedLink};
 use crate::pages::after;
+use crate::together::{acquiring, releasing};
 use crate::txn::{Found, Way, keys};
 use crate::wakeups::Watches;
 
@@ -43,6 +45,8 @@ const REMOVED_AT_ONCE: usize = 5_000;
 pub struct EtcdBackend {
     pub(crate) link: SharedLink,
     pub(crate) watches: Watches,
+    pub(crate) acquiring: Batch<Acquire, Result<Option<Acquired>, Error>>,
+    pub(crate) releasing: Batch<(Grant, Claim), Result<Option<Stood>, Error>>,
 }
 
 impl EtcdBackend {
@@ -61,6 +65,8 @@ impl EtcdBackend {
         let link = Arc::new(Link::new(config)?);
         link.connected().await?;
         Ok(Arc::new(Self {
+            acquiring: acquiring(&link),
+            releasing: releasing(&link),
             link,
             watches: Watches::default(),
         }))

@@ -14,10 +14,12 @@ use lockcore::{Busy, Claim, Grant, LockKey, Operation, Result, SessionState, Wan
 
 use crate::EtcdBackend;
 use crate::config::{MAX_REMOVED, OVERHEAD};
+use crate::error::NAME;
 use crate::namespace::unix_ms;
 use crate::pages::{PAGE, after};
 use crate::record::{
-    Classes, Held, Range, SHARED, class, digits, holder_value, shares_from, step_value, values_of,
+    Classes, Held, Names, Range, SHARED, class, digits, holder_value, shares_from, step_value,
+    values_of,
 };
 use crate::txn::{Answer, Found, get, nobody, not_since, present};
 
@@ -74,56 +76,33 @@ enum Tried {
 #[async_trait]
 impl ClaimStore for EtcdBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        let looks = self.looks(&request.claims);
         let claims = &request.claims;
-        let free =
-            claims.iter().all(|claim| alone(claim.want())) && !self.watches.stand_for(claims);
-        let mut known = if free { Known::Nothing } else { Known::Asked };
-        let mut judged = Judged::default();
-        for _ in 0..ATTEMPTS {
-            let mut view = match self.take_step(request, &looks, known).await? {
-                Tried::Granted(granted) => return Ok(granted),
-                Tried::Void => return Ok(Acquired::Void),
-                Tried::Moved => return Ok(Acquired::Moved),
-                Tried::Met(view) => view,
-                Tried::Refused => {
-                    known = Known::Asked;
-                    continue;
-                }
-            };
-            if let Some(refused) = self.judge(request, &looks, &mut view, &mut judged).await? {
-                return Ok(refused);
-            }
-            known = self.passed(request, &looks, &view, &judged);
+        if !is_small(claims) || !self.seems_free(claims) {
+            return self.acquire_alone(request).await;
         }
-        Err(self.way(Operation::Acquire).never_still())
+        // It is large, and stands there twice.
+        let alone = |request| Box::pin(async move { self.acquire_alone(&request).await });
+        let (timeout, operation) = (self.link.config.timeout, Operation::Acquire);
+        let acquired = self
+            .acquiring
+            .answer(request, alone, timeout, NAME, operation);
+        acquired.await
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        let names = &self.link.names;
-        // Of several transactions the first one asks: who dies after it has held until then.
-        let lives = TxnOp::txn(Txn::new().when(self.not_over(grant)));
-        let each = claims
-            .iter()
-            .map(|claim| self.removal(grant, class(claim.want()), claim.key().as_str()));
-        // The step is forgotten with the last of them.
-        let forgotten = TxnOp::delete(names.step(grant), None);
-        let mut removals: Vec<TxnOp> = [lives].into_iter().chain(each).chain([forgotten]).collect();
-        let (mut lives, mut removed) = (None, Vec::with_capacity(claims.len()));
-        while !removals.is_empty() {
-            let some = self.some_of(&mut removals);
-            let mut answer = self.way(Operation::Release).all(some).await?;
-            if lives.is_none() {
-                lives = Some(answer.succeeded_or_found()?);
-            }
-            removed.extend(answer.each_removed());
+        if !is_small(claims) {
+            return self.release_alone(grant, claims).await;
         }
-        let there = removed.len() > claims.len() && removed[..claims.len()].iter().all(|n| *n > 0);
-        Ok(match (there, lives) {
-            (true, Some(true)) => Stood::Held,
-            (true, _) => Stood::Fallen,
-            (false, _) => Stood::Absent,
-        })
+        let alone = |(grant, claim)| async move {
+            self.release_alone(grant, std::slice::from_ref(&claim))
+                .await
+        };
+        let release = (grant, claims[0].clone());
+        let (timeout, operation) = (self.link.config.timeout, Operation::Release);
+        let stood = self
+            .releasing
+            .answer(&release, alone, timeout, NAME, operation);
+        stood.await
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
@@ -134,13 +113,13 @@ impl ClaimStore for EtcdBackend {
             let shared = shared
                 .into_iter()
                 .map(|claim| present(names.holder(grant, SHARED, claim.key().as_str())));
-            let all = self.not_over(grant).into_iter().chain(shared).collect();
+            let all = not_over(names, grant).into_iter().chain(shared).collect();
             // Something is written, so that no member answers from what it has not heard of yet.
             let same = PutOptions::new().with_ignore_value().with_ignore_lease();
             let written = TxnOp::put(names.live(grant.session), "", Some(same));
             let held = exclusive.iter().map(|claim| {
                 let (class, key) = (class(claim.want()), claim.key().as_str());
-                let stands = self.stands(grant, class, key);
+                let stands = stands(names, grant, class, key);
                 let beside = TxnOp::get(names.holder_beside(grant, class, key), None);
                 TxnOp::txn(Txn::new().when(stands).or_else([beside]))
             });
@@ -166,69 +145,67 @@ impl ClaimStore for EtcdBackend {
 }
 
 impl EtcdBackend {
-    /// That a session lives, and a number of it is not over.
-    fn not_over(&self, grant: Grant) -> [Compare; 2] {
-        let names = &self.link.names;
-        let Range { from, to } = names.over_from(grant.session, grant.n);
-        [
-            present(names.live(grant.session)),
-            Compare::value(from, CompareOp::Greater, digits(grant.n)).with_range(to),
-        ]
-    }
-
-    /// That a grant's holder of an exclusive claim stands where everybody's does.
-    fn stands(&self, grant: Grant, class: u8, key: &str) -> [Compare; 2] {
-        let name = self.link.names.holder(grant, class, key);
-        let [from, to] = values_of(grant);
-        [
-            Compare::value(name.clone(), CompareOp::Greater, from),
-            Compare::value(name, CompareOp::Less, to),
-        ]
-    }
-
-    /// Removes a grant's holder, and nobody else's, wherever it stands.
-    pub(crate) fn removal(&self, grant: Grant, class: u8, key: &str) -> TxnOp {
-        let names = &self.link.names;
-        let holder = TxnOp::delete(names.holder(grant, class, key), None);
-        if class == SHARED {
-            return holder;
+    async fn acquire_alone(&self, request: &Acquire) -> Result<Acquired> {
+        let claims = &request.claims;
+        let looks = looks(&self.link.names, claims);
+        let free = self.seems_free(claims);
+        let mut known = if free { Known::Nothing } else { Known::Asked };
+        let mut judged = Judged::default();
+        for _ in 0..ATTEMPTS {
+            let mut view = match self.take_step(request, &looks, known).await? {
+                Tried::Granted(granted) => return Ok(granted),
+                Tried::Void => return Ok(Acquired::Void),
+                Tried::Moved => return Ok(Acquired::Moved),
+                Tried::Met(view) => view,
+                Tried::Refused => {
+                    known = Known::Asked;
+                    continue;
+                }
+            };
+            if let Some(refused) = self.judge(request, &looks, &mut view, &mut judged).await? {
+                return Ok(refused);
+            }
+            known = self.passed(request, &looks, &view, &judged);
         }
-        let beside = TxnOp::delete(names.holder_beside(grant, class, key), None);
-        let stands = self.stands(grant, class, key);
-        TxnOp::txn(Txn::new().when(stands).and_then([holder]).or_else([beside]))
+        Err(self.way(Operation::Acquire).never_still())
+    }
+
+    async fn release_alone(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        let names = &self.link.names;
+        // Of several transactions the first one asks: who dies after it has held until then.
+        let lives = TxnOp::txn(Txn::new().when(not_over(names, grant)));
+        let each = claims
+            .iter()
+            .map(|claim| removal(names, grant, class(claim.want()), claim.key().as_str()));
+        // The step is forgotten with the last of them.
+        let forgotten = TxnOp::delete(names.step(grant), None);
+        let mut removals: Vec<TxnOp> = [lives].into_iter().chain(each).chain([forgotten]).collect();
+        let (mut lives, mut removed) = (None, Vec::with_capacity(claims.len()));
+        while !removals.is_empty() {
+            let some = self.some_of(&mut removals);
+            let mut answer = self.way(Operation::Release).all(some).await?;
+            if lives.is_none() {
+                lives = Some(answer.succeeded_or_found()?);
+            }
+            removed.extend(answer.each_removed());
+        }
+        let there = removed.len() > claims.len() && removed[..claims.len()].iter().all(|n| *n > 0);
+        Ok(match (there, lives) {
+            (true, Some(true)) => Stood::Held,
+            (true, _) => Stood::Fallen,
+            (false, _) => Stood::Absent,
+        })
+    }
+
+    /// Whether nobody seems to be in the way: who is there is not asked for then.
+    fn seems_free(&self, claims: &[Claim]) -> bool {
+        claims.iter().all(|claim| alone(claim.want())) && !self.watches.stand_for(claims)
     }
 
     /// Takes away as many removals as fit into a transaction: the comparisons of one of them count beside all.
     pub(crate) fn some_of(&self, removals: &mut Vec<TxnOp>) -> Vec<TxnOp> {
         let most = self.keys_per_step() + 1;
         removals.drain(..removals.len().min(most)).collect()
-    }
-
-    /// Where claims meet others; ancestors that they share once. First the ancestors, in path order, then the claims' own
-    /// keys, as the claims are.
-    pub(crate) fn looks(&self, claims: &[Claim]) -> Vec<Look> {
-        let names = &self.link.names;
-        let above: Vec<(LockKey, Classes)> = if let [claim] = claims {
-            let asked = classes(claim.want());
-            let keys = claim.key().ancestor_keys();
-            keys.map(|key| (key, asked)).collect()
-        } else {
-            above_all(claims).into_iter().collect()
-        };
-        let above = above.into_iter().map(|(key, classes)| Look {
-            range: names.holders(&key, classes, false),
-            classes,
-            key,
-        });
-        let own = claims.iter().map(|claim| {
-            let classes = classes(claim.want());
-            Look {
-                range: names.holders(claim.key(), classes, claim.want().is_path()),
-                classes,
-                key: claim.key().clone(),
-            }
-        });
-        above.chain(own).collect()
     }
 
     /// Takes a step if nobody is in the way; where it is known who was as of a revision, if nobody has come since.
@@ -248,7 +225,7 @@ impl EtcdBackend {
                 Known::Passed { revision, .. } => not_since(&look.range, *revision),
                 Known::Nothing | Known::Asked => nobody(&look.range),
             });
-            self.not_over(*grant).into_iter().chain(free).collect()
+            not_over(names, *grant).into_iter().chain(free).collect()
         };
         let then = || {
             let (places, gone) = match &known {
@@ -482,6 +459,75 @@ impl EtcdBackend {
             shared: shared.collect(),
         }
     }
+}
+
+/// Whether it may be sent with others: one flat key.
+fn is_small(claims: &[Claim]) -> bool {
+    matches!(claims, [claim] if !claim.key().is_path())
+}
+
+/// That a session lives, and a number of it is not over.
+fn not_over(names: &Names, grant: Grant) -> [Compare; 2] {
+    [
+        present(names.live(grant.session)),
+        behind_over(names, grant),
+    ]
+}
+
+/// That a number is not over, of a session that lives.
+pub(crate) fn behind_over(names: &Names, grant: Grant) -> Compare {
+    let Range { from, to } = names.over_from(grant.session, grant.n);
+    Compare::value(from, CompareOp::Greater, digits(grant.n)).with_range(to)
+}
+
+/// That a grant's holder stands where everybody's does.
+pub(crate) fn stands(names: &Names, grant: Grant, class: u8, key: &str) -> Vec<Compare> {
+    let name = names.holder(grant, class, key);
+    if class == SHARED {
+        return vec![present(name)];
+    }
+    let [from, to] = values_of(grant);
+    vec![
+        Compare::value(name.clone(), CompareOp::Greater, from),
+        Compare::value(name, CompareOp::Less, to),
+    ]
+}
+
+/// Removes a grant's holder, and nobody else's, wherever it stands.
+pub(crate) fn removal(names: &Names, grant: Grant, class: u8, key: &str) -> TxnOp {
+    let holder = TxnOp::delete(names.holder(grant, class, key), None);
+    if class == SHARED {
+        return holder;
+    }
+    let beside = TxnOp::delete(names.holder_beside(grant, class, key), None);
+    let stands = stands(names, grant, class, key);
+    TxnOp::txn(Txn::new().when(stands).and_then([holder]).or_else([beside]))
+}
+
+/// Where claims meet others; ancestors that they share once. First the ancestors, in path order, then the claims' own
+/// keys, as the claims are.
+pub(crate) fn looks(names: &Names, claims: &[Claim]) -> Vec<Look> {
+    let above: Vec<(LockKey, Classes)> = if let [claim] = claims {
+        let asked = classes(claim.want());
+        let keys = claim.key().ancestor_keys();
+        keys.map(|key| (key, asked)).collect()
+    } else {
+        above_all(claims).into_iter().collect()
+    };
+    let above = above.into_iter().map(|(key, classes)| Look {
+        range: names.holders(&key, classes, false),
+        classes,
+        key,
+    });
+    let own = claims.iter().map(|claim| {
+        let classes = classes(claim.want());
+        Look {
+            range: names.holders(claim.key(), classes, claim.want().is_path()),
+            classes,
+            key: claim.key().clone(),
+        }
+    });
+    above.chain(own).collect()
 }
 
 /// Who is in the way of a claim, and where.

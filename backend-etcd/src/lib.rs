@@ -9,7 +9,8 @@
 //!
 //! A step that meets nobody is one round trip at any depth: nothing is written for the ancestors of a path. One that meets
 //! somebody takes a second to read who it is, a third to learn whether their sessions live, and a fourth if none of them is
-//! in the way after all. A waiter is told of a release by the server.
+//! in the way after all. A waiter is told of a release by the server. Acquisitions and releases of one flat key each that
+//! come while others are under way share a transaction, up to 16, each with an answer of its own.
 //!
 //! Only the liveness of a session is on a lease. Holders are plain keys, which count as long as their session lives or has
 //! left an intent, and are removed when they are met, or by a sweep: a lease that ends takes no intent's locks with it, and
@@ -17,10 +18,11 @@
 //!
 //! # Tokens
 //!
-//! A token is the revision of the transaction that granted it, above a base that is under the namespace. Revisions go back
-//! when a cluster is restored from a snapshot. The base names the cluster that it was made in. Whoever connects to a cluster
-//! of another id, or to one that has gone back behind what it has heard of, makes the base anew, and greater. What is
-//! answered on a connection that was made before that is taken for unknown.
+//! A token is the revision of the transaction that granted it, above a base that is under the namespace. Those who
+//! share a transaction, for different keys, have the same. Revisions go back when a cluster is restored from a
+//! snapshot. The base names the cluster that it was made in. Whoever connects to a cluster of another id, or to one
+//! that has gone back behind what it has heard of, makes the base anew, and greater. What is answered on a connection
+//! that was made before that is taken for unknown.
 //!
 //! Each base is another [incarnation](lockcore::backend::Incarnation), which requests name: sessions move to a new one only
 //! with all their grants. So restore with another `--initial-cluster-token`, as etcd's manual has it. A cluster that keeps
@@ -122,6 +124,7 @@ mod record;
 mod sessions;
 mod states;
 mod sweep;
+mod together;
 mod txn;
 mod wakeups;
 

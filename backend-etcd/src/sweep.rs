@@ -6,6 +6,7 @@ use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{Grant, Life, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
+use crate::claims::removal;
 use crate::pages::{PAGE, after};
 use crate::record::{SHARED, Session, read_step};
 use crate::states::SESSIONS_PER_REQUEST;
@@ -98,7 +99,7 @@ impl EtcdBackend {
         }
         let each = holders
             .iter()
-            .map(|(class, key)| self.removal(grant, *class, key));
+            .map(|(class, key)| removal(&self.link.names, grant, *class, key));
         let mut removals: Vec<TxnOp> = each.chain(step_too()).collect();
         let mut removed = 0;
         while !removals.is_empty() {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions, Txn, TxnOp};
+use futures_util::future::join_all;
 use lockcore::backend::{
     Acquire, Acquired, ClaimStore as _, End, Inspect as _, IntentChange, Opened, Ranges, Renewal,
     Renewed, SessionStore as _, Stood, Sweep, Wakeups as _,
@@ -403,6 +404,89 @@ async fn steps_are_as_large_as_the_server_takes() {
 }
 
 /// A server that takes many operations takes no longer requests.
+/// With as few operations in a transaction as we take.
+#[tokio::test]
+async fn what_is_asked_meanwhile_is_one_transaction_for_all_and_answered_alike() {
+    let server = member(&[("max-txn-ops", "67")]).await;
+    let backend = connect(&format!("{}/?txn_ops=67", url(&server)))
+        .await
+        .unwrap();
+    let (one, other) = (opened(&backend).await, opened(&backend).await);
+    let dead = opened(&backend).await;
+    backend.end(&[dead], End::Close).await.unwrap();
+    let mut over = keep(1);
+    over.over = Ranges::of([100]);
+    assert_eq!(backend.renew(one, &over).await.unwrap(), Renewed::Living);
+    token(&backend, &ask(other, 100, "held")).await;
+
+    let small =
+        |session, from: u64| (from..from + 40).map(move |n| ask(session, n, &format!("k{n}")));
+    let mut requests: Vec<Acquire> = small(one, 1).chain(small(other, 50)).collect();
+    let all = requests.len();
+    let mut shares = ask(one, 45, "shared");
+    shares.claims[0] =
+        Claim::new(shares.claims[0].key().clone(), Want::Share { limit: None }).unwrap();
+    requests.extend([
+        shares,
+        // Another one asks for it in the same transaction.
+        ask(one, 46, "k40"),
+        ask(one, 47, "held"),
+        ask(one, 100, "over"),
+        ask(dead, 1, "dead"),
+    ]);
+    let mut client = client(&url(&server)).await;
+    let mut revision = async || {
+        let got = client.get("none", None).await.unwrap();
+        got.header().unwrap().revision()
+    };
+    let before = revision().await;
+    let answers = join_all(requests.iter().map(|request| backend.acquire(request))).await;
+    let answers: Vec<Acquired> = answers.into_iter().map(Result::unwrap).collect();
+    let sent = revision().await - before;
+    // The first, 16 at once of the others of either session, and each of those that are refused by itself.
+    assert!(sent <= 1 + 3 + 3 + 4, "{sent} transactions");
+    let granted = |answer: &Acquired| matches!(answer, Acquired::Acquired(_));
+    assert!(answers[..=all].iter().all(granted), "{answers:?}");
+    let [twice, held, over, dead] = &answers[all + 1..] else {
+        panic!("{answers:?}");
+    };
+    assert!(matches!(twice, Acquired::Busy(_)), "{twice:?}");
+    assert!(matches!(held, Acquired::Busy(_)), "{held:?}");
+    assert!(matches!(over, Acquired::Void), "{over:?}");
+    assert!(matches!(dead, Acquired::Void), "{dead:?}");
+    for (request, answer) in requests.iter().zip(&answers) {
+        let confirmed = backend.confirm(request.grant, &request.claims).await;
+        assert_eq!(confirmed.unwrap(), granted(answer), "{}", request.grant);
+    }
+
+    let mut over = keep(2);
+    over.over = Ranges::of([3, 100]);
+    assert_eq!(backend.renew(one, &over).await.unwrap(), Renewed::Living);
+    let before = revision().await;
+    let released = requests
+        .iter()
+        .map(|request| backend.release(request.grant, &request.claims));
+    let released = join_all(released).await;
+    let sent = revision().await - before;
+    assert!(sent <= 1 + 3 + 3 + 5, "{sent} transactions");
+    for ((request, answer), stood) in requests.iter().zip(&answers).zip(released) {
+        let expected = match (granted(answer), request.grant.n) {
+            (true, 3) => Stood::Fallen,
+            (true, _) => Stood::Held,
+            (false, _) => Stood::Absent,
+        };
+        assert_eq!(stood.unwrap(), expected, "{}", request.grant);
+    }
+    // Nothing is left of any of them, as who asks for the same keys finds.
+    let again = join_all((201..205).map(|n| {
+        let request = ask(one, n, ["k1", "k3", "k40", "shared"][n as usize - 201]);
+        let backend = &backend;
+        async move { backend.acquire(&request).await }
+    }));
+    let again = again.await;
+    assert!(again.iter().flatten().all(granted), "{again:?}");
+}
+
 #[tokio::test]
 async fn steps_of_long_keys_fit_into_a_request() {
     let server = member(&[("max-txn-ops", "10000")]).await;

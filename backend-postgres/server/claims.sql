@@ -168,7 +168,7 @@ BEGIN
     IF p_ask = 'share' THEN
         INSERT INTO holders (key, session, n, m, want, since)
         SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
-        WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
+        WHERE s.id = p_session AND (s.life = 'living') IS TRUE AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
           AND (SELECT b.started = pg_postmaster_start_time() AND b.written = b.xmin AND p_incarnation IN (0, b.name)
                FROM base b WHERE b.one)
           AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key)
@@ -176,7 +176,7 @@ BEGIN
     ELSE
         INSERT INTO holders (key, session, n, m, want, since)
         SELECT p_key, p_session, p_n, p_m, p_ask, at FROM sessions s
-        WHERE s.id = p_session AND s.life = 'living' AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
+        WHERE s.id = p_session AND (s.life = 'living') IS TRUE AND (s.expires > at OR p_though_due) AND NOT s.over @> p_n
           AND (SELECT b.started = pg_postmaster_start_time() AND b.written = b.xmin AND p_incarnation IN (0, b.name)
                FROM base b WHERE b.one)
           AND NOT EXISTS (SELECT FROM holders h WHERE h.key = p_key);
@@ -190,6 +190,40 @@ BEGIN
             SELECT * FROM acquire(
                 p_session, p_n, p_m, ARRAY[p_key], ARRAY[p_ask], ARRAY[p_limit], p_though_due, p_incarnation);
     END IF;
+END $$;
+
+-- Many requests of one session, each for one flat key, in one transaction: each as by acquire_one where nobody holds the
+-- key. Nobody else who decides about one is waited for, so that the order of the latches is all the same. What is not
+-- granted is not in the answer; it has to be asked by itself.
+CREATE OR REPLACE FUNCTION {ns}.acquire_many(
+    p_session bytea, p_ns bigint[], p_ms bigint[], p_keys text[], p_asks text[], p_incarnation bigint
+) RETURNS TABLE (r_key text, r_n bigint, r_token bigint) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    s record;
+    latched bigint[];
+    at timestamptz;
+BEGIN
+    PERFORM ready();
+    -- Of those who ask for the same key, the first.
+    latched := ARRAY(
+        SELECT DISTINCT ON (asked.key) asked.place FROM unnest(p_keys) WITH ORDINALITY asked (key, place)
+        WHERE pg_try_advisory_xact_lock(latch(asked.key)) ORDER BY asked.key, asked.place);
+    at := clock_timestamp();
+    SELECT x.life, x.expires, x.over,
+           EXISTS (SELECT FROM base b WHERE b.one AND b.started = pg_postmaster_start_time() AND b.written = b.xmin
+                   AND p_incarnation IN (0, b.name)) AS based
+    INTO s FROM sessions x WHERE x.id = p_session;
+    IF NOT FOUND OR s.life <> 'living' OR s.expires <= at OR NOT s.based THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        INSERT INTO holders AS h (key, session, n, m, want, since)
+        SELECT asked.key, p_session, asked.n, asked.m, asked.ask, at
+        FROM unnest(p_ns, p_ms, p_keys, p_asks) WITH ORDINALITY asked (n, m, key, ask, place)
+        WHERE asked.place = ANY (latched) AND NOT s.over @> asked.n
+          -- Behind an OFFSET 0 each key is looked for by itself.
+          AND NOT EXISTS (SELECT FROM holders x WHERE x.key = asked.key OFFSET 0)
+        RETURNING h.key, h.n, next_token();
 END $$;
 
 -- A release that is lost in a crash brings back a holder whose number is over with the next renewal.
@@ -211,7 +245,7 @@ BEGIN
         RETURN 'absent';
     END IF;
     RETURN CASE WHEN EXISTS (
-        SELECT FROM sessions s WHERE s.id = p_session AND s.life = 'living' AND NOT s.over @> p_n
+        SELECT FROM sessions s WHERE s.id = p_session AND (s.life = 'living') IS TRUE AND NOT s.over @> p_n
     ) THEN 'held' ELSE 'fallen' END;
 END $$;
 
@@ -228,11 +262,32 @@ BEGIN
     done := set_config('synchronous_commit', 'off', true);
     DELETE FROM holders h WHERE h.key = p_key AND h.session = p_session AND h.n = p_n AND known(h.want)
     RETURNING EXISTS (
-        SELECT FROM sessions s WHERE s.id = p_session AND s.life = 'living' AND NOT s.over @> p_n
+        SELECT FROM sessions s WHERE s.id = p_session AND (s.life = 'living') IS TRUE AND NOT s.over @> p_n
     ) INTO lives;
     done := pg_advisory_xact_lock_shared(latch(''))::text;
     PERFORM pg_notify(w.channel, w.id || ' ' || w.key) FROM waiters w WHERE w.key = p_key;
     RETURN CASE WHEN lives THEN 'held' WHEN NOT lives THEN 'fallen' ELSE 'absent' END;
+END $$;
+
+-- Many releases of one session, each of one flat key. What holds nothing, or is being confirmed by a transaction that has
+-- not ended, is not in the answer; it has to be asked by itself.
+CREATE OR REPLACE FUNCTION {ns}.release_many(p_session bytea, p_ns bigint[], p_keys text[])
+RETURNS TABLE (r_key text, r_n bigint, r_stood text) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    s record;
+BEGIN
+    PERFORM ready_without_waiting();
+    SELECT x.life, x.over INTO s FROM sessions x WHERE x.id = p_session;
+    RETURN QUERY
+        DELETE FROM holders h WHERE ctid = ANY (ARRAY(
+            SELECT free.ctid FROM unnest(p_ns, p_keys) gone (n, key) CROSS JOIN LATERAL (
+                SELECT x.ctid FROM holders x
+                WHERE (x.key, x.session, x.n) >= (gone.key, p_session, gone.n)
+                  AND (x.key, x.session, x.n) <= (gone.key, p_session, gone.n) AND known(x.want)
+                FOR UPDATE SKIP LOCKED
+            ) free))
+        RETURNING h.key, h.n, CASE WHEN s.life = 'living' AND NOT s.over @> h.n THEN 'held' ELSE 'fallen' END;
+    PERFORM wake(p_keys);
 END $$;
 
 -- Whether the grant holds all of these and its session lives. Until the transaction ends, nobody ends the session and
@@ -244,7 +299,7 @@ BEGIN
         RAISE EXCEPTION 'the transaction is not READ COMMITTED' USING ERRCODE = 'LK001';
     END IF;
     PERFORM FROM sessions
-    WHERE id = p_session AND life = 'living' AND expires > clock_timestamp() AND NOT over @> p_n FOR KEY SHARE;
+    WHERE id = p_session AND (life = 'living') IS TRUE AND expires > clock_timestamp() AND NOT over @> p_n FOR KEY SHARE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;

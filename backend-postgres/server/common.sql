@@ -1,5 +1,8 @@
 -- What the other functions share. These run with the settings and the rights of the function that calls them.
 
+-- Where a session is looked for by its id, its life is asked for in a way that fits no index: of a table that is taken
+-- for an empty one, the index by lives is as good to a planner as the primary key, and it reads all that live.
+
 -- Whether a statement after this one sees what was committed before it, and what it writes is kept.
 CREATE OR REPLACE FUNCTION {ns}.ready() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

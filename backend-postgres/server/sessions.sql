@@ -46,12 +46,14 @@ BEGIN
         CROSS JOIN LATERAL generate_series(lower(grants), coalesce(upper(grants) - 1, 9223372036854775807)) granted (n)
         WHERE (SELECT h.n FROM holders h WHERE h.session = p_id AND h.n = granted.n LIMIT 1) IS NULL
     ) THEN
-        RETURN CASE WHEN EXISTS (SELECT FROM sessions WHERE id = p_id AND life = 'living') THEN 'forgotten' ELSE 'dead' END;
+        RETURN CASE WHEN EXISTS (
+            SELECT FROM sessions WHERE id = p_id AND (life = 'living') IS TRUE
+        ) THEN 'forgotten' ELSE 'dead' END;
     END IF;
     SELECT over INTO before FROM sessions WHERE id = p_id;
     UPDATE sessions
     SET seq = p_seq, over = p_over::int8multirange, expires = clock_timestamp() + ttl_ms * interval '1 millisecond'
-    WHERE id = p_id AND life = 'living' AND seq < p_seq AND seq >= p_acknowledged
+    WHERE id = p_id AND (life = 'living') IS TRUE AND seq < p_seq AND seq >= p_acknowledged
     RETURNING notes INTO noted;
     IF NOT FOUND THEN
         SELECT CASE WHEN life <> 'living' THEN 'dead' WHEN seq < p_acknowledged THEN 'forgotten' ELSE 'overtaken' END

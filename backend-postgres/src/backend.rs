@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lockcore::backend::Task;
+use lockcore::backend::{Acquire, Acquired, Batch, Stood, Task};
 use lockcore::{Claim, Error, Grant, Info, LockBackend, Operation, Survives};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
 use tokio::time::Instant;
 
-use crate::claims::{SWEPT_AT_ONCE, confirmation};
+use crate::claims::{self, SWEPT_AT_ONCE, confirmation};
 use crate::config::PostgresConfig;
 use crate::connections::{Link, Own, Source, asking, lock_timeout};
 use crate::error::{Failure, NAME, Outcome};
@@ -49,6 +49,8 @@ pub struct PostgresBackend {
     /// `None` where who waits looks by itself.
     pub(crate) watches: Option<Watches>,
     info: Info,
+    pub(crate) acquiring: Batch<Acquire, Result<Option<Acquired>, Error>>,
+    pub(crate) releasing: Batch<(Grant, Claim), Result<Option<Stood>, Error>>,
     /// Where another server may be the primary by now.
     _asking: Option<Task>,
 }
@@ -146,6 +148,8 @@ impl PostgresBackend {
         let info = info(&about, watches.is_some());
         Ok(Arc::new(Self {
             _asking: asking(&link),
+            acquiring: claims::acquiring(&link),
+            releasing: claims::releasing(&link),
             link,
             watches,
             info,

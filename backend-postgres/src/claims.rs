@@ -1,17 +1,18 @@
 //! `ClaimStore`: one call of one function for each operation; more where a session in the way is due.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockcore::backend::judge::{Met, Place, needed, refusal};
-use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Stood, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, Batch, ClaimStore, End, Stood, Sweep, Swept};
 use lockcore::{Busy, Claim, Grant, Life, LockKey, Operation, OwnerId, Result, SessionId};
 use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 
 use crate::PostgresBackend;
 use crate::connections::Link;
-use crate::error::{Failure, Outcome};
+use crate::error::{Failure, NAME, Outcome};
 use crate::record::{Entry, broken, column, id_bytes, name, only, session_id, stored, want_name};
 use crate::sessions::{end, token};
 use crate::sql::{Call, Value};
@@ -19,35 +20,41 @@ use crate::sql::{Call, Value};
 /// So many rows are removed in one transaction at most. While somebody's old snapshot keeps them, each finds its way past
 /// what the ones before have removed.
 pub(crate) const SWEPT_AT_ONCE: usize = 20_000;
+/// So many requests go together at most: of more keys at once everybody would be told who waits for any. And so many of these
+/// are under way at once.
+const TOGETHER: usize = 16;
+const AT_ONCE: usize = 4;
 /// The server names no more of those in the way.
 const NAMED: usize = 5_000;
 
 #[async_trait]
 impl ClaimStore for PostgresBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        let (link, deadline) = self.begin();
-        let outcome = async { acquire(link, deadline, request).await }.await;
-        outcome.map_err(Failure::of(Operation::Acquire))
+        if !is_small(&request.claims) {
+            return self.acquire_alone(request).await;
+        }
+        let alone = |request| async move { self.acquire_alone(&request).await };
+        let (timeout, operation) = (self.link.timeout, Operation::Acquire);
+        let acquired = self
+            .acquiring
+            .answer(request, alone, timeout, NAME, operation);
+        acquired.await
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        let (session, n) = (id_bytes(grant.session), stored(grant.n));
-        let (function, keys) = match claims {
-            [claim] if !claim.key().is_path() => ("release_one", text(claim.key().as_str())),
-            claims => ("release", Value::Texts(keys(claims))),
-        };
-        let call = Call::new(function, [Value::Bytes(session), Value::Int(n), keys]);
-        let (link, deadline) = self.begin();
-        let outcome = async {
-            match only(&link.call(deadline, &call).await?, function)? {
-                "held" => Ok(Stood::Held),
-                "fallen" => Ok(Stood::Fallen),
-                "absent" => Ok(Stood::Absent),
-                _ => Err(broken("a release has an answer that is none")),
-            }
+        if !is_small(claims) {
+            return self.release_alone(grant, claims).await;
         }
-        .await;
-        outcome.map_err(Failure::of(Operation::Release))
+        let alone = |(grant, claim)| async move {
+            self.release_alone(grant, std::slice::from_ref(&claim))
+                .await
+        };
+        let release = (grant, claims[0].clone());
+        let (timeout, operation) = (self.link.timeout, Operation::Release);
+        let stood = self
+            .releasing
+            .answer(&release, alone, timeout, NAME, operation);
+        stood.await
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
@@ -88,6 +95,148 @@ impl ClaimStore for PostgresBackend {
         .await;
         outcome.map_err(Failure::of(Operation::Sweep))
     }
+}
+
+impl PostgresBackend {
+    async fn acquire_alone(&self, request: &Acquire) -> Result<Acquired> {
+        let (link, deadline) = self.begin();
+        let outcome = async { acquire(link, deadline, request).await }.await;
+        outcome.map_err(Failure::of(Operation::Acquire))
+    }
+
+    async fn release_alone(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        let (session, n) = (id_bytes(grant.session), stored(grant.n));
+        let (function, keys) = match claims {
+            [claim] if is_small(claims) => ("release_one", text(claim.key().as_str())),
+            claims => ("release", Value::Texts(keys(claims))),
+        };
+        let call = Call::new(function, [Value::Bytes(session), Value::Int(n), keys]);
+        let (link, deadline) = self.begin();
+        let outcome = async { stood(only(&link.call(deadline, &call).await?, function)?) }.await;
+        outcome.map_err(Failure::of(Operation::Release))
+    }
+}
+
+/// Whether it has functions of its own, and may be sent with others: one flat key.
+fn is_small(claims: &[Claim]) -> bool {
+    matches!(claims, [claim] if !claim.key().is_path())
+}
+
+fn stood(said: &str) -> Outcome<Stood> {
+    match said {
+        "held" => Ok(Stood::Held),
+        "fallen" => Ok(Stood::Fallen),
+        "absent" => Ok(Stood::Absent),
+        _ => Err(broken("a release has an answer that is none")),
+    }
+}
+
+/// Acquisitions of one flat key each, sent together.
+pub(crate) fn acquiring(link: &Arc<Link>) -> Batch<Acquire, Result<Option<Acquired>>> {
+    let link = Arc::clone(link);
+    let alike = |one: &Acquire, other: &Acquire| {
+        one.grant.session == other.grant.session && one.incarnation == other.incarnation
+    };
+    Batch::of_some(TOGETHER, AT_ONCE, alike, move |requests| {
+        let link = Arc::clone(&link);
+        Box::pin(async move {
+            let acquired = acquire_many(&link, &requests).await;
+            acquired.map_err(Failure::of(Operation::Acquire))
+        })
+    })
+}
+
+async fn acquire_many(link: &Link, requests: &[Acquire]) -> Outcome<Vec<Option<Acquired>>> {
+    let claims = requests.iter().map(|request| &request.claims[0]);
+    let first = &requests[0];
+    let values = [
+        Value::Bytes(id_bytes(first.grant.session)),
+        Value::Ints(
+            requests
+                .iter()
+                .map(|request| Some(stored(request.grant.n)))
+                .collect(),
+        ),
+        Value::Ints(
+            requests
+                .iter()
+                .map(|request| Some(stored(request.owner.m)))
+                .collect(),
+        ),
+        Value::Texts(
+            claims
+                .clone()
+                .map(|claim| claim.key().as_str().to_owned())
+                .collect(),
+        ),
+        Value::Texts(
+            claims
+                .map(|claim| want_name(claim.want()).to_owned())
+                .collect(),
+        ),
+        Value::Int(name(first.incarnation)),
+    ];
+    let rows = link
+        .call(link.deadline(), &Call::new("acquire_many", values))
+        .await?;
+    let asked = requests
+        .iter()
+        .map(|request| (request.grant, &request.claims[0]));
+    each(&rows, asked, |row| {
+        Ok(Acquired::Acquired(token(column(row, "r_token")?)?))
+    })
+}
+
+/// Releases of one flat key each, sent together.
+pub(crate) fn releasing(link: &Arc<Link>) -> Batch<(Grant, Claim), Result<Option<Stood>>> {
+    let link = Arc::clone(link);
+    let alike =
+        |(one, _): &(Grant, Claim), (other, _): &(Grant, Claim)| one.session == other.session;
+    Batch::of_some(TOGETHER, AT_ONCE, alike, move |releases| {
+        let link = Arc::clone(&link);
+        Box::pin(async move {
+            let stood = release_many(&link, &releases).await;
+            stood.map_err(Failure::of(Operation::Release))
+        })
+    })
+}
+
+async fn release_many(link: &Link, releases: &[(Grant, Claim)]) -> Outcome<Vec<Option<Stood>>> {
+    let values = [
+        Value::Bytes(id_bytes(releases[0].0.session)),
+        Value::Ints(
+            releases
+                .iter()
+                .map(|(grant, _)| Some(stored(grant.n)))
+                .collect(),
+        ),
+        Value::Texts(
+            releases
+                .iter()
+                .map(|(_, claim)| claim.key().as_str().to_owned())
+                .collect(),
+        ),
+    ];
+    let rows = link
+        .call(link.deadline(), &Call::new("release_many", values))
+        .await?;
+    let asked = releases.iter().map(|(grant, claim)| (*grant, claim));
+    each(&rows, asked, |row| stood(column(row, "r_stood")?))
+}
+
+/// What each row says of the key and the number of one of those asked.
+fn each<'a, T>(
+    rows: &[PgRow],
+    asked: impl Iterator<Item = (Grant, &'a Claim)>,
+    read: impl Fn(&PgRow) -> Outcome<T>,
+) -> Outcome<Vec<Option<T>>> {
+    let mut said = BTreeMap::new();
+    for row in rows {
+        let (key, n): (&str, i64) = (column(row, "r_key")?, column(row, "r_n")?);
+        said.insert((key, n), read(row)?);
+    }
+    let answers = asked.map(|(grant, claim)| said.remove(&(claim.key().as_str(), stored(grant.n))));
+    Ok(answers.collect())
 }
 
 pub(crate) fn keys(claims: &[Claim]) -> Vec<String> {

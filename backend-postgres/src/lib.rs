@@ -4,9 +4,10 @@
 //!
 //! All laws of [`lockcore`]'s traits. The locks are rows in a schema of their own, and every operation is one call of a
 //! function there: one transaction, one round trip (two more where a session in the way is due). A step of any number of
-//! claims is taken whole or not at all. What the function decides about a key it decides under a latch, a lock of the
-//! server's that its transaction gives back at its end; no lock is held by a connection, so that poolers, restarts and
-//! lost connections do not matter.
+//! claims is taken whole or not at all. Acquisitions and releases of one flat key each that come while others are under way
+//! share a call, up to 16, each with an answer of its own. What the function decides about a key it decides under a latch, a
+//! lock of the server's that its transaction gives back at its end; no lock is held by a connection, so that poolers,
+//! restarts and lost connections do not matter.
 //!
 //! What is granted waits for the disk, whatever `synchronous_commit` says, and for the standbys where the server is
 //! configured so; a release does not. A grant survives a crash of the server. It survives a loss of power unless the

@@ -18,8 +18,8 @@ use lockcore::backend::{
     Acquire, Acquired, ClaimStore, End, IntentChange, Ranges, Renewal, SessionStore, Wakeups,
 };
 use lockcore::{
-    Claim, ErrorKind, Grant, Guard, Label, LockBackend, LockKey, Locks, LostReason, OwnerId,
-    Released, SessionId, Want,
+    Claim, ErrorKind, Grant, Guard, Label, LockBackend, LockKey, LockPath, Locks, LostReason,
+    OwnerId, Released, SessionId, Want,
 };
 use lockcore_conformance::faults::{NetworkFault, Proxies};
 use lockcore_conformance::servers::{Server, postgres};
@@ -36,13 +36,14 @@ const OURS: &str = "query LIKE '%\"lockkeeper\".%'";
 /// Holds the latch of the key `k`.
 const LATCH: &str = "BEGIN; SELECT pg_advisory_xact_lock(lockkeeper.latch('k'))";
 
+/// Those for paths do not go together.
 fn request(key: &str, n: u64) -> Acquire {
     let session = SESSION;
-    Acquire::new(
-        Grant { session, n },
-        OwnerId { session, m: n },
-        vec![Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap()],
-    )
+    let claim = match LockPath::parse(key) {
+        Ok(path) => Claim::write(path),
+        Err(_) => Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap(),
+    };
+    Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
 }
 
 async fn open(backend: &PostgresBackend) {
@@ -324,7 +325,7 @@ async fn a_standby_that_is_lost_does_not_exhaust_the_servers_connections() {
             tokio::spawn(async move {
                 let mut errors = Vec::new();
                 for n in first..first + 4 {
-                    let key = format!("k{n}");
+                    let key = format!("/k{n}");
                     errors.push(backend.acquire(&request(&key, n)).await.err());
                 }
                 errors
@@ -360,11 +361,11 @@ async fn a_standby_that_is_lost_does_not_exhaust_the_servers_connections() {
     // What was asked meanwhile may have been granted; it is given back, and everybody goes on.
     for (client, n) in (1..).zip(20_000..20_000 + 4 * u64::try_from(MOST).unwrap()) {
         for asked in 1_000 * client..1_000 * client + 4 {
-            let request = request(&format!("k{asked}"), asked);
+            let request = request(&format!("/k{asked}"), asked);
             let released = backend.release(request.grant, &request.claims);
             released.await.unwrap();
         }
-        let again = request(&format!("k{}", 1_000 * client), n);
+        let again = request(&format!("/k{}", 1_000 * client), n);
         let acquired = backend.acquire(&again).await.unwrap();
         assert!(matches!(acquired, Acquired::Acquired(_)), "{acquired:?}");
     }

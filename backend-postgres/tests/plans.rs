@@ -9,9 +9,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lockcore::backend::{
-    Acquire, Acquired, ClaimStore, End, Filter, Inspect, Ranges, Renewal, SessionStore, Sweep,
-    Wakeups,
+    Acquire, Acquired, ClaimStore, End, Filter, Inspect, Ranges, Renewal, SessionStore, Stood,
+    Sweep, Wakeups,
 };
 use lockcore::{Claim, Grant, Label, LockKey, LockPath, OwnerId, SessionId, Want};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
@@ -78,6 +79,20 @@ async fn everything(backend: &PostgresBackend, round: u128) {
             .unwrap();
         watch.await;
     }
+    // What is asked at once goes together.
+    let small = (10..14).map(|n| {
+        let key = LockKey::parse(format!("small{n}")).unwrap();
+        let claims = vec![Claim::new(key, Want::Create).unwrap()];
+        Acquire::new(Grant { session, n }, OwnerId { session, m: n }, claims)
+    });
+    let small: Vec<Acquire> = small.collect();
+    for answer in join_all(small.iter().map(|request| backend.acquire(request))).await {
+        assert!(matches!(answer, Ok(Acquired::Acquired(_))), "{answer:?}");
+    }
+    let released = small.iter().map(|it| backend.release(it.grant, &it.claims));
+    for stood in join_all(released).await {
+        assert!(matches!(stood, Ok(Stood::Held)), "{stood:?}");
+    }
     let over = Ranges::new(vec![(1, 2)]).unwrap();
     let intent = lockcore::backend::IntentChange::Keep;
     backend
@@ -134,8 +149,8 @@ async fn plans_stand_growth(space: &Space) {
     drop(backend);
     settled(space).await;
     for ((name, after), (_, before)) in reads(space).await.into_iter().zip(before) {
-        // Of an index, some for each of about 200 calls; the larger ones have more than 1,000.
-        let most = if name.contains('_') { 5_000 } else { 0 };
+        // Of an index, some for each of about 300 calls; to read one of those that are large once a round is more.
+        let most = if name.contains('_') { 2_000 } else { 0 };
         let read = after - before;
         assert!((0..=most).contains(&read), "{name}: {read}");
     }

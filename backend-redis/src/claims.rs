@@ -7,10 +7,9 @@ use async_trait::async_trait;
 use lockcore::backend::{Acquire, Acquired, Batch, ClaimStore, Stood, Sweep, Swept};
 use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result};
 use redis::Value;
-use tokio::time::timeout;
 
 use crate::RedisBackend;
-use crate::error::{found, odd_answer};
+use crate::error::{NAME, found, odd_answer};
 use crate::link::Link;
 use crate::record::{Answer, Parts, holders, name, want_letter};
 use crate::scripts;
@@ -31,29 +30,30 @@ impl ClaimStore for RedisBackend {
         if !is_small(&request.claims) {
             return self.acquire_alone(request).await;
         }
-        let alone = |request| async move { self.acquire_alone(&request).await.map(Some) };
-        let asked = self.acquiring.ask(request.clone(), alone);
-        match self.within(Operation::Acquire, asked).await? {
-            Some(acquired) => Ok(acquired),
-            None => self.acquire_alone(request).await,
-        }
+        let alone = |request| async move { self.acquire_alone(&request).await };
+        let (timeout, operation) = (self.link.config.timeout, Operation::Acquire);
+        let acquired = self
+            .acquiring
+            .answer(request, alone, timeout, NAME, operation);
+        acquired.await
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         if !is_small(claims) {
             return self.release_alone(grant, claims).await;
         }
-        let release = (grant, claims[0].clone());
         let alone = |(grant, claim)| async move {
-            let released = self.release_alone(grant, std::slice::from_ref(&claim));
-            released.await.map(Some)
+            self.release_alone(grant, std::slice::from_ref(&claim))
+                .await
         };
-        let asked = self.releasing.ask(release, alone);
-        match self.within(Operation::Release, asked).await? {
-            Some(stood) => Ok(stood),
-            None => self.release_alone(grant, claims).await,
-        }
+        let release = (grant, claims[0].clone());
+        let (timeout, operation) = (self.link.config.timeout, Operation::Release);
+        let stood = self
+            .releasing
+            .answer(&release, alone, timeout, NAME, operation);
+        stood.await
     }
+
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
         let (session, n) = (grant.session.to_string(), grant.n.to_string());
         let mut arguments = vec![session.as_bytes(), n.as_bytes()];
@@ -163,28 +163,6 @@ impl RedisBackend {
             _ => Err(odd_answer(Operation::Release)),
         }
     }
-
-    /// What came of a request that is sent with others, perhaps behind some that were sent before. Each attempt ends in time by
-    /// itself, unless the runtime in which it is made hangs.
-    async fn within<T>(
-        &self,
-        operation: Operation,
-        asked: impl Future<Output = Option<Result<T>>>,
-    ) -> Result<T> {
-        match timeout(2 * self.link.config.timeout, asked).await {
-            Ok(Some(came)) => came,
-            Ok(None) => Err(found(
-                ErrorKind::Indeterminate,
-                operation,
-                "the runtime that sent it is gone",
-            )),
-            Err(_) => Err(found(
-                ErrorKind::Indeterminate,
-                operation,
-                "no answer in time, with others that were sent before",
-            )),
-        }
-    }
 }
 
 /// Whether it may be sent with others: one flat key.
@@ -198,9 +176,9 @@ pub(crate) fn acquiring(link: &Arc<Link>) -> Batch<Acquire, Result<Option<Acquir
     let alike = |one: &Acquire, other: &Acquire| {
         one.grant.session == other.grant.session && one.incarnation == other.incarnation
     };
-    Batch::new(TOGETHER, AT_ONCE, alike, move |requests| {
+    Batch::of_some(TOGETHER, AT_ONCE, alike, move |requests| {
         let link = Arc::clone(&link);
-        Box::pin(async move { each(requests.len(), acquire_many(&link, &requests).await) })
+        Box::pin(async move { acquire_many(&link, &requests).await })
     })
 }
 
@@ -240,9 +218,9 @@ pub(crate) fn releasing(link: &Arc<Link>) -> Batch<(Grant, Claim), Result<Option
     let link = Arc::clone(link);
     let alike =
         |(one, _): &(Grant, Claim), (other, _): &(Grant, Claim)| one.session == other.session;
-    Batch::new(TOGETHER, AT_ONCE, alike, move |releases| {
+    Batch::of_some(TOGETHER, AT_ONCE, alike, move |releases| {
         let link = Arc::clone(&link);
-        Box::pin(async move { each(releases.len(), release_many(&link, &releases).await) })
+        Box::pin(async move { release_many(&link, &releases).await })
     })
 }
 
@@ -274,14 +252,6 @@ fn some_of<T>(
         Ok(some)
     } else {
         Err(odd)
-    }
-}
-
-/// What came of so many, of which each fails if all do.
-fn each<T: Clone>(many: usize, all: Result<Vec<T>>) -> Vec<Result<T>> {
-    match all {
-        Ok(all) => all.into_iter().map(Ok).collect(),
-        Err(error) => vec![Err(error); many],
     }
 }
 

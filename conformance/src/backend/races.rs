@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{join, try_join_all};
-use lockcore::backend::{Acquire, Acquired, End};
+use lockcore::backend::{Acquire, Acquired, End, Stood};
 use lockcore::{FencingToken, Want};
 use tokio::time::sleep;
 
@@ -13,7 +13,7 @@ use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
 use crate::model::{Held, conflict};
 use crate::scene::Scene;
-use crate::verdict::{Verdict, Wrong, cases, ensure};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "races";
@@ -23,6 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
             steps,
             a_counter_that_only_the_lock_keeps_right,
             shares_and_their_limit,
+            asked_at_once_by_one_session,
             beside_sessions_that_are_revoked;
         UnknownIsSettled:
             beside_copies_releases_and_renewals;
@@ -224,6 +225,70 @@ async fn shares_and_their_limit(scene: Scene) -> Verdict {
         vec![(Want::Create, "s")],
     ];
     contended(&scene, &wants).await
+}
+
+/// A store may answer many of them by one request of its own.
+async fn asked_at_once_by_one_session(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let taken = b.hold(&[(Want::Upsert, "taken")]).await?;
+    for round in 0..3 {
+        let alone: Vec<Acquire> = (0..20)
+            .map(|i| a.ask(&[(Want::Upsert, &format!("k{i}"))]))
+            .collect();
+        let same =
+            [Want::Create, Want::Upsert, Want::Upsert, SHARE].map(|want| a.ask(&[(want, "same")]));
+        let shared = [SHARE, SHARE, share(3)].map(|want| a.ask(&[(want, "shared")]));
+        let refused = [Want::Create, SHARE].map(|want| a.ask(&[(want, "taken")]));
+        let all: Vec<&Acquire> = (same.iter().chain(&alone).chain(&shared))
+            .chain(&refused)
+            .collect();
+        let answers = try_join_all(all.iter().map(|request| a.send(request))).await?;
+        let mut held = Vec::new();
+        for (request, answer) in all.iter().zip(answers) {
+            let granted = match answer {
+                Acquired::Acquired(_) => true,
+                Acquired::Busy(_) => false,
+                answer => return Err(Wrong(format!("{} was answered {answer:?}", request.grant))),
+            };
+            let confirmed = a.confirms(request).await?;
+            ensure_eq!(
+                confirmed,
+                granted,
+                "{} is held, round {round}",
+                request.grant
+            );
+            held.push(granted);
+        }
+        let of = |some: &[Acquire]| {
+            let is_held = all.iter().zip(&held).filter(|(_, held)| **held);
+            is_held
+                .filter(|(request, _)| some.contains(request))
+                .count()
+        };
+        ensure_eq!(
+            of(&alone),
+            alone.len(),
+            "those who want a key of their own, and have it"
+        );
+        // They may be in each other's way, as any who come at once.
+        ensure!(of(&same) <= 1, "{} have one key", of(&same));
+        ensure_eq!(of(&shared), shared.len(), "those who share, and have it");
+        ensure_eq!(
+            of(&refused),
+            0,
+            "those who want what another one has, and have it"
+        );
+        let stood = try_join_all(all.iter().map(|request| a.gives_back(request))).await?;
+        for ((request, held), stood) in all.iter().zip(held).zip(stood) {
+            let expected = if held { Stood::Held } else { Stood::Absent };
+            ensure_eq!(stood, expected, "what {} was, round {round}", request.grant);
+        }
+    }
+    for key in ["same", "shared", "k0", "k19"] {
+        scene.free(key).await?;
+    }
+    ensure!(b.confirms(&taken).await?, "another one has what it had");
+    Ok(())
 }
 
 async fn a_counter_that_only_the_lock_keeps_right(scene: Scene) -> Verdict {

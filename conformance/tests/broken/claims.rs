@@ -1,5 +1,7 @@
 //! Mistakes in acquiring, releasing, waiting and listing.
 
+use std::sync::Mutex;
+
 use lockcore::backend::{
     Acquire, Acquired, Changed, Filter, Ranges, Renewal, Renewed, Stood, Sweep, Swept,
 };
@@ -10,7 +12,7 @@ use lockcore::{
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
-use crate::support::{Granted, Store, life, wanted};
+use crate::support::{Granted, Store, life, lock, wanted};
 
 pub(crate) fn all() -> Vec<Broken> {
     vec![
@@ -54,6 +56,11 @@ pub(crate) fn all() -> Vec<Broken> {
         ),
         Broken::new("over ignored", Law::UnknownIsSettled, NothingIsOver),
         Broken::new("garbage read as free", Law::GarbageIsHeld, Cleans),
+        Broken::new(
+            "one answer for all who ask for a key at once",
+            Law::AtMostOneHolder,
+            Joins::new,
+        ),
         Broken::new("wake-up never sent", Law::Waiting, Sleeps),
         Broken::new(
             "shared asked for, exclusive taken",
@@ -67,6 +74,43 @@ pub(crate) fn all() -> Vec<Broken> {
             Believes::new,
         ),
     ]
+}
+
+/// Who asks for a key while another request of its session does so is answered what that one is.
+struct Joins {
+    store: Store,
+    under_way: Mutex<Vec<Acquire>>,
+}
+
+impl Joins {
+    fn new(store: Store) -> Self {
+        let under_way = Mutex::default();
+        Self { store, under_way }
+    }
+}
+
+#[async_trait]
+impl Decorator for Joins {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let is_alike = |other: &Acquire| {
+            let (one, session) = (&request.claims[0], request.grant.session);
+            session == other.grant.session && one.key() == other.claims[0].key()
+        };
+        let first = {
+            let mut under_way = lock(&self.under_way);
+            let first = under_way.iter().find(|other| is_alike(other)).cloned();
+            under_way.push(request.clone());
+            first
+        };
+        tokio::task::yield_now().await;
+        let answer = self.store.acquire(first.as_ref().unwrap_or(request)).await;
+        lock(&self.under_way).retain(|other| other.grant != request.grant);
+        answer
+    }
 }
 
 /// Releases whoever holds the keys.

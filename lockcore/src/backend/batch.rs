@@ -10,6 +10,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
+use crate::{Error, ErrorKind, Operation, Result};
+
 /// So long one that is sent alone counts as under way.
 const ALONE: Duration = Duration::from_millis(2);
 /// When the task that sends those who wait has not been heard of for so long, another one does: its runtime may hang.
@@ -126,6 +128,69 @@ where
             Ok((item, _alone)) => Some(alone(item).await),
             Err(answer) => answer.await.ok(),
         }
+    }
+}
+
+impl<I, T> Batch<I, Result<Option<T>>>
+where
+    I: Clone + Send + 'static,
+    T: Send + 'static,
+{
+    /// Of requests that are sent together, some may have to be asked by themselves: `send` answers nothing to these. What
+    /// fails, fails for all of them.
+    pub fn of_some(
+        most: usize,
+        at_once: usize,
+        alike: fn(&I, &I) -> bool,
+        send: impl Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<Option<T>>>> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(most, at_once, alike, move |items| {
+            let (many, sent) = (items.len(), send(items));
+            Box::pin(async move {
+                match sent.await {
+                    Ok(answers) => answers.into_iter().map(Ok).collect(),
+                    Err(error) => vec![error; many].into_iter().map(Err).collect(),
+                }
+            })
+        })
+    }
+
+    /// What comes of the request, sent with others where it can be, else `alone`. Each is to end by itself within the
+    /// timeout, and some may be waited for before; if it does not, its runtime hangs.
+    ///
+    /// # Errors
+    ///
+    /// What sending it says; in the name of the backend, [`Indeterminate`](ErrorKind::Indeterminate) if the runtime that has
+    /// sent it with others hangs or has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ask`](Self::ask).
+    pub async fn answer<F: Future<Output = Result<T>>>(
+        &self,
+        item: &I,
+        alone: impl Fn(I) -> F,
+        timeout: Duration,
+        backend: &'static str,
+        operation: Operation,
+    ) -> Result<T> {
+        let asked = self.ask(item.clone(), |item| {
+            let asked = alone(item);
+            async move { asked.await.map(Some) }
+        });
+        let what = match tokio::time::timeout(2 * timeout, asked).await {
+            Ok(Some(Ok(Some(answer)))) => return Ok(answer),
+            Ok(Some(Ok(None))) => return alone(item.clone()).await,
+            Ok(Some(Err(error))) => return Err(error),
+            Ok(None) => "the runtime that sent it is gone",
+            Err(_) => "no answer in time, with others that were sent before",
+        };
+        Err(Error::new(
+            ErrorKind::Indeterminate,
+            backend,
+            operation,
+            what,
+        ))
     }
 }
 
@@ -307,6 +372,47 @@ mod tests {
         let answers = join_all([0, 100, 1, 101, 200, 2].map(ask)).await;
         let told = [(0, 1), (2, 1), (2, 2), (2, 1), (1, 3), (2, 2)];
         assert_eq!(answers, told.map(|(size, after)| (Some(size), after)));
+    }
+
+    /// Each is answered with how many were sent with it; odd numbers have to be asked by themselves, and the hundreds fail.
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_go_together_is_asked_by_itself_and_what_fails_fails_for_all() {
+        let failure = || Error::new(ErrorKind::Unavailable, "store", Operation::Acquire, "full");
+        let alike = |one: &u64, other: &u64| one / 100 == other / 100;
+        let batch = Batch::of_some(10, 2, alike, move |items: Vec<u64>| {
+            Box::pin(async move {
+                sleep(SECOND).await;
+                let answer = |item: &u64| item.is_multiple_of(2).then_some(items.len());
+                match items[0] < 100 {
+                    true => Ok(items.iter().map(answer).collect()),
+                    false => Err(failure()),
+                }
+            })
+        });
+        let ask = |item, timeout| {
+            let batch = &batch;
+            async move {
+                let alone = |_| async {
+                    sleep(SECOND).await;
+                    Ok(0)
+                };
+                let (backend, operation) = ("store", Operation::Acquire);
+                batch
+                    .answer(&item, alone, timeout, backend, operation)
+                    .await
+            }
+        };
+        let of = async |items: &[u64], timeout| {
+            let answers = join_all(items.iter().map(|item| ask(*item, timeout))).await;
+            let told = |answer: Result<usize>| answer.map_err(|error| error.kind());
+            answers.into_iter().map(told).collect::<Vec<_>>()
+        };
+        let failed = Err(ErrorKind::Unavailable);
+        let answers = of(&[0, 2, 3, 4, 100, 102], 3 * SECOND).await;
+        assert_eq!(answers, [Ok(0), Ok(3), Ok(0), Ok(3), failed, failed]);
+        // Twice the timeout is not enough.
+        let answers = of(&[0, 2], SECOND / 4).await;
+        assert_eq!(answers, [Err(ErrorKind::Indeterminate); 2]);
     }
 
     #[tokio::test(start_paused = true)]

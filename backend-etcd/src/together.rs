@@ -1,0 +1,120 @@
+//! Requests that are sent with others.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use etcd_client::{Compare, Txn, TxnOp};
+use lockcore::backend::{Acquire, Acquired, Batch, Stood};
+use lockcore::{Claim, Grant, Operation, Result};
+
+use crate::claims::{behind_over, looks, stands};
+use crate::link::SharedLink;
+use crate::namespace::unix_ms;
+use crate::record::{class, holder_value, step_value};
+use crate::txn::{Way, nobody, present};
+
+/// So many requests go together at most, and so many of these are under way at once.
+const TOGETHER: usize = 16;
+const AT_ONCE: usize = 4;
+/// Acquisitions of one flat key each, sent together: they are one transaction, of which each part is done if nobody is in
+/// its way.
+pub(crate) fn acquiring(link: &SharedLink) -> Batch<Acquire, Result<Option<Acquired>>> {
+    let link = Arc::clone(link);
+    let alike = |one: &Acquire, other: &Acquire| {
+        one.grant.session == other.grant.session && one.incarnation == other.incarnation
+    };
+    Batch::of_some(TOGETHER, AT_ONCE, alike, move |requests| {
+        let link = Arc::clone(&link);
+        Box::pin(async move { acquire_many(&link, &requests).await })
+    })
+}
+
+async fn acquire_many(link: &SharedLink, requests: &[Acquire]) -> Result<Vec<Option<Acquired>>> {
+    let (names, first) = (&link.names, &requests[0]);
+    let since_ms = unix_ms();
+    // What each compares is as it was before all of them, and nothing is written twice: of a key and of a number, one goes.
+    let (mut keys, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    let goes = requests
+        .iter()
+        .map(|request| keys.insert(request.claims[0].key()) && numbers.insert(request.grant.n));
+    let goes: Vec<bool> = goes.collect();
+    let part = |request: &Acquire| {
+        let (grant, claims) = (request.grant, &request.claims);
+        let free = looks(names, claims)
+            .into_iter()
+            .map(|look| nobody(&look.range));
+        let free: Vec<Compare> = [behind_over(names, grant)]
+            .into_iter()
+            .chain(free)
+            .collect();
+        let claim = &claims[0];
+        let holder = names.holder(grant, class(claim.want()), claim.key().as_str());
+        let value = holder_value(claim.want(), grant, request.owner, since_ms);
+        let entered = TxnOp::put(holder, value, None);
+        let step = TxnOp::put(names.step(grant), step_value(claims), None);
+        TxnOp::txn(Txn::new().when(free).and_then([entered, step]))
+    };
+    let then = || {
+        let going = requests.iter().zip(&goes).filter(|(_, goes)| **goes);
+        going.map(|(request, _)| part(request)).collect()
+    };
+    let way = Way {
+        link,
+        operation: Operation::Acquire,
+    };
+    let lives = || vec![present(names.live(first.grant.session))];
+    let nothing = || vec![None; requests.len()];
+    let Ok(mut answer) = way.under(first.incarnation, lives, then, || None).await? else {
+        return Ok(nothing());
+    };
+    if !answer.succeeded {
+        return Ok(nothing());
+    }
+    let token = answer.token()?;
+    let acquired = goes.into_iter().map(|goes| {
+        let granted = goes && answer.succeeded_or_found()?;
+        Ok(granted.then_some(Acquired::Acquired(token)))
+    });
+    acquired.collect()
+}
+
+/// Releases of one flat key each, sent together.
+pub(crate) fn releasing(link: &SharedLink) -> Batch<(Grant, Claim), Result<Option<Stood>>> {
+    let link = Arc::clone(link);
+    let alike =
+        |(one, _): &(Grant, Claim), (other, _): &(Grant, Claim)| one.session == other.session;
+    Batch::of_some(TOGETHER, AT_ONCE, alike, move |releases| {
+        let link = Arc::clone(&link);
+        Box::pin(async move { release_many(&link, &releases).await })
+    })
+}
+
+async fn release_many(
+    link: &SharedLink,
+    releases: &[(Grant, Claim)],
+) -> Result<Vec<Option<Stood>>> {
+    let names = &link.names;
+    let part = |(grant, claim): &(Grant, Claim)| {
+        let (class, key) = (class(claim.want()), claim.key().as_str());
+        let holder = names.holder(*grant, class, key);
+        let mut held = stands(names, *grant, class, key);
+        held.push(behind_over(names, *grant));
+        let removed = [holder, names.step(*grant)].map(|key| TxnOp::delete(key, None));
+        TxnOp::txn(Txn::new().when(held).and_then(removed))
+    };
+    let way = Way {
+        link,
+        operation: Operation::Release,
+    };
+    let lives = present(names.live(releases[0].0.session));
+    let parts = releases.iter().map(part).collect();
+    let mut answer = way.txn(vec![lives], parts, Vec::new()).await?;
+    if !answer.succeeded {
+        return Ok(vec![None; releases.len()]);
+    }
+    let stood = releases.iter().map(|_| {
+        let held = answer.succeeded_or_found()?;
+        Ok(held.then_some(Stood::Held))
+    });
+    stood.collect()
+}
