@@ -478,8 +478,9 @@ async fn what_is_asked_meanwhile_is_one_transaction_for_all_and_answered_alike()
         assert_eq!(stood.unwrap(), expected, "{}", request.grant);
     }
     // Nothing is left of any of them, as who asks for the same keys finds.
-    let again = join_all((201..205).map(|n| {
-        let request = ask(one, n, ["k1", "k3", "k40", "shared"][n as usize - 201]);
+    let again = (201..).zip(["k1", "k3", "k40", "shared"]);
+    let again = join_all(again.map(|(n, key)| {
+        let request = ask(one, n, key);
         let backend = &backend;
         async move { backend.acquire(&request).await }
     }));
