@@ -326,8 +326,8 @@ mod tests {
     async fn a_file() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("locks.db").display());
-        let guard = connect(&url).await.unwrap().global("a").acquire().await;
-        let busy = connect(&url).await.unwrap().global("a").try_acquire().await;
+        let guard = connect(&url).await.unwrap().lock("a").acquire().await;
+        let busy = connect(&url).await.unwrap().lock("a").try_acquire().await;
         assert!(matches!(busy, Ok(lockcore::Attempt::Busy(_))));
         drop(guard);
         assert!(matches!(refused("sqlite:").await, ConnectError::Url(_)));

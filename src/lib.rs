@@ -8,5 +8,44 @@ mod url;
 /// For [`Recover`] and for backends.
 pub use async_trait::async_trait;
 pub use connect::{ConnectError, backend, connect};
-pub use lockcore::*;
+pub use lockcore::{
+    Abandoned, AcquireError, Acquisition, Attempt, Busy, Claim, Error, ErrorKind, FencingToken,
+    Flat, Grant, Guard, Held, Holder, IdError, Info, InputError, Intent, IntentError, KeyError,
+    Label, LabelError, Life, LockBackend, LockKey, LockPath, Locks, LocksBuilder, LostReason,
+    MemoryBackend, Mode, Note, NoteKind, Notes, Operation, Owner, OwnerId, PrepareError, Progress,
+    Recover, RecoverError, Recovery, Refused, Released, Result, RunError, RwLock, SessionId,
+    SessionState, Survives, TokenError, Tree, Want, backend, limits,
+};
 pub use scratch::Scratch;
+
+/// Locks in a SQLite file.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use lockcore_sqlite::{SqliteBackend, SqliteConfig, Synchronous};
+}
+
+/// Locks in Elasticsearch and OpenSearch.
+#[cfg(feature = "elasticsearch")]
+pub mod elasticsearch {
+    #[cfg(feature = "aws")]
+    pub use lockcore_es::aws_config;
+    pub use lockcore_es::{ActiveShards, BearerToken, EsBackend, EsConfig, elasticsearch};
+}
+
+/// Locks in PostgreSQL.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use lockcore_postgres::{PostgresBackend, PostgresConfig};
+}
+
+/// Locks in Redis and Valkey.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use lockcore_redis::{FENCED_SET, RedisBackend, RedisConfig};
+}
+
+/// Locks in etcd.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use lockcore_etcd::{EtcdBackend, EtcdConfig, fenced};
+}

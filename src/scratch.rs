@@ -43,7 +43,7 @@ const NAME: &str = "lockkeeper-scratch-";
 /// # let url = format!("sqlite:{path}");
 /// let scratch = Scratch::new(&url).await?;                 // "sqlite:locks.db"
 /// let locks = Locks::builder(scratch.backend()).build()?;
-/// locks.global("reindex").acquire().await?.release().await?;
+/// locks.lock("reindex").acquire().await?.release().await?;
 /// locks.shutdown(std::time::Duration::from_secs(5)).await;
 /// # assert!(std::path::Path::new(&format!("{path}.{}", scratch.name())).exists());
 /// scratch.remove().await?;
@@ -177,8 +177,8 @@ mod tests {
         let scratch = Scratch::new("memory:").await.unwrap();
         let locks = || lockcore::Locks::builder(scratch.backend()).build().unwrap();
         let (one, two) = (locks(), locks());
-        let _guard = one.global("k").acquire().await.unwrap();
-        let busy = two.global("k").try_acquire().await.unwrap();
+        let _guard = one.lock("k").acquire().await.unwrap();
+        let busy = two.lock("k").try_acquire().await.unwrap();
         assert!(matches!(busy, lockcore::Attempt::Busy(_)));
         scratch.remove().await.unwrap();
         let error = Scratch::new("memory:x").await.unwrap_err();
@@ -192,11 +192,11 @@ mod tests {
         let path = folder.path().join("locks.db");
         let url = format!("sqlite:{}", path.display());
         let locks = crate::connect(&url).await.unwrap();
-        let guard = locks.global("k").acquire().await.unwrap();
+        let guard = locks.lock("k").acquire().await.unwrap();
         let scratch = Scratch::new(&url).await.unwrap();
         let other = Scratch::new(&url).await.unwrap();
         let locks = crate::connect(scratch.url()).await.unwrap();
-        drop(locks.global("k").acquire().await.unwrap());
+        drop(locks.lock("k").acquire().await.unwrap());
         locks.shutdown(std::time::Duration::from_secs(5)).await;
         for _ in 0..2 {
             scratch.remove().await.unwrap();

@@ -34,8 +34,8 @@ async fn in_a_process_of_few_files() {
     let space = Space::new();
     let locks = Locks::builder(connect(&space).await).ttl(TTL);
     let locks = locks.build().unwrap();
-    let guard = locks.global("guard").acquire().await.unwrap();
-    let attempt = async |n: u32| locks.global(format!("k{n}")).try_acquire().await;
+    let guard = locks.lock("guard").acquire().await.unwrap();
+    let attempt = async |n: u32| locks.lock(format!("k{n}")).try_acquire().await;
     let attempts = join_all((0..ATTEMPTS).map(attempt));
     let lost = guard.lost();
     let attempts = tokio::select! {

@@ -56,7 +56,7 @@ impl Program {
         let beside = connect(&space).await;
         let builder = Locks::builder(connect(&space).await).ttl(TTL);
         let locks = builder.build().unwrap();
-        let guard = locks.global("held").acquire().await.unwrap();
+        let guard = locks.lock("held").acquire().await.unwrap();
         open(&beside, 1).await;
         Self {
             space,
@@ -77,7 +77,7 @@ impl Program {
     /// All goes on, and nothing was left by what failed.
     async fn goes_on(self) {
         assert!(self.guard.confirm().await.unwrap());
-        let other = self.locks.global("other").acquire().await.unwrap();
+        let other = self.locks.lock("other").acquire().await.unwrap();
         assert!(other.token() > self.guard.token());
         for guard in [other, self.guard] {
             assert_eq!(guard.release().await.unwrap(), Released::Released);

@@ -26,7 +26,7 @@ async fn client(space: &Space) -> Locks {
 }
 
 async fn hold(locks: &Locks, key: &str) -> Guard {
-    let waits = locks.global(key).wait(TOLD);
+    let waits = locks.lock(key).wait(TOLD);
     waits.acquire().await.unwrap()
 }
 

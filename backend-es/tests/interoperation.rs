@@ -58,11 +58,11 @@ impl Lock {
 
     async fn by_library(self, locks: &Locks) -> Option<Guard> {
         let attempt = match self {
-            Lock::Global(id) => locks.global(id).try_acquire().await,
+            Lock::Global(id) => locks.lock(id).try_acquire().await,
             Lock::Document(id) => locks.documents([id]).try_acquire().await,
             Lock::Tree(path) => locks.tree().write(path).try_acquire().await,
             Lock::Read(path) => locks.tree().read(path).try_acquire().await,
-            Lock::Share(id) => locks.share(id).try_acquire().await,
+            Lock::Share(id) => locks.rwlock(id).read().try_acquire().await,
         };
         match attempt.unwrap() {
             Attempt::Acquired(guard) => Some(guard),

@@ -176,7 +176,7 @@ async fn a_step_is_one_request_and_its_release_another_and_nothing_is_refreshed(
     let (space, recorder) = (Space::new(), Recorder::new().await);
     let locks = recorder.locks(&space, Duration::from_secs(300)).await;
     // The session is opened by the first.
-    back(locks.global("first").acquire().await.unwrap()).await;
+    back(locks.lock("first").acquire().await.unwrap()).await;
     recorder.take();
     let bulk = format!("POST /{}/_bulk", space.namespace);
     let takes = async |acquire: usize, release: usize, acquisition: Acquisition<'_>| {
@@ -191,8 +191,8 @@ async fn a_step_is_one_request_and_its_release_another_and_nothing_is_refreshed(
     };
     let deep: String = (0..32).map(|n| format!("/{n}")).collect();
     let ids = |count: u32| (0..count).map(|n| format!("document-{n}"));
-    takes(1, 1, Box::pin(locks.global("k").acquire())).await;
-    takes(1, 1, Box::pin(locks.share("s").limit(2).acquire())).await;
+    takes(1, 1, Box::pin(locks.lock("k").acquire())).await;
+    takes(1, 1, Box::pin(locks.semaphore("s", 2).acquire())).await;
     takes(1, 1, Box::pin(locks.tree().write("/a/b/c/d/e").acquire())).await;
     takes(
         1,
@@ -299,7 +299,7 @@ async fn a_renewal_is_one_request_for_all_guards() {
     let locks = recorder.locks(&space, ttl).await;
     let mut guards = Vec::new();
     for n in 0..20 {
-        guards.push(locks.global(format!("k{n}")).acquire().await.unwrap());
+        guards.push(locks.lock(format!("k{n}")).acquire().await.unwrap());
     }
     recorder.take();
     let (since, mut asked) = (Instant::now(), Vec::new());
@@ -329,13 +329,13 @@ async fn who_waits_looks_with_one_request_and_sets_up_its_watch_once() {
     let ttl = Duration::from_secs(300);
     let holder = recorder.locks(&space, ttl).await;
     let waiter = recorder.locks(&space, ttl).await;
-    let held = holder.global("k").acquire().await.unwrap();
-    let Attempt::Busy(_) = waiter.global("k").try_acquire().await.unwrap() else {
+    let held = holder.lock("k").acquire().await.unwrap();
+    let Attempt::Busy(_) = waiter.lock("k").try_acquire().await.unwrap() else {
         panic!("two holders");
     };
     recorder.take();
     let time = Duration::from_secs(3);
-    assert!(waiter.global("k").wait(time).acquire().await.is_err());
+    assert!(waiter.lock("k").wait(time).acquire().await.is_err());
     let asked = recorder.take();
     let of = |what: &str| {
         let what = format!("POST /{}/{what}", space.namespace);
@@ -423,7 +423,7 @@ async fn what_is_too_large_for_a_proxy_is_sent_in_halves() {
     const LIMIT: usize = 40 << 10;
     let (space, recorder) = (Space::new(), Recorder::new().await);
     let locks = recorder.locks(&space, Duration::from_secs(300)).await;
-    back(locks.global("first").acquire().await.unwrap()).await;
+    back(locks.lock("first").acquire().await.unwrap()).await;
     recorder.limit.store(LIMIT, Ordering::Relaxed);
     recorder.take();
     let ids = |count: u32| (0..count).map(|n| format!("document-{n:0>200}"));
@@ -450,14 +450,14 @@ async fn what_is_too_large_for_a_proxy_is_sent_in_halves() {
     }
     // What one item alone needs is too much: nothing is held, and what to do is said.
     recorder.limit.store(1 << 10, Ordering::Relaxed);
-    let error = locks.global("k").try_acquire().await.unwrap_err();
+    let error = locks.lock("k").try_acquire().await.unwrap_err();
     assert!(
         error.to_string().contains("http.max_content_length"),
         "{error}"
     );
     recorder.limit.store(usize::MAX, Ordering::Relaxed);
     back(locks.documents(ids(300)).acquire().await.unwrap()).await;
-    back(locks.global("k").acquire().await.unwrap()).await;
+    back(locks.lock("k").acquire().await.unwrap()).await;
 }
 
 /// A proxy takes a body of 1 MiB, unless it is told otherwise.
@@ -507,14 +507,9 @@ async fn all_who_wait_in_a_process_look_together() {
     let key = |n: usize| format!("k{n}");
     let mut held = Vec::new();
     for n in 0..KEYS {
-        held.push(holder.global(key(n)).acquire().await.unwrap());
+        held.push(holder.lock(key(n)).acquire().await.unwrap());
     }
-    let wait = |n: usize| {
-        waiter
-            .global(key(n))
-            .wait(Duration::from_secs(60))
-            .acquire()
-    };
+    let wait = |n: usize| waiter.lock(key(n)).wait(Duration::from_secs(60)).acquire();
     let waits = join_all((0..KEYS).map(wait));
     let gives_back = async {
         let looks = |asked: &Asked| {

@@ -40,7 +40,7 @@ async fn full(space: &Space, full: bool) {
 async fn guards_of_an_index_that_is_gone_are_lost_at_their_deadline() {
     let space = Space::new();
     let locks = locks(&space, TTL).await;
-    let guard = locks.global("k").acquire().await.unwrap();
+    let guard = locks.lock("k").acquire().await.unwrap();
     let tree = locks.tree().write("/a/b").acquire().await.unwrap();
     remove_index(&space).await;
     let error = guard.confirm().await.unwrap_err();
@@ -50,7 +50,7 @@ async fn guards_of_an_index_that_is_gone_are_lost_at_their_deadline() {
     assert!(!guard.is_valid() && !tree.is_valid());
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     // It does not go on as if nothing had happened, and makes nothing by writing.
-    let failed = locks.global("k").try_acquire().await.unwrap_err();
+    let failed = locks.lock("k").try_acquire().await.unwrap_err();
     let AcquireError::Store(error) = failed else {
         panic!("{failed:?}")
     };
@@ -61,7 +61,7 @@ async fn guards_of_an_index_that_is_gone_are_lost_at_their_deadline() {
 async fn guards_of_an_index_that_was_made_anew_are_lost_at_their_next_renewal() {
     let space = Space::new();
     let old = locks(&space, TTL).await;
-    let guard = old.global("k").acquire().await.unwrap();
+    let guard = old.lock("k").acquire().await.unwrap();
     let many: Vec<String> = (0..100).map(|number| format!("d{number}")).collect();
     let documents = old.documents(&many).acquire().await.unwrap();
     let greatest = guard.token().max(documents.token());
@@ -72,12 +72,12 @@ async fn guards_of_an_index_that_was_made_anew_are_lost_at_their_next_renewal() 
     assert_eq!(lost, (LostReason::Dead, LostReason::Dead));
     assert!(since.elapsed() < TTL, "{:?}", since.elapsed());
     // Both go on in the new one, beside each other.
-    let again = old.global("k").acquire().await.unwrap();
+    let again = old.lock("k").acquire().await.unwrap();
     assert!(again.token() > greatest);
-    let busy = new.global("k").try_acquire().await.unwrap();
+    let busy = new.lock("k").try_acquire().await.unwrap();
     assert!(matches!(busy, Attempt::Busy(_)), "{busy:?}");
     assert_eq!(again.release().await.unwrap(), Released::Released);
-    let other = new.global("k").acquire().await.unwrap();
+    let other = new.lock("k").acquire().await.unwrap();
     assert!(other.token() > greatest);
 }
 
@@ -85,9 +85,9 @@ async fn guards_of_an_index_that_was_made_anew_are_lost_at_their_next_renewal() 
 async fn a_disk_that_is_full_for_a_while_loses_no_guard() {
     let space = Space::new();
     let locks = locks(&space, TTL * 2).await;
-    let guard = locks.global("k").acquire().await.unwrap();
+    let guard = locks.lock("k").acquire().await.unwrap();
     full(&space, true).await;
-    let mut waiting = std::pin::pin!(locks.global("other").acquire());
+    let mut waiting = std::pin::pin!(locks.lock("other").acquire());
     assert!(
         timeout(Duration::from_secs(1), &mut waiting).await.is_err(),
         "nothing can be locked, and it may pass"
@@ -102,11 +102,11 @@ async fn a_disk_that_is_full_for_a_while_loses_no_guard() {
 async fn a_disk_that_is_full_for_long_loses_all() {
     let space = Space::new();
     let locks = locks(&space, TTL).await;
-    let guard = locks.global("k").acquire().await.unwrap();
+    let guard = locks.lock("k").acquire().await.unwrap();
     full(&space, true).await;
     assert_eq!(guard.lost().await, LostReason::Deadline);
     full(&space, false).await;
-    let again = locks.global("k").acquire().await.unwrap();
+    let again = locks.lock("k").acquire().await.unwrap();
     assert!(again.token() > guard.token());
 }
 

@@ -347,7 +347,7 @@ async fn who_may_not_write_writes_nothing() {
         }
         put_role(&space, "user", "use", &less).await;
         let ours = locks(&space.url_of(&user), Duration::from_secs(60)).await;
-        let told = ours.global("k").acquire().await;
+        let told = ours.lock("k").acquire().await;
         let unauthorized = matches!(&told, Err(AcquireError::Store(error)) if error.kind() == ErrorKind::Unauthorized);
         assert!(unauthorized, "{what}: {told:?}");
     }
@@ -363,16 +363,16 @@ async fn rights_go_one_by_one_under_a_guard_and_come_back() {
     let backend = connect_to(&space.url_of(&user)).await.unwrap();
     let ours = locks(&space.url_of(&user), Duration::from_secs(60)).await;
     let others = locks(&space.url(), Duration::from_secs(60)).await;
-    let held = ours.global("held").acquire().await.unwrap();
+    let held = ours.lock("held").acquire().await.unwrap();
     for (what, less) in reduced(&role) {
-        let released = ours.global("released").acquire().await.unwrap();
+        let released = ours.lock("released").acquire().await.unwrap();
         put_role(&space, "user", "use", &less).await;
         let mut failures = failures(&space, &backend).await;
         failures.extend(connect_to(&space.url_of(&user)).await.err());
         let confirmed = held.confirm().await.err();
         let released = released.release().await.err();
-        let acquired = ours.global("other").try_acquire().await;
-        let other = others.global("held").try_acquire().await.unwrap();
+        let acquired = ours.lock("other").try_acquire().await;
+        let other = others.lock("held").try_acquire().await.unwrap();
         put_role(&space, "user", "use", &role).await;
 
         assert!(held.is_valid() && matches!(other, Attempt::Busy(_)));
@@ -398,7 +398,7 @@ async fn rights_go_one_by_one_under_a_guard_and_come_back() {
         assert!(held.confirm().await.unwrap(), "{what}");
         for key in ["released", "other"] {
             let again = others
-                .global(key)
+                .lock(key)
                 .wait(Duration::from_secs(20))
                 .acquire()
                 .await;
@@ -415,12 +415,12 @@ async fn a_right_that_stays_away_ends_the_guard() {
     let ttl = Duration::from_secs(4);
     let ours = locks(&space.url_of(&user), ttl).await;
     let others = locks(&space.url(), ttl).await;
-    let guard = ours.global("k").acquire().await.unwrap();
+    let guard = ours.lock("k").acquire().await.unwrap();
     let is_of_writing = |(what, _): &(String, Value)| what.contains("write");
     let (_, less) = reduced(&role).into_iter().find(is_of_writing).unwrap();
     put_role(&space, "user", "use", &less).await;
     let waiting = async {
-        let other = others.global("k").acquire().await.unwrap();
+        let other = others.lock("k").acquire().await.unwrap();
         assert!(!guard.is_valid(), "nothing is granted to two");
         other
     };
@@ -432,7 +432,7 @@ async fn a_right_that_stays_away_ends_the_guard() {
     put_role(&space, "user", "use", &role).await;
     assert!(other.confirm().await.unwrap());
     assert_eq!(other.release().await.unwrap(), Released::Released);
-    assert!(ours.global("k").acquire().await.unwrap().is_valid());
+    assert!(ours.lock("k").acquire().await.unwrap().is_valid());
 }
 
 async fn the_server_is_who_its_authority_says() {

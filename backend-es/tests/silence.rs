@@ -87,7 +87,7 @@ async fn what_was_idle_costs_one_time_out() {
     let backend = EsBackend::connect(EsConfig::parse(&url).unwrap());
     let locks = Locks::builder(backend.await.unwrap()).ttl(TTL);
     let locks = locks.build().unwrap();
-    let guard = locks.global("k").acquire().await.unwrap();
+    let guard = locks.lock("k").acquire().await.unwrap();
     let mut keys = 0;
     while way.made() < IDLE {
         // Small requests would go together, on few connections.

@@ -217,7 +217,7 @@ async fn a_session_that_is_due_lives_as_long_as_the_transaction() {
 async fn a_transaction_of_another_isolation_is_refused() {
     let bank = Bank::new().await;
     let (backend, locks) = bank.client().await;
-    let guard = locks.global("g").acquire().await.unwrap();
+    let guard = locks.lock("g").acquire().await.unwrap();
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
     let mut transaction = bank.pool.begin_with(begin).await.unwrap();
     let confirmed = backend.confirm_in(&mut transaction, guard.grants()).await;
@@ -241,7 +241,7 @@ async fn no_lock_keeps_a_connection_of_the_pool_nor_leaves_an_advisory_lock_on_i
     // One who waits keeps none either, nor one who was refused.
     let waits = other.documents(["held"]).acquire();
     let looks = async {
-        let busy = locks.global("g").try_acquire().await.unwrap();
+        let busy = locks.lock("g").try_acquire().await.unwrap();
         assert!(matches!(busy, lockcore::Attempt::Acquired(_)));
         let busy = locks.documents(["held"]).try_acquire().await.unwrap();
         assert!(matches!(busy, lockcore::Attempt::Busy(_)));

@@ -446,7 +446,7 @@ async fn several(servers: &[&Server]) -> Result<Arc<PostgresBackend>, lockcore::
 }
 
 async fn held(locks: &Locks, key: &str) -> Guard {
-    let acquired = locks.global(key).wait(PATIENCE).acquire().await;
+    let acquired = locks.lock(key).wait(PATIENCE).acquire().await;
     acquired.unwrap_or_else(|error| panic!("{key}: {error}"))
 }
 

@@ -32,7 +32,7 @@ const LONG: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_secs(6);
 
 async fn held(locks: &Locks, key: &str) -> Guard {
-    let acquired = locks.global(key).wait(PATIENCE).acquire().await;
+    let acquired = locks.lock(key).wait(PATIENCE).acquire().await;
     acquired.unwrap_or_else(|error| panic!("{key}: {error}"))
 }
 
@@ -245,7 +245,7 @@ async fn a_server_without_data_is_made_anew_with_greater_tokens_and_who_held_is_
     let server = again(empty.path(), &port).await;
     // Whoever connects makes the namespace.
     let other = client(&server, LONG).await;
-    let Attempt::Acquired(again) = other.global("k").try_acquire().await.unwrap() else {
+    let Attempt::Acquired(again) = other.lock("k").try_acquire().await.unwrap() else {
         panic!("nobody holds it there");
     };
     assert!(

@@ -274,14 +274,14 @@ async fn with_clients() -> (TempDir, Port, Server, Locks, Locks) {
 #[tokio::test]
 async fn what_a_server_that_takes_over_has_not_is_told_though_no_renewal_is_missing() {
     let (_data, port, primary, ours, theirs) = with_clients().await;
-    let kept = ours.global("kept").acquire().await.unwrap();
-    let between = async { ours.global("lost").acquire().await.unwrap() };
+    let kept = ours.lock("kept").acquire().await.unwrap();
+    let between = async { ours.lock("lost").acquire().await.unwrap() };
     let (_copy, server, lost) = taken_over(&port, primary, between).await;
-    let again = theirs.global("lost").wait(support::PATIENCE).acquire();
+    let again = theirs.lock("lost").wait(support::PATIENCE).acquire();
     let again = again.await.expect("nothing is known of its holder");
     assert!(again.token() > lost.token());
     // Who asks meets it before the next renewal.
-    let new = ours.global("new").wait(support::PATIENCE).acquire();
+    let new = ours.lock("new").wait(support::PATIENCE).acquire();
     let new = new.await.expect("another session is opened");
     assert_ne!(new.session(), kept.session());
     let told = async { tokio::join!(kept.lost(), lost.lost()) };
@@ -296,11 +296,11 @@ async fn what_a_server_that_takes_over_has_not_is_told_though_no_renewal_is_miss
 #[tokio::test]
 async fn guards_outlive_a_server_if_the_one_that_takes_over_has_them() {
     let (_data, port, primary, ours, theirs) = with_clients().await;
-    let kept = ours.global("kept").acquire().await.unwrap();
+    let kept = ours.lock("kept").acquire().await.unwrap();
     let many = ours.documents((0..1_500).map(|n| format!("d{n}")));
     let many = many.acquire().await.unwrap();
     let (_copy, server, ()) = taken_over(&port, primary, async {}).await;
-    let new = ours.global("new").wait(support::PATIENCE).acquire();
+    let new = ours.lock("new").wait(support::PATIENCE).acquire();
     let new = new.await.unwrap();
     assert_eq!(new.session(), kept.session());
     assert!(new.token() > many.token());
@@ -308,7 +308,7 @@ async fn guards_outlive_a_server_if_the_one_that_takes_over_has_them() {
         assert!(guard.is_valid() && guard.confirm().await.unwrap());
         assert_eq!(guard.release().await.unwrap(), Released::Released);
     }
-    let again = theirs.global("kept").try_acquire().await.unwrap();
+    let again = theirs.lock("kept").try_acquire().await.unwrap();
     assert!(matches!(again, Attempt::Acquired(_)), "{again:?}");
     drop(server);
 }

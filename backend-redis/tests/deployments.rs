@@ -96,7 +96,7 @@ async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
     granted(&backend, &request(session, 1, "held")).await;
     let locks = Locks::builder(Arc::clone(&backend) as Arc<dyn LockBackend>);
     let locks = locks.ttl(Duration::from_secs(3)).build().unwrap();
-    let guard = locks.global("guarded").acquire().await.unwrap();
+    let guard = locks.lock("guarded").acquire().await.unwrap();
     signal(&replica, Signal::STOP);
     let error = backend
         .acquire(&request(session, 2, "k"))
@@ -116,7 +116,7 @@ async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
     let busy = backend.acquire(&request(session, 3, "held")).await.unwrap();
     assert!(matches!(busy, Acquired::Busy(_)));
     // The client gives up, and gives back what was half granted.
-    assert!(locks.global("other").try_acquire().await.is_err());
+    assert!(locks.lock("other").try_acquire().await.is_err());
     let filter = Filter::Key(LockKey::parse("other").unwrap());
     let since = Instant::now();
     while !backend
@@ -240,7 +240,7 @@ async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
     let (primary, replica, space) = replicated("").await;
     let ttl = Duration::from_secs(15);
     let (ours, theirs) = (client(&space, ttl).await, client(&space, ttl).await);
-    let kept = ours.global("kept").acquire().await.unwrap();
+    let kept = ours.lock("kept").acquire().await.unwrap();
     let record = async |server: &Server| {
         let mut record = redis::cmd("HGET");
         record.arg(space.key("sessions"));
@@ -253,7 +253,7 @@ async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
     .await;
     // From here on it is behind.
     promote(&replica).await;
-    let forgotten = ours.global("forgotten").acquire().await.unwrap();
+    let forgotten = ours.lock("forgotten").acquire().await.unwrap();
     assert_eq!(kept.session(), forgotten.session());
     let before = record(&primary).await;
     until("a renewal is acknowledged", async || {
@@ -261,7 +261,7 @@ async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
     })
     .await;
     signal(&primary, Signal::KILL);
-    let again = theirs.global("forgotten").wait(ANSWERED).acquire();
+    let again = theirs.lock("forgotten").wait(ANSWERED).acquire();
     let again = again.await.expect("nothing is known of its holder");
     let told = tokio::time::timeout(ANSWERED, async {
         tokio::join!(kept.lost(), forgotten.lost())
@@ -278,7 +278,7 @@ async fn a_holder_learns_at_its_next_renewal_that_a_failover_forgot_some() {
 async fn a_grant_that_a_failover_forgot_is_told_though_no_renewal_is_missing() {
     let (primary, replica, space) = replicated("").await;
     let (ours, theirs) = (client(&space, TTL).await, client(&space, TTL).await);
-    let kept = ours.global("kept").acquire().await.unwrap();
+    let kept = ours.lock("kept").acquire().await.unwrap();
     let session = kept.session();
     let mut step = redis::cmd("ZRANGEBYLEX");
     let (from, to) = (format!("[{session}/"), format!("({session}0"));
@@ -290,15 +290,15 @@ async fn a_grant_that_a_failover_forgot_is_told_though_no_renewal_is_missing() {
     .await;
     // From here on it is behind.
     promote(&replica).await;
-    let forgotten = ours.global("forgotten").acquire().await.unwrap();
+    let forgotten = ours.lock("forgotten").acquire().await.unwrap();
     assert_eq!(forgotten.session(), session);
     signal(&primary, Signal::KILL);
-    let again = theirs.global("forgotten").wait(ANSWERED).acquire();
+    let again = theirs.lock("forgotten").wait(ANSWERED).acquire();
     let again = again.await.expect("nothing is known of its holder");
     assert!(again.token() > forgotten.token());
     assert!(forgotten.is_valid(), "the next renewal is a minute away");
     // Who asks meets it before.
-    let new = ours.global("new").wait(ANSWERED).acquire().await.unwrap();
+    let new = ours.lock("new").wait(ANSWERED).acquire().await.unwrap();
     assert_ne!(new.session(), session);
     let told = async { tokio::join!(kept.lost(), forgotten.lost()) };
     let told = tokio::time::timeout(ANSWERED, told).await.unwrap();
@@ -322,10 +322,10 @@ async fn guards_outlive_a_failover_and_a_restart_that_lose_nothing() {
         admin: url(&primary),
     });
     let locks = client(&space, TTL).await;
-    let one = locks.global("one").acquire().await.unwrap();
+    let one = locks.lock("one").acquire().await.unwrap();
     let many = locks.documents((0..2_500).map(|n| format!("d{n}")));
     let many = many.acquire().await.unwrap();
-    let given_back = locks.global("given back").acquire().await.unwrap();
+    let given_back = locks.lock("given back").acquire().await.unwrap();
     assert_eq!(given_back.release().await.unwrap(), Released::Released);
     until("the replica has it all", async || {
         let mut there = redis::cmd("HLEN");
@@ -335,7 +335,7 @@ async fn guards_outlive_a_failover_and_a_restart_that_lose_nothing() {
     .await;
     signal(&primary, Signal::KILL);
     promote(&replica).await;
-    let two = locks.global("two").wait(ANSWERED).acquire().await.unwrap();
+    let two = locks.lock("two").wait(ANSWERED).acquire().await.unwrap();
     assert_eq!(two.session(), one.session());
     // As long as it writes its first file it does not end.
     until("the file is written", async || {
@@ -355,12 +355,7 @@ async fn guards_outlive_a_failover_and_a_restart_that_lose_nothing() {
     drop(replica);
     let settings = [("dir", dir.as_str()), ("appendonly", "yes")];
     let again = node_at(&place, &settings).await;
-    let three = locks
-        .global("three")
-        .wait(ANSWERED)
-        .acquire()
-        .await
-        .unwrap();
+    let three = locks.lock("three").wait(ANSWERED).acquire().await.unwrap();
     assert_eq!(three.session(), one.session());
     for guard in [one, many, two, three] {
         assert!(guard.is_valid() && guard.confirm().await.unwrap());
@@ -433,7 +428,7 @@ async fn a_cluster_moves_and_fails_over_under_a_client() {
     let before = granted(&backend, &request(session, 1, "k")).await;
     let locks = Locks::builder(Arc::clone(&backend) as Arc<dyn LockBackend>);
     let locks = locks.ttl(TTL).build().unwrap();
-    let guard = locks.global("guarded").acquire().await.unwrap();
+    let guard = locks.lock("guarded").acquire().await.unwrap();
     move_slot([from, primary], &space, &backend, session).await;
     let moved = answered(&backend, &request(session, 5, "k5")).await;
     assert!(matches!(moved, Acquired::Acquired(token) if token > before));
@@ -625,9 +620,9 @@ async fn tls_takes_the_authority_that_is_named_and_no_other() {
     let locks = Locks::builder(backend as Arc<dyn LockBackend>)
         .build()
         .unwrap();
-    let guard = locks.global("k").acquire().await.unwrap();
+    let guard = locks.lock("k").acquire().await.unwrap();
     // The subscription is encrypted as well.
-    let waits = locks.global("k").acquire();
+    let waits = locks.lock("k").acquire();
     let released = async {
         // Sooner or later than the waiter's first look: it gets the lock either way.
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -660,14 +655,14 @@ async fn try_acquire_is_busy_for_a_lock_of_another_host() {
     });
     let locks = |backend: Arc<RedisBackend>| Locks::builder(backend).build().unwrap();
     let (one, other) = (locks(space.connect().await), locks(space.connect().await));
-    let guard = one.global("k").acquire().await.unwrap();
+    let guard = one.lock("k").acquire().await.unwrap();
     assert!(matches!(
-        other.global("k").try_acquire().await,
+        other.lock("k").try_acquire().await,
         Ok(Attempt::Busy(_))
     ));
     assert_eq!(guard.release().await.unwrap(), Released::Released);
     assert!(matches!(
-        other.global("k").try_acquire().await,
+        other.lock("k").try_acquire().await,
         Ok(Attempt::Acquired(_))
     ));
 }

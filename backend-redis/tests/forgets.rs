@@ -34,7 +34,7 @@ async fn client(space: &Space) -> Locks {
 }
 
 async fn hold(locks: &Locks, name: &str) -> Guard {
-    let waits = locks.global(name).wait(TOLD);
+    let waits = locks.lock(name).wait(TOLD);
     waits.acquire().await.unwrap()
 }
 

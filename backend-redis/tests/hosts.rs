@@ -210,13 +210,13 @@ async fn sentinels_lead_a_living_client_over_an_ordered_failover() {
         space,
     } = watched_pair().await;
     let locks = client(&space).await;
-    let guard = locks.global("kept").acquire().await.unwrap();
+    let guard = locks.lock("kept").acquire().await.unwrap();
     let last = guard.token();
     ask::<u32>(&a, redis::cmd("WAIT").arg(1).arg(0)).await;
     let mut failover = redis::cmd("SENTINEL");
     ask::<()>(&sentinels[0], failover.arg("FAILOVER").arg("mymaster")).await;
     took_over(&sentinels, &b).await;
-    let after = locks.global("after").wait(FAILED_OVER);
+    let after = locks.lock("after").wait(FAILED_OVER);
     let after = after.acquire().await.unwrap();
     assert!(after.token() > last);
     // Nothing was lost, so that the guard stays.
@@ -236,7 +236,7 @@ async fn sentinels_lead_a_living_client_over_the_death_of_the_primary() {
         space,
     } = watched_pair().await;
     let locks = client(&space).await;
-    let kept = locks.global("kept").acquire().await.unwrap();
+    let kept = locks.lock("kept").acquire().await.unwrap();
     ask::<u32>(&a, redis::cmd("WAIT").arg(1).arg(0)).await;
     until("the replica has it", async || {
         let mut there = redis::cmd("HEXISTS");
@@ -252,7 +252,7 @@ async fn sentinels_lead_a_living_client_over_the_death_of_the_primary() {
     let back = node_at(&at, &[]).await;
     let mut last = kept.token();
     for number in 0..3 {
-        let next = locks.global(format!("k{number}")).wait(FAILED_OVER);
+        let next = locks.lock(format!("k{number}")).wait(FAILED_OVER);
         let next = next.acquire().await.unwrap();
         assert!(next.token() > last, "{number}");
         last = next.token();
@@ -260,7 +260,7 @@ async fn sentinels_lead_a_living_client_over_the_death_of_the_primary() {
     }
     // Who comes anew finds the same one.
     let other = client(&space).await;
-    let busy = other.global("kept").try_acquire().await.unwrap();
+    let busy = other.lock("kept").try_acquire().await.unwrap();
     assert!(matches!(busy, Attempt::Busy(_)));
     assert!(kept.is_valid() && kept.confirm().await.unwrap());
     assert_eq!(kept.release().await.unwrap(), Released::Released);

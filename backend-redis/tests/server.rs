@@ -425,7 +425,7 @@ async fn a_server_that_was_emptied_is_noticed_and_tokens_rise() {
         .ttl(Duration::from_secs(1))
         .build()
         .unwrap();
-    let guard = locks.global("held").acquire().await.unwrap();
+    let guard = locks.lock("held").acquire().await.unwrap();
     space.raw::<()>(&mut redis::cmd("FLUSHALL")).unwrap();
     assert_eq!(
         backend.renew(session, &renewal(1)).await.unwrap(),
@@ -455,7 +455,7 @@ async fn a_server_that_restarts_without_data_is_noticed_and_tokens_rise() {
     let before = granted(&backend, &request(session, 1, &["c k"])).await;
     let locks = Locks::builder(backend.clone());
     let locks = locks.ttl(Duration::from_secs(60)).build().unwrap();
-    let guard = locks.global("held").acquire().await.unwrap();
+    let guard = locks.lock("held").acquire().await.unwrap();
     let port = server.port().unwrap();
     drop(server);
     let unreachable = backend.renew(session, &renewal(1)).await.unwrap_err();
@@ -615,7 +615,7 @@ async fn a_server_that_lacks_commands_is_used_and_promises_less() {
         assert_eq!(survives.failover, !hidden.contains(&"INFO"), "{hidden:?}");
         let locks = Locks::builder(backend).build().unwrap();
         for key in ["k", "l"] {
-            let guard = locks.global(key).acquire().await.unwrap();
+            let guard = locks.lock(key).acquire().await.unwrap();
             assert!(guard.confirm().await.unwrap());
             assert_eq!(guard.release().await.unwrap(), Released::Released);
         }

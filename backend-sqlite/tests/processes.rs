@@ -275,7 +275,7 @@ async fn count(path: &Path) -> ExitCode {
     let mut done = 0;
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
-        let guard = locks.global("counter").acquire().await.unwrap();
+        let guard = locks.lock("counter").acquire().await.unwrap();
         let value: u64 = std::fs::read_to_string(&counter).unwrap().parse().unwrap();
         // Far longer than the lock is free between two turns of one process.
         tokio::time::sleep(Duration::from_millis(2)).await;

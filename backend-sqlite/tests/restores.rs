@@ -22,7 +22,7 @@ async fn client(space: &Space) -> Locks {
 }
 
 async fn hold(locks: &Locks, name: &str) -> Guard {
-    let acquisition = locks.global(name).wait(SOON);
+    let acquisition = locks.lock(name).wait(SOON);
     acquisition.acquire().await.unwrap()
 }
 

@@ -257,7 +257,7 @@ async fn a_holder_learns_at_its_next_renewal_that_an_older_state_came_back() {
     let locks = Locks::builder(space.connect().await);
     // A renewal every second.
     let locks = locks.ttl(Duration::from_secs(3)).build().unwrap();
-    let guard = locks.global("g").acquire().await.unwrap();
+    let guard = locks.lock("g").acquire().await.unwrap();
     let seq = || space.count("SELECT max(seq) FROM sessions");
     space.sql("CREATE TABLE older AS SELECT * FROM sessions");
     let (before, since) = (seq(), Instant::now());

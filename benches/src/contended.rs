@@ -136,7 +136,7 @@ fn ratio(value: u64, to: f64) -> f64 {
 pub(crate) fn run(store: &Store, rounds: usize) {
     let pair = one_thread().block_on(async {
         let locks = store.locks().await;
-        let mut ours = Peer::new("ours", Arc::new(Ours::new(&locks, Kind::Global)));
+        let mut ours = Peer::new("ours", Arc::new(Ours::new(&locks, Kind::Lock)));
         let mut peers = peer::of(store).await;
         for peer in peers.iter_mut().chain([&mut ours]) {
             alone(peer).await;
@@ -238,7 +238,7 @@ fn idle(store: &Store) {
     };
     one_thread().block_on(async {
         let locks = store.locks().await;
-        let guard = locks.global(KEY).acquire().await.expect("nobody has it");
+        let guard = locks.lock(KEY).acquire().await.expect("nobody has it");
         let processes: Vec<Child> = (0..WANTED_BY)
             .map(|_| process_that_waits(relay.url()))
             .collect();
@@ -273,7 +273,7 @@ pub(crate) fn waiting(store: &Store) {
     one_thread().block_on(async {
         let locks = store.locks().await;
         let guard = locks
-            .global(KEY)
+            .lock(KEY)
             .acquire()
             .await
             .expect("the store can be written");

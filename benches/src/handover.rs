@@ -24,7 +24,7 @@ pub(crate) fn run(store: &Store) {
         let mut answers = BufReader::new(process.stdout.take().expect("piped")).lines();
         let mut times: Histogram<u64> = Histogram::new(3).expect("three digits");
         for turn in 0..TURNS {
-            let guard = locks.global("hand over").acquire().await.expect("the store can be written");
+            let guard = locks.lock("hand over").acquire().await.expect("the store can be written");
             ask.write_all(b"go\n").await.expect("it listens");
             // Long enough that it waits, at no fixed phase of its polling.
             tokio::time::sleep(Duration::from_micros(20_000 + u64::from(turn) * 137)).await;
@@ -52,7 +52,7 @@ pub(crate) fn worker(store: &Store) {
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while lines.next_line().await.expect("it can be read").is_some() {
             let guard = locks
-                .global("hand over")
+                .lock("hand over")
                 .acquire()
                 .await
                 .expect("the store can be written");

@@ -15,7 +15,7 @@ async fn pairs(locks: &Locks, count: u32) -> f64 {
     let start = Instant::now();
     for _ in 0..count {
         let guard = locks
-            .global("bench")
+            .lock("bench")
             .acquire()
             .await
             .expect("nobody else wants it");

@@ -214,7 +214,7 @@ async fn refused(store: &Store, count: u32) {
 pub(crate) fn worker(store: &Store, count: u32) {
     one_thread().block_on(async {
         let locks = store.locks().await;
-        let guard = locks.global("bench").acquire().await;
+        let guard = locks.lock("bench").acquire().await;
         let _ = guard.expect("nobody has it").release().await;
         let before = resident_mib();
         let guard = all(&locks, count).await;

@@ -74,7 +74,7 @@ fn held(answer: Result<Guard, AcquireError>) -> Guard {
 
 async fn pair(locks: &Locks, what: What) {
     let guard = match what {
-        What::Global => held(locks.global("bench").acquire().await),
+        What::Global => held(locks.lock("bench").acquire().await),
         What::Path1 => held(locks.tree().write(path(1)).acquire().await),
         What::Path5 => held(locks.tree().write(path(5)).acquire().await),
         What::Path32 => held(locks.tree().write(path(32)).acquire().await),

@@ -35,7 +35,7 @@ pub(crate) struct Cli {
 pub(crate) enum Action {
     /// Runs a command while it holds locks.
     ///
-    /// Claims are of one kind: --global, --document with --documents-from, --write with --read, or --share.
+    /// Claims are of one kind: --lock, --document with --documents-from, --write with --read, or --share.
     ///
     /// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
     /// LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment; LOCKKEEPER_URL stays as it is.
@@ -84,9 +84,14 @@ pub(crate) enum Action {
 #[derive(Args)]
 #[command(after_help = EXIT_STATUS)]
 pub(crate) struct RunArgs {
-    /// Locks a name, exclusively.
-    #[arg(long, value_name = "NAME", help_heading = "Claims")]
-    pub(crate) global: Option<String>,
+    /// Locks a name, exclusively: a global lock.
+    #[arg(
+        long,
+        visible_alias = "global",
+        value_name = "NAME",
+        help_heading = "Claims"
+    )]
+    pub(crate) lock: Option<String>,
     /// Locks a document, exclusively; may be repeated.
     #[arg(long, value_name = "ID", help_heading = "Claims")]
     pub(crate) document: Vec<String>,

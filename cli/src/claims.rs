@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// What to lock: one scheme.
 #[derive(Debug)]
 pub(crate) enum Claims {
-    Global(LockKey),
+    Lock(LockKey),
     Documents(Documents),
     Shared {
         name: LockKey,
@@ -54,25 +54,25 @@ impl Claims {
     pub(crate) fn parse(args: &mut RunArgs) -> Result<Self, Failure> {
         let documents = !args.document.is_empty() || args.documents_from.is_some();
         let tree = !args.write.is_empty() || !args.read.is_empty();
-        let schemes = [args.global.is_some(), documents, tree, args.share.is_some()];
+        let schemes = [args.lock.is_some(), documents, tree, args.share.is_some()];
         match schemes.into_iter().filter(|&asked| asked).count() {
             1 => {}
             0 => {
                 return Err(Failure::usage(
-                    "nothing to lock: give --global, --document, --documents-from, --write, --read or --share",
+                    "nothing to lock: give --lock, --document, --documents-from, --write, --read or --share",
                 ));
             }
             _ => {
                 return Err(Failure::usage(
-                    "claims of one kind only: --global, or --document with --documents-from, or --write with --read, or --share",
+                    "claims of one kind only: --lock, or --document with --documents-from, or --write with --read, or --share",
                 ));
             }
         }
         if args.limit.is_some() && args.share.is_none() {
             return Err(Failure::usage("--limit goes with --share only"));
         }
-        if let Some(name) = &args.global {
-            return Ok(Claims::Global(flat("--global", name)?));
+        if let Some(name) = &args.lock {
+            return Ok(Claims::Lock(flat("--lock", name)?));
         }
         if let Some(name) = &args.share {
             let name = flat("--share", name)?;

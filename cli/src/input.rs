@@ -32,7 +32,7 @@ pub fn arguments(arguments: &[&str]) -> Result<Option<Run>, String> {
         return Ok(None);
     };
     let keys = match Claims::parse(&mut args).map_err(said)? {
-        Claims::Global(name) | Claims::Shared { name, .. } => vec![name.to_string()],
+        Claims::Lock(name) | Claims::Shared { name, .. } => vec![name.to_string()],
         Claims::Documents(documents) => documents.ids().map(str::to_owned).collect(),
         Claims::Tree { write, read } => {
             let paths = write.iter().chain(&read);

@@ -217,7 +217,7 @@ impl Asked {
 
     async fn attempt(&self, locks: &Locks, limit: Option<Duration>) -> Result<Guard, AcquireError> {
         match &self.claims {
-            Claims::Global(name) => self.acquisition(locks.global(name), limit).await,
+            Claims::Lock(name) => self.acquisition(locks.lock(name), limit).await,
             Claims::Documents(documents) => {
                 self.acquisition(locks.documents(documents.ids()), limit)
                     .await
@@ -226,10 +226,9 @@ impl Asked {
                 name,
                 limit: shares,
             } => {
-                let share = locks.share(name);
                 let share = match shares {
-                    Some(shares) => share.limit(shares.get()),
-                    None => share,
+                    Some(permits) => locks.semaphore(name, permits.get()),
+                    None => locks.rwlock(name).read(),
                 };
                 self.acquisition(share, limit).await
             }

@@ -38,14 +38,7 @@ pub(crate) fn hold(data: &[u8]) {
     }
     for line in &lines {
         let wait = [
-            "run",
-            "--global=g",
-            "--ttl",
-            line,
-            "--wait",
-            line,
-            "--",
-            "true",
+            "run", "--lock=g", "--ttl", line, "--wait", line, "--", "true",
         ];
         arguments(&wait);
         shown(line);

@@ -10,7 +10,7 @@ use crate::support::{forty, none, one_if_ended, sweep};
 #[tokio::test]
 async fn acquire_of_every_scheme() {
     sweep("global", none, |locks, at| async move {
-        acquired(locks.global("g"), at).await
+        acquired(locks.lock("g"), at).await
     })
     .await;
     sweep("documents", none, |locks, at| async move {
@@ -18,7 +18,7 @@ async fn acquire_of_every_scheme() {
     })
     .await;
     sweep("share", none, |locks, at| async move {
-        acquired(locks.share("s").limit(1), at).await
+        acquired(locks.semaphore("s", 1), at).await
     })
     .await;
     sweep("tree", none, |locks, at| async move {
@@ -74,7 +74,7 @@ async fn acquire_with_an_intent() {
 #[tokio::test]
 async fn run() {
     sweep("run", none, |locks, at| async move {
-        ran(locks.global("g"), at).await
+        ran(locks.lock("g"), at).await
     })
     .await;
     // Ended before the work began it leaves no intent; afterwards one, unless its release was on the way.

@@ -10,7 +10,7 @@ async fn connect() {
         let at = At::new(polls, How::Dropped);
         let completed = dropped(lockkeeper::connect(&url), at).await.is_some();
         let locks = lockkeeper::connect(&url).await.unwrap();
-        assert!(locks.global("g").acquire().await.unwrap().is_valid());
+        assert!(locks.lock("g").acquire().await.unwrap().is_valid());
         if completed {
             return;
         }
@@ -21,7 +21,7 @@ async fn connect() {
 #[tokio::test]
 async fn shutdown() {
     sweep("shutdown", none, |locks, at| async move {
-        drop(locks.global("g").acquire().await.unwrap());
+        drop(locks.lock("g").acquire().await.unwrap());
         let all_gone = dropped(locks.shutdown(SOON), at).await;
         all_gone.is_some_and(|all| all)
     })

@@ -9,7 +9,7 @@ use crate::support::{At, How, SOON, Store, TTL, dropped, forty, none, sweep};
 #[tokio::test]
 async fn release() {
     sweep("release", none, |locks, at| async move {
-        released(locks.global("g"), at).await
+        released(locks.lock("g"), at).await
     })
     .await;
     sweep("release of many", none, |locks, at| async move {
@@ -33,7 +33,7 @@ async fn confirm_and_lost() {
     })
     .await;
     sweep("lost", none, |locks, _| async move {
-        let guard = locks.global("g").acquire().await.unwrap();
+        let guard = locks.lock("g").acquire().await.unwrap();
         let lost = dropped(guard.lost(), At::new(1, How::Dropped)).await;
         assert!(lost.is_none(), "it is not lost");
         guard.is_valid()
@@ -45,15 +45,15 @@ async fn confirm_and_lost() {
 async fn guards_dropped_where_nothing_can_be_awaited() {
     for store in Store::all().await {
         let locks = store.locks(TTL);
-        let guard = locks.global("g").acquire().await.unwrap();
+        let guard = locks.lock("g").acquire().await.unwrap();
         std::thread::spawn(move || drop(guard)).join().unwrap();
         store.is_free("a thread without a runtime", SOON).await;
 
-        panics_with(locks.global("g").acquire().await.unwrap());
+        panics_with(locks.lock("g").acquire().await.unwrap());
         store.is_free("a panic", SOON).await;
 
         let nested = Nested(
-            Some(locks.global("g").acquire().await.unwrap()),
+            Some(locks.lock("g").acquire().await.unwrap()),
             Some(locks.documents(forty()).acquire().await.unwrap()),
         );
         panics_with(nested);

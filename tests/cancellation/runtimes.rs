@@ -23,7 +23,7 @@ fn nine() -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn acquire_of_every_scheme() {
     sweep_runtimes("global", none, |locks, at| async move {
-        acquired(locks.global("g"), at).await
+        acquired(locks.lock("g"), at).await
     })
     .await;
     sweep_runtimes("documents", none, |locks, at| async move {
@@ -31,7 +31,7 @@ async fn acquire_of_every_scheme() {
     })
     .await;
     sweep_runtimes("share", none, |locks, at| async move {
-        acquired(locks.share("s").limit(1), at).await
+        acquired(locks.semaphore("s", 1), at).await
     })
     .await;
     sweep_runtimes("tree", none, |locks, at| async move {
@@ -76,11 +76,11 @@ async fn what_is_done_with_a_guard() {
     })
     .await;
     sweep_runtimes("confirm", none, |locks, at| async move {
-        confirmed(locks.global("g"), at).await
+        confirmed(locks.lock("g"), at).await
     })
     .await;
     sweep_runtimes("run", none, |locks, at| async move {
-        ran(locks.global("g"), at).await
+        ran(locks.lock("g"), at).await
     })
     .await;
 }
@@ -179,9 +179,9 @@ fn guards_and_attempts_dropped_with_the_runtime_of_their_session() {
     let (guard, locks) = first.block_on(async {
         let backend = lockkeeper::backend(&url).await.unwrap();
         let locks = Locks::builder(backend).ttl(TTL).build().unwrap();
-        let guard = locks.global("g").acquire().await.unwrap();
+        let guard = locks.lock("g").acquire().await.unwrap();
         // Under way when the runtime goes.
-        let waiting = locks.global("g").acquire();
+        let waiting = locks.lock("g").acquire();
         assert!(waiting.now_or_never().is_none());
         (guard, locks)
     });
@@ -189,7 +189,7 @@ fn guards_and_attempts_dropped_with_the_runtime_of_their_session() {
     drop(guard);
     runtime().block_on(async {
         // The same client opens another session, as the keeper of the first is gone.
-        let again = locks.global("g").wait(3 * TTL).acquire().await.unwrap();
+        let again = locks.lock("g").wait(3 * TTL).acquire().await.unwrap();
         assert!(again.is_valid());
         assert_eq!(again.release().await.unwrap(), Released::Released);
     });

@@ -180,9 +180,9 @@ impl Store {
         let other = recovering(&self.other, TTL, Arc::clone(&recovered));
         let context = format!("{}: {case}", self.name);
         let free = |error: AcquireError| panic!("{context}: {error}");
-        let global = other.global("g").wait(within).acquire().await;
+        let global = other.lock("g").wait(within).acquire().await;
         let documents = other.documents(forty()).wait(within).acquire().await;
-        let share = other.share("s").limit(1).wait(within).acquire().await;
+        let share = other.semaphore("s", 1).wait(within).acquire().await;
         let tree = other.tree().write("/t").wait(within).acquire().await;
         for guard in [global, documents, share, tree] {
             let released = guard.unwrap_or_else(free).release().await;
@@ -317,7 +317,7 @@ where
     F: Fn(Locks, At) -> Fut + Sync,
     Fut: Future<Output = bool>,
 {
-    drop(locks.global("first").acquire().await.unwrap());
+    drop(locks.lock("first").acquire().await.unwrap());
     let ends = || {
         // At each turn one task is polled.
         let runtime = tokio::runtime::Builder::new_current_thread()

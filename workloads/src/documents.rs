@@ -78,7 +78,7 @@ pub(crate) async fn run(
 /// A client whose session is open.
 pub(crate) async fn client(backend: &Arc<dyn LockBackend>) -> Result<Locks, Failure> {
     let locks = Locks::builder(Arc::clone(backend)).build()?;
-    release(locks.global("begin").acquire().await?).await?;
+    release(locks.lock("begin").acquire().await?).await?;
     Ok(locks)
 }
 

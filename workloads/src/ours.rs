@@ -8,8 +8,8 @@ use crate::turns::{Failure, Granted, Lock};
 /// Which locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Global locks, by their names.
-    Global,
+    /// Locks by their names.
+    Lock,
     /// Shares that any number can have, by their names.
     Shared,
     /// Shares that so many can have, by their names.
@@ -40,9 +40,9 @@ impl Ours {
 
     pub(crate) async fn acquire(&self, key: &str) -> Result<Guard, Failure> {
         let acquired = match self.kind {
-            Kind::Global => self.locks.global(key).acquire().await,
-            Kind::Shared => self.locks.share(key).acquire().await,
-            Kind::Share { limit } => self.locks.share(key).limit(limit).acquire().await,
+            Kind::Lock => self.locks.lock(key).acquire().await,
+            Kind::Shared => self.locks.rwlock(key).read().acquire().await,
+            Kind::Share { limit } => self.locks.semaphore(key, limit).acquire().await,
             Kind::Tree => self.locks.tree().write(key).acquire().await,
         };
         Ok(acquired?)

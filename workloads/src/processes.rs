@@ -206,7 +206,7 @@ pub async fn work(locks: &Locks) -> Result<(), Failure> {
             }
         }
     });
-    let lock: Arc<dyn Lock> = Arc::new(Ours::new(locks, Kind::Global));
+    let lock: Arc<dyn Lock> = Arc::new(Ours::new(locks, Kind::Lock));
     writeln!(stdout(), "{READY}")?;
     while let Some(line) = work.recv().await {
         let Work {

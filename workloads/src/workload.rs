@@ -169,7 +169,7 @@ impl Workload {
             Self::Share { holders } => Kind::Share { limit: holders },
             Self::Semaphore { places, .. } => Kind::Share { limit: places },
             Self::Tree { .. } => Kind::Tree,
-            _ => Kind::Global,
+            _ => Kind::Lock,
         };
         let beside: Vec<String> = match *self {
             Self::Share { holders } => vec!["a share".to_owned(); holders as usize - 1],

@@ -57,7 +57,7 @@ async fn read(locks: &Locks, readers: u32, mut stop: oneshot::Receiver<()>) -> R
 
 /// Holds a share in small steps: if the machine stops for a while, not all shares are given back at once thereafter.
 async fn share(locks: &Locks, readers: u32, held: &AtomicU32) -> Result<(), Failure> {
-    let guard = locks.share(KEY).acquire().await?;
+    let guard = locks.rwlock(KEY).read().acquire().await?;
     held.fetch_add(1, Ordering::Relaxed);
     for step in 0..2 * readers {
         if step >= readers && held.load(Ordering::Relaxed) > 1 {
@@ -92,7 +92,7 @@ async fn write(locks: &Locks, time: Duration) -> Result<Measured, Failure> {
 
 /// The lock; `None` if it is not free for so long.
 async fn within(locks: &Locks, limit: Duration) -> Result<Option<Guard>, Failure> {
-    match locks.global(KEY).wait(limit).acquire().await {
+    match locks.lock(KEY).wait(limit).acquire().await {
         Ok(guard) => Ok(Some(guard)),
         Err(AcquireError::Busy(_)) => Ok(None),
         Err(error) => Err(error.into()),
@@ -111,7 +111,7 @@ mod tests {
         let limit = READ_FOR * NEVER_WITHIN;
         let guard = within(&locks, limit).await.unwrap().unwrap();
         release(guard).await.unwrap();
-        let share = locks.share(KEY).acquire().await.unwrap();
+        let share = locks.rwlock(KEY).read().acquire().await.unwrap();
         assert!(within(&locks, limit).await.unwrap().is_none());
         release(share).await.unwrap();
     }

@@ -1,6 +1,7 @@
 //! The developer's commands: `cargo xtask …`.
 
 mod against;
+mod api;
 mod breaches;
 mod builds;
 mod compare;
@@ -39,6 +40,12 @@ enum Command {
     Prepare,
     /// Checks bans, licences and sources of the dependencies with cargo-deny, which it fetches where it is missing.
     Deny,
+    /// Compares the public API of the published crates with the listings in docs/api.
+    Api {
+        /// Writes it there instead.
+        #[arg(long)]
+        save: bool,
+    },
     /// Runs the tests of the whole workspace, or what one store needs.
     Test {
         /// Only lockcore, and the conformance and own tests of this store.
@@ -159,7 +166,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = api::as_rustdoc() {
+        return status;
+    }
     let done = match Args::parse().command {
+        Command::Api { save } => api::run(save),
         Command::Prepare => etcd::protoc().and_then(|()| openssl()),
         Command::Deny => deny::run(),
         Command::Test {

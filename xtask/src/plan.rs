@@ -240,6 +240,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(POSTGRES, "plans"),
             row(POSTGRES, "sessions"),
             row(POSTGRES, "snapshots"),
+            row(POSTGRES, "together"),
             row(POSTGRES, "wakeups"),
             row(POSTGRES, "pooled").threads(8).only(BY_POOLER),
             row(POSTGRES, "pooled").threads(4).soak(),

@@ -113,7 +113,7 @@ pub(crate) async fn client(url: &str, ttl: Duration) -> Result<Locks, BoxError> 
 pub(crate) async fn hold(locks: &Locks, key: &str) -> Result<Guard, BoxError> {
     let until = Instant::now() + PATIENCE;
     loop {
-        match locks.global(key).wait(PATIENCE).acquire().await {
+        match locks.lock(key).wait(PATIENCE).acquire().await {
             Ok(guard) => return Ok(guard),
             Err(error) if Instant::now() > until => return Err(error.into()),
             Err(_) => sleep(Duration::from_millis(100)).await,

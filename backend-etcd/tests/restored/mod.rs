@@ -176,14 +176,14 @@ async fn guards_are_told_what_a_restored_store_has_forgotten() {
         Locks::builder(backend).ttl(TTL).build().unwrap()
     };
     let [keeps, loses] = [locks().await, locks().await];
-    let kept = keeps.global("kept").acquire().await.unwrap();
-    let early = loses.global("early").acquire().await.unwrap();
+    let kept = keeps.lock("kept").acquire().await.unwrap();
+    let early = loses.lock("early").acquire().await.unwrap();
     let snapshot = snapshot(&space.server).await;
-    let forgotten = loses.global("forgotten").acquire().await.unwrap();
+    let forgotten = loses.lock("forgotten").acquire().await.unwrap();
     server = restored(server, Some((&snapshot, &RENAMED))).await;
     // Long before the next renewals: by what they ask for next.
     for locks in [&keeps, &loses] {
-        let told = async || locks.global("next").wait(TTL).acquire().await.err();
+        let told = async || locks.lock("next").wait(TTL).acquire().await.err();
         let told = until("something is answered", async || match told().await {
             Some(lockcore::AcquireError::Store(_)) => None,
             other => Some(other),
@@ -196,18 +196,13 @@ async fn guards_are_told_what_a_restored_store_has_forgotten() {
     assert_eq!(lost.expect("they are told"), reasons);
     assert!(kept.is_valid() && kept.confirm().await.unwrap());
     let others = locks().await;
-    let next = others
-        .global("forgotten")
-        .wait(TTL)
-        .acquire()
-        .await
-        .unwrap();
+    let next = others.lock("forgotten").wait(TTL).acquire().await.unwrap();
     assert!(next.token() > forgotten.token());
 
     // And without data nobody has anything, and tokens rise.
     server = restored(server, None).await;
     let token = until("something is granted", async || {
-        let again = others.global("again").try_acquire().await.ok()?;
+        let again = others.lock("again").try_acquire().await.ok()?;
         match again {
             Attempt::Acquired(guard) => Some(guard.token()),
             Attempt::Busy(_) => None,

@@ -192,11 +192,11 @@ impl Measurer {
     /// Somebody who does not wait, refused by one who has the lock.
     async fn refusal(&self, time: Duration) -> Result<f64, Failure> {
         let (holder, other) = (self.client()?, self.client()?);
-        let guard = holder.global("refused").acquire().await?;
+        let guard = holder.lock("refused").acquire().await?;
         let (start, mut times) = (Instant::now(), Vec::new());
         while start.elapsed() < time {
             let start = Instant::now();
-            match other.global("refused").try_acquire().await? {
+            match other.lock("refused").try_acquire().await? {
                 Attempt::Acquired(_) => return Err("what is held was granted".into()),
                 Attempt::Busy(_) => times.push(us(start.elapsed())),
             }
@@ -218,9 +218,9 @@ impl Measurer {
         let (holder, waiter) = (self.client()?, Locks::builder(apart).build()?);
         let (start, mut times) = (Instant::now(), Vec::new());
         while start.elapsed() < time {
-            let guard = holder.global("wake up").acquire().await?;
+            let guard = holder.lock("wake up").acquire().await?;
             let wait = async {
-                let guard = waiter.global("wake up").acquire().await;
+                let guard = waiter.lock("wake up").acquire().await;
                 (guard, Instant::now())
             };
             self.wake_ups += 1;

@@ -123,7 +123,7 @@ impl Subject {
         let locks = locks.expect("the defaults can be used");
         Self {
             name: name.to_owned(),
-            ours: Peer::new(OURS, Arc::new(Ours::new(&locks, Kind::Global))),
+            ours: Peer::new(OURS, Arc::new(Ours::new(&locks, Kind::Lock))),
             paths: DEPTHS.map(|_| Peer::new(OURS, Arc::new(Ours::new(&locks, Kind::Tree)))),
             backend,
             pair: floor.as_ref().map(|floor| Peer::new(FLOOR, floor.pair())),

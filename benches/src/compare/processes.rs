@@ -142,7 +142,7 @@ async fn killed(locks: &Locks, url: &str, key: String, after: Duration) -> Durat
         killed
     };
     let wait = async {
-        let guard = locks.global(&key).wait(TAKEN_WITHIN).acquire().await;
+        let guard = locks.lock(&key).wait(TAKEN_WITHIN).acquire().await;
         let guard = guard.expect("its holder died");
         (guard, Instant::now())
     };
@@ -162,7 +162,7 @@ pub(crate) fn hold(store: &Store, key: &str) {
             .ttl(ttl)
             .build()
             .expect("its own shortest");
-        let guard = locks.global(key).acquire().await.expect("nobody has it");
+        let guard = locks.lock(key).acquire().await.expect("nobody has it");
         println!("held");
         guard.lost().await;
         panic!("{key} was lost at {} µs", now_us());

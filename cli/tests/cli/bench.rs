@@ -44,7 +44,7 @@ fn a_store_is_measured_and_nothing_is_left() {
 #[test]
 fn figures_for_programs() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "lock-0"]);
+    let mut holder = place.holds(&["--lock", "lock-0"]);
     let before = files(&place);
     let ended = place.ends(&["bench", "--seconds", "0.1", "--keys", "1", "--json"]);
     assert_eq!(ended.status, 0, "{}", ended.stderr);

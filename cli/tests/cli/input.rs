@@ -24,20 +24,20 @@ fn usage() {
     for (args, says) in [
         (&[][..], "requires a subcommand"),
         (&["lock"], "unrecognized subcommand"),
-        (&["run", "--global", "a"], "COMMAND"),
+        (&["run", "--lock", "a"], "COMMAND"),
         (
-            &["run", "--global", "a", "true"],
+            &["run", "--lock", "a", "true"],
             "unexpected argument 'true'",
         ),
         (&["run", "--", "true"], "nothing to lock"),
         (
-            &["run", "--global", "a", "--nowait", "--", "true"],
+            &["run", "--lock", "a", "--nowait", "--", "true"],
             "--nowait",
         ),
         (
             &[
                 "run",
-                "--global",
+                "--lock",
                 "a",
                 "--wait",
                 "1s",
@@ -48,8 +48,8 @@ fn usage() {
             "--no-wait",
         ),
         (
-            &["run", "--global", "a", "--global", "b", "--", "true"],
-            "--global",
+            &["run", "--lock", "a", "--lock", "b", "--", "true"],
+            "--lock",
         ),
         (&["inspect"], "KEY"),
         (&["break", "a"], "--reason"),
@@ -75,7 +75,7 @@ fn usage() {
 fn one_scheme_at_a_time() {
     let place = Place::new();
     let claims = [
-        &["--global", "a"][..],
+        &["--lock", "a"][..],
         &["--document", "a"],
         &["--documents-from", "/dev/null"],
         &["--write", "/a"],
@@ -95,7 +95,7 @@ fn one_scheme_at_a_time() {
             );
         }
     }
-    for other in ["--global", "--document"] {
+    for other in ["--lock", "--document"] {
         let ended = place.runs(&[other, "a", "--limit", "2"], "true");
         refused(&place, &ended, "--limit goes with --share");
     }
@@ -107,10 +107,10 @@ fn keys_and_paths() {
     let long = "x".repeat(1_025);
     let deep = "/a".repeat(65);
     for (option, key, says) in [
-        ("--global", "", "at least one byte"),
-        ("--global", &long, "at most 1024 bytes"),
-        ("--global", "a\tb", "control characters"),
-        ("--global", "/a", "is a path"),
+        ("--lock", "", "at least one byte"),
+        ("--lock", &long, "at most 1024 bytes"),
+        ("--lock", "a\tb", "control characters"),
+        ("--lock", "/a", "is a path"),
         ("--share", "", "at least one byte"),
         ("--share", "/a", "is a path"),
         ("--document", "", "at least one byte"),
@@ -138,7 +138,7 @@ fn keys_and_paths() {
 fn keys_at_the_limits_are_taken() {
     let place = Place::new();
     let long = "x".repeat(1_024);
-    assert_eq!(place.runs(&["--global", &long], "true").status, 0);
+    assert_eq!(place.runs(&["--lock", &long], "true").status, 0);
     let deep = "/a".repeat(64);
     assert_eq!(place.runs(&["--write", &deep], "true").status, 0);
 }
@@ -192,7 +192,7 @@ fn arguments_that_are_not_utf8() {
     let place = Place::new();
     let bad = OsStr::from_bytes(b"\xff");
     for option in [
-        "--global",
+        "--lock",
         "--document",
         "--write",
         "--share",
@@ -205,7 +205,7 @@ fn arguments_that_are_not_utf8() {
         refused(&place, &ended, "UTF-8");
     }
     // The command's own arguments are its business.
-    let args = ["run", "--global", "a", "--", "printf", "%s"].map(OsStr::new);
+    let args = ["run", "--lock", "a", "--", "printf", "%s"].map(OsStr::new);
     let mut command = place.lockkeeper([&args[..], &[bad]].concat());
     assert_eq!(command.output().unwrap().stdout, b"\xff");
 }
@@ -224,7 +224,7 @@ fn options() {
         (&["--recover", ""], "--recover"),
         (&["--recover", " "], "--recover"),
     ] {
-        let ended = place.runs(&[&["--global", "a"], options].concat(), "true");
+        let ended = place.runs(&[&["--lock", "a"], options].concat(), "true");
         refused(&place, &ended, says);
     }
     for limit in ["0", "-1", "4294967296", "x"] {
@@ -233,7 +233,7 @@ fn options() {
     }
     for fine in ["1s", "24h"] {
         assert_eq!(
-            place.runs(&["--global", "a", "--ttl", fine], "true").status,
+            place.runs(&["--lock", "a", "--ttl", fine], "true").status,
             0
         );
     }
@@ -254,14 +254,11 @@ fn intents() {
         (&format!("@{large}"), "at most 65536 bytes"),
         ("@/nonexistent", "cannot be read"),
     ] {
-        let ended = place.runs(&["--global", "a", "--intent", intent], "true");
+        let ended = place.runs(&["--lock", "a", "--intent", intent], "true");
         refused(&place, &ended, says);
     }
     let largest = place.file("largest", format!("\"{}\"", "x".repeat(65_534)));
-    let ended = place.runs(
-        &["--global", "a", "--intent", &format!("@{largest}")],
-        "true",
-    );
+    let ended = place.runs(&["--lock", "a", "--intent", &format!("@{largest}")], "true");
     assert_eq!(ended.status, 0, "{ended:?}");
 }
 
@@ -319,7 +316,7 @@ fn urls() {
         assert!(!ended.stderr.contains("secret"), "{ended:?}");
         let ended = ends(
             place
-                .lockkeeper(["run", "--global", "a", "--", "true"])
+                .lockkeeper(["run", "--lock", "a", "--", "true"])
                 .env("LOCKKEEPER_URL", url),
         );
         refused(&place, &ended, says);

@@ -22,12 +22,12 @@ fn block(place: &Place) -> Connection {
 #[test]
 fn a_lock_that_is_broken() {
     let place = Place::new();
-    let mut running = place.starts(&["--global", "a", "--ttl", "2s"], STUBBORN);
+    let mut running = place.starts(&["--lock", "a", "--ttl", "2s"], STUBBORN);
     let since = Instant::now();
     let broken = place.ends(&["break", "a", "--session", "--reason", "test"]);
     assert_eq!(broken.status, 0, "{broken:?}");
     // Free for others at once, and ended by the next renewal.
-    let next = place.runs(&["--global", "a", "--no-wait"], "true");
+    let next = place.runs(&["--lock", "a", "--no-wait"], "true");
     assert_eq!(next.status, 0, "{next:?}");
     let ended = running.ends();
     assert!(
@@ -47,7 +47,7 @@ fn a_lock_that_is_broken() {
 #[test]
 fn a_lock_that_is_broken_and_the_others_of_its_process() {
     let place = Place::new();
-    let mut running = place.starts(&["--global", "a", "--ttl", "3s"], STUBBORN);
+    let mut running = place.starts(&["--lock", "a", "--ttl", "3s"], STUBBORN);
     let mut other = place.holds(&["--document", "b", "--document", "c", "--ttl", "3s"]);
     let broken = place.ends(&["break", "a", "--reason", "it is stuck"]);
     assert_eq!(broken.status, 0, "{broken:?}");
@@ -55,7 +55,7 @@ fn a_lock_that_is_broken_and_the_others_of_its_process() {
         broken.stderr.contains("is told to give it up: it is stuck"),
         "{broken:?}"
     );
-    let next = place.runs(&["--global", "a", "--no-wait"], "true");
+    let next = place.runs(&["--lock", "a", "--no-wait"], "true");
     assert_eq!(next.status, 0, "{next:?}");
     let ended = running.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
@@ -86,7 +86,7 @@ fn a_lock_that_is_broken_and_the_others_of_its_process() {
 fn a_command_that_takes_too_long_is_ended() {
     let place = Place::new();
     let since = Instant::now();
-    let mut running = place.starts(&["--global", "a", "--max-hold", "2s"], STUBBORN);
+    let mut running = place.starts(&["--lock", "a", "--max-hold", "2s"], STUBBORN);
     let ended = running.ends();
     assert!(since.elapsed() >= Duration::from_secs(2), "{ended:?}");
     assert_eq!(ended.status, 76, "{ended:?}");
@@ -98,23 +98,23 @@ fn a_command_that_takes_too_long_is_ended() {
     ] {
         assert!(ended.stderr.contains(said), "{said}: {ended:?}");
     }
-    let next = place.runs(&["--global", "a", "--no-wait"], "true");
+    let next = place.runs(&["--lock", "a", "--no-wait"], "true");
     assert_eq!(next.status, 0, "{next:?}");
     // One that heeds the warning, and its lock was its own until then.
-    let heeds = place.runs(&["--global", "a", "--max-hold", "3s"], "sleep 60");
+    let heeds = place.runs(&["--lock", "a", "--max-hold", "3s"], "sleep 60");
     assert_eq!(heeds.status, 76, "{heeds:?}");
     assert!(
         heeds.stderr.contains("nine tenths") && !heeds.stderr.contains("lost"),
         "{heeds:?}"
     );
-    let refused = place.runs(&["--global", "a", "--max-hold", "0s"], "true");
+    let refused = place.runs(&["--lock", "a", "--max-hold", "0s"], "true");
     assert_eq!(refused.status, 64, "{refused:?}");
 }
 
 #[test]
 fn a_holder_that_is_dead_is_waited_for_until_it_is_due() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a", "--ttl", "2s"]);
+    let mut holder = place.holds(&["--lock", "a", "--ttl", "2s"]);
     holder.signal(Signal::KILL);
     drop(holder.ends());
     let broken = place.ends(&["break", "a", "--reason", "test", "--wait", "60s"]);
@@ -125,7 +125,7 @@ fn a_holder_that_is_dead_is_waited_for_until_it_is_due() {
 #[test]
 fn a_holder_that_does_not_renew_is_not_waited_for_longer_than_asked() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a", "--ttl", "10m"]);
+    let mut holder = place.holds(&["--lock", "a", "--ttl", "10m"]);
     holder.signal(Signal::STOP);
     let since = Instant::now();
     let broken = place.ends(&["break", "a", "--reason", "test", "--wait", "200ms"]);
@@ -156,7 +156,7 @@ fn a_holder_that_does_not_renew_is_not_waited_for_longer_than_asked() {
 fn a_command_that_ends_when_it_is_told() {
     let place = Place::new();
     let script = "trap 'echo term; exit 0' TERM; echo held; while :; do sleep 0.02; done";
-    let mut running = place.starts(&["--global", "a", "--ttl", "2s"], script);
+    let mut running = place.starts(&["--lock", "a", "--ttl", "2s"], script);
     let blocked = block(&place);
     assert_eq!(running.line(), "term");
     // It has ended before the lock could be anybody else's.
@@ -170,7 +170,7 @@ fn a_command_that_ends_when_it_is_told() {
 #[test]
 fn a_command_that_does_not_end_is_killed_at_the_deadline() {
     let place = Place::new();
-    let mut running = place.starts(&["--global", "a", "--ttl", "2s"], STUBBORN);
+    let mut running = place.starts(&["--lock", "a", "--ttl", "2s"], STUBBORN);
     let blocked = block(&place);
     let since = Instant::now();
     assert_eq!(running.line(), "term");
@@ -197,7 +197,7 @@ fn a_command_that_does_not_end_is_killed_at_the_deadline() {
 fn what_the_command_has_started_goes_too() {
     let place = Place::new();
     let script = "sh -c 'trap \"\" TERM; echo $$ > $1/inner; echo held; while :; do sleep 0.02; done' sh $1 & wait";
-    let mut running = place.starts(&["--global", "a", "--ttl", "1s"], script);
+    let mut running = place.starts(&["--lock", "a", "--ttl", "1s"], script);
     let inner = place.read("inner");
     let blocked = block(&place);
     until("the inner one is killed", || !runs(inner.trim()));
@@ -208,9 +208,9 @@ fn what_the_command_has_started_goes_too() {
 #[test]
 fn a_lockkeeper_that_slept_too_long() {
     let place = Place::new();
-    let mut running = place.starts(&["--global", "a", "--ttl", "1s"], STUBBORN);
+    let mut running = place.starts(&["--lock", "a", "--ttl", "1s"], STUBBORN);
     running.signal(Signal::STOP);
-    let next = place.runs(&["--global", "a", "--wait", "10s"], "true");
+    let next = place.runs(&["--lock", "a", "--wait", "10s"], "true");
     assert_eq!(next.status, 0, "{next:?}");
     let pid = place.read("pid");
     assert!(
@@ -226,7 +226,7 @@ fn a_lockkeeper_that_slept_too_long() {
 #[test]
 fn a_store_that_was_replaced() {
     let place = Place::new();
-    let mut running = place.starts(&["--global", "a", "--ttl", "1s"], STUBBORN);
+    let mut running = place.starts(&["--lock", "a", "--ttl", "1s"], STUBBORN);
     for suffix in ["", "-wal", "-shm"] {
         std::fs::remove_file(place.path(&format!("locks.db{suffix}"))).unwrap();
     }
@@ -239,7 +239,7 @@ fn a_store_that_was_replaced() {
 fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
     let place = Place::new();
     // The TTL is so long that nothing notices before the command ends.
-    let mut holder = place.holds(&["--global", "a", "--ttl", "1h"]);
+    let mut holder = place.holds(&["--lock", "a", "--ttl", "1h"]);
     assert_eq!(
         place
             .ends(&["break", "a", "--session", "--reason", "test"])
@@ -247,10 +247,7 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
         0
     );
     // Somebody else was there meanwhile.
-    assert_eq!(
-        place.runs(&["--global", "a", "--no-wait"], "true").status,
-        0
-    );
+    assert_eq!(place.runs(&["--lock", "a", "--no-wait"], "true").status, 0);
     let ended = holder.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
     let why = "lost before the command ended, its session was revoked by ";
@@ -260,7 +257,7 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
     );
     // Of a command that has failed, too.
     let mut holder = place.starts(
-        &["--global", "a", "--ttl", "1h"],
+        &["--lock", "a", "--ttl", "1h"],
         "echo held; read line; exit 3",
     );
     assert_eq!(
@@ -271,7 +268,7 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
     );
     let ended = holder.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
-    let mut holder = place.holds(&["--global", "a", "--ttl", "1h", "--intent", "{}"]);
+    let mut holder = place.holds(&["--lock", "a", "--ttl", "1h", "--intent", "{}"]);
     assert_eq!(
         place
             .ends(&["break", "a", "--session", "--reason", "test"])

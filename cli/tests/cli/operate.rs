@@ -66,8 +66,8 @@ fn a_key_is_inspected() {
 #[test]
 fn sessions_are_listed() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a"]);
-    assert_eq!(place.runs(&["--global", "b"], "true").status, 0);
+    let mut holder = place.holds(&["--lock", "a"]);
+    assert_eq!(place.runs(&["--lock", "b"], "true").status, 0);
     let label = format!(" {} sh", holder.pid());
     let listed = place.ends(&["sessions"]).stdout;
     assert_eq!(listed.lines().count(), 1, "{listed}");
@@ -142,10 +142,7 @@ fn all_holders_of_a_key_are_broken() {
         let ended = place.ends(&[&["break", "s", "--reason", "test"], how].concat());
         assert_eq!(ended.status, 0, "{ended:?}");
         assert_eq!(ended.stderr.matches(said).count(), 20, "{ended:?}");
-        assert_eq!(
-            place.runs(&["--global", "s", "--no-wait"], "true").status,
-            0
-        );
+        assert_eq!(place.runs(&["--lock", "s", "--no-wait"], "true").status, 0);
         for holder in &mut holders {
             assert_eq!(holder.ends().status, 76);
         }
@@ -155,7 +152,7 @@ fn all_holders_of_a_key_are_broken() {
 #[test]
 fn unfinished_work_is_not_broken() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a", "--intent", "{}"]);
+    let mut holder = place.holds(&["--lock", "a", "--intent", "{}"]);
     for _ in 0..2 {
         let ended = place.ends(&["break", "a", "--session", "--reason", "test"]);
         assert_eq!(ended.status, 77, "{ended:?}");
@@ -169,7 +166,7 @@ fn unfinished_work_is_not_broken() {
 #[test]
 fn a_foreign_record_is_evicted() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a"]);
+    let mut holder = place.holds(&["--lock", "a"]);
     let store = Connection::open(place.path("locks.db")).unwrap();
     store
         .execute("UPDATE holders SET want = 'later' WHERE key <> ''", ())
@@ -177,7 +174,7 @@ fn a_foreign_record_is_evicted() {
     drop(store);
     let ended = holder.ends();
     assert_eq!(ended.status, 76, "it has lost what stood there: {ended:?}");
-    let ended = place.runs(&["--global", "a", "--no-wait"], "true");
+    let ended = place.runs(&["--lock", "a", "--no-wait"], "true");
     assert_eq!(ended.status, 75, "{ended:?}");
     assert!(
         place.held()[0].contains("\tforeign\t"),
@@ -192,10 +189,7 @@ fn a_foreign_record_is_evicted() {
         ended.stderr.contains("evicted a foreign record"),
         "{ended:?}"
     );
-    assert_eq!(
-        place.runs(&["--global", "a", "--no-wait"], "true").status,
-        0
-    );
+    assert_eq!(place.runs(&["--lock", "a", "--no-wait"], "true").status, 0);
 }
 
 #[test]
@@ -231,7 +225,7 @@ fn a_sweep_removes_what_holds_nothing() {
 #[test]
 fn a_store_that_does_not_answer() {
     let place = Place::new();
-    assert_eq!(place.runs(&["--global", "a"], "true").status, 0);
+    assert_eq!(place.runs(&["--lock", "a"], "true").status, 0);
     let store = Connection::open(place.path("locks.db")).unwrap();
     store.execute_batch("BEGIN IMMEDIATE").unwrap();
     let url = format!("{}?timeout_ms=50", place.url());
@@ -242,7 +236,7 @@ fn a_store_that_does_not_answer() {
         "--url",
         &url,
         "run",
-        "--global",
+        "--lock",
         "a",
         "--no-wait",
         "--",

@@ -7,12 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{Place, Running, until};
 
-const INTENT: [&str; 4] = [
-    "--global",
-    "a",
-    "--intent",
-    "{\"rename\": [\"/a\", \"/b\"]}",
-];
+const INTENT: [&str; 4] = ["--lock", "a", "--intent", "{\"rename\": [\"/a\", \"/b\"]}"];
 
 /// Leaves an intent by a command that fails, and says whose.
 fn leave(place: &Place, claims: &[&str]) -> String {
@@ -32,10 +27,7 @@ fn leave(place: &Place, claims: &[&str]) -> String {
 fn a_command_that_succeeds_leaves_no_intent() {
     let place = Place::new();
     assert_eq!(place.runs(&INTENT, "true").status, 0);
-    assert_eq!(
-        place.runs(&["--global", "a", "--no-wait"], "true").status,
-        0
-    );
+    assert_eq!(place.runs(&["--lock", "a", "--no-wait"], "true").status, 0);
     assert_eq!(place.sessions(), []);
 }
 
@@ -48,16 +40,13 @@ fn a_command_that_fails_leaves_its_intent() {
         [(session.clone(), "abandoned".to_owned())]
     );
     for wait in [&["--no-wait"][..], &["--wait", "10s"], &[]] {
-        let ended = place.runs(&[&["--global", "a"], wait].concat(), "true");
+        let ended = place.runs(&[&["--lock", "a"], wait].concat(), "true");
         assert_eq!(ended.status, 77, "{ended:?}");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
         assert!(ended.stderr.contains(&session), "{ended:?}");
         assert!(ended.stderr.contains("lockkeeper recover"), "{ended:?}");
     }
-    assert_eq!(
-        place.runs(&["--global", "b", "--no-wait"], "true").status,
-        0
-    );
+    assert_eq!(place.runs(&["--lock", "b", "--no-wait"], "true").status, 0);
 }
 
 #[test]
@@ -77,7 +66,7 @@ fn recovery_comes_first() {
         "cat > {0}/lines; echo $LOCKKEEPER_TOKEN $LOCKKEEPER_SESSION $LOCKKEEPER_STORE > {0}/env; echo recovered",
         place.path("").display()
     );
-    let claims = ["--global", "a", "--no-wait", "--recover", &recover];
+    let claims = ["--lock", "a", "--no-wait", "--recover", &recover];
     let ended = place.runs(&claims, "echo $LOCKKEEPER_TOKEN; echo ran");
     assert_eq!(ended.status, 0, "{ended:?}");
     let [first, token, last] = ended.stdout.lines().collect::<Vec<_>>()[..] else {
@@ -102,10 +91,7 @@ fn recovery_comes_first() {
 #[test]
 fn nothing_to_recover_is_not_recovered() {
     let place = Place::new();
-    let ended = place.runs(
-        &["--global", "a", "--recover", "echo recovered"],
-        "echo ran",
-    );
+    let ended = place.runs(&["--lock", "a", "--recover", "echo recovered"], "echo ran");
     assert_eq!((ended.status, ended.stdout.as_str()), (0, "ran\n"));
 }
 
@@ -119,7 +105,7 @@ fn a_recovery_that_fails_leaves_the_work() {
         "kill -9 $$",
         "no-such-command",
     ] {
-        let ended = place.runs(&["--global", "a", "--recover", recover], "echo ran");
+        let ended = place.runs(&["--lock", "a", "--recover", recover], "echo ran");
         assert_eq!((ended.status, ended.stdout.as_str()), (77, ""), "{ended:?}");
         assert!(ended.stderr.contains("stays abandoned"), "{ended:?}");
         assert_eq!(
@@ -127,7 +113,7 @@ fn a_recovery_that_fails_leaves_the_work() {
             [(session.clone(), "abandoned".to_owned())]
         );
     }
-    let ended = place.runs(&["--global", "a", "--recover", "true"], "echo ran");
+    let ended = place.runs(&["--lock", "a", "--recover", "true"], "echo ran");
     assert_eq!(
         (ended.status, ended.stdout.as_str()),
         (0, "ran\n"),
@@ -165,11 +151,11 @@ fn after_kill_9_the_next_holder_finishes_the_work() {
     let mut running = place.starts(&claims, "echo held; while :; do sleep 0.02; done");
     running.signal(Signal::KILL);
     assert_eq!(running.ends().status, -9);
-    let busy = place.runs(&["--global", "a", "--no-wait", "--recover", "true"], "true");
+    let busy = place.runs(&["--lock", "a", "--no-wait", "--recover", "true"], "true");
     assert_eq!(busy.status, 75, "it may still live: {busy:?}");
     let recover = "sed 's/.*intent\":/intent: /'";
     let ended = place.runs(
-        &["--global", "a", "--wait", "20s", "--recover", recover],
+        &["--lock", "a", "--wait", "20s", "--recover", recover],
         "echo ran",
     );
     assert_eq!(ended.status, 0, "{ended:?}");
@@ -186,7 +172,7 @@ fn after_kill_9_of_who_recovers_the_next_one_does() {
     let recover = "cat > /dev/null; echo recovering; while :; do sleep 0.02; done";
     let args = [
         "run",
-        "--global",
+        "--lock",
         "a",
         "--ttl",
         "1s",
@@ -197,14 +183,14 @@ fn after_kill_9_of_who_recovers_the_next_one_does() {
     ];
     let mut first = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
     assert_eq!(first.line(), "recovering");
-    let ended = place.runs(&["--global", "a", "--no-wait", "--recover", "true"], "true");
+    let ended = place.runs(&["--lock", "a", "--no-wait", "--recover", "true"], "true");
     assert_eq!(ended.status, 75, "somebody recovers it: {ended:?}");
     let ended = place.ends(&["recover", "--", "true"]);
     assert_eq!(ended.status, 75, "somebody recovers it: {ended:?}");
     first.signal(Signal::KILL);
     assert_eq!(first.ends().status, -9);
     let claims = [
-        "--global",
+        "--lock",
         "a",
         "--wait",
         "20s",
@@ -226,7 +212,7 @@ fn a_signal_ends_the_recovery() {
     let recover = "echo recovering; while :; do sleep 0.02; done";
     let args = [
         "run",
-        "--global",
+        "--lock",
         "a",
         "--recover",
         recover,
@@ -292,10 +278,7 @@ fn discarded_work_is_gone() {
         ended.stderr.contains(&session) && ended.stderr.contains("done by hand"),
         "{ended:?}"
     );
-    assert_eq!(
-        place.runs(&["--global", "a", "--no-wait"], "true").status,
-        0
-    );
+    assert_eq!(place.runs(&["--lock", "a", "--no-wait"], "true").status, 0);
     let told = place.ends(&["sessions", "--ended"]).stdout;
     assert!(
         told.contains(": discard by ") && told.contains(": done by hand"),
@@ -346,7 +329,7 @@ fn many_processes_one_recovery() {
     let recover = format!("echo x >> {}/recoveries", place.path("").display());
     let args = [
         "run",
-        "--global",
+        "--lock",
         "a",
         "--wait",
         "60s",

@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::harness::{Place, Running, ends};
 
 #[test]
@@ -33,11 +35,11 @@ fn help_and_version() {
 fn the_status_is_the_commands() {
     let place = Place::new();
     for status in [0, 1, 3, 64, 75, 255] {
-        let ended = place.runs(&["--global", "a"], &format!("exit {status}"));
+        let ended = place.runs(&["--lock", "a"], &format!("exit {status}"));
         assert_eq!((ended.status, ended.stderr.as_str()), (status, ""));
     }
     for (signal, number) in [("KILL", 9), ("TERM", 15), ("USR1", 10)] {
-        let ended = place.runs(&["--global", "a"], &format!("kill -{signal} $$"));
+        let ended = place.runs(&["--lock", "a"], &format!("kill -{signal} $$"));
         assert_eq!((ended.status, ended.stderr.as_str()), (128 + number, ""));
     }
     assert_eq!(place.held(), [""; 0]);
@@ -55,7 +57,7 @@ fn a_command_that_cannot_be_run_takes_no_lock() {
         (&plain, 126, "cannot be run"),
         (&directory, 126, "cannot be run"),
     ] {
-        let ended = place.ends(&["run", "--global", "a", "--intent", "{}", "--", command]);
+        let ended = place.ends(&["run", "--lock", "a", "--intent", "{}", "--", command]);
         assert_eq!(ended.status, status, "{ended:?}");
         assert!(ended.stderr.contains(says), "{ended:?}");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
@@ -68,7 +70,7 @@ fn a_command_that_only_fails_when_it_is_run() {
     let place = Place::new();
     let script = place.file("script", "#!/nonexistent/interpreter\n");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let ended = place.ends(&["run", "--global", "a", "--", &script]);
+    let ended = place.ends(&["run", "--lock", "a", "--", &script]);
     assert_eq!(ended.status, 127, "{ended:?}");
     assert!(ended.stderr.contains("no such command"), "{ended:?}");
     assert_eq!(place.held(), [""; 0]);
@@ -78,8 +80,8 @@ fn a_command_that_only_fails_when_it_is_run() {
 fn the_environment() {
     let place = Place::new();
     let script = "echo $LOCKKEEPER_TOKEN; echo $LOCKKEEPER_SESSION; echo $LOCKKEEPER_STORE";
-    let first = place.runs(&["--global", "a"], script).stdout;
-    let second = place.runs(&["--global", "a"], script).stdout;
+    let first = place.runs(&["--lock", "a"], script).stdout;
+    let second = place.runs(&["--lock", "a"], script).stdout;
     let token = |output: &str| output.lines().next().unwrap().parse::<u64>().unwrap();
     assert!(token(&first) < token(&second));
     let session = first.lines().nth(1).unwrap();
@@ -95,7 +97,7 @@ fn the_callers_url_stays_as_it_is() {
     let script = "echo ${LOCKKEEPER_URL-none}; echo $LOCKKEEPER_STORE";
     let elsewhere = format!("sqlite:{}", place.path("elsewhere.db").display());
     let args = [
-        "--url", &elsewhere, "run", "--global", "a", "--", "sh", "-c", script,
+        "--url", &elsewhere, "run", "--lock", "a", "--", "sh", "-c", script,
     ];
     for theirs in [None, Some("redis://me:secret@host")] {
         let mut command = place.lockkeeper(args);
@@ -118,7 +120,7 @@ fn the_url_is_good_from_elsewhere() {
         "--url",
         "sqlite:relative.db",
         "run",
-        "--global",
+        "--lock",
         "a",
         "--",
         "sh",
@@ -138,7 +140,7 @@ fn without_a_url() {
     let run = |state: Option<&str>, home: Option<&str>| {
         let mut command = place.lockkeeper([
             "run",
-            "--global",
+            "--lock",
             "a",
             "--",
             "sh",
@@ -179,7 +181,7 @@ fn without_a_url() {
 #[test]
 fn the_command_leads_its_own_process_group() {
     let place = Place::new();
-    let ended = place.runs(&["--global", "a"], "cut -d' ' -f1,5 /proc/$$/stat");
+    let ended = place.runs(&["--lock", "a"], "cut -d' ' -f1,5 /proc/$$/stat");
     let (pid, group) = ended.stdout.trim().split_once(' ').unwrap();
     assert_eq!(pid, group);
 }
@@ -189,7 +191,7 @@ fn standard_input_is_the_commands() {
     let place = Place::new();
     let input = place.file("input", "hello\n");
     let input = || Stdio::from(std::fs::File::open(&input).unwrap());
-    let args = ["run", "--global", "a", "--", "cat"];
+    let args = ["run", "--lock", "a", "--", "cat"];
     let ended = Running::new(place.lockkeeper(args).stdin(input())).ends();
     assert_eq!(ended.stdout, "hello\n");
     // Unless the ids came from there.
@@ -209,8 +211,8 @@ fn standard_input_is_the_commands() {
 #[test]
 fn busy_says_who_holds_it() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a"]);
-    let ended = place.runs(&["--global", "a", "--no-wait"], "true");
+    let mut holder = place.holds(&["--lock", "a"]);
+    let ended = place.runs(&["--lock", "a", "--no-wait"], "true");
     assert_eq!(ended.status, 75);
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     // The label has the process and its command.
@@ -218,18 +220,15 @@ fn busy_says_who_holds_it() {
     assert!(ended.stderr.contains("\"a\" is held by "), "{ended:?}");
     assert!(ended.stderr.contains(&label), "{ended:?}");
     assert_eq!(holder.ends().status, 0);
-    assert_eq!(
-        place.runs(&["--global", "a", "--no-wait"], "true").status,
-        0
-    );
+    assert_eq!(place.runs(&["--lock", "a", "--no-wait"], "true").status, 0);
 }
 
 #[test]
 fn a_wait_that_is_over() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a"]);
+    let mut holder = place.holds(&["--lock", "a"]);
     let since = Instant::now();
-    let ended = place.runs(&["--global", "a", "--wait", "300ms"], "true");
+    let ended = place.runs(&["--lock", "a", "--wait", "300ms"], "true");
     assert_eq!(ended.status, 75, "{ended:?}");
     assert!(since.elapsed() >= Duration::from_millis(300));
     let lines: Vec<&str> = ended.stderr.lines().collect();
@@ -243,9 +242,7 @@ fn a_wait_that_is_over() {
         "{ended:?}"
     );
     assert_eq!(
-        place
-            .runs(&["--global", "a", "--wait", "0s"], "true")
-            .status,
+        place.runs(&["--lock", "a", "--wait", "0s"], "true").status,
         75
     );
     assert_eq!(holder.ends().status, 0);
@@ -254,8 +251,8 @@ fn a_wait_that_is_over() {
 #[test]
 fn a_wait_that_is_rewarded() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a"]);
-    let args = ["run", "--global", "a", "--", "echo", "got it"];
+    let mut holder = place.holds(&["--lock", "a"]);
+    let args = ["run", "--lock", "a", "--", "echo", "got it"];
     let mut waiter = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
     assert!(waiter.error_line().contains("waiting: \"a\" is held by "));
     assert_eq!(holder.ends().status, 0);
@@ -342,10 +339,7 @@ fn shares() {
     let mut second = place.holds(&share);
     assert_eq!(place.runs(&share, "true").status, 75);
     assert_eq!(place.runs(&["--share", "s", "--no-wait"], "true").status, 0);
-    assert_eq!(
-        place.runs(&["--global", "s", "--no-wait"], "true").status,
-        75
-    );
+    assert_eq!(place.runs(&["--lock", "s", "--no-wait"], "true").status, 75);
     assert_eq!(first.ends().status, 0);
     assert_eq!(place.runs(&share, "true").status, 0);
     assert_eq!(second.ends().status, 0);
@@ -354,9 +348,9 @@ fn shares() {
 #[test]
 fn a_lock_outlives_several_ttls() {
     let place = Place::new();
-    let mut holder = place.holds(&["--global", "a", "--ttl", "1s"]);
+    let mut holder = place.holds(&["--lock", "a", "--ttl", "1s"]);
     // Expiry is the subject: the lock would be free after one second.
-    let ended = place.runs(&["--global", "a", "--wait", "2500ms"], "true");
+    let ended = place.runs(&["--lock", "a", "--wait", "2500ms"], "true");
     assert_eq!(ended.status, 75, "{ended:?}");
     assert_eq!(holder.ends().status, 0);
 }
@@ -366,7 +360,7 @@ fn what_the_command_leaves_behind_is_not_waited_for() {
     let place = Place::new();
     // It would keep the outputs of the test open.
     let script = "sleep 60 >/dev/null 2>&1 & echo $!";
-    let ended = place.runs(&["--global", "a"], script);
+    let ended = place.runs(&["--lock", "a"], script);
     assert_eq!(ended.status, 0, "{ended:?}");
     let pid = ended.stdout.trim();
     assert!(
@@ -375,4 +369,17 @@ fn what_the_command_leaves_behind_is_not_waited_for() {
     );
     let kill = std::process::Command::new("kill").arg(pid).status();
     assert!(kill.unwrap().success());
+}
+
+/// The book's word for it.
+#[test]
+fn a_lock_is_a_global_lock_too() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--global", "a"]);
+    let other = place.runs(&["--lock", "a", "--no-wait"], "true");
+    assert_eq!(other.status, 75, "{other:?}");
+    holder.signal(Signal::TERM);
+    drop(holder.ends());
+    let other = place.runs(&["--lock", "a", "--no-wait"], "true");
+    assert_eq!(other.status, 0, "{other:?}");
 }

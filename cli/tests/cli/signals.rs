@@ -24,7 +24,7 @@ fn the_command_gets_what_lockkeeper_gets() {
         (Signal::WINCH, "WINCH"),
     ] {
         let script = format!("trap 'echo got {name}; exit 7' {name}; {FOREVER}");
-        let mut running = place.starts(&["--global", "a"], &script);
+        let mut running = place.starts(&["--lock", "a"], &script);
         running.signal(signal);
         let ended = running.ends();
         assert_eq!(
@@ -42,7 +42,7 @@ fn a_command_that_does_nothing_about_a_signal() {
     must_not_be_ignored(&[Signal::HUP, Signal::INT]);
     let place = Place::new();
     for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
-        let mut running = place.starts(&["--global", "a"], FOREVER);
+        let mut running = place.starts(&["--lock", "a"], FOREVER);
         running.signal(signal);
         assert_eq!(running.ends().status, status);
         assert_eq!(place.held(), [""; 0]);
@@ -54,7 +54,7 @@ fn the_whole_group_gets_it() {
     let place = Place::new();
     let script = "trap 'wait; echo outer; exit' TERM; \
                   sh -c \"trap 'echo inner; exit' TERM; echo held; while :; do sleep 0.02; done\" & wait";
-    let mut running = place.starts(&["--global", "a"], script);
+    let mut running = place.starts(&["--lock", "a"], script);
     running.signal(Signal::TERM);
     assert_eq!(running.ends().stdout, "inner\nouter\n");
 }
@@ -65,7 +65,7 @@ fn an_ignored_hangup_stays_ignored() {
     let args = [
         "lockkeeper",
         "run",
-        "--global",
+        "--lock",
         "a",
         "--",
         "sh",
@@ -112,7 +112,7 @@ fn a_waiter_that_is_ended_leaves_nothing() {
 fn a_stop_and_a_continuation_reach_the_command() {
     let place = Place::new();
     let mut running = place.starts(
-        &["--global", "a"],
+        &["--lock", "a"],
         "echo $$ > $1/pid; echo held; while read x; do echo $x; done",
     );
     let pid = place.read("pid");
@@ -140,7 +140,7 @@ fn a_stop_and_a_continuation_reach_the_command() {
 fn the_command_dies_with_lockkeeper() {
     let place = Place::new();
     let script = "trap '' HUP INT TERM; echo $$ > $1/pid; echo held; while :; do sleep 0.02; done";
-    let mut running = place.starts(&["--global", "a", "--ttl", "1s"], script);
+    let mut running = place.starts(&["--lock", "a", "--ttl", "1s"], script);
     let pid = place.read("pid");
     assert!(runs(pid.trim()));
     running.signal(Signal::KILL);
@@ -149,7 +149,7 @@ fn the_command_dies_with_lockkeeper() {
     // Its lock goes when the TTL is over, and not before somebody could be sure that it is dead.
     assert_eq!(place.held().len(), 1);
     let since = Instant::now();
-    let ended = place.runs(&["--global", "a", "--wait", "10s"], "true");
+    let ended = place.runs(&["--lock", "a", "--wait", "10s"], "true");
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(
         since.elapsed() < Duration::from_secs(5),

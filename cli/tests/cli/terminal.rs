@@ -99,7 +99,7 @@ impl Drop for Session {
 fn a_command_reads_from_the_terminal_and_gives_it_back() {
     let place = Place::new();
     let script =
-        "$LK run --global a -- sh -c 'read x; echo \"got <$x>\"'; read y; echo \"then <$y>\"";
+        "$LK run --lock a -- sh -c 'read x; echo \"got <$x>\"'; read y; echo \"then <$y>\"";
     let mut session = Session::start(&place, script);
     session.types("one\n");
     session.shows("got <one>");
@@ -112,7 +112,7 @@ fn a_command_reads_from_the_terminal_and_gives_it_back() {
 fn an_interrupt_from_the_keyboard_is_the_commands() {
     must_not_be_ignored(&[Signal::INT]);
     let place = Place::new();
-    let script = "$LK run --global a -- sh -c 'trap \"echo interrupted; exit 5\" INT; echo ready; \
+    let script = "$LK run --lock a -- sh -c 'trap \"echo interrupted; exit 5\" INT; echo ready; \
                   while :; do sleep 0.02; done'; echo \"status <$?>\"";
     let mut session = Session::start(&place, script);
     session.shows("ready");
@@ -126,7 +126,7 @@ fn an_interrupt_from_the_keyboard_is_the_commands() {
 fn a_shell_stops_and_continues_the_command() {
     let place = Place::new();
     let script = format!(
-        "set -m; $LK run --global a -- sh -c '{REPEAT}'; echo \"stopped <$?>\"; fg; echo \"status <$?>\""
+        "set -m; $LK run --lock a -- sh -c '{REPEAT}'; echo \"stopped <$?>\"; fg; echo \"status <$?>\""
     );
     let mut session = Session::start(&place, &script);
     session.shows("ready");
@@ -142,7 +142,7 @@ fn a_shell_stops_and_continues_the_command() {
 #[test]
 fn a_command_that_nobody_could_continue_goes_on() {
     let place = Place::new();
-    let script = format!("exec $LK run --global a -- sh -c '{REPEAT}'");
+    let script = format!("exec $LK run --lock a -- sh -c '{REPEAT}'");
     let mut session = Session::start(&place, &script);
     session.shows("ready");
     session.types("\x1a");
@@ -155,7 +155,7 @@ fn a_command_that_nobody_could_continue_goes_on() {
 #[test]
 fn a_lost_lock_ends_an_interactive_command() {
     let place = Place::new();
-    let script = "$LK run --global a --ttl 1s -- sh -c 'echo ready; cat'; echo \"status <$?>\"; read y; echo \"then <$y>\"";
+    let script = "$LK run --lock a --ttl 1s -- sh -c 'echo ready; cat'; echo \"status <$?>\"; read y; echo \"then <$y>\"";
     let mut session = Session::start(&place, script);
     session.shows("ready");
     assert_eq!(

@@ -42,8 +42,8 @@ async fn a_global_lock_has_one_holder(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     for _ in 0..5 {
         for (holder, other) in [(&a, &b), (&b, &a)] {
-            let guard = granted(holder.global("g")).await?;
-            refused(other.global("g")).await?;
+            let guard = granted(holder.lock("g")).await?;
+            refused(other.lock("g")).await?;
             release(guard).await?;
         }
     }
@@ -52,25 +52,25 @@ async fn a_global_lock_has_one_holder(scene: Scene) -> Verdict {
 
 async fn a_global_lock_is_not_entered_twice_by_one_process(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
-    refused(a.global("g")).await?;
-    refused(a.clone().global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
+    refused(a.lock("g")).await?;
+    refused(a.clone().lock("g")).await?;
     release(guard).await?;
-    release(granted(a.global("g")).await?).await
+    release(granted(a.lock("g")).await?).await
 }
 
 async fn shares_keep_to_their_limit(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let first = granted(a.share("s").limit(2)).await?;
-    let second = granted(b.share("s").limit(2)).await?;
-    refused(a.share("s").limit(2)).await?;
-    refused(b.share("s").limit(2)).await?;
-    refused(b.global("s")).await?;
+    let first = granted(a.semaphore("s", 2)).await?;
+    let second = granted(b.semaphore("s", 2)).await?;
+    refused(a.semaphore("s", 2)).await?;
+    refused(b.semaphore("s", 2)).await?;
+    refused(b.lock("s")).await?;
     release(first).await?;
-    let third = granted(b.share("s").limit(2)).await?;
+    let third = granted(b.semaphore("s", 2)).await?;
     release(second).await?;
     release(third).await?;
-    release(granted(b.global("s")).await?).await
+    release(granted(b.lock("s")).await?).await
 }
 
 async fn a_written_tree_is_nobody_elses(scene: Scene) -> Verdict {
@@ -133,14 +133,19 @@ async fn shares_are_held_side_by_side(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let mut guards = Vec::new();
     for _ in 0..3 {
-        guards.push(granted(a.share("s")).await?);
-        guards.push(granted(b.share("s")).await?);
+        guards.push(granted(a.rwlock("s").read()).await?);
+        guards.push(granted(b.rwlock("s").read()).await?);
     }
     for guard in guards {
-        refused(b.global("s")).await?;
+        refused(b.lock("s")).await?;
+        refused(b.rwlock("s").write()).await?;
         release(guard).await?;
     }
-    release(granted(b.global("s")).await?).await
+    let writer = granted(b.rwlock("s").write()).await?;
+    refused(a.rwlock("s").read()).await?;
+    refused(a.rwlock("s").write()).await?;
+    refused(a.semaphore("s", 9)).await?;
+    release(writer).await
 }
 
 async fn siblings_are_written_side_by_side(scene: Scene) -> Verdict {
@@ -157,10 +162,10 @@ async fn siblings_are_written_side_by_side(scene: Scene) -> Verdict {
 async fn names_of_other_schemes_are_other_names(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let tree = granted(a.tree().write("/n")).await?;
-    let global = granted(b.global("n")).await?;
+    let global = granted(b.lock("n")).await?;
     // Flat schemes share their names.
     refused(a.documents(["n"])).await?;
-    refused(a.share("n")).await?;
+    refused(a.rwlock("n").read()).await?;
     release(tree).await?;
     release(global).await
 }
@@ -199,9 +204,9 @@ async fn a_refusal_names_the_holder(scene: Scene) -> Verdict {
 
 async fn a_wait_that_is_over_names_the_holder(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let limit = std::time::Duration::from_secs(1);
-    let busy = refusal(b.global("g").wait(limit).acquire().await)?;
+    let busy = refusal(b.lock("g").wait(limit).acquire().await)?;
     let session = busy.first().holders[0].grant.map(|grant| grant.session);
     ensure_eq!(session, Some(guard.session()), "who is in the way");
     release(guard).await
@@ -213,9 +218,9 @@ async fn every_guard_has_a_greater_token(scene: Scene) -> Verdict {
     for _ in 0..5 {
         for locks in [&a, &b] {
             for guard in [
-                granted(locks.global("k")).await?,
+                granted(locks.lock("k")).await?,
                 granted(locks.documents(["d1", "d2", "d3"])).await?,
-                granted(locks.share("s")).await?,
+                granted(locks.rwlock("s").read()).await?,
                 granted(locks.tree().write("/t/m").read("/u")).await?,
             ] {
                 ensure!(
@@ -235,7 +240,7 @@ async fn releasing_a_guard_leaves_the_others(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
     let mut guards = Vec::new();
     for n in 0..10 {
-        guards.push((n, granted(a.global(format!("k{n}"))).await?));
+        guards.push((n, granted(a.lock(format!("k{n}"))).await?));
     }
     let (even, odd): (Vec<_>, Vec<_>) = guards.into_iter().partition(|(n, _)| n % 2 == 0);
     for (n, guard) in odd {

@@ -118,7 +118,7 @@ async fn a_set_larger_than_a_step(scene: Scene) -> Verdict {
 
 async fn a_set_larger_than_ten_steps_has_a_session_of_its_own(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let small = granted(a.global("small")).await?;
+    let small = granted(a.lock("small")).await?;
     let ids = more_than(&a, 10);
     let large = acquired(a.documents(&ids)).await?;
     ensure!(

@@ -55,8 +55,8 @@ async fn nothing_left(scene: &Scene, locks: Locks, wire: &Wire, keys: &[&str]) -
 const KEYS: [&str; 6] = ["g", "s", "d1", "d2", "/t", "/u"];
 
 async fn each_scheme(a: &Locks) -> Verdict {
-    given_back(acquired(a.global("g")).await?).await?;
-    given_back(acquired(a.share("s").limit(1)).await?).await?;
+    given_back(acquired(a.lock("g")).await?).await?;
+    given_back(acquired(a.semaphore("s", 1)).await?).await?;
     given_back(acquired(a.documents(["d1", "d2"])).await?).await?;
     given_back(acquired(a.tree().write("/t/m").read("/u")).await?).await
 }
@@ -93,12 +93,12 @@ async fn lost_answers_never_make_two_holders(scene: Scene) -> Verdict {
     let b = locks(&scene).await?;
     wire.set(Fault::LosesAnswers);
     for n in 0..6 {
-        let guard = acquired(a.global("g")).await?;
+        let guard = acquired(a.lock("g")).await?;
         let holders = scene.held("g").await?;
         ensure_eq!(holders.len(), 1, "holders after {n} rounds, {holders:?}");
-        refused(b.global("g")).await?;
+        refused(b.lock("g")).await?;
         drop(guard);
-        given_back(acquired(b.global("g")).await?).await?;
+        given_back(acquired(b.lock("g")).await?).await?;
     }
     nothing_left(&scene, a, &wire, &KEYS).await
 }
@@ -142,9 +142,9 @@ async fn doubled_requests_are_one_grant(scene: Scene) -> Verdict {
         each_scheme(&a).await?;
         each_scheme(&b).await?;
     }
-    let one = acquired(a.share("s").limit(2)).await?;
-    let two = acquired(b.share("s").limit(2)).await?;
-    refused(b.share("s").limit(2)).await?;
+    let one = acquired(a.semaphore("s", 2)).await?;
+    let two = acquired(b.semaphore("s", 2)).await?;
+    refused(b.semaphore("s", 2)).await?;
     given_back(one).await?;
     given_back(two).await?;
     nothing_left(&scene, a, &wire, &KEYS).await
@@ -153,7 +153,7 @@ async fn doubled_requests_are_one_grant(scene: Scene) -> Verdict {
 async fn a_request_that_arrives_after_its_release_holds_nothing(scene: Scene) -> Verdict {
     let (a, wire) = disturbed(&scene).await?;
     let b = locks(&scene).await?;
-    let held = acquired(a.global("held meanwhile")).await?;
+    let held = acquired(a.lock("held meanwhile")).await?;
     for cancelled in [false, true] {
         wire.set(Fault::Postpones);
         if cancelled {
@@ -183,7 +183,7 @@ async fn a_copy_that_the_store_makes_later_is_healed(scene: Scene) -> Verdict {
     let (a, wire, ttl) = wired(&scene).await?;
     let b = locks(&scene).await?;
     // The session lives on, and is renewed.
-    let held = acquired(a.global("held meanwhile")).await?;
+    let held = acquired(a.lock("held meanwhile")).await?;
     for _ in 0..2 {
         wire.set(Fault::Repeats);
         given_back(acquired(a.tree().write("/t/m")).await?).await?;
@@ -207,15 +207,15 @@ async fn a_store_that_cannot_be_reached_is_not_busy(scene: Scene) -> Verdict {
     // With a session that is open, and before there is one.
     for opened in [false, true] {
         if opened {
-            given_back(acquired(a.global("g")).await?).await?;
+            given_back(acquired(a.lock("g")).await?).await?;
         }
         wire.set(Fault::Refuses);
         for answer in [
-            a.global("g")
+            a.lock("g")
                 .try_acquire()
                 .await
                 .map(|attempt| matches!(attempt, Attempt::Busy(_))),
-            a.global("g").wait(SOON).acquire().await.map(|_| false),
+            a.lock("g").wait(SOON).acquire().await.map(|_| false),
         ] {
             match answer {
                 Err(AcquireError::Store(error)) => {
@@ -226,16 +226,16 @@ async fn a_store_that_cannot_be_reached_is_not_busy(scene: Scene) -> Verdict {
         }
         wire.set(Fault::None);
     }
-    given_back(acquired(a.global("g")).await?).await?;
+    given_back(acquired(a.lock("g")).await?).await?;
     nothing_left(&scene, a, &wire, &["g"]).await
 }
 
 async fn a_wait_ends_though_the_store_hangs(scene: Scene) -> Verdict {
     let (a, wire) = disturbed(&scene).await?;
-    given_back(acquired(a.global("g")).await?).await?;
+    given_back(acquired(a.lock("g")).await?).await?;
     wire.set(Fault::Hangs);
     let (since, limit) = (Instant::now(), Duration::from_millis(500));
-    let late = a.global("g").wait(limit).acquire().await;
+    let late = a.lock("g").wait(limit).acquire().await;
     ensure!(
         matches!(late, Err(AcquireError::Store(_))),
         "an outcome that is not known is no refusal: {late:?}"
@@ -248,7 +248,7 @@ async fn a_wait_ends_though_the_store_hangs(scene: Scene) -> Verdict {
 async fn what_was_asked_before_the_store_hung_is_given_back(scene: Scene) -> Verdict {
     let (a, wire) = disturbed(&scene).await?;
     let b = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let waiter = a.documents(["d1", "d2"]).wait(Duration::from_millis(400));
     let taken = granted(b.documents(["d2"])).await?;
     let cut = async {
@@ -273,10 +273,10 @@ async fn intents_survive_lost_answers(scene: Scene) -> Verdict {
     let b = locks(&scene).await?;
     wire.set(Fault::LosesAnswers);
     for _ in 0..3 {
-        let guard = acquired(a.global("g").intent(&"finished")?).await?;
+        let guard = acquired(a.lock("g").intent(&"finished")?).await?;
         given_back(guard).await?;
-        given_back(granted(b.global("g")).await?).await?;
-        let guard = acquired(a.global("g").intent(&"left behind")?).await?;
+        given_back(granted(b.lock("g")).await?).await?;
+        let guard = acquired(a.lock("g").intent(&"left behind")?).await?;
         let session = guard.session();
         drop(guard);
         let left = soon("the change is left behind", async {
@@ -294,7 +294,7 @@ async fn intents_survive_lost_answers(scene: Scene) -> Verdict {
             "the intent"
         );
         ensure!(recovery.settle().await?, "it is settled");
-        given_back(granted(b.global("g")).await?).await?;
+        given_back(granted(b.lock("g")).await?).await?;
     }
     nothing_left(&scene, a, &wire, &["g"]).await
 }

@@ -53,7 +53,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 async fn a_deadline_leaves_a_margin(scene: Scene) -> Verdict {
     let (a, ttl) = short_lived(&scene).await?;
     for guard in [
-        granted(a.global("g")).await?,
+        granted(a.lock("g")).await?,
         granted(a.documents(["d1", "d2"])).await?,
         granted(a.tree().write("/t")).await?,
     ] {
@@ -103,7 +103,7 @@ async fn one_renewal_keeps_all_guards(scene: Scene) -> Verdict {
     let (a, wire, ttl) = wired(&scene).await?;
     let mut guards = Vec::new();
     for n in 0..50 {
-        guards.push(granted(a.global(format!("k{n}"))).await?);
+        guards.push(granted(a.lock(format!("k{n}"))).await?);
     }
     let (before, since) = (wire.renewals(), Instant::now());
     sleep(ttl * 3).await;
@@ -128,11 +128,11 @@ async fn one_renewal_keeps_all_guards(scene: Scene) -> Verdict {
 async fn cut_off(scene: Scene, fault: Fault) -> Verdict {
     let (a, wire, ttl) = wired(&scene).await?;
     let b = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     wire.set(fault);
     let since = Instant::now();
     let lost = soon("the guard is lost", guard.lost());
-    let next = acquired_within(ttl + SOON, b.global("g"));
+    let next = acquired_within(ttl + SOON, b.lock("g"));
     let truth = async {
         let next = next.await?;
         ensure!(
@@ -166,7 +166,7 @@ async fn a_guard_whose_renewals_are_refused_ends_before_anybody_else_begins(
 
 async fn a_lost_guard_never_comes_back(scene: Scene) -> Verdict {
     let (a, wire, ttl) = wired(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     wire.set(Fault::Refuses);
     soon("the guard is lost", guard.lost()).await?;
     // The way is free again: whether or not the store still knows the session, the guard does not believe it.
@@ -183,7 +183,7 @@ async fn a_lost_guard_never_comes_back(scene: Scene) -> Verdict {
 
 async fn an_answer_after_the_deadline_revives_nothing(scene: Scene) -> Verdict {
     let (a, wire, ttl) = wired(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     // Sent after a third of the TTL and answered after all of it: it came too late, though it would be good for more.
     wire.set(Fault::AnswersLate(ttl * 2 / 3));
     let deadline = guard.remaining();
@@ -200,7 +200,7 @@ async fn an_answer_after_the_deadline_revives_nothing(scene: Scene) -> Verdict {
 
 async fn an_unseen_answer_after_the_deadline_revives_nothing(scene: Scene) -> Verdict {
     let (a, wire, ttl) = wired(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     wire.set(Fault::AnswersLate(ttl * 2 / 3));
     // Nobody looks at it while its deadline passes; the answer comes, and only then somebody does.
     sleep(ttl + ttl / 12).await;
@@ -213,7 +213,7 @@ async fn an_unseen_answer_after_the_deadline_revives_nothing(scene: Scene) -> Ve
 
 async fn a_short_failure_loses_nothing(scene: Scene) -> Verdict {
     let (a, wire, ttl) = wired(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let since = Instant::now();
     for _ in 0..3 {
         wire.set(Fault::Refuses);
@@ -256,7 +256,7 @@ async fn watched(scene: &Scene) -> Verdict<(Locks, Guard, Duration)> {
     let wire = Wire::new(scene.connect().await?);
     let info = wire.info();
     let a = seeded(scene, wire.clone(), info.max_ttl)?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let mut within = scene.space().allowance() + PUSHED;
     match info.poll {
         None => soon("the session is watched", wire.watched()).await?,
@@ -286,7 +286,7 @@ async fn a_revocation_is_heard_of_within_a_second_where_the_store_pushes(scene: 
 
 async fn an_eviction_is_heard_of_within_a_second_where_the_store_pushes(scene: Scene) -> Verdict {
     let (a, guard, within) = watched(&scene).await?;
-    let other = granted(a.global("h")).await?;
+    let other = granted(a.lock("h")).await?;
     let b = scene.actor().await?;
     let Some((grant, _)) = guard.grants().next() else {
         return Err(Wrong("a guard without a grant".to_owned()));
@@ -306,7 +306,7 @@ async fn an_eviction_is_heard_of_within_a_second_where_the_store_pushes(scene: S
 async fn a_revoked_guard_is_not_confirmed(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     for guard in [
-        granted(a.global("g")).await?,
+        granted(a.lock("g")).await?,
         granted(b.tree().write("/t/m").read("/u")).await?,
     ] {
         ensure!(guard.confirm().await?, "it is held");
@@ -345,8 +345,8 @@ async fn a_revoked_guard_is_told_at_its_release(scene: Scene) -> Verdict {
 async fn a_held_guard_is_confirmed(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
     for guard in [
-        granted(a.global("g")).await?,
-        granted(a.share("s").limit(3)).await?,
+        granted(a.lock("g")).await?,
+        granted(a.semaphore("s", 3)).await?,
         granted(a.documents((0..7).map(|n| format!("d{n}")))).await?,
         granted(a.tree().write("/t/m").write("/u/v").read("/w")).await?,
     ] {
@@ -364,7 +364,7 @@ async fn a_held_guard_is_confirmed(scene: Scene) -> Verdict {
 async fn a_released_guard_is_no_longer_valid(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
     for drops in [false, true] {
-        let guard = granted(a.global("g")).await?;
+        let guard = granted(a.lock("g")).await?;
         let held = guard.held();
         ensure!(held.is_valid(), "it is held");
         if drops {
@@ -375,7 +375,7 @@ async fn a_released_guard_is_no_longer_valid(scene: Scene) -> Verdict {
         ensure!(!held.is_valid(), "who shares it is told as well");
         ensure_eq!(held.remaining(), Duration::ZERO, "the time that remains");
         ensure!(!held.confirm().await?, "it is not held any more");
-        release(acquired(a.global("g")).await?).await?;
+        release(acquired(a.lock("g")).await?).await?;
     }
     Ok(())
 }
@@ -410,7 +410,7 @@ async fn lost_guards_are_all_told(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
     let mut guards = Vec::new();
     for n in 0..5 {
-        guards.push(granted(a.global(format!("k{n}"))).await?);
+        guards.push(granted(a.lock(format!("k{n}"))).await?);
     }
     scene.end(guards[0].session(), End::Revoke).await?;
     for guard in &guards {
@@ -422,10 +422,10 @@ async fn lost_guards_are_all_told(scene: Scene) -> Verdict {
 
 async fn after_a_loss_the_next_acquisition_has_a_new_session(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let lost = granted(a.global("g")).await?;
+    let lost = granted(a.lock("g")).await?;
     scene.end(lost.session(), End::Revoke).await?;
     soon("the guard is lost", lost.lost()).await?;
-    let next = acquired(a.global("g")).await?;
+    let next = acquired(a.lock("g")).await?;
     ensure!(
         next.session() != lost.session(),
         "a dead session is not used again"
@@ -467,11 +467,11 @@ async fn many_dropped_guards_are_all_given_back(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let mut guards = Vec::new();
     for n in 0..100 {
-        guards.push(granted(a.global(format!("k{n}"))).await?);
+        guards.push(granted(a.lock(format!("k{n}"))).await?);
     }
     drop(guards);
     for n in 0..100 {
-        release(acquired(b.global(format!("k{n}"))).await?).await?;
+        release(acquired(b.lock(format!("k{n}"))).await?).await?;
     }
     Ok(())
 }

@@ -109,11 +109,11 @@ async fn good<S>(acquisition: Acquisition<S>) -> Verdict {
 
 async fn a_key_that_is_empty(scene: Scene) -> Verdict {
     let locks = locks(&scene).await?;
-    bad(&scene, || locks.global(""), key(KeyError::Empty)).await?;
-    bad(&scene, || locks.share(""), key(KeyError::Empty)).await?;
+    bad(&scene, || locks.lock(""), key(KeyError::Empty)).await?;
+    bad(&scene, || locks.rwlock("").read(), key(KeyError::Empty)).await?;
     bad(&scene, || locks.documents(["a", ""]), key(KeyError::Empty)).await?;
     bad(&scene, || locks.tree().write(""), key(KeyError::Empty)).await?;
-    good(locks.global(" ")).await
+    good(locks.lock(" ")).await
 }
 
 async fn a_key_that_is_too_long(scene: Scene) -> Verdict {
@@ -125,11 +125,11 @@ async fn a_key_that_is_too_long(scene: Scene) -> Verdict {
             bytes: MAX_KEY_BYTES + 1,
         })
     };
-    bad(&scene, || locks.global(&longer), error()).await?;
-    bad(&scene, || locks.share(&longer), error()).await?;
+    bad(&scene, || locks.lock(&longer), error()).await?;
+    bad(&scene, || locks.rwlock(&longer).read(), error()).await?;
     bad(&scene, || locks.documents([&long, &longer]), error()).await?;
     bad(&scene, || locks.tree().read(format!("/{long}")), error()).await?;
-    good(locks.global(&long)).await?;
+    good(locks.lock(&long)).await?;
     good(locks.tree().read(format!("/{}", &long[2..]))).await
 }
 
@@ -144,7 +144,7 @@ async fn a_key_with_a_control_character(scene: Scene) -> Verdict {
     ] {
         bad(
             &scene,
-            || locks.global(text),
+            || locks.lock(text),
             key(KeyError::ControlCharacter { at }),
         )
         .await?;
@@ -152,14 +152,19 @@ async fn a_key_with_a_control_character(scene: Scene) -> Verdict {
         let error = key(KeyError::ControlCharacter { at: at + 1 });
         bad(&scene, || locks.tree().write(&path), error).await?;
     }
-    good(locks.global("\u{a0}")).await
+    good(locks.lock("\u{a0}")).await
 }
 
 async fn a_path_given_to_a_flat_lock(scene: Scene) -> Verdict {
     let locks = locks(&scene).await?;
     for text in ["/a", "/", "//", "/a/"] {
-        bad(&scene, || locks.global(text), key(KeyError::PathGiven)).await?;
-        bad(&scene, || locks.share(text), key(KeyError::PathGiven)).await?;
+        bad(&scene, || locks.lock(text), key(KeyError::PathGiven)).await?;
+        bad(
+            &scene,
+            || locks.rwlock(text).read(),
+            key(KeyError::PathGiven),
+        )
+        .await?;
         bad(&scene, || locks.documents([text]), key(KeyError::PathGiven)).await?;
     }
     good(locks.documents(["a/", "a//b", ".."])).await
@@ -211,9 +216,9 @@ async fn a_path_that_is_too_deep(scene: Scene) -> Verdict {
 async fn a_limit_of_no_shares(scene: Scene) -> Verdict {
     let locks = locks(&scene).await?;
     let error = |input: &InputError| matches!(input, InputError::ZeroLimit);
-    bad(&scene, || locks.share("s").limit(0), error).await?;
-    good(locks.share("s").limit(1)).await?;
-    good(locks.share("s").limit(u32::MAX)).await
+    bad(&scene, || locks.semaphore("s", 0), error).await?;
+    good(locks.semaphore("s", 1)).await?;
+    good(locks.semaphore("s", u32::MAX)).await
 }
 
 async fn no_documents_and_no_paths(scene: Scene) -> Verdict {
@@ -283,7 +288,7 @@ async fn a_ttl_out_of_bounds(scene: Scene) -> Verdict {
         );
     }
     for ttl in [min, max] {
-        good(build(ttl)?.global("k")).await?;
+        good(build(ttl)?.lock("k")).await?;
     }
     Ok(())
 }
@@ -293,7 +298,7 @@ async fn an_intent_that_is_too_long(scene: Scene) -> Verdict {
     // A text of n bytes is JSON of n + 2.
     let text = "x".repeat(MAX_INTENT_BYTES - 1);
     let before = scene.journal().written();
-    let long = locks.global("k").intent(&text);
+    let long = locks.lock("k").intent(&text);
     ensure!(
         matches!(long, Err(IntentError::TooLong { bytes }) if bytes == MAX_INTENT_BYTES + 1),
         "an intent over the limit is refused: {long:?}"
@@ -307,7 +312,7 @@ async fn an_intent_that_is_too_long(scene: Scene) -> Verdict {
         before,
         "requests, before and after bad input"
     );
-    good(locks.global("k").intent(&&text[1..])?).await
+    good(locks.lock("k").intent(&&text[1..])?).await
 }
 
 async fn a_label_that_is_too_long(scene: Scene) -> Verdict {
@@ -324,7 +329,7 @@ async fn a_label_that_is_too_long(scene: Scene) -> Verdict {
     let locks = Locks::builder(backend)
         .label(Label::parse(&long)?)
         .build()?;
-    let guard = acquired(locks.global("k")).await?;
+    let guard = acquired(locks.lock("k")).await?;
     ensure_eq!(
         scene.held("k").await?[0].label,
         long,

@@ -74,16 +74,16 @@ async fn left_behind(
 }
 
 async fn try_global(b: &Locks) -> Verdict<Option<AcquireError>> {
-    Ok(b.global("g").try_acquire().await.err())
+    Ok(b.lock("g").try_acquire().await.err())
 }
 
 async fn a_released_guard_leaves_no_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     for _ in 0..3 {
-        let guard = granted(with_intent(a.global("g"))?).await?;
+        let guard = granted(with_intent(a.lock("g"))?).await?;
         let session = guard.session();
         release(guard).await?;
-        release(granted(b.global("g")).await?).await?;
+        release(granted(b.lock("g")).await?).await?;
         ensure!(
             scene.state(session).await?.life != Life::Abandoned,
             "it was finished"
@@ -95,7 +95,7 @@ async fn a_released_guard_leaves_no_intent(scene: Scene) -> Verdict {
 
 async fn a_dropped_guard_leaves_its_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(with_intent(a.global("g"))?).await?;
+    let guard = granted(with_intent(a.lock("g"))?).await?;
     let session = guard.session();
     drop(guard);
     left_behind(&scene, session, async || try_global(&b).await).await?;
@@ -112,7 +112,7 @@ async fn a_dropped_guard_leaves_its_intent(scene: Scene) -> Verdict {
 
 async fn a_guard_dropped_by_a_panic_leaves_its_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(with_intent(a.global("g"))?).await?;
+    let guard = granted(with_intent(a.lock("g"))?).await?;
     let session = guard.session();
     // `resume_unwind` unwinds without a message on the screen.
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
@@ -125,7 +125,7 @@ async fn a_guard_dropped_by_a_panic_leaves_its_intent(scene: Scene) -> Verdict {
 
 async fn work_that_fails_leaves_its_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let work = with_intent(a.global("g"))?.run(|held| async move { Err::<(), _>(held.session()) });
+    let work = with_intent(a.lock("g"))?.run(|held| async move { Err::<(), _>(held.session()) });
     match work.await {
         Err(RunError::Work(session)) => {
             left_behind(&scene, session, async || try_global(&b).await).await
@@ -136,19 +136,19 @@ async fn work_that_fails_leaves_its_intent(scene: Scene) -> Verdict {
 
 async fn work_that_succeeds_leaves_none(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let work = with_intent(a.global("g"))?.run(|_| async { Verdict::Ok(7) });
+    let work = with_intent(a.lock("g"))?.run(|_| async { Verdict::Ok(7) });
     let done = work.await;
     ensure!(
         matches!(done, Ok((7, Ok(_)))),
         "the work's own result: {done:?}"
     );
-    release(granted(b.global("g")).await?).await
+    release(granted(b.lock("g")).await?).await
 }
 
 async fn work_that_is_dropped_leaves_its_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let (tell, told) = tokio::sync::oneshot::channel();
-    let work = with_intent(a.global("g"))?.run(|held| async move {
+    let work = with_intent(a.lock("g"))?.run(|held| async move {
         let _ = tell.send(held.session());
         std::future::pending::<Verdict>().await
     });
@@ -161,7 +161,7 @@ async fn work_that_is_dropped_leaves_its_intent(scene: Scene) -> Verdict {
 
 async fn a_lost_guard_leaves_its_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(with_intent(a.global("g"))?).await?;
+    let guard = granted(with_intent(a.lock("g"))?).await?;
     let session = guard.session();
     scene.end(session, End::Revoke).await?;
     soon("the guard is lost", guard.lost()).await?;
@@ -183,7 +183,7 @@ async fn a_process_that_dies_leaves_its_intent(scene: Scene) -> Verdict {
     dead.intend(token, "half done").await?;
     // It is in the way of whoever waits as soon as it is due.
     let late = b
-        .global("g")
+        .lock("g")
         .wait(ttl + scene.space().allowance() + SOON)
         .acquire()
         .await;
@@ -199,8 +199,8 @@ async fn a_process_that_dies_leaves_its_intent(scene: Scene) -> Verdict {
 
 async fn an_acquisition_with_an_intent_has_a_session_of_its_own(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let plain = granted(a.global("plain")).await?;
-    let one = granted(with_intent(a.global("one"))?).await?;
+    let plain = granted(a.lock("plain")).await?;
+    let one = granted(with_intent(a.lock("one"))?).await?;
     let two = granted(with_intent(a.documents(["two", "three"]))?).await?;
     let sessions = [plain.session(), one.session(), two.session()];
     ensure!(
@@ -282,7 +282,7 @@ async fn a_refused_acquisition_leaves_no_intent(scene: Scene) -> Verdict {
 async fn a_cancelled_acquisition_leaves_no_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     for polls in 0..25 {
-        let mut acquisition = Box::pin(with_intent(a.global("g"))?.acquire());
+        let mut acquisition = Box::pin(with_intent(a.lock("g"))?.acquire());
         let mut granted = false;
         for _ in 0..polls {
             if let std::task::Poll::Ready(guard) = futures_util::poll!(&mut acquisition) {
@@ -294,7 +294,7 @@ async fn a_cancelled_acquisition_leaves_no_intent(scene: Scene) -> Verdict {
             tokio::task::yield_now().await;
         }
         drop(acquisition);
-        release(acquired(b.global("g")).await?).await?;
+        release(acquired(b.lock("g")).await?).await?;
         if granted {
             break;
         }
@@ -306,10 +306,10 @@ async fn a_cancelled_acquisition_leaves_no_intent(scene: Scene) -> Verdict {
 
 async fn a_shutdown_leaves_no_finished_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    release(granted(with_intent(a.global("finished"))?).await?).await?;
-    drop(granted(with_intent(a.global("left"))?).await?);
+    release(granted(with_intent(a.lock("finished"))?).await?).await?;
+    drop(granted(with_intent(a.lock("left"))?).await?);
     ensure!(a.shutdown(SOON).await, "everything is given back");
-    release(granted(b.global("finished")).await?).await?;
+    release(granted(b.lock("finished")).await?).await?;
     ensure_eq!(b.abandoned().await?.len(), 1, "abandoned sessions");
     scene.held("left").await?;
     Ok(())
@@ -317,8 +317,8 @@ async fn a_shutdown_leaves_no_finished_intent(scene: Scene) -> Verdict {
 
 async fn an_intent_at_work_is_a_refusal_like_any_other(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(with_intent(a.global("g"))?).await?;
-    let busy = refused(b.global("g")).await?;
+    let guard = granted(with_intent(a.lock("g"))?).await?;
+    let busy = refused(b.lock("g")).await?;
     ensure_eq!(
         busy.first().holders[0].life,
         Life::Living,

@@ -36,9 +36,9 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn work_runs_under_the_lock(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let work = a.global("g").run(|held| async move {
+    let work = a.lock("g").run(|held| async move {
         ensure!(held.is_valid(), "it is held while the work runs");
-        refused(b.global("g")).await?;
+        refused(b.lock("g")).await?;
         Verdict::Ok(held.token())
     });
     match work.await {
@@ -83,7 +83,7 @@ async fn work_is_stopped_when_the_lock_is_lost(scene: Scene) -> Verdict {
     let stopped = Arc::new(AtomicBool::new(false));
     let at_work = Dropped(stopped.clone());
     let inner = scene.clone();
-    let work = a.global("g").run(|held| async move {
+    let work = a.lock("g").run(|held| async move {
         let _at_work = at_work;
         inner.end(held.session(), End::Revoke).await?;
         sleep(Duration::from_secs(3_600)).await;
@@ -103,21 +103,21 @@ async fn work_is_stopped_when_the_lock_is_lost(scene: Scene) -> Verdict {
 
 async fn work_that_is_dropped_gives_the_lock_back(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let work = a.global("g").run(|_| std::future::pending::<Verdict>());
+    let work = a.lock("g").run(|_| std::future::pending::<Verdict>());
     ensure!(
         tokio::time::timeout(Duration::from_millis(300), work)
             .await
             .is_err(),
         "the work never ends by itself"
     );
-    release(acquired(a.global("g")).await?).await
+    release(acquired(a.lock("g")).await?).await
 }
 
 async fn a_refused_run_never_begins(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let run = b
-        .global("g")
+        .lock("g")
         .wait(Duration::from_secs(1))
         .run(|_| async { Err::<(), _>(Wrong("the work began".to_owned())) });
     match run.await {
@@ -131,7 +131,7 @@ async fn attempts_under_way_are_bounded(scene: Scene) -> Verdict {
     let bounded = Locks::builder(scene.connect().await?)
         .max_attempts(2)
         .build()?;
-    let tries = (0..20).map(|n| bounded.global(format!("k{n}")).try_acquire());
+    let tries = (0..20).map(|n| bounded.lock(format!("k{n}")).try_acquire());
     let mut limited = 0;
     let mut guards = Vec::new();
     for attempt in futures_util::future::join_all(tries).await {
@@ -147,7 +147,7 @@ async fn attempts_under_way_are_bounded(scene: Scene) -> Verdict {
         guards.len()
     );
     // Those that were too many have come back since.
-    guards.push(granted(bounded.global("later")).await?);
+    guards.push(granted(bounded.lock("later")).await?);
     for guard in guards {
         release(guard).await?;
     }
@@ -157,10 +157,10 @@ async fn attempts_under_way_are_bounded(scene: Scene) -> Verdict {
 async fn waiters_under_way_are_bounded(scene: Scene) -> Verdict {
     let (a, backend) = (locks(&scene).await?, scene.connect().await?);
     let bounded = Locks::builder(backend).max_waiters(2).build()?;
-    release(acquired(bounded.global("first")).await?).await?;
+    release(acquired(bounded.lock("first")).await?).await?;
     let guard = granted(a.documents(["k0", "k1", "k2", "k3"])).await?;
     let limit = Duration::from_secs(3);
-    let waits = (0..4).map(|n| bounded.global(format!("k{n}")).wait(limit).acquire());
+    let waits = (0..4).map(|n| bounded.lock(format!("k{n}")).wait(limit).acquire());
     let mut seen = [0, 0];
     for wait in futures_util::future::join_all(waits).await {
         match wait {
@@ -174,7 +174,7 @@ async fn waiters_under_way_are_bounded(scene: Scene) -> Verdict {
     // Those that have gone make room, as soon as they have given up what they asked for.
     soon("there is room", async {
         loop {
-            match bounded.global("k0").wait(limit).acquire().await {
+            match bounded.lock("k0").wait(limit).acquire().await {
                 Err(AcquireError::Input(InputError::TooMany { .. })) => {
                     sleep(Duration::from_millis(10)).await;
                 }
@@ -187,10 +187,10 @@ async fn waiters_under_way_are_bounded(scene: Scene) -> Verdict {
 
 async fn a_shutdown_gives_everything_back(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let kept = granted(a.global("kept")).await?;
+    let kept = granted(a.lock("kept")).await?;
     let session = kept.session();
     for n in 0..10 {
-        drop(granted(a.global(format!("k{n}"))).await?);
+        drop(granted(a.lock(format!("k{n}"))).await?);
     }
     drop(kept);
     ensure!(a.shutdown(SOON).await, "everything is given back in time");
@@ -204,7 +204,7 @@ async fn a_shutdown_gives_everything_back(scene: Scene) -> Verdict {
 
 async fn a_shutdown_waits_for_guards_until_its_limit(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let session = guard.session();
     ensure!(
         !a.shutdown(Duration::from_millis(200)).await,
@@ -220,12 +220,12 @@ async fn a_shutdown_waits_for_guards_until_its_limit(scene: Scene) -> Verdict {
 
 async fn after_a_shutdown_nothing_is_acquired(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    release(granted(a.global("g")).await?).await?;
+    release(granted(a.lock("g")).await?).await?;
     let clone = a.clone();
     ensure!(a.shutdown(SOON).await, "nothing is under way");
     let before = scene.journal().written();
     for late in [
-        a.global("g").acquire().await.err(),
+        a.lock("g").acquire().await.err(),
         clone.documents(["d"]).acquire().await.err(),
         clone.tree().write("/t").try_acquire().await.err(),
     ] {
@@ -244,10 +244,10 @@ async fn after_a_shutdown_nothing_is_acquired(scene: Scene) -> Verdict {
 
 async fn a_shutdown_ends_whoever_waits(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let own = granted(a.global("g")).await?;
-    let others = granted(b.global("h")).await?;
+    let own = granted(a.lock("g")).await?;
+    let others = granted(b.lock("h")).await?;
     // One waits for its own process, and one for another.
-    let wait = |name: &str| a.global(name).acquire();
+    let wait = |name: &str| a.lock(name).acquire();
     let (first, second) = (wait("g"), wait("h"));
     let ends = async {
         sleep(Duration::from_millis(200)).await;
@@ -269,7 +269,7 @@ async fn a_shutdown_ends_whoever_waits(scene: Scene) -> Verdict {
     ensure!(a.shutdown(SOON).await, "nothing is under way");
     let (c, mut got) = (locks(&scene).await?, Vec::new());
     for name in ["g", "h"] {
-        got.push(granted(c.global(name)).await?);
+        got.push(granted(c.lock(name)).await?);
     }
     Ok(())
 }
@@ -287,13 +287,13 @@ async fn closed(scene: &Scene, session: lockcore::SessionId) -> Verdict {
 
 async fn the_last_clone_closes_the_session(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let session = guard.session();
     release(guard).await?;
     let clone = a.clone();
     drop(a);
     sleep(Duration::from_millis(100)).await;
-    let again = granted(clone.global("g")).await?;
+    let again = granted(clone.lock("g")).await?;
     ensure_eq!(again.session(), session, "the session of the clone");
     release(again).await?;
     drop(clone);
@@ -302,7 +302,7 @@ async fn the_last_clone_closes_the_session(scene: Scene) -> Verdict {
 
 async fn a_guard_outlives_its_locks(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let session = guard.session();
     drop(a);
     sleep(Duration::from_millis(100)).await;

@@ -95,7 +95,7 @@ async fn contend(scene: &Scene, turn: impl AsyncFn(&Locks, usize) -> Verdict) ->
 async fn tasks_on_one_key(scene: Scene) -> Verdict {
     let counters = Counters::new();
     let turn = async |locks: &Locks, _| {
-        let guard = contended(locks.global("k")).await?;
+        let guard = contended(locks.lock("k")).await?;
         counters.count(&scene, &[0]).await;
         release(guard).await
     };
@@ -109,7 +109,7 @@ async fn tasks_on_few_keys(scene: Scene) -> Verdict {
     let counters = Counters::new();
     let turn = async |locks: &Locks, n: usize| {
         let key = n % 3;
-        let guard = contended(locks.global(format!("k{key}"))).await?;
+        let guard = contended(locks.lock(format!("k{key}"))).await?;
         counters.count(&scene, &[key]).await;
         // Some are given back by dropping them.
         if n.is_multiple_of(2) {
@@ -233,7 +233,7 @@ async fn readers_and_writers_of_a_tree(scene: Scene) -> Verdict {
 async fn tasks_in_a_semaphore(scene: Scene) -> Verdict {
     let (inside, crowded) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let turn = async |locks: &Locks, _| {
-        let guard = contended(locks.share("s").limit(3)).await?;
+        let guard = contended(locks.semaphore("s", 3)).await?;
         if inside.fetch_add(1, Ordering::SeqCst) >= 3 {
             crowded.fetch_add(1, Ordering::SeqCst);
         }

@@ -71,21 +71,21 @@ pub(crate) async fn run(task: Task) -> Verdict {
         "transfer for ever" => transfer(task, ttl, chance, usize::MAX).await,
         "hold" => {
             let locks = locks_on(task.backend, ttl)?;
-            let _guard = take(|| locks.global("g")).await?;
+            let _guard = take(|| locks.lock("g")).await?;
             fs::write(task.dir.join("ready"), "")?;
             std::future::pending().await
         }
         "intend" => {
             let locks = locks_on(task.backend, ttl)?;
             let intent = Intent::new(&b"half done"[..])?;
-            let _guard = take(|| locks.global("g").intent_bytes(intent.clone())).await?;
+            let _guard = take(|| locks.lock("g").intent_bytes(intent.clone())).await?;
             fs::write(task.dir.join("ready"), "")?;
             std::future::pending().await
         }
         "leave" => {
             let locks = locks_on(task.backend, info.max_ttl)?;
             for key in ["g", "h"] {
-                drop(acquired(locks.global(key)).await?);
+                drop(acquired(locks.lock(key)).await?);
             }
             let kept = acquired(locks.tree().write("/t/m")).await?;
             drop(kept);
@@ -95,7 +95,7 @@ pub(crate) async fn run(task: Task) -> Verdict {
         "wait" => {
             let locks = locks_on(task.backend, ttl)?;
             fs::write(task.dir.join("ready"), "")?;
-            release(take(|| locks.global("g")).await?).await?;
+            release(take(|| locks.lock("g")).await?).await?;
             ensure!(locks.shutdown(SOON).await, "everything is given back");
             Ok(())
         }
@@ -133,7 +133,7 @@ async fn count(locks: Locks, dir: &Path, seed: u64, mut chance: StdRng, turns: u
                 let both = [key, (key + 1) % KEYS].map(|key| format!("k{key}"));
                 take(|| locks.documents(&both)).await?
             }
-            _ => take(|| locks.global(format!("k{key}"))).await?,
+            _ => take(|| locks.lock(format!("k{key}"))).await?,
         };
         let file = dir.join(format!("counter-{key}"));
         let (counted, token) = read_counter(&file)?;
@@ -210,7 +210,7 @@ async fn counted(scene: &Scene, kills: usize) -> Verdict {
     // The last to die still hold what they held until they are due.
     let locks = locks(scene).await?;
     for key in 0..KEYS {
-        release(acquired(locks.global(format!("k{key}"))).await?).await?;
+        release(acquired(locks.lock(format!("k{key}"))).await?).await?;
     }
     Ok(())
 }
@@ -228,12 +228,12 @@ async fn a_killed_holder_frees_its_lock(scene: Scene) -> Verdict {
     let locks = locks(&scene).await?;
     let mut holder = Process::start(&scene, &dir, "hold")?;
     holder.made(&dir.path().join("ready")).await?;
-    crate::client::refused(locks.global("g")).await?;
+    crate::client::refused(locks.lock("g")).await?;
     holder.kill(&scene)?;
     let since = Instant::now();
     // Nobody renews it any more: it is due within a TTL.
     let ttl = short(locks.info()) * 2;
-    let guard = acquired(locks.global("g")).await?;
+    let guard = acquired(locks.lock("g")).await?;
     at_most(since, ttl + promptly(&scene, locks.info()), "the wait")?;
     release(guard).await
 }
@@ -244,7 +244,7 @@ async fn a_killed_holder_leaves_its_intent(scene: Scene) -> Verdict {
     let mut holder = Process::start(&scene, &dir, "intend")?;
     holder.made(&dir.path().join("ready")).await?;
     holder.kill(&scene)?;
-    let session = match locks.global("g").wait(SOON).acquire().await {
+    let session = match locks.lock("g").wait(SOON).acquire().await {
         Err(AcquireError::Abandoned(abandoned)) => abandoned.sessions[0].session,
         other => {
             return Err(Wrong(format!(
@@ -257,7 +257,7 @@ async fn a_killed_holder_leaves_its_intent(scene: Scene) -> Verdict {
     };
     ensure_eq!(recovery.intent().as_bytes(), b"half done", "the intent");
     ensure!(recovery.settle().await?, "it is settled");
-    release(granted(locks.global("g")).await?).await
+    release(granted(locks.lock("g")).await?).await
 }
 
 async fn a_process_that_ends_gives_everything_back(scene: Scene) -> Verdict {
@@ -273,7 +273,7 @@ async fn a_process_that_ends_gives_everything_back(scene: Scene) -> Verdict {
 async fn a_release_wakes_a_waiter_of_another_process(scene: Scene) -> Verdict {
     let dir = Shared::new()?;
     let locks = locks(&scene).await?;
-    let guard = granted(locks.global("g")).await?;
+    let guard = granted(locks.lock("g")).await?;
     let mut waiter = Process::start(&scene, &dir, "wait")?;
     waiter.made(&dir.path().join("ready")).await?;
     sleep(Duration::from_millis(200)).await;

@@ -44,7 +44,7 @@ const INTENT: &[u8] = b"move /a to /b";
 /// A process that left its change on `g` and went; its session and its token.
 async fn left(scene: &Scene, key: &str) -> Verdict<(SessionId, FencingToken)> {
     let a = locks(scene).await?;
-    let guard = granted(a.global(key).intent_bytes(Intent::new(INTENT)?)).await?;
+    let guard = granted(a.lock(key).intent_bytes(Intent::new(INTENT)?)).await?;
     let (session, token) = (guard.session(), guard.token());
     drop(guard);
     ensure!(a.shutdown(SOON).await, "the process is gone");
@@ -80,7 +80,7 @@ async fn an_adopted_change_comes_with_its_intent(scene: Scene) -> Verdict {
 
 /// The lock is not free.
 async fn refused_or_abandoned(locks: &Locks) -> Verdict {
-    match locks.global("g").try_acquire().await {
+    match locks.lock("g").try_acquire().await {
         Ok(lockcore::Attempt::Busy(_)) | Err(AcquireError::Abandoned(_)) => Ok(()),
         other => Err(Wrong(format!(
             "the lock of an unfinished change is not free: {other:?}"
@@ -92,7 +92,7 @@ async fn a_settled_change_frees_its_locks(scene: Scene) -> Verdict {
     let (session, _) = left(&scene, "g").await?;
     let (b, c) = (locks(&scene).await?, locks(&scene).await?);
     ensure!(adopted(&b, session).await?.settle().await?, "it is settled");
-    release(granted(c.global("g")).await?).await?;
+    release(granted(c.lock("g")).await?).await?;
     ensure_eq!(scene.state(session).await?.life, Life::Dead, "the session");
     ensure!(
         b.adopt(session).await?.is_none(),
@@ -150,7 +150,7 @@ async fn an_adopter_that_died_is_followed_by_the_next(scene: Scene) -> Verdict {
     ensure!(!first.settle().await?, "the first settles nothing");
     refused_or_abandoned(&c).await?;
     ensure!(next.settle().await?, "the next settles it");
-    release(granted(c.global("g")).await?).await
+    release(granted(c.lock("g")).await?).await
 }
 
 async fn of_rivals_one_adopts(scene: Scene) -> Verdict {
@@ -173,7 +173,7 @@ async fn of_rivals_one_adopts(scene: Scene) -> Verdict {
 
 async fn what_is_not_abandoned_is_not_adopted(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let living = granted(a.global("g").intent_bytes(Intent::new(INTENT)?)).await?;
+    let living = granted(a.lock("g").intent_bytes(Intent::new(INTENT)?)).await?;
     ensure!(
         b.adopt(living.session()).await?.is_none(),
         "a living session"
@@ -195,13 +195,13 @@ async fn a_discarded_change_is_not_settled(scene: Scene) -> Verdict {
     let recovery = adopted(&b, session).await?;
     scene.end(session, End::Discard).await?;
     ensure!(!recovery.settle().await?, "an operator was first");
-    release(granted(b.global("g")).await?).await
+    release(granted(b.lock("g")).await?).await
 }
 
 async fn a_recovery_has_a_greater_token(scene: Scene) -> Verdict {
     let (session, token) = left(&scene, "g").await?;
     let b = locks(&scene).await?;
-    let between = granted(b.global("between")).await?;
+    let between = granted(b.lock("between")).await?;
     let recovery = adopted(&b, session).await?;
     ensure!(
         recovery.token() > token,
@@ -210,7 +210,7 @@ async fn a_recovery_has_a_greater_token(scene: Scene) -> Verdict {
     ensure!(recovery.token() > between.token(), "and after every other");
     let last = recovery.token();
     ensure!(recovery.settle().await?, "it is settled");
-    let next = granted(b.global("g")).await?;
+    let next = granted(b.lock("g")).await?;
     ensure!(
         next.token() > last,
         "the next holder's token after the recovery's"
@@ -265,7 +265,7 @@ async fn handled(scene: &Scene, handler: Handler) -> Verdict<(Locks, Arc<Handler
 async fn a_handler_runs_before_the_guard_is_handed_out(scene: Scene) -> Verdict {
     let (session, token) = left(&scene, "g").await?;
     let (b, handler) = handled(&scene, Handler::default()).await?;
-    let guard = acquired(b.global("g")).await?;
+    let guard = acquired(b.lock("g")).await?;
     ensure_eq!(
         handler.runs.load(Ordering::SeqCst),
         1,
@@ -281,7 +281,7 @@ async fn a_handler_runs_before_the_guard_is_handed_out(scene: Scene) -> Verdict 
         "the session that was left"
     );
     release(guard).await?;
-    release(acquired(b.global("g")).await?).await?;
+    release(acquired(b.lock("g")).await?).await?;
     ensure_eq!(
         handler.runs.load(Ordering::SeqCst),
         1,
@@ -293,7 +293,7 @@ async fn a_handler_runs_before_the_guard_is_handed_out(scene: Scene) -> Verdict 
 async fn a_handler_runs_for_an_attempt_too(scene: Scene) -> Verdict {
     left(&scene, "g").await?;
     let (b, handler) = handled(&scene, Handler::default()).await?;
-    release(granted(b.global("g")).await?).await?;
+    release(granted(b.lock("g")).await?).await?;
     ensure_eq!(
         handler.runs.load(Ordering::SeqCst),
         1,
@@ -310,7 +310,7 @@ async fn a_handler_that_fails_leaves_the_change(scene: Scene) -> Verdict {
     };
     let (b, handler) = handled(&scene, failing).await?;
     for _ in 0..2 {
-        match b.global("g").wait(SOON).acquire().await {
+        match b.lock("g").wait(SOON).acquire().await {
             Err(AcquireError::Abandoned(abandoned)) => {
                 ensure_eq!(
                     abandoned.sessions[0].session,
@@ -334,7 +334,7 @@ async fn a_handler_that_fails_leaves_the_change(scene: Scene) -> Verdict {
         ensure_eq!(scene.state(session).await?.adopter, None, "its adopter");
         scene.held("g").await?;
     }
-    release(acquired(b.global("g")).await?).await?;
+    release(acquired(b.lock("g")).await?).await?;
     ensure_eq!(
         handler.runs.load(Ordering::SeqCst),
         3,
@@ -375,7 +375,7 @@ async fn handlers_of_several_processes_never_run_at_once(scene: Scene) -> Verdic
         // Somebody else is at it: look again.
         soon("the lock is acquired", async {
             loop {
-                match locks.global("g").wait(SOON).acquire().await {
+                match locks.lock("g").wait(SOON).acquire().await {
                     Ok(guard) => return release(guard).await,
                     Err(AcquireError::Abandoned(_) | AcquireError::Busy(_)) => {
                         sleep(Duration::from_millis(10)).await;
@@ -402,9 +402,9 @@ async fn handlers_of_several_processes_never_run_at_once(scene: Scene) -> Verdic
 async fn a_waiter_runs_its_handler_when_the_holder_dies(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
     let (b, handler) = handled(&scene, Handler::default()).await?;
-    let guard = granted(a.global("g").intent_bytes(Intent::new(INTENT)?)).await?;
-    refused(b.global("g")).await?;
-    let (next, ()) = futures_util::future::join(acquired(b.global("g")), async {
+    let guard = granted(a.lock("g").intent_bytes(Intent::new(INTENT)?)).await?;
+    refused(b.lock("g")).await?;
+    let (next, ()) = futures_util::future::join(acquired(b.lock("g")), async {
         sleep(Duration::from_millis(100)).await;
         drop(guard);
     })

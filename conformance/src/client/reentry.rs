@@ -150,9 +150,9 @@ async fn every_guard_of_an_owner_is_released_by_itself(scene: Scene) -> Verdict 
 async fn an_owner_never_waits_for_itself(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
     let owner = a.owner();
-    let global = granted(a.global("k").owner(&owner)).await?;
+    let global = granted(a.lock("k").owner(&owner)).await?;
     let documents = granted(a.documents(["d"]).owner(&owner)).await?;
-    for (key, acquisition) in [("k", a.global("k")), ("d", a.global("d"))] {
+    for (key, acquisition) in [("k", a.lock("k")), ("d", a.lock("d"))] {
         match acquisition.owner(&owner).acquire().await {
             Err(AcquireError::WouldDeadlock(busy)) => {
                 ensure_eq!(
@@ -164,7 +164,7 @@ async fn an_owner_never_waits_for_itself(scene: Scene) -> Verdict {
             other => return Err(Wrong(format!("an owner that waits for itself: {other:?}"))),
         }
     }
-    let share = a.share("d").owner(&owner).acquire().await;
+    let share = a.rwlock("d").read().owner(&owner).acquire().await;
     ensure!(
         matches!(share, Err(AcquireError::WouldDeadlock(_))),
         "a share never re-enters: {share:?}"

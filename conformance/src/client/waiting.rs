@@ -67,9 +67,9 @@ async fn waits<S>(
 async fn a_release_ends_the_wait(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     for _ in 0..3 {
-        let guard = granted(a.global("g")).await?;
-        let next = waits(b.global("g"), release(guard)).await?;
-        refused(a.global("g")).await?;
+        let guard = granted(a.lock("g")).await?;
+        let next = waits(b.lock("g"), release(guard)).await?;
+        refused(a.lock("g")).await?;
         release(next).await?;
     }
     Ok(())
@@ -77,8 +77,8 @@ async fn a_release_ends_the_wait(scene: Scene) -> Verdict {
 
 async fn a_release_of_the_same_process_ends_the_wait(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
-    release(waits(a.global("g"), release(guard)).await?).await
+    let guard = granted(a.lock("g")).await?;
+    release(waits(a.lock("g"), release(guard)).await?).await
 }
 
 async fn a_dropped_guard_ends_the_wait(scene: Scene) -> Verdict {
@@ -100,7 +100,7 @@ async fn an_expiry_ends_the_wait(scene: Scene) -> Verdict {
     let dead = scene.actor_for(ttl).await?;
     dead.hold(&[(Want::Create, "g")]).await?;
     let since = Instant::now();
-    let guard = acquired(b.global("g")).await?;
+    let guard = acquired(b.lock("g")).await?;
     at_most(since, ttl + promptly(&scene, b.info()), "the wait")?;
     release(guard).await
 }
@@ -125,11 +125,11 @@ async fn a_tree_waits_for_what_is_above_and_below(scene: Scene) -> Verdict {
 async fn a_share_waits_for_room(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let (one, two) = (
-        granted(a.share("s").limit(2)).await?,
-        granted(a.share("s").limit(2)).await?,
+        granted(a.semaphore("s", 2)).await?,
+        granted(a.semaphore("s", 2)).await?,
     );
-    let third = waits(b.share("s").limit(2), release(one)).await?;
-    refused(a.share("s").limit(2)).await?;
+    let third = waits(b.semaphore("s", 2), release(one)).await?;
+    refused(a.semaphore("s", 2)).await?;
     release(two).await?;
     release(third).await
 }
@@ -154,12 +154,12 @@ async fn documents_wait_for_one_after_the_other(scene: Scene) -> Verdict {
 
 async fn the_wait_ends_at_its_limit(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(a.global("g")).await?;
-    release(granted(b.global("h")).await?).await?;
+    let guard = granted(a.lock("g")).await?;
+    release(granted(b.lock("h")).await?).await?;
     for limit in [700, 1_200].map(Duration::from_millis) {
         for locks in [&a, &b] {
             let since = Instant::now();
-            let late = locks.global("g").wait(limit).acquire().await;
+            let late = locks.lock("g").wait(limit).acquire().await;
             let took = since.elapsed();
             let in_time = at_most(since, limit + Duration::from_secs(2), "the wait");
             refusal(late)?;
@@ -175,10 +175,10 @@ async fn the_wait_ends_at_its_limit(scene: Scene) -> Verdict {
 
 async fn every_waiter_whose_wait_is_over_is_told_who_holds_it(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let limit = Duration::from_secs(1);
     // Waiters of one process stand in one queue; whoever is not first there is refused all the same.
-    let waits = [&a, &a, &b, &b, &b].map(|locks| locks.global("g").wait(limit).acquire());
+    let waits = [&a, &a, &b, &b, &b].map(|locks| locks.lock("g").wait(limit).acquire());
     for late in join_all(waits).await {
         let busy = refusal(late)?;
         let session = busy.first().holders[0].grant.map(|grant| grant.session);
@@ -217,16 +217,16 @@ async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
     /// It is released when so many times the distance between two of five waiters have passed.
     const RELEASED: u32 = 6;
     let a = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     // Several times what a refusal takes: they are served in the order in which they were refused.
     let asked = Instant::now();
-    refused(a.global("g")).await?;
+    refused(a.lock("g")).await?;
     let apart = Duration::from_millis(200).max(asked.elapsed() * 10);
     let began = Instant::now();
     let order = Mutex::new(Vec::new());
     let waiter = async |n: u32| -> Verdict {
         sleep(apart * n).await;
-        let guard = acquired_within(apart * RELEASED + SOON, a.global("g")).await?;
+        let guard = acquired_within(apart * RELEASED + SOON, a.lock("g")).await?;
         order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
         release(guard).await
     };
@@ -254,7 +254,7 @@ async fn waiters_of_several_processes_all_have_their_turn(scene: Scene) -> Verdi
     let inside = Mutex::new(false);
     let turns = async |locks: &lockcore::Locks| -> Verdict {
         for _ in 0..5 {
-            let guard = acquired(locks.global("g")).await?;
+            let guard = acquired(locks.lock("g")).await?;
             let before = std::mem::replace(
                 &mut *inside.lock().unwrap_or_else(PoisonError::into_inner),
                 true,
@@ -328,13 +328,13 @@ async fn cancelled<S>(acquisition: Acquisition<S>) -> Verdict {
 
 async fn a_cancelled_waiter_leaves_nothing(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     for locks in [&a, &b, &b] {
-        cancelled(locks.global("g")).await?;
+        cancelled(locks.lock("g")).await?;
     }
     release(guard).await?;
     // A cancelled waiter may just have been granted it: then it gives it back.
-    release(acquired(a.global("g")).await?).await?;
+    release(acquired(a.lock("g")).await?).await?;
     ensure!(
         a.shutdown(SOON).await && b.shutdown(SOON).await,
         "nothing is under way any more"
@@ -457,14 +457,14 @@ async fn an_acquisition_cancelled_on_its_way_leaves_nothing(scene: Scene) -> Ver
 
 async fn a_cancelled_waiter_does_not_hold_up_the_next(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    let guard = granted(a.global("g")).await?;
+    let guard = granted(a.lock("g")).await?;
     let first = async {
-        cancelled(a.global("g")).await?;
+        cancelled(a.lock("g")).await?;
         Ok(())
     };
     let second = async {
         sleep(Duration::from_millis(50)).await;
-        release(acquired(a.global("g")).await?).await
+        release(acquired(a.lock("g")).await?).await
     };
     let released = async {
         sleep(Duration::from_millis(300)).await;

@@ -65,7 +65,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
 async fn pairs(locks: &Locks) -> Result<f64, BoxError> {
     let (begin, mut pairs) = (Instant::now(), 0_u32);
     while begin.elapsed() < SLICE {
-        let Attempt::Acquired(guard) = locks.global("cost").try_acquire().await? else {
+        let Attempt::Acquired(guard) = locks.lock("cost").try_acquire().await? else {
             return Err("somebody else holds it".into());
         };
         if guard.release().await? == Released::NotHeld {

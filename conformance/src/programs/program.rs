@@ -254,13 +254,12 @@ fn sent<'a>(
     let names = || claims.iter().map(|claim| claim.key().as_str());
     let first = claims[0].key().as_str();
     match claims[0].want() {
-        Want::Create => finish(locks.global(first), attempt, request).boxed(),
+        Want::Create => finish(locks.lock(first), attempt, request).boxed(),
         Want::Upsert => finish(locks.documents(names()), attempt, request).boxed(),
         Want::Share { limit } => {
-            let share = locks.share(first);
             let share = match limit {
-                Some(limit) => share.limit(limit.get()),
-                None => share,
+                Some(permits) => locks.semaphore(first, permits.get()),
+                None => locks.rwlock(first).read(),
             };
             finish(share, attempt, request).boxed()
         }

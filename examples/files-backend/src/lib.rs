@@ -52,10 +52,10 @@
 //! # let directory = directory.path();
 //! let one = Locks::builder(files_backend::FilesBackend::connect(directory).await?).build()?;
 //! let other = Locks::builder(files_backend::FilesBackend::connect(directory).await?).build()?;
-//! let guard = one.global("reindex").acquire().await?;
-//! assert!(matches!(other.global("reindex").try_acquire().await?, Attempt::Busy(_)));
+//! let guard = one.lock("reindex").acquire().await?;
+//! assert!(matches!(other.lock("reindex").try_acquire().await?, Attempt::Busy(_)));
 //! guard.release().await?;
-//! assert!(matches!(other.global("reindex").try_acquire().await?, Attempt::Acquired(_)));
+//! assert!(matches!(other.lock("reindex").try_acquire().await?, Attempt::Acquired(_)));
 //! # Ok(())
 //! # }
 //! ```

@@ -34,7 +34,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let url = "mysql://app:secret@127.0.0.1:3306/app";
 //! let locks = Locks::builder(mariadb_backend::MariaDbBackend::connect(url).await?).build()?;
-//! let guard = locks.global("reindex").acquire().await?;
+//! let guard = locks.lock("reindex").acquire().await?;
 //! guard.release().await?;
 //! # Ok(())
 //! # }

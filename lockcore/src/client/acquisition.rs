@@ -34,16 +34,10 @@ use crate::{
 /// Claims above which they are sorted on a thread where that delays nobody.
 const SORTED_HERE: usize = 10_000;
 
-/// The scheme of [`Locks::global`].
+/// What an acquisition is of: names, or ids of documents.
 #[derive(Debug)]
-pub enum Global {}
-/// The scheme of [`Locks::documents`].
-#[derive(Debug)]
-pub enum Documents {}
-/// The scheme of [`Locks::share`].
-#[derive(Debug)]
-pub enum Shared {}
-/// The scheme of [`Locks::tree`].
+pub enum Flat {}
+/// What an acquisition is of: [paths](Locks::tree).
 #[derive(Debug)]
 pub enum Tree {}
 
@@ -55,6 +49,16 @@ pub enum Attempt {
     Acquired(Guard),
     /// Somebody is in the way; nothing is held.
     Busy(Busy),
+}
+
+impl Attempt {
+    /// The guard, if everything is held.
+    pub fn acquired(self) -> Option<Guard> {
+        match self {
+            Attempt::Acquired(guard) => Some(guard),
+            Attempt::Busy(_) => None,
+        }
+    }
 }
 
 /// Something to acquire. Made by [`Locks`]; nothing happens until [`acquire`](Self::acquire),
@@ -81,7 +85,7 @@ pub enum Attempt {
 /// # }
 /// ```
 #[must_use = "nothing is acquired until `acquire`, `try_acquire` or `run`"]
-pub struct Acquisition<S> {
+pub struct Acquisition<S = Flat> {
     locks: Locks,
     keys: Keys,
     wait: Option<Duration>,
@@ -93,14 +97,36 @@ pub struct Acquisition<S> {
 }
 
 impl Locks {
-    /// One exclusive lock: the book's global lock.
-    pub fn global(&self, name: impl AsRef<str>) -> Acquisition<Global> {
+    /// One name, one holder: the book's global lock.
+    ///
+    /// All flat keys of a namespace are one key space: `lock("a")` excludes `rwlock("a")`, `semaphore("a", n)` and
+    /// `documents(["a"])`.
+    pub fn lock(&self, name: impl AsRef<str>) -> Acquisition {
         Acquisition::new(self, Keys::flat(Want::Create, [name]))
+    }
+
+    /// A lock that one holder has to write, or any number to read.
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock<'_> {
+        RwLock {
+            locks: self,
+            name: name.as_ref().to_owned(),
+        }
+    }
+
+    /// One of so many permits. The number binds who asks and is not stored: all callers of a semaphore use one number. 0 is an
+    /// input error.
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Acquisition {
+        let limit = NonZeroU32::new(permits);
+        let mut keys = Keys::flat(Want::Share { limit }, [name]);
+        if limit.is_none() {
+            keys.error = Some(InputError::ZeroLimit);
+        }
+        Acquisition::new(self, keys)
     }
 
     /// An exclusive lock on each of up to 1,000,000 ids, all or none: the book's document locks. The ids are collected
     /// now; order and duplicates do not matter.
-    pub fn documents<I>(&self, ids: I) -> Acquisition<Documents>
+    pub fn documents<I>(&self, ids: I) -> Acquisition
     where
         I: IntoIterator,
         I::Item: AsRef<str>,
@@ -113,7 +139,7 @@ impl Locks {
     /// # Cancel safety
     ///
     /// Nothing was acquired yet; what was read from the stream is gone.
-    pub async fn documents_stream<S>(&self, ids: S) -> Acquisition<Documents>
+    pub async fn documents_stream<S>(&self, ids: S) -> Acquisition
     where
         S: Stream,
         S::Item: AsRef<str>,
@@ -128,26 +154,35 @@ impl Locks {
         Acquisition::new(self, keys)
     }
 
-    /// One of any number of shares of a lock, or of as many as the [limit](Acquisition::limit) says.
-    ///
-    /// Tasks of one process that share without a limit have one share in the store, as far as they can
-    /// ([`acquire`](Acquisition::acquire)). Who counts shares by a limit beside them counts one for all of these.
-    pub fn share(&self, name: impl AsRef<str>) -> Acquisition<Shared> {
-        Acquisition::new(self, Keys::flat(Want::Share { limit: None }, [name]))
-    }
-
     /// Paths to write and to read, all or none: the book's tree lock.
     pub fn tree(&self) -> Acquisition<Tree> {
         Acquisition::new(self, Keys::default())
     }
 }
 
-impl Acquisition<Shared> {
-    /// At most so many shares, this one included: a semaphore. It binds who asks and is not stored, so all callers of
-    /// a semaphore use one limit. 0 is an input error.
-    pub fn limit(mut self, limit: u32) -> Self {
-        self.keys.limit(limit);
-        self
+/// A lock to read or to write, made by [`Locks::rwlock`].
+#[derive(Debug)]
+#[must_use = "nothing is acquired until `read` or `write`, and `acquire`"]
+pub struct RwLock<'a> {
+    locks: &'a Locks,
+    name: String,
+}
+
+impl RwLock<'_> {
+    /// To read, as any number may at once.
+    ///
+    /// Tasks of one process that read without an intent or an owner have one share in the store, as far as they can
+    /// ([`acquire`](Acquisition::acquire)). A [semaphore](Locks::semaphore) of the same name counts all of these as one.
+    pub fn read(self) -> Acquisition {
+        Acquisition::new(
+            self.locks,
+            Keys::flat(Want::Share { limit: None }, [self.name]),
+        )
+    }
+
+    /// To write: alone.
+    pub fn write(self) -> Acquisition {
+        self.locks.lock(self.name)
     }
 }
 
@@ -306,7 +341,7 @@ impl<S> Acquisition<S> {
     /// # use lockcore::{Held, Locks, MemoryBackend, Released};
     /// # let locks = Locks::builder(MemoryBackend::new()).build()?;
     /// let work = |held: Arc<Held>| async move { Ok::<_, std::io::Error>(held.token()) };
-    /// let (token, released) = locks.global("reindex").run(work).await?;
+    /// let (token, released) = locks.lock("reindex").run(work).await?;
     /// assert!(token.get() > 0);
     /// assert_eq!(released?, Released::Released, "nobody took the lock away meanwhile");
     /// # Ok(())
@@ -507,17 +542,6 @@ impl Keys {
             }
         }
         self.error.is_none()
-    }
-
-    fn limit(&mut self, limit: u32) {
-        let limit = NonZeroU32::new(limit);
-        if limit.is_none() {
-            self.error.get_or_insert(InputError::ZeroLimit);
-        }
-        for claim in &mut self.claims {
-            let limited = Claim::new(claim.key().clone(), Want::Share { limit });
-            *claim = limited.expect("a share of a flat key");
-        }
     }
 
     async fn prepare(self) -> Result<Vec<Claim>, AcquireError> {

@@ -59,8 +59,8 @@ impl Held {
         self.chain.id()
     }
 
-    /// Its owner, to re-enter its document and tree locks in the same session, as long as the guard lives. A share without a
-    /// [limit](crate::Acquisition::limit) is not the owner's, for others may have it, too; one that was acquired with an
+    /// Its owner, to re-enter its document and tree locks in the same session, as long as the guard lives. A lock to
+    /// [read](crate::RwLock::read) is not the owner's, for other tasks may have it, too; one that was acquired with an
     /// [owner](crate::Acquisition::owner) is.
     #[must_use]
     pub fn owner(&self) -> Owner {

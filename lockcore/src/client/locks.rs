@@ -25,14 +25,14 @@ use crate::{Info, Life, LockBackend, Result, SessionId, SessionState};
 /// use lockcore::{Attempt, Locks, MemoryBackend};
 ///
 /// let locks = Locks::builder(MemoryBackend::new()).build()?;
-/// let guard = locks.global("reindex").acquire().await?;
-/// match locks.global("reindex").try_acquire().await? {
+/// let guard = locks.lock("reindex").acquire().await?;
+/// match locks.lock("reindex").try_acquire().await? {
 ///     Attempt::Acquired(_) => unreachable!("one holder at a time"),
 ///     Attempt::Busy(busy) => assert_eq!(busy.first().claim.key().as_str(), "reindex"),
 /// }
 /// let first = guard.token();
 /// guard.release().await?;
-/// assert!(locks.global("reindex").acquire().await?.token() > first);
+/// assert!(locks.lock("reindex").acquire().await?.token() > first);
 /// # Ok(())
 /// # }
 /// ```

@@ -40,7 +40,7 @@ mod task;
 mod tests;
 mod wait;
 
-pub use acquisition::{Acquisition, Attempt, Documents, Global, Shared, Tree};
+pub use acquisition::{Acquisition, Attempt, Flat, RwLock, Tree};
 pub use attempt::Progress;
 pub use config::LocksBuilder;
 pub use error::{Abandoned, AcquireError, InputError, RecoverError, RunError};

@@ -51,7 +51,7 @@ impl Scheme {
     ) -> Result<Option<Guard>, BoxError> {
         let guard = match self {
             Scheme::None => return Err("there is no lock".into()),
-            Scheme::Global => locks.global("files").intent(operation)?.acquire().await?,
+            Scheme::Global => locks.lock("files").intent(operation)?.acquire().await?,
             Scheme::Document => {
                 let Some(ids) = documents(files, operation).await? else {
                     return Ok(None);

@@ -13,7 +13,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn hold(locks: &Locks) -> Guard {
-    locks.global("g").acquire().await.unwrap()
+    locks.lock("g").acquire().await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,7 +32,7 @@ async fn a_guard_that_ended_asleep_is_told_within_a_second_of_waking() {
 }
 
 async fn hold_other(locks: &Locks) -> Guard {
-    let acquisition = locks.global("i").intent(&"change").unwrap();
+    let acquisition = locks.lock("i").intent(&"change").unwrap();
     acquisition.acquire().await.unwrap()
 }
 
@@ -40,7 +40,7 @@ async fn hold_other(locks: &Locks) -> Guard {
 async fn work_that_runs_is_stopped_within_a_second_of_waking() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.builder().ttl(HOUR).build().unwrap();
-    let run = locks.global("g").run(|_| async {
+    let run = locks.lock("g").run(|_| async {
         suspend(HOUR);
         sleep(HOUR).await;
         Ok::<_, std::io::Error>(())

@@ -110,7 +110,7 @@ async fn a_dropped_guard_is_handed_on_and_who_waits_longest_is_next() {
 async fn who_wants_something_else_is_served_by_the_store() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
-    type Asks = Arc<dyn Fn(Locks) -> crate::Acquisition<crate::Documents> + Send + Sync>;
+    type Asks = Arc<dyn Fn(Locks) -> crate::Acquisition + Send + Sync>;
     let others: [(&str, Asks); 4] = [
         ("more", Arc::new(|locks| locks.documents(["d", "e"]))),
         (

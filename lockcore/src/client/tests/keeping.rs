@@ -30,7 +30,7 @@ fn closes(call: &Call) -> bool {
 }
 
 async fn hold(locks: &Locks, key: &str) -> Guard {
-    locks.global(key).acquire().await.unwrap()
+    locks.lock(key).acquire().await.unwrap()
 }
 
 /// More documents than ten steps take, of a store that takes one at a time: the guard has a session of its own.
@@ -59,7 +59,7 @@ async fn a_store_that_lost_what_it_acknowledged_is_believed_until_the_next_renew
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
     let guard = hold(&locks, "g").await;
-    let intent = locks.global("i").intent(&"half done").unwrap();
+    let intent = locks.lock("i").intent(&"half done").unwrap();
     let left = intent.acquire().await.unwrap();
     sleep(secs(15)).await;
     spy.decide(|call| match renews(call) {
@@ -281,7 +281,7 @@ async fn what_is_in_doubt_counts_until_it_is_settled_or_its_session_ends() {
         });
         drop(hold(&locks, "g").await);
         sleep(secs(25)).await;
-        let next = locks.global("next").acquire().await;
+        let next = locks.lock("next").acquire().await;
         assert!(matches!(next, Err(AcquireError::Input(_))), "{next:?}");
         spy.answer_all();
         if ends {

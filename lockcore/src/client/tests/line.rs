@@ -55,8 +55,8 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_beside_readers_without_a_gap_has_its_turn() {
-    let shares = async |locks: Locks| locks.share("k").acquire().await.unwrap();
-    let global = async |locks: Locks| locks.global("k").acquire().await.unwrap();
+    let shares = async |locks: Locks| locks.rwlock("k").read().acquire().await.unwrap();
+    let global = async |locks: Locks| locks.lock("k").acquire().await.unwrap();
     a_writer_has_its_turn(shares, global).await;
     let read = async |locks: Locks| locks.tree().read("/a").acquire().await.unwrap();
     let write = async |locks: Locks| locks.tree().write("/a").acquire().await.unwrap();
@@ -99,7 +99,7 @@ async fn who_waits_for_one_of_some_places_has_it_in_its_turn_and_nobody_asks_in_
     let locks = spy.locks();
     let held = AtomicUsize::new(0);
     let place = async || {
-        let guard = locks.share("k").limit(10).acquire().await.unwrap();
+        let guard = locks.semaphore("k", 10).acquire().await.unwrap();
         assert!(held.fetch_add(1, Ordering::Relaxed) < 10);
         guard
     };
@@ -140,7 +140,7 @@ async fn one_share_asks_for_all_that_waited_for_the_same_writer() {
         let since = Instant::now();
         let before = spy.count(asks);
         let shares = (0..8).map(async |_| {
-            let guard = locks.share("k").acquire().await.unwrap();
+            let guard = locks.rwlock("k").read().acquire().await.unwrap();
             (guard, since.elapsed())
         });
         let ends = async {
@@ -164,9 +164,9 @@ async fn one_share_asks_for_all_that_waited_for_the_same_writer() {
 async fn the_place_of_who_was_evicted_is_free() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
-    let evicted = locks.share("k").limit(1).acquire().await.unwrap();
+    let evicted = locks.semaphore("k", 1).acquire().await.unwrap();
     sleep(ms(1_000)).await;
-    let waits = locks.share("k").limit(1).acquire();
+    let waits = locks.semaphore("k", 1).acquire();
     let evicts = async {
         sleep(ms(1)).await;
         let _ = evict_from(&spy, "k").await;
@@ -207,7 +207,7 @@ async fn what_was_evicted_is_free_above_and_below_too() {
 async fn who_asks_for_a_place_is_not_handed_another_one() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
-    let place = || locks.share("k").limit(2).acquire();
+    let place = || locks.semaphore("k", 2).acquire();
     let first = place().await.unwrap();
     sleep(ms(60)).await;
     let second = place().await.unwrap();

@@ -69,7 +69,7 @@ struct Seen {
 async fn seen(store: Arc<MemoryBackend>, ttl: Duration, how: How, fate: Option<Fate>) -> Seen {
     let spy = Spy::new(store);
     let locks = spy.builder().ttl(ttl).build().unwrap();
-    let kept = locks.global("kept").acquire().await.unwrap();
+    let kept = locks.lock("kept").acquire().await.unwrap();
     let (tell, mut told) = mpsc::unbounded_channel();
     let mut fates = [(FAILS, fate), (IS_BACK, None)].into_iter().peekable();
     for n in 0.. {
@@ -170,7 +170,7 @@ async fn many_who_ask_again_ask_as_often_as_one() {
     for many in [1, 200] {
         let spy = Spy::new(MemoryBackend::new());
         let locks = spy.builder().ttl(secs(300)).build().unwrap();
-        drop(locks.global("g").acquire().await.unwrap());
+        drop(locks.lock("g").acquire().await.unwrap());
         sleep(secs(1)).await;
         let since = spy.elapsed();
         spy.decide(|_| Fate::Fails(ErrorKind::Unavailable));
@@ -201,7 +201,7 @@ async fn many_in_doubt_are_settled_as_soon_as_the_store_is_back() {
     let most = 300;
     let locks = spy.builder().ttl(secs(300)).patience(secs(1));
     let locks = locks.max_unsettled(most).build().unwrap();
-    let kept = locks.global("kept").acquire().await.unwrap();
+    let kept = locks.lock("kept").acquire().await.unwrap();
     spy.decide(|_| Fate::Fails(ErrorKind::Indeterminate));
     let tries = (0..2 * most).map(|n| locks.documents([format!("d{n}")]).try_acquire());
     assert!(join_all(tries).await.iter().all(Result::is_err));

@@ -21,7 +21,7 @@ fn locks(spy: &Arc<Spy>) -> Locks {
 }
 
 async fn is_free(locks: &Locks) -> bool {
-    let free = locks.global("g").try_acquire().await;
+    let free = locks.lock("g").try_acquire().await;
     matches!(free.unwrap(), Attempt::Acquired(_))
 }
 
@@ -30,7 +30,7 @@ async fn what_hangs_is_warned_then_told_and_a_ttl_later_given_back() {
     for with_intent in [false, true] {
         let spy = Spy::new(MemoryBackend::new());
         let (locks, other) = (locks(&spy), spy.locks());
-        let mut acquisition = locks.global("g");
+        let mut acquisition = locks.lock("g");
         if with_intent {
             acquisition = acquisition.intent(&"change").unwrap();
         }
@@ -55,7 +55,7 @@ async fn what_hangs_is_warned_then_told_and_a_ttl_later_given_back() {
         match with_intent {
             false => assert!(is_free(&other).await),
             true => {
-                let asked = other.global("g").try_acquire().await;
+                let asked = other.lock("g").try_acquire().await;
                 assert!(
                     matches!(asked, Err(AcquireError::Abandoned(_))),
                     "{asked:?}"
@@ -71,10 +71,10 @@ async fn what_hangs_is_warned_then_told_and_a_ttl_later_given_back() {
 async fn what_is_given_back_in_time_is_not_looked_after_any_more() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = locks(&spy);
-    let first = locks.global("g").acquire().await.unwrap();
+    let first = locks.lock("g").acquire().await.unwrap();
     let held = first.held();
     assert_eq!(first.release().await.unwrap(), Released::Released);
-    drop(locks.global("h").acquire().await.unwrap());
+    drop(locks.lock("h").acquire().await.unwrap());
     let releases = || spy.count(|call| matches!(call, Call::Release(_)));
     sleep(SECOND).await;
     let before = releases();
@@ -88,14 +88,14 @@ async fn an_acquisition_says_otherwise_and_no_time_is_refused() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = locks(&spy);
     let guard = locks
-        .global("g")
+        .lock("g")
         .max_hold(2 * LONGEST)
         .acquire()
         .await
         .unwrap();
     sleep(LONGEST + SECOND).await;
     assert!(guard.is_valid());
-    let refused = locks.global("h").max_hold(Duration::ZERO).acquire().await;
+    let refused = locks.lock("h").max_hold(Duration::ZERO).acquire().await;
     assert!(
         matches!(refused, Err(AcquireError::Input(InputError::NoHold))),
         "{refused:?}"
@@ -104,7 +104,7 @@ async fn an_acquisition_says_otherwise_and_no_time_is_refused() {
     assert!(matches!(refused, Err(InputError::NoHold)));
     // Years are no instant any more.
     let for_ever = locks
-        .global("i")
+        .lock("i")
         .max_hold(Duration::MAX)
         .acquire()
         .await
@@ -117,7 +117,7 @@ async fn work_that_takes_too_long_is_stopped() {
     let spy = Spy::new(MemoryBackend::new());
     let (locks, other) = (locks(&spy), spy.locks());
     let ended = locks
-        .global("g")
+        .lock("g")
         .run(|_| async {
             sleep(2 * LONGEST).await;
             Ok::<_, std::io::Error>(())
@@ -139,7 +139,7 @@ async fn its_end_is_told_within_a_second_of_waking() {
     let spy = Spy::new(MemoryBackend::new());
     // The lease goes on for longer.
     let locks = spy.builder().ttl(2 * LONGEST).max_hold(LONGEST).build();
-    let guard = locks.unwrap().global("g").acquire().await.unwrap();
+    let guard = locks.unwrap().lock("g").acquire().await.unwrap();
     let lost = tokio::join!(timeout(2 * SECOND, guard.lost()), async {
         sleep(SECOND).await;
         suspend(LONGEST);
@@ -161,11 +161,11 @@ fn a_runtime_that_hangs_holds_nothing_for_ever() {
     let locks = Locks::builder(backend.clone()).ttl(SECOND).build().unwrap();
     let other = Locks::builder(backend).ttl(SECOND).build().unwrap();
     // The session is opened here.
-    keeps.block_on(async { drop(locks.global("h").acquire().await.unwrap()) });
+    keeps.block_on(async { drop(locks.lock("h").acquire().await.unwrap()) });
     let (hang, until) = std::sync::mpsc::channel::<()>();
     let asked = locks.clone();
     let guard = hangs.block_on(async move {
-        let guard = asked.global("g").max_hold(SECOND).acquire().await.unwrap();
+        let guard = asked.lock("g").max_hold(SECOND).acquire().await.unwrap();
         crate::client::task::spawn(async move {
             // On the only thread.
             let _ = until.recv();
@@ -173,7 +173,7 @@ fn a_runtime_that_hangs_holds_nothing_for_ever() {
         guard
     });
     keeps.block_on(async {
-        let free = other.global("g").wait(20 * SECOND).acquire().await;
+        let free = other.lock("g").wait(20 * SECOND).acquire().await;
         drop(free.expect("it is given back by whoever keeps the session"));
         assert!(!guard.is_valid());
     });

@@ -95,7 +95,7 @@ async fn a_guard_that_is_released_leaves_nothing() {
 async fn a_wait_of_no_time_is_a_try() {
     let backend = MemoryBackend::new();
     let locks = locks(&backend);
-    let now = || locks.global("g").wait(Duration::ZERO).acquire();
+    let now = || locks.lock("g").wait(Duration::ZERO).acquire();
     let guard = now().await.unwrap();
     assert!(matches!(now().await, Err(crate::AcquireError::Busy(_))));
     drop(guard);

@@ -22,7 +22,7 @@ async fn named() -> Arc<Spy> {
 }
 
 async fn hold(locks: &Locks, key: &str) -> Guard {
-    locks.global(key).acquire().await.unwrap()
+    locks.lock(key).acquire().await.unwrap()
 }
 
 fn renews(call: &Call) -> bool {
@@ -161,7 +161,7 @@ async fn who_waits_goes_on_waiting() {
     let spy = named().await;
     let (locks, others) = (spy.locks(), spy.locks());
     let theirs = hold(&others, "k").await;
-    let waits = tokio::spawn(locks.global("k").acquire().into_future());
+    let waits = tokio::spawn(locks.lock("k").acquire().into_future());
     sleep(secs(1)).await;
     spy.fails_over(&[]).await;
     sleep(secs(60)).await;
@@ -180,7 +180,7 @@ async fn a_grant_that_is_told_after_the_move_is_given_back() {
         true => Fate::AnsweredAfter(secs(15)),
         false => Fate::Answered,
     });
-    let late = tokio::spawn(locks.global("late").acquire().into_future());
+    let late = tokio::spawn(locks.lock("late").acquire().into_future());
     sleep(secs(1)).await;
     spy.fails_over(&["late"]).await;
     spy.answer_all();
@@ -205,7 +205,7 @@ async fn what_was_granted_while_a_session_moves_is_asked_for_too() {
             true => Fate::AnsweredAfter(secs(11)),
             false => Fate::Answered,
         });
-        let late = tokio::spawn(locks.global("late").acquire().into_future());
+        let late = tokio::spawn(locks.lock("late").acquire().into_future());
         sleep(secs(1)).await;
         spy.fails_over(lost).await;
         let mut first = true;
@@ -229,7 +229,7 @@ async fn what_was_granted_while_a_session_moves_is_asked_for_too() {
 async fn a_session_with_an_intent_does_not_move() {
     let spy = named().await;
     let locks = spy.locks();
-    let intent = locks.global("i").intent(&"half done").unwrap();
+    let intent = locks.lock("i").intent(&"half done").unwrap();
     let (held, left) = (hold(&locks, "k").await, intent.acquire().await.unwrap());
     assert_ne!(held.session(), left.session());
     spy.fails_over(&[]).await;

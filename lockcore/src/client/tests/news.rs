@@ -16,7 +16,7 @@ const fn secs(secs: u64) -> Duration {
 }
 
 async fn hold(locks: &Locks, key: &str) -> Guard {
-    locks.global(key).acquire().await.unwrap()
+    locks.lock(key).acquire().await.unwrap()
 }
 
 fn renews(call: &Call) -> bool {

@@ -15,7 +15,7 @@ const fn secs(secs: u64) -> Duration {
 }
 
 async fn hold(locks: &Locks, key: &str) -> Guard {
-    locks.global(key).acquire().await.unwrap()
+    locks.lock(key).acquire().await.unwrap()
 }
 
 fn renews(call: &Call) -> bool {
@@ -48,14 +48,7 @@ pub(super) async fn evict_from(spy: &Spy, key: &str) -> (SessionId, Note) {
 }
 
 async fn is_free(spy: &Arc<Spy>, key: &str) -> bool {
-    match spy
-        .builder()
-        .build()
-        .unwrap()
-        .global(key)
-        .try_acquire()
-        .await
-    {
+    match spy.builder().build().unwrap().lock(key).try_acquire().await {
         Ok(Attempt::Acquired(guard)) => guard.release().await.unwrap() == Released::Released,
         Ok(Attempt::Busy(_)) => false,
         Err(error) => panic!("{error}"),
@@ -112,7 +105,7 @@ async fn evicting_what_has_an_intent_leaves_that_to_the_next() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
     let other = hold(&locks, "h").await;
-    let acquisition = locks.global("g").intent(&"change").unwrap();
+    let acquisition = locks.lock("g").intent(&"change").unwrap();
     let guard = acquisition.acquire().await.unwrap();
     let evicts = evicts(&guard);
     write(&spy, guard.session(), &evicts).await;
@@ -122,13 +115,7 @@ async fn evicting_what_has_an_intent_leaves_that_to_the_next() {
     assert_eq!(state[0].life, Life::Abandoned);
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     assert!(other.is_valid());
-    let refused = spy
-        .builder()
-        .build()
-        .unwrap()
-        .global("g")
-        .try_acquire()
-        .await;
+    let refused = spy.builder().build().unwrap().lock("g").try_acquire().await;
     assert!(matches!(refused, Err(AcquireError::Abandoned(_))));
 }
 
@@ -203,7 +190,7 @@ async fn work_that_is_stopped_says_who_broke_its_lock() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
     let work = locks
-        .global("g")
+        .lock("g")
         .run(|_| std::future::pending::<Result<(), Infallible>>());
     let evicts = async {
         tokio::time::sleep(secs(1)).await;

@@ -61,7 +61,7 @@ async fn an_adoption_whose_end_the_store_has_forgotten_is_taken_again_by_who_had
         let store = MemoryBackend::new();
         let spy = Spy::new(Arc::clone(&store));
         let (locks, other) = (spy.locks(), spy.locks());
-        let held = locks.global("held").acquire().await.unwrap();
+        let held = locks.lock("held").acquire().await.unwrap();
         let session = left(&other).await;
         let recovery = adopted(&locks, session).await;
         let before = store.copy();
@@ -89,7 +89,7 @@ async fn an_adoption_does_not_move_to_another_incarnation_of_the_store() {
         let client = || Locks::builder(Arc::clone(&store) as _).build().unwrap();
         let (locks, other) = (client(), client());
         let session = left(&other).await;
-        let held = locks.global("held").acquire().await.unwrap();
+        let held = locks.lock("held").acquire().await.unwrap();
         let before = store.copy();
         let recovery = adopted(&locks, session).await;
         let after = store.copy();
@@ -120,7 +120,7 @@ async fn what_is_given_up_after_a_failover_is_nobody_elses() {
     let client = || Locks::builder(Arc::clone(&store) as _).build().unwrap();
     let (locks, other) = (client(), client());
     let session = left(&other).await;
-    let held = locks.global("held").acquire().await.unwrap();
+    let held = locks.lock("held").acquire().await.unwrap();
     // Adopters who have died.
     let dies = async |seen| {
         let adopter = SessionId::new(1 + u128::from(seen));
@@ -176,7 +176,7 @@ async fn an_adoption_of_unknown_outcome_that_has_moved_is_given_up_where_it_is()
     let store = MemoryBackend::new().named();
     let spy = Spy::new(Arc::clone(&store));
     let (locks, other) = (spy.locks(), spy.locks());
-    let held = locks.global("held").acquire().await.unwrap();
+    let held = locks.lock("held").acquire().await.unwrap();
     let session = left(&other).await;
     let (stores, mut sent) = (Arc::clone(&store), 0);
     spy.decide(move |call| {

@@ -26,7 +26,7 @@ async fn hold(spy: &Arc<Spy>, way: &str) -> Guard {
     let locks = spy.locks();
     let many = || (0..11).map(|n| format!("d{n:02}"));
     let guard = match way {
-        "plain" => locks.global("g").acquire().await,
+        "plain" => locks.lock("g").acquire().await,
         "tree" => locks.tree().write("/a/b").read("/c").acquire().await,
         "many" => locks.documents(many()).acquire().await,
         _ => {
@@ -197,7 +197,7 @@ async fn a_number_is_over_when_its_release_is_answered_and_not_before() {
                 _ => Fate::Answered,
             });
         }
-        let guard = locks.global("g").acquire().await.unwrap();
+        let guard = locks.lock("g").acquire().await.unwrap();
         let grant = first(&guard).0;
         let carried = |spy: &Spy| {
             spy.count(|call| match call {

@@ -11,11 +11,11 @@ use crate::client::tests::notes::evict_from;
 use crate::client::tests::spy::{Fate, Spy};
 use crate::{
     AcquireError, Acquisition, Attempt, ClaimStore as _, Guard, Locks, LostReason, MemoryBackend,
-    Released, Shared,
+    Released,
 };
 
 async fn share(locks: &Locks) -> Guard {
-    timeout(ms(5), locks.share("k").acquire())
+    timeout(ms(5), locks.rwlock("k").read().acquire())
         .await
         .unwrap()
         .unwrap()
@@ -26,7 +26,7 @@ async fn shares(locks: &Locks, many: usize) -> Vec<Guard> {
 }
 
 async fn is_free(locks: &Locks) -> bool {
-    let free = locks.global("k").try_acquire().await;
+    let free = locks.lock("k").try_acquire().await;
     matches!(free.unwrap(), Attempt::Acquired(_))
 }
 
@@ -103,7 +103,7 @@ async fn nobody_joins_before_an_exclusive_lock_that_waits() {
     };
     let readers = async {
         sleep(ms(1)).await;
-        let late = locks.share("k").acquire();
+        let late = locks.rwlock("k").read().acquire();
         let late = async { late.await.unwrap().token() };
         let frees = async {
             sleep(ms(1)).await;
@@ -125,7 +125,7 @@ async fn what_one_has_asked_for_is_not_for_those_behind_an_exclusive_lock() {
         false => Fate::Answered,
     });
     let first = async {
-        let guard = locks.share("k").acquire().await.unwrap();
+        let guard = locks.rwlock("k").read().acquire().await.unwrap();
         sleep(ms(10)).await;
         guard.token()
     };
@@ -137,7 +137,7 @@ async fn what_one_has_asked_for_is_not_for_those_behind_an_exclusive_lock() {
     };
     let late = async {
         sleep(ms(2)).await;
-        locks.share("k").acquire().await.unwrap().token()
+        locks.rwlock("k").read().acquire().await.unwrap().token()
     };
     let (first, written, late) = tokio::join!(first, writer, late);
     assert!(first < written && written < late);
@@ -153,18 +153,23 @@ async fn a_share_is_offered_once_and_to_nobody_who_wants_more() {
         true => Fate::AnsweredAfter(ms(5)),
         false => Fate::Answered,
     });
-    let mut first = Box::pin(locks.share("k").acquire());
+    let mut first = Box::pin(locks.rwlock("k").read().acquire());
     assert!((&mut first).now_or_never().is_none());
-    let mut idle = Box::pin(locks.share("k").acquire());
+    let mut idle = Box::pin(locks.rwlock("k").read().acquire());
     assert!((&mut idle).now_or_never().is_none());
-    let intent = locks.share("k").intent(&"change").unwrap().acquire();
+    let intent = locks
+        .rwlock("k")
+        .read()
+        .intent(&"change")
+        .unwrap()
+        .acquire();
     let intent = intent.await.unwrap();
     let first = first.await.unwrap();
     assert!(intent.token().get().is_multiple_of(64));
     assert_eq!(intent.release().await.unwrap(), Released::Released);
     // Too late to join the first.
     sleep(ms(60)).await;
-    let later = locks.share("k").acquire().await.unwrap();
+    let later = locks.rwlock("k").read().acquire().await.unwrap();
     assert!(later.token().get() >= first.token().get() + 64);
     assert_eq!(idle.await.unwrap().token().get(), first.token().get() + 1);
 }
@@ -180,7 +185,7 @@ async fn who_has_shared_with_others_of_its_process_pauses() {
             let foreign = hold(&other, &["k"]).await;
             let waits = async {
                 sleep(ms(u64::from(!met) * 20)).await;
-                join_all((0..many).map(|_| locks.share("k").acquire())).await
+                join_all((0..many).map(|_| locks.rwlock("k").read().acquire())).await
             };
             let frees = async {
                 sleep(ms(10)).await;
@@ -190,7 +195,7 @@ async fn who_has_shared_with_others_of_its_process_pauses() {
                 let _ = guard.unwrap().release().await.unwrap();
             }
             let since = Instant::now();
-            drop(locks.share("k").acquire().await.unwrap());
+            drop(locks.rwlock("k").read().acquire().await.unwrap());
             let pauses = since.elapsed() > ms(3);
             assert_eq!(pauses, met && many > 1, "{met} {many}");
         }
@@ -201,13 +206,15 @@ async fn who_has_shared_with_others_of_its_process_pauses() {
 async fn who_wants_more_than_the_share_has_a_grant_of_its_own() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
-    type Asks = fn(&Locks) -> Acquisition<Shared>;
+    type Asks = fn(&Locks) -> Acquisition;
     let others: [(&str, Asks); 3] = [
         ("an intent", |locks| {
-            locks.share("k").intent(&"change").unwrap()
+            locks.rwlock("k").read().intent(&"change").unwrap()
         }),
-        ("an owner", |locks| locks.share("k").owner(&locks.owner())),
-        ("a place", |locks| locks.share("k").limit(9)),
+        ("an owner", |locks| {
+            locks.rwlock("k").read().owner(&locks.owner())
+        }),
+        ("a place", |locks| locks.semaphore("k", 9)),
     ];
     for (what, other) in others {
         for first in [true, false] {
@@ -292,7 +299,13 @@ async fn what_is_lost_is_lost_to_all_who_have_it() {
 async fn the_longest_hold_of_one_is_not_that_of_the_others() {
     let spy = Spy::new(MemoryBackend::new());
     let (locks, other) = (spy.builder().ttl(secs(3)).build().unwrap(), spy.locks());
-    let short = locks.share("k").max_hold(secs(1)).acquire().await.unwrap();
+    let short = locks
+        .rwlock("k")
+        .read()
+        .max_hold(secs(1))
+        .acquire()
+        .await
+        .unwrap();
     let long = share(&locks).await;
     assert_eq!(short.lost().await, LostReason::TooLong);
     assert!(!short.is_valid() && long.is_valid());
@@ -303,7 +316,13 @@ async fn the_longest_hold_of_one_is_not_that_of_the_others() {
     assert!(long.confirm().await.unwrap() && !is_free(&other).await);
     assert_eq!(long.release().await.unwrap(), Released::Released);
     // And the other way round: whoever hangs is the last one.
-    let short = locks.share("k").max_hold(secs(1)).acquire().await.unwrap();
+    let short = locks
+        .rwlock("k")
+        .read()
+        .max_hold(secs(1))
+        .acquire()
+        .await
+        .unwrap();
     assert_eq!(
         share(&locks).await.release().await.unwrap(),
         Released::HandedOn
@@ -328,7 +347,7 @@ async fn who_goes_away_leaves_no_share_behind() {
         });
         // One asks for all, and goes; or one of those goes for whom it asks, or who have it before they look.
         let mut all: Vec<_> = (0..4)
-            .map(|_| Box::pin(locks.share("k").acquire()))
+            .map(|_| Box::pin(locks.rwlock("k").read().acquire()))
             .collect();
         for one in &mut all {
             assert!(one.now_or_never().is_none());
@@ -363,7 +382,7 @@ async fn that_an_answer_was_lost_is_known_to_the_last() {
         true => Fate::AnswerLost,
         false => Fate::Answered,
     });
-    let guard = locks.share("k").acquire().await.unwrap();
+    let guard = locks.rwlock("k").read().acquire().await.unwrap();
     let next = share(&locks).await;
     assert_eq!(next.token().get(), guard.token().get() + 1);
     drop(guard);
@@ -380,14 +399,14 @@ async fn a_try_has_what_its_process_has() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
     let first = share(&locks).await;
-    let second = locks.share("k").try_acquire().await.unwrap();
+    let second = locks.rwlock("k").read().try_acquire().await.unwrap();
     assert!(matches!(second, Attempt::Acquired(_)));
     assert_eq!(spy.count(asks), 1);
-    let writes = locks.global("k").wait(ms(5)).acquire();
+    let writes = locks.lock("k").wait(ms(5)).acquire();
     let tries = async {
         sleep(ms(1)).await;
         // The store decides.
-        locks.share("k").try_acquire().await.unwrap()
+        locks.rwlock("k").read().try_acquire().await.unwrap()
     };
     let (late, tried) = join(writes, tries).await;
     assert!(matches!(late, Err(AcquireError::Busy(_))), "{late:?}");

@@ -44,7 +44,7 @@ async fn old_tombstones_go_where_every_process_is_short() {
     let mut most = 0;
     for run in 0..runs {
         let locks = client(&store, run);
-        let guard = locks.global("cron").acquire().await.unwrap();
+        let guard = locks.lock("cron").acquire().await.unwrap();
         drop(guard);
         assert!(locks.shutdown(MINUTE).await);
         drop(locks);
@@ -65,7 +65,7 @@ async fn a_service_with_many_intents_leaves_those_of_a_day() {
     let between = Duration::from_secs(30);
     let a_day = 24 * 60 * 2;
     for n in 0..3 * a_day {
-        let acquisition = locks.global("g").intent(&n).unwrap();
+        let acquisition = locks.lock("g").intent(&n).unwrap();
         let guard = acquisition.acquire().await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Released);
         sleep(between).await;
@@ -82,7 +82,7 @@ async fn many_sessions_of_a_client_sweep_once_a_minute() {
     let locks = spy.builder().seed(1).build().unwrap();
     let minutes = 10;
     for n in 0..minutes * 240 {
-        let acquisition = locks.global("g").intent(&n).unwrap();
+        let acquisition = locks.lock("g").intent(&n).unwrap();
         let guard = acquisition.acquire().await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Released);
         sleep(MINUTE / 240).await;
@@ -103,7 +103,7 @@ async fn a_day_of_ten_intents_a_second_leaves_those_of_a_day() {
     let locks = client(&store, 1);
     let mut most = 0;
     for n in 0..hours * HOUR {
-        let acquisition = locks.global("g").intent(&n).unwrap();
+        let acquisition = locks.lock("g").intent(&n).unwrap();
         let guard = acquisition.acquire().await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Released);
         sleep(BETWEEN).await;

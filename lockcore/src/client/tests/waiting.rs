@@ -152,7 +152,7 @@ async fn who_has_no_answer_holds_up_the_others_for_a_moment_only() {
     });
     let locks = spy.locks();
     // It does not want what the others have.
-    let hangs = timeout(secs(1), locks.global("d1").acquire());
+    let hangs = timeout(secs(1), locks.lock("d1").acquire());
     let others = async {
         sleep(ms(1)).await;
         // Whoever does not wait for ever has to be told who is in the way.
@@ -335,7 +335,7 @@ async fn a_wait_is_as_patient_with_its_first_request_as_with_others() {
 async fn who_waits_behind_a_guard_of_its_process_that_has_lapsed_asks_the_store() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();
-    let change = locks.global("k").intent(&"change").unwrap();
+    let change = locks.lock("k").intent(&"change").unwrap();
     let guard = change.acquire().await.unwrap();
     let hangs = guard.session();
     drop(hold(&locks, &["opens"]).await);
@@ -343,7 +343,7 @@ async fn who_waits_behind_a_guard_of_its_process_that_has_lapsed_asks_the_store(
         Call::Renew(session, _) if *session == hangs => Fate::Hangs,
         _ => Fate::Answered,
     });
-    let late = timeout(secs(60), locks.global("k").acquire()).await;
+    let late = timeout(secs(60), locks.lock("k").acquire()).await;
     assert!(
         matches!(late, Ok(Err(AcquireError::Abandoned(_)))),
         "{late:?}"
