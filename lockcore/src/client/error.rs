@@ -111,7 +111,8 @@ pub struct Abandoned {
     pub recovery: Option<RecoverError>,
 }
 
-/// Why [`run`](crate::Acquisition::run) has no result.
+/// Why [`run`](crate::Acquisition::run) has no result. It is an error for whatever the work fails with, also for a boxed one
+/// or one of `anyhow`, which are none themselves; so its [source](std::error::Error::source) is not the work's.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError<E> {
@@ -122,6 +123,6 @@ pub enum RunError<E> {
     #[error("the lock was lost while the work ran: {0}")]
     Lost(LostReason),
     /// The work failed. An intent is left behind.
-    #[error("the work failed")]
-    Work(#[source] E),
+    #[error("the work failed: {0}")]
+    Work(E),
 }
