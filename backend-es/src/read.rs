@@ -16,6 +16,8 @@ use crate::record::{MARK, Session, session_id};
 
 /// So many documents are found, and then removed, by one request.
 const AT_ONCE: usize = 4_000;
+/// More than so many documents are removed by two requests at a time.
+const REMOVED_TOGETHER: usize = 500;
 
 /// Searches ask the same copy of the shard where they can: each has an order of its own, in which one page follows another.
 const SAME_COPY: (&str, &str) = ("preference", "lockkeeper");
@@ -260,9 +262,13 @@ impl EsBackend {
                     false => Ok(None),
                 }
             };
-            // The server looks for the next ones meanwhile.
-            let (gone, next) = tokio::join!(self.remove_seen(&found.documents), next);
-            removed += gone?;
+            // The server removes the rest and looks for the next ones meanwhile.
+            let many = found.documents.len() > REMOVED_TOGETHER;
+            let half = found.documents.len() / if many { 2 } else { 1 };
+            let (some, rest) = found.documents.split_at(half);
+            let (gone, rest_gone, next) =
+                tokio::join!(self.remove_seen(some), self.remove_seen(rest), next);
+            removed += gone? + rest_gone?;
             match next? {
                 Some(next) => found = next,
                 None => break,
@@ -276,6 +282,9 @@ impl EsBackend {
 
     /// Removes the documents that are as they were seen, and says how many these were.
     async fn remove_seen(&self, documents: &[Document]) -> Outcome<usize> {
+        if documents.is_empty() {
+            return Ok(0);
+        }
         let mut bulk = Bulk::default();
         for document in documents {
             bulk.delete_seen(&document.id, document.seen());
