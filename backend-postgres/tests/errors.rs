@@ -253,6 +253,7 @@ async fn another_isolation_is_told() {
         format!("open_session({id}, '', 30000)"),
         format!("acquire({id}, 1, 1, '{{k}}', '{{create}}', NULL, false, 0)"),
         format!("acquire_one({id}, 2, 2, 'k', 'create', NULL, false, 0)"),
+        format!("acquire_many({id}, '{{3}}', '{{3}}', '{{k}}', '{{create}}', 0)"),
         format!("renew({id}, 1, -9223372036854775807 - 1, '{{}}', 'keep', 0, '', 0, '{{}}')"),
         format!("confirm({id}, 1, '{{k}}', '{{create}}')"),
         format!("end_sessions(ARRAY[{id}], 'close')"),
@@ -262,6 +263,7 @@ async fn another_isolation_is_told() {
         format!("note({id}, 'ask//1/a/b')"),
         format!("release({id}, 1, '{{k}}')"),
         format!("release_one({id}, 2, 'k')"),
+        format!("release_many({id}, '{{3}}', '{{k}}')"),
         format!("sweep({id}, 1)"),
         "sweep_all(1)".to_owned(),
         "evict('k', '')".to_owned(),
@@ -304,6 +306,10 @@ async fn commits_that_do_not_wait_are_made_to() {
             "on",
         ),
         (
+            format!("acquire_many({id}, '{{3}}', '{{3}}', '{{k4}}', '{{create}}', 0)"),
+            "on",
+        ),
+        (
             format!("renew({id}, 1, -9223372036854775807 - 1, '{{}}', 'keep', 0, '', 0, '{{}}')"),
             "on",
         ),
@@ -316,6 +322,7 @@ async fn commits_that_do_not_wait_are_made_to() {
         ("sweep_all(10)".to_owned(), "on"),
         (format!("release({id}, 1, '{{k2}}')"), "off"),
         (format!("release_one({id}, 2, 'k3')"), "off"),
+        (format!("release_many({id}, '{{3}}', '{{k4}}')"), "off"),
     ] {
         let mut connection = owner().await;
         let text = space.text(&format!(

@@ -210,8 +210,15 @@ async fn what_is_asked_by_a_session_that_may_not_have_it_is_answered_alike() {
     assert!(answers.iter().all(|it| told(it) == "granted"));
     over(&backend, session, Ranges::of([2, 4])).await;
     let (held_yet, fallen) = (Stood::Held, Stood::Fallen);
+    // And what a newer version has written stays.
+    space
+        .sql("UPDATE {ns}.holders SET want = 'later' WHERE key = 'k3'")
+        .await;
     let stood = release_all(&backend, &held).await;
-    assert_eq!(stood, [held_yet, fallen, held_yet, fallen, held_yet]);
+    assert_eq!(stood, [held_yet, fallen, Stood::Absent, fallen, held_yet]);
+    let left = space.sql("SELECT key FROM {ns}.holders").await;
+    let left: Vec<&str> = left.iter().map(|row| row.get(0)).collect();
+    assert_eq!(left, ["k3"]);
 }
 
 /// Not even what goes with it.
@@ -230,4 +237,28 @@ async fn nobody_waits_for_what_somebody_else_decides_about_another_key() {
     );
     let stood = beside(&space, ROW, 1, release_all(&backend, &requests)).await;
     assert_eq!(stood, [Stood::Held; 10]);
+}
+
+/// As after a start of the server, perhaps with an older state.
+#[tokio::test]
+async fn tokens_are_raised_before_any_of_them_is_granted() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    let before = request(session, 1, Want::Upsert, "before");
+    let Acquired::Acquired(before) = backend.acquire(&before).await.unwrap() else {
+        panic!("nobody is in the way");
+    };
+    let started = "SELECT setval('{ns}.token', 1);
+                   UPDATE {ns}.base SET started = '-infinity', written = pg_current_xact_id()::xid";
+    space.sql(started).await;
+    let requests: Vec<_> = [5, 2, 3, 4, 6]
+        .map(|n| request(session, n, Want::Upsert, &format!("k{n}")))
+        .into();
+    for answer in beside(&space, LATCH, 5, acquire_all(&backend, &requests)).await {
+        let Acquired::Acquired(token) = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(token > before, "{token} after {before}");
+    }
 }
