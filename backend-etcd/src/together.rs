@@ -16,6 +16,7 @@ use crate::txn::{Way, nobody, present};
 /// So many requests go together at most, and so many of these are under way at once.
 const TOGETHER: usize = 16;
 const AT_ONCE: usize = 4;
+
 /// Acquisitions of one flat key each, sent together: they are one transaction, of which each part is done if nobody is in
 /// its way.
 pub(crate) fn acquiring(link: &SharedLink) -> Batch<Acquire, Result<Option<Acquired>>> {

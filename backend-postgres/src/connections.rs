@@ -267,6 +267,7 @@ async fn ask_again(link: Arc<Link>) {
         return;
     };
     loop {
+        // From one question to the next: nothing tells of a change.
         tokio::time::sleep(ASKED_AGAIN).await;
         let another = timeout_at(link.deadline(), own.hosts.have_another()).await;
         if another.unwrap_or(false) {
