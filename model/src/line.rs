@@ -11,8 +11,10 @@
 //!   is. Else who asks once more waits for who waits for it. It cannot be at once: readers of a session that overlap would keep
 //!   a writer out for ever. Neither can it be at once for those alone whose session holds since before the writer: one that has
 //!   passed has a later place, and who asks once more beside that waits for ever.
+//!   Of several keys, who waits for one that waits for the session is passed, too; the seeded simulation shows why.
 //! - *One after the other*: the first in line passes first, and each pass has everybody wait anew. Else many readers, each of
 //!   whom is patient, keep the writer out.
+//!   Who is first in line among those of a session is not stored: the client's own queue keeps them in order.
 //! - *Removed*: what could be granted, and was not for some time by the clock of who is refused by it, is removed by that one,
 //!   and waits anew, at the end.
 
