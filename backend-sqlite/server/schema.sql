@@ -1,4 +1,4 @@
--- Version 2 of the stored shape. Session ids are 16 bytes, big-endian; unsigned numbers are stored by their bits.
+-- Version 3 of the stored shape. Session ids are 16 bytes, big-endian; unsigned numbers are stored by their bits.
 
 CREATE TABLE sessions (
     id         BLOB    NOT NULL PRIMARY KEY,
@@ -26,7 +26,7 @@ CREATE TABLE intents (
     payload BLOB    NOT NULL
 ) STRICT;
 
--- One row for each key of a grant. The ancestors of a path are not stored: whoever holds /a/b holds /a by standing in
+-- One row for each key of a grant, and of one that waits. The ancestors of a path are not stored: whoever holds /a/b holds /a by standing in
 -- the range from '/a/' to '/a0'.
 CREATE TABLE holders (
     key      TEXT    NOT NULL,
@@ -35,6 +35,8 @@ CREATE TABLE holders (
     m        INTEGER NOT NULL,           -- with the session: the owner
     want     TEXT    NOT NULL,           -- create, upsert, share, write or read
     since_ms INTEGER NOT NULL,           -- since 1970, for people
+    place    INTEGER,                    -- it holds nothing and waits: its place in line
+    passed   INTEGER,                    -- how often somebody has passed it
     PRIMARY KEY (key, session, n)
 ) STRICT, WITHOUT ROWID;
 

@@ -1,4 +1,4 @@
-//! The backend itself: connecting, and what it is like.
+//! The backend itself: connecting, and its properties.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::config::SqliteConfig;
 use crate::error::{NAME, Outcome};
 use crate::thread::{Thread, Worker};
 
-/// So many keys are taken or released in about ten milliseconds, during which other processes wait.
+/// About as many keys as are taken or released in ten milliseconds, during which other processes wait.
 const KEYS_PER_STEP: usize = 2_000;
 
 /// Locks in an SQLite file, for the processes of one machine.
 ///
-/// Its operations are those of lockcore's traits. Dropping the future of one does not stop what was begun: it is
-/// finished, and its answer is lost. Dropping the backend closes the file when everything asked before is done.
+/// Its operations are those of lockcore's traits. Dropping the future of an operation does not stop it: it is finished,
+/// and its answer is lost. Dropping the backend closes the file once everything asked before is done.
 ///
 /// # Examples
 ///
@@ -40,13 +40,13 @@ pub struct SqliteBackend {
 }
 
 impl SqliteBackend {
-    /// Opens the file, and makes it if there is none. Several processes may do so at once.
+    /// Opens the file. Creates it if it does not exist. Several processes may do so at once.
     ///
     /// # Errors
     ///
-    /// Of kind [`Config`](lockcore::ErrorKind::Config), before anything is written, for a path that names a directory
-    /// or is in none, a file that is no database, is one of something else, is of a newer version or may not be
-    /// written, and for a network file system. Other kinds as every operation has them.
+    /// Of kind [`Config`](lockcore::ErrorKind::Config), before anything is written: the path names a directory or lies
+    /// in none; the file is no database, belongs to something else, is of a newer version or may not be written; or the
+    /// file system is a network file system. Of other kinds as in every operation.
     ///
     /// # Cancel safety
     ///
@@ -71,13 +71,13 @@ impl SqliteBackend {
         Ok(Arc::new(backend))
     }
 
-    /// Removes the file with everything in it, its log and the index of that: who holds a lock there loses it at the next
-    /// renewal, and is not asked. End all who use it first, because what they ask afterwards makes it anew. A file that is
-    /// not there is no error. It takes the right to write the directory.
+    /// Removes the file with everything in it, its log and the index of the log. A holder of a lock in it loses the
+    /// lock at its next renewal and is not asked. End all users first, because their later requests would recreate the
+    /// file. A file that does not exist is no error. The caller needs the right to write the directory.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect). A file that is none of ours is not removed.
+    /// As [`connect`](Self::connect). A file that is not of this library is not removed.
     ///
     /// # Cancel safety
     ///
@@ -88,8 +88,8 @@ impl SqliteBackend {
         thread.call(Operation::Remove, remove).await
     }
 
-    /// The cheapest transaction that this file and this thread can do, one row written: what the benchmarks compare
-    /// with. The first one makes a table for it.
+    /// The cheapest transaction that this file and this thread can do, with one row written, as a baseline for
+    /// benchmarks. The first call creates a table for it.
     ///
     /// # Errors
     ///
@@ -100,7 +100,8 @@ impl SqliteBackend {
             .await
     }
 
-    /// The way to the thread and back, with nothing done there: the part of every operation that is not the file's.
+    /// The way to the thread and back, without any work there: the part of every operation that the file does not
+    /// cause.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Where the file is and how it is written: [`SqliteConfig`].
+//! The file and how it is written: [`SqliteConfig`].
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -19,7 +19,7 @@ const SCHEME: UrlError = UrlError::Scheme {
     example: "sqlite:/run/app/locks.db",
 };
 
-/// Which file, and how it is written.
+/// The file and how it is written.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
@@ -42,19 +42,19 @@ pub struct SqliteConfig {
     timeout: Duration,
 }
 
-/// Which commits wait until they are on the disk.
+/// Which commits wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Synchronous {
-    /// Those that put, drop, settle or discard an intent. A loss of power may undo the others; it also ends every
+    /// Commits that put, drop, settle or discard an intent. A loss of power may undo the others; it also ends every
     /// process that held one of these locks, and tokens still only rise.
     #[default]
     Normal,
-    /// All of them.
+    /// All commits.
     Full,
 }
 
 impl SqliteConfig {
-    /// The file at this path, with the defaults for everything else. A file that does not exist is made.
+    /// The file at this path, with defaults for everything else. A file that does not exist is created.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -64,29 +64,31 @@ impl SqliteConfig {
         }
     }
 
-    /// Which commits wait until they are on the disk.
+    /// Which commits wait for the disk.
     #[must_use]
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
     }
 
-    /// How long one operation waits for other processes before it fails, without effect; in the queue of this process
-    /// and for the lock on the file together.
+    /// How long one operation waits for other processes before it fails without effect. The time covers both the queue
+    /// of this process and the lock on the file.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Takes a URL: `sqlite:/abs/path`, `sqlite:relative/path` or `sqlite:///abs/path`, then perhaps `?` and options
-    /// (`synchronous=normal|full`, `timeout_ms=NUMBER`) with `&` between them.
+    /// Parses a URL: `sqlite:/abs/path`, `sqlite:relative/path` or `sqlite:///abs/path`, optionally followed by `?` and
+    /// options (`synchronous=normal|full`, `timeout_ms=NUMBER`) with `&` between them.
     ///
-    /// The path is taken as it stands, up to the first `?`: nothing in it is decoded, and a `%20` is three characters.
+    /// The path is everything up to the first `?`, unchanged: nothing in it is decoded, and a `%20` is three
+    /// characters.
     ///
     /// # Errors
     ///
-    /// Another scheme, no path, a host, an option that does not exist or is given twice, a value that it does not take.
+    /// Another scheme, no path, a host, an option that does not exist or is given twice, or a value that the option
+    /// does not accept.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let rest = url.strip_prefix("sqlite:").ok_or(SCHEME)?;
         let (path, options) = match rest.split_once('?') {

@@ -1,4 +1,4 @@
-//! The only place where an error of SQLite becomes ours.
+//! The only place that maps SQLite's errors to those of the library.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,18 @@ use rusqlite::ErrorCode;
 /// The backend's name.
 pub(crate) const NAME: &str = "sqlite";
 
-/// Why something failed on the writer thread.
+/// A failure on the writer thread.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// SQLite failed.
     Sqlite(Phase, rusqlite::Error),
-    /// Our own finding, and what to do about it.
+    /// A condition that this backend detected, and what to do about it.
     Found(ErrorKind, Cow<'static, str>),
     /// The file system failed, before anything was written.
     File(Cow<'static, str>, std::io::Error),
 }
 
-/// How far it was: before the commit nothing can have taken effect.
+/// How far the request was. Before the commit nothing can have taken effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Opening the file.
@@ -51,7 +51,7 @@ impl Failure {
         Failure::Found(ErrorKind::Config, what.into())
     }
 
-    /// The same failure as one of opening the file.
+    /// The same failure, while opening the file.
     pub(crate) fn while_opening(self) -> Self {
         match self {
             Failure::Sqlite(_, error) => Failure::Sqlite(Phase::Open, error),
@@ -59,7 +59,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, for one more who has it.
+    /// A copy of the failure, for another caller.
     pub(crate) fn copy(&self) -> Self {
         match self {
             Failure::Sqlite(phase, rusqlite::Error::SqliteFailure(code, text)) => {
@@ -78,7 +78,7 @@ impl Failure {
         }
     }
 
-    /// Whether it is certain that nothing took effect.
+    /// Whether certainly nothing took effect.
     pub(crate) fn is_without_effect(&self) -> bool {
         match self {
             Failure::Sqlite(phase, error) => judge(*phase, error).0 != ErrorKind::Indeterminate,

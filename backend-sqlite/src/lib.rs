@@ -1,40 +1,43 @@
-//! Locks in an SQLite file: the backend of lockkeeper for one machine, many processes and no server.
+//! Locks in an SQLite file: the backend of lockkeeper for many processes of one machine, without a server.
 //!
 //! # What it promises
 //!
-//! All laws of [`lockcore`]'s traits. Every operation is done in a transaction that begins with the file's write lock, so
-//! a step of any number of claims is taken whole or not at all, and there is one order of all grants. What the tasks of a
-//! process ask while the file is busy shares the next transaction (group commit): up to 64 operations, and none begins in
-//! it after 2 ms. If that transaction fails without effect, each is done in one of its own. Acknowledged
-//! grants survive the end of every process. They survive a loss of power if the file is opened with
-//! `?synchronous=full`; otherwise the last ones may be undone by it, but then nobody who held them is left, the tokens
-//! go on above the old ones, and everything about an intent waits for the disk in any case. There is no other copy
-//! that could take over.
+//! All laws of [`lockcore`]'s traits. Every operation runs in a transaction that begins with the file's write lock. So
+//! a batch of any number of claims is taken whole or not at all, and all grants have one order. Operations that the
+//! tasks of a process ask for while the file is busy share the next transaction (group commit): up to 64, and none
+//! begins in it after 2 ms. If that transaction fails without effect, each operation is repeated in one of its own.
 //!
-//! The file is made with mode 0600, and so are its log and index (`-wal`, `-shm`), which belong beside it. Whoever may
-//! write the file may break every lock in it.
+//! Acknowledged grants survive the end of every process. They survive a loss of power if the file is opened with
+//! `?synchronous=full`. Otherwise a loss of power may undo the last grants; but then their holders are gone too, the
+//! tokens continue above the old ones, and everything about an intent waits for the disk in any case. There is no other
+//! copy that could take over.
+//!
+//! The file is created with mode 0600, and so are its log and index (`-wal`, `-shm`), which belong beside it. Any
+//! process that may write the file can break every lock in it.
 //!
 //! # Its clock
 //!
-//! The machine's time since boot, which nobody sets and which goes on while the machine sleeps, together with the name
-//! of the boot: after a restart every session is due at once. Processes that do not see the same time since boot (Linux
-//! time namespaces) must not share a file. On systems that are not Linux it is the wall clock, and who sets it forward
-//! ends sessions early.
+//! The machine's time since boot, together with the name of the boot. Nobody can set this clock, and it runs while the
+//! machine sleeps. After a restart every session is due at once. Processes that do not see the same time since boot
+//! (Linux time namespaces) must not share a file. On other systems than Linux the clock is the wall clock; setting it
+//! forward ends sessions early.
 //!
 //! # Its limits
 //!
-//! - The file is on a local disk. Network file systems are refused where their type tells; one behind FUSE does not.
-//! - A transaction waits for other processes up to the timeout ([`SqliteConfig::timeout`]) and then fails without
+//! - The file is on a local disk. Network file systems are refused if their type is recognised; one behind FUSE is not.
+//! - A transaction waits for other processes up to the timeout ([`SqliteConfig::timeout`]). Then it fails without
 //!   effect, as [`Unavailable`](lockcore::ErrorKind::Unavailable).
-//! - Nobody is told of a release in another process: while somebody waits, the writer thread looks every two to three
+//! - No process is notified of a release in another one. While a task waits, the writer thread polls every two to three
 //!   milliseconds, without taking the write lock.
+//! - A reader that does not end (a stopped process, an open transaction in a shell) keeps the log from being written
+//!   back. From 1 GiB on nothing more is acquired, and the error says why; held locks are still renewed and released.
 //! - A file that is removed or replaced takes its sessions with it: the next operation of each process goes to the new
-//!   one, and renewals there are answered `Dead`. Remove the log and the index with it; a file put in their place while
-//!   they are still there is damaged by SQLite.
-//! - To write or read a path, everybody who holds something below it is looked at, one after the other. Paths below
-//!   which their owner holds more than 50,000 others are refused as over a limit.
-//! - A record that cannot be understood is held and never changed. A key that is no key cannot be listed; a session
-//!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::backend::Inspect::evict).
+//!   file, and renewals there are answered `Dead`. Remove the log and the index together with the file: SQLite damages
+//!   a file put in their place while they still exist.
+//! - To write or read a path, every holder below it is read, one after the other. Paths below which their owner holds
+//!   more than 50,000 others are refused as over a limit.
+//! - A record that cannot be understood is held and never changed. A key that is not valid cannot be listed. A session
+//!   whose record is unreadable lives; [`evict`](lockcore::backend::Inspect::evict) frees what it holds.
 //! - Unix only.
 //!
 //! # Examples

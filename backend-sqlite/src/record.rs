@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::Registered;
-use lockcore::backend::rows::{Held, HolderRow, SessionRow, Stored, Strange};
+use lockcore::backend::rows::{Held, HolderRow, SessionRow, Stored, Strange, Waits};
 use lockcore::{FencingToken, Grant, Intent, Label, Life, Mode, Notes, OwnerId, SessionId, Want};
 use rusqlite::Result;
 use rusqlite::types::ValueRef;
@@ -11,7 +11,7 @@ use rusqlite::types::ValueRef;
 /// "LKKP", in the header of every file of ours.
 pub(crate) const APPLICATION: i64 = 0x4c4b_4b50;
 /// The version of the stored shape.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 3;
 
 /// Reads the columns of `session_load.sql`. A time of another boot is past.
 pub(crate) fn session(row: &rusqlite::Row<'_>, boot: &str) -> Result<Stored<SessionRow>> {
@@ -102,6 +102,8 @@ pub(crate) fn holder(row: &rusqlite::Row<'_>) -> Result<HolderRow<Row>> {
     let m = number(row.get_ref(3)?).unwrap_or_default();
     let want = row.get_ref(4)?;
     let since_ms = number(row.get_ref(5)?).unwrap_or_default();
+    let place = number(row.get_ref(6)?);
+    let passed = number(row.get_ref(7)?).unwrap_or_default();
     let session = session_of(&id.session);
     let n = id.n.cast_unsigned();
     // A want that does not fit its key is as strange as one that does not exist.
@@ -115,6 +117,10 @@ pub(crate) fn holder(row: &rusqlite::Row<'_>) -> Result<HolderRow<Row>> {
             m: m.cast_unsigned(),
         },
         mode: want.mode(),
+        waits: place.map(|place| Waits {
+            place: place.cast_unsigned(),
+            passed: u32::try_from(passed).unwrap_or(u32::MAX),
+        }),
     });
     Ok(HolderRow {
         held: held.ok_or_else(|| strange(&id, m, &lossy(want), since_ms)),
@@ -351,7 +357,7 @@ mod tests {
 
     fn entry(key: &str, session: &[u8], want: &str) -> HolderRow<Row> {
         let conn = file();
-        let put = params![key, session, 3, 4, want, 1_500];
+        let put = params![key, session, 3, 4, want, 1_500, None::<i64>, None::<i64>];
         conn.execute(sql::HOLDER_PUT, put).unwrap();
         let all = params![key, [0_u8; 0], i64::MIN, None::<&str>, 1];
         conn.query_row(sql::HOLDERS_ON_KEY, all, holder).unwrap()

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use lockcore::backend::judge::Place;
-use lockcore::backend::rows::{At, Corrupt, Freed, HolderRow, Now, Rows, SessionRow, Stored};
+use lockcore::backend::rows::{
+    At, Corrupt, Freed, HolderRow, Now, Rows, SessionRow, Stored, Waits,
+};
 use lockcore::backend::{Acquire, Registered};
 use lockcore::{Claim, FencingToken, Grant, LockKey, SessionId};
 use rusqlite::params;
@@ -27,6 +29,10 @@ impl Rows for Transaction<'_> {
             session: grant.session.get().to_be_bytes().to_vec(),
             n: grant.n.cast_signed(),
         }
+    }
+
+    fn key(row: &Row) -> Option<LockKey> {
+        LockKey::parse(&row.key).ok()
     }
 
     fn frees(&mut self, freed: Freed<'_>) {
@@ -140,13 +146,16 @@ impl Rows for Transaction<'_> {
         self.first(sql::HOLDER_ROW, values, record::holder)
     }
 
-    async fn hold(&mut self, request: &Acquire) -> Outcome<()> {
+    async fn hold(&mut self, request: &Acquire, waits: Option<Waits>) -> Outcome<()> {
         let session = request.grant.session.get().to_be_bytes();
         let (n, m) = (request.grant.n.cast_signed(), request.owner.m.cast_signed());
         let since = millis(self.now.date);
+        let place = waits.map(|waits| waits.place.cast_signed());
+        let passed = waits.map(|waits| waits.passed);
         for claim in &request.claims {
             let (key, want) = (claim.key().as_str(), record::want_name(claim.want()));
-            self.execute(sql::HOLDER_PUT, params![key, session, n, m, want, since])?;
+            let values = params![key, session, n, m, want, since, place, passed];
+            self.execute(sql::HOLDER_PUT, values)?;
         }
         Ok(())
     }
@@ -158,8 +167,9 @@ impl Rows for Transaction<'_> {
             let values = params![claim.key().as_str(), session, n];
             let row = self.first(sql::HOLDER_ROW, values, record::holder)?;
             // A row that cannot be understood is not ours to drop, whatever session it names.
-            if row.is_some_and(|row| row.held.is_ok()) {
-                removed += self.execute(sql::HOLDER_DROP, values)?;
+            if let Some(held) = row.and_then(|row| row.held.ok()) {
+                let dropped = self.execute(sql::HOLDER_DROP, values)?;
+                removed += dropped * usize::from(held.waits.is_none());
             }
         }
         Ok(removed)

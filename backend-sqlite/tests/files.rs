@@ -44,7 +44,7 @@ async fn what_is_no_file_of_ours_is_refused() {
     refuses(&other, "something else").await;
     let versioned = directory.join("versioned.db");
     let conn = rusqlite::Connection::open(&versioned).unwrap();
-    conn.execute_batch("PRAGMA user_version = 3").unwrap();
+    conn.execute_batch("PRAGMA user_version = 4").unwrap();
     refuses(&versioned, "something else").await;
     assert!(
         std::fs::metadata(directory.join("missing")).is_err(),
@@ -56,8 +56,8 @@ async fn what_is_no_file_of_ours_is_refused() {
 async fn a_newer_version_is_refused_by_its_number() {
     let space = Space::new();
     drop(space.connect().await);
-    space.sql("PRAGMA user_version = 3; PRAGMA wal_checkpoint(TRUNCATE)");
-    refuses(&space.path, "version 3").await;
+    space.sql("PRAGMA user_version = 4; PRAGMA wal_checkpoint(TRUNCATE)");
+    refuses(&space.path, "version 4").await;
 }
 
 /// Its tokens are those of the file, and ours are 64 times as large.
@@ -65,7 +65,7 @@ async fn a_newer_version_is_refused_by_its_number() {
 async fn an_older_version_is_refused_by_who_connects_and_by_who_is_connected() {
     let (space, older) = (Space::new(), Space::new());
     drop(older.connect().await);
-    older.sql("PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)");
+    older.sql("PRAGMA user_version = 2; PRAGMA wal_checkpoint(TRUNCATE)");
     refuses(&older.path, "use another file").await;
     // Whoever uses the default one does not know where it is.
     refuses(&older.path, &older.path.display().to_string()).await;
@@ -78,7 +78,7 @@ async fn an_older_version_is_refused_by_who_connects_and_by_who_is_connected() {
     let renewal = renewal(1, "", IntentChange::Keep);
     let error = backend.renew(session, &renewal).await.unwrap_err();
     assert!(error.to_string().contains("use another file"), "{error}");
-    refuses(&space.path, "version 1").await;
+    refuses(&space.path, "version 2").await;
 }
 
 #[tokio::test]

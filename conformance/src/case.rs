@@ -1,4 +1,4 @@
-//! [`Case`], and the [`Failure`] that it ends in.
+//! [`Case`], and its [`Failure`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::scene::Scene;
 use crate::verdict::{Judged, Verdict, Wrong, within};
 use crate::world::Space;
 
-/// What a case goes through.
+/// The layer that a case tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layer {
     /// The traits themselves.
@@ -29,7 +29,7 @@ pub enum Layer {
 
 type Run = dyn Fn(Scene) -> LocalBoxFuture<'static, Verdict> + Send + Sync;
 
-/// One thing that every store keeps, and how to see that it does.
+/// A promise of every store, and a test of it.
 #[derive(Clone)]
 pub struct Case {
     layer: Layer,
@@ -39,10 +39,10 @@ pub struct Case {
     run: Arc<Run>,
 }
 
-/// A store that takes so long for one request keeps no session of the shortest TTL alive.
+/// A store that takes this long for one request keeps no session of the shortest TTL alive.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Longest time a case may take by tokio's clock, beside the TTLs that it waits for.
+/// The longest time that a case may take by tokio's clock, besides the TTLs that it waits for.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Case {
@@ -62,43 +62,43 @@ impl Case {
         }
     }
 
-    /// What the case goes through.
+    /// The layer that the case tests.
     #[must_use]
     pub fn layer(&self) -> Layer {
         self.layer
     }
 
-    /// The subject that it belongs to.
+    /// The subject of the case.
     #[must_use]
     pub fn group(&self) -> &'static str {
         self.group
     }
 
-    /// The law that it checks; where it checks several, the first of them.
+    /// The law that the case checks; the first one, if it checks several.
     #[must_use]
     pub fn law(&self) -> Law {
         self.law
     }
 
-    /// Its name in its group.
+    /// The name of the case in its group.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs the case in a fresh space; what it chooses by chance follows from the seed.
+    /// Runs the case in a fresh space. Its random choices follow from the seed.
     ///
-    /// It ends within a minute and a few of the store's shortest TTLs by tokio's clock; a backend that blocks its
-    /// thread can be stopped from outside only, as [`check`](crate::check) does. The future stays on its thread: it is run by
-    /// `block_on`.
+    /// It ends within a minute and a few of the store's shortest TTLs by tokio's clock. A backend that blocks its
+    /// thread can be stopped only from outside, as [`check`](crate::check) does. The future stays on its thread: run it
+    /// with `block_on`.
     ///
     /// # Errors
     ///
-    /// The store does not keep the law, or does not answer, or nothing could be told: see [`FailureKind`].
+    /// The store breaks the law, does not answer, or the run was inconclusive: see [`FailureKind`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the case; the space is not to be used again.
+    /// Dropping the future ends the case. Do not use the space again.
     pub async fn run(&self, space: Arc<dyn Space>, seed: u64) -> Result<(), Failure> {
         let notes = Notes {
             journal: Journal::default(),
@@ -155,7 +155,7 @@ impl Case {
     }
 }
 
-/// What is noted while a case runs.
+/// Notes that are made while a case runs.
 #[derive(Clone)]
 pub(crate) struct Notes {
     pub(crate) journal: Journal,
@@ -165,7 +165,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// What may excuse a case for being late by its own clock: where that is paused, nothing.
+    /// What may excuse a case for being late by its own clock; nothing if that is paused.
     fn excuses(&self) -> Lateness {
         if self.paused {
             Lateness::default()
@@ -202,25 +202,25 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case has shown that a store did not pass.
+/// What a case has shown about a store that did not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// The store does not keep a law.
+    /// The store breaks a law.
     Broken,
-    /// What has to come within some time has come, and later, and the machine was late by less. On a busy server, or behind
-    /// a pooler that serves others first, that may be chance: [`main`](crate::main) runs the case again, and fails if it is
-    /// so in each of three runs.
+    /// Something came later than its time limit, and the machine was late by less. This may be chance on a busy server,
+    /// or behind a pooler that serves others first. [`main`](crate::main) runs the case again, and fails if each of
+    /// three runs ends this way.
     Late,
-    /// Nothing: a request was answered by an error that is [`Unavailable`](lockcore::ErrorKind::Unavailable) or
+    /// Nothing. A request failed with an error of kind [`Unavailable`](lockcore::ErrorKind::Unavailable),
     /// [`Indeterminate`](lockcore::ErrorKind::Indeterminate), [`Unauthorized`](lockcore::ErrorKind::Unauthorized) or
-    /// [`Config`](lockcore::ErrorKind::Config), or the fixture failed, or a limit of time was missed by no more than the
-    /// machine was late, or a guard ended or somebody waited too long while the store took half a second for a request.
-    /// [`main`](crate::main) runs the case again, and fails if nothing could be told in three runs.
+    /// [`Config`](lockcore::ErrorKind::Config); or the fixture failed; or a time limit was missed by no more than the
+    /// machine was late; or a guard ended, or a waiter waited too long, while the store took half a second for a
+    /// request. [`main`](crate::main) runs the case again, and fails if three runs are inconclusive.
     Inconclusive,
 }
 
-/// A case that a store did not pass.
+/// The failure of a store in a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
@@ -228,16 +228,16 @@ pub struct Failure {
     pub case: String,
     /// Whether a law is broken.
     pub kind: FailureKind,
-    /// The law that is broken; of a case that is inconclusive, the one that it checks.
+    /// The broken law; for an inconclusive case, the law that it checks.
     pub law: Law,
     /// What was seen, and what should have been.
     pub what: String,
-    /// How late the machine was during the case, in all: a thread that sleeps for a few milliseconds again and again
-    /// was woken so much too late. `None` where time is paused, and nobody is late.
+    /// How late the machine was during the case, in total: how much too late a thread woke that sleeps for a few
+    /// milliseconds again and again. `None` with paused time, when nobody is late.
     pub late: Option<Duration>,
-    /// By which the case made its choices.
+    /// The seed of the case's random choices.
     pub seed: u64,
-    /// Every request and every answer, in order; of very many, the last.
+    /// Every request and every answer, in order; if there are very many, the last ones.
     pub events: Vec<String>,
 }
 

@@ -10,7 +10,7 @@ use lockcore::backend::{
 };
 use lockcore::{Claim, Grant, Info, Label, LockBackend, Note, Result, SessionId, SessionState};
 
-/// Alters some calls of a backend, and passes on all that it does not name. [`Decorated`] makes it a backend.
+/// Changes some calls of a backend, and passes on the others. [`Decorated`] makes it a backend.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -34,7 +34,7 @@ use lockcore::{Claim, Grant, Info, Label, LockBackend, Note, Result, SessionId, 
 #[async_trait]
 #[expect(missing_docs, reason = "the methods are those of the store's traits")]
 pub trait Decorator: Send + Sync {
-    /// Where calls go.
+    /// The backend that receives the calls.
     fn inner(&self) -> &dyn LockBackend;
 
     fn info(&self) -> Info {

@@ -1,13 +1,13 @@
-//! [`Law`]: what is checked, by name.
+//! [`Law`]: the laws that are checked, by name.
 
 use std::fmt;
 
-/// What a case checks and a history is held against: the laws of the traits, by number, and what else a store and a
-/// client promise.
+/// A law that a case checks and a history is judged by: the laws of the traits, by number, and the other promises of a
+/// store and a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Law {
-    /// 1. At most one incompatible holder; of guards, that none of two incompatible ones lies.
+    /// 1. At most one incompatible holder; of two incompatible guards, at most one says that it is valid.
     AtMostOneHolder,
     /// 2. One grant per request.
     OneGrantPerRequest,
@@ -15,7 +15,7 @@ pub enum Law {
     OwnClaimsOnly,
     /// 4. A dead session stays dead.
     DeadStaysDead,
-    /// A session dies of nothing but its end: it is due, closed or revoked.
+    /// A session dies only of its end: it is due, closed or revoked.
     DiesOfItsEnd,
     /// 5. Expiry frees every lock of a session that left no intent.
     ExpiryFrees,
@@ -25,7 +25,7 @@ pub enum Law {
     SharedAreASet,
     /// 8. Refusal is a value.
     RefusalIsAValue,
-    /// 9. Unknown is not busy and not free: what is over holds nothing.
+    /// 9. Unknown is not busy and not free: a retired grant holds nothing.
     UnknownIsSettled,
     /// 10. Nothing granted, nothing kept.
     NothingKept,
@@ -37,17 +37,17 @@ pub enum Law {
     OneWriter,
     /// A dead holder's change is handed on, to one at a time, until it is settled.
     Recovery,
-    /// What is noted for the owner of a session is told with each renewal, changes nothing else, and stays.
+    /// Notes for the owner of a session are delivered with each renewal, change nothing else, and stay.
     NotesArrive,
-    /// What a confirmation says is so.
+    /// A confirmation is true.
     ConfirmationsAreTrue,
     /// Same bytes, same key; other bytes, other key.
     Keys,
-    /// Every bound holds on both sides.
+    /// Every limit holds on both sides.
     Limits,
-    /// Listings show what is held; eviction and sweeps take only what does not count, and sweeps take all of it.
+    /// Listings show what is held. Eviction and sweeps take only what is not live, and sweeps take all of it.
     Listing,
-    /// Whoever waits is woken, in time and in order, and sleeps until then.
+    /// A waiter is woken, in time and in order, and sleeps until then.
     Waiting,
     /// A guard tells the truth.
     Guard,
@@ -57,26 +57,26 @@ pub enum Law {
     IntentStays,
     /// A session is adopted by one at a time, after the death of its holder.
     OneAdopter,
-    /// What a guard said not to be valid is not valid, for good.
+    /// A guard that said it was not valid is never valid again.
     ValidOnce,
     /// A guard is handed out only while it is valid.
     HandedOutValid,
-    /// A grant goes from one guard to the next of its process for 50 ms at most: others may wait.
+    /// A grant passes from one guard to the next of its process for 50 ms at most, so that others may have a turn.
     HandedOnForShort,
     /// The deadline of a guard lies before the end of its session's lease.
     DeadlineWithinLease,
     /// Holders of one owner are not in each other's way.
     OwnersReenter,
-    /// Whoever waits for what becomes free gets it: no deadlock.
+    /// A waiter for something that becomes free gets it: no deadlock.
     WaitingEnds,
     /// A resource that checks tokens loses nothing, and refuses no valid holder.
     FencedLosesNothing,
-    /// A resource that checks nothing loses something only to a holder that was paused, or whose lease was broken.
+    /// A resource that checks nothing loses a write only to a holder that was paused, or whose lease was broken.
     LossIsExplained,
 }
 
 impl Law {
-    /// What a history is held against.
+    /// The laws that a history is judged by.
     pub const JUDGED: [Law; 25] = [
         Law::AtMostOneHolder,
         Law::OneGrantPerRequest,

@@ -1,14 +1,13 @@
-//! The public conformance suite of lockkeeper: every law that a [`LockBackend`](lockcore::LockBackend) keeps, as a
-//! named case, one code for all stores.
+//! The public conformance suite of lockkeeper: every law of a [`LockBackend`](lockcore::LockBackend) as a named case,
+//! with the same code for all stores.
 //!
-//! A case knows no store by its name; what it expects differs only by what [`Info`](lockcore::Info) says. Cases go
-//! through the traits, or through the client, [`Locks`](lockcore::Locks), on top of them, or through several processes
-//! of which some are killed.
+//! A case knows no store by name. Its expectations depend only on [`Info`](lockcore::Info). Cases use the traits, or
+//! the client, [`Locks`](lockcore::Locks), on top of them, or several processes, some of which are killed.
 //!
 //! # Running it against your own backend
 //!
-//! Say how an empty namespace of your store is made ([`World`]) and what can be done with one ([`Space`]), in
-//! `tests/conformance.rs` of your backend's package:
+//! Write a fixture in `tests/conformance.rs` of your backend's package: how to create an empty namespace of your store
+//! ([`World`]), and what can be done with one ([`Space`]).
 //!
 //! ```toml
 //! [[test]]
@@ -60,38 +59,39 @@
 //! # }
 //! ```
 //!
-//! `cargo test --test conformance` then runs trials named `<world>::<group>::<case>`, and takes a filter as any test
-//! does. Each has a namespace, a thread and a runtime of its own, and they run at the same time. Cases that need
-//! several processes are left out where [`World::processes`] says no, and the run prints which.
+//! `cargo test --test conformance` then runs trials named `<world>::<group>::<case>`. It accepts a filter, as any test
+//! does. Each trial has a namespace, a thread and a runtime of its own; the trials run concurrently. Cases that need
+//! several processes are left out if [`World::processes`] is false; the run prints which.
 //!
-//! `LOCKCORE_CONFORMANCE_SET=quick` runs the [quick] set of them only, and says so: for while a backend is written.
+//! `LOCKCORE_CONFORMANCE_SET=quick` runs only the [quick] set and says so. Use it while you write a backend.
 //!
-//! A case that fails says which law is broken, what was seen and what should have been, and every request and answer
-//! in order. What it chose by chance follows from a seed that it prints; `LOCKCORE_CONFORMANCE_SEED` sets it. A seed
-//! repeats those choices, and neither the order in which tasks run nor the store's timing. Where time is paused it
-//! repeats the whole run, but for processes and threads.
+//! A case that fails reports the broken law, what was seen, what should have been seen, and every request and answer in
+//! order. Its random choices follow from a seed that it prints; `LOCKCORE_CONFORMANCE_SEED` sets the seed. A seed
+//! repeats these choices, but not the order in which tasks run, nor the store's timing. With paused time it repeats the
+//! whole run, except for processes and threads.
 //!
-//! Where the store does not answer, the fixture fails, or a limit of time is missed by no more than the machine itself
-//! was late, no law is seen broken. The case is then *inconclusive* ([`FailureKind`]). It is run again, as is one in which
-//! something came *late*; if three runs of it end so, the run has failed.
+//! A case shows no broken law if the store does not answer, if the fixture fails, or if a time limit is missed by no
+//! more than the machine itself was late. The case is then *inconclusive* ([`FailureKind`]) and runs again. So does a
+//! case in which something came *late*. If three runs of a case end this way, the whole run has failed.
 //!
-//! Several configurations of a store, each with chosen cases, are one [`suite`]; a single case is run by [`check`], or
-//! on a space of your own by [`Case::run`].
+//! Several configurations of a store, each with chosen cases, are one [`suite`]. [`check`] runs a single case, and
+//! [`Case::run`] runs one on a space of your own.
 //!
 //! # Real processes under faults
 //!
-//! The module `processes` (on Unix) runs real processes on a store that others reach, kills, stops and continues them at
-//! random, and checks what they saw: a second test target of one line.
+//! The module `processes` (on Unix) runs real processes on a store that other processes reach. It kills, stops and
+//! continues them at random, and checks what they saw. It is a second test target of one line.
 //!
-//! # What a store has to offer
+//! # Requirements on a store
 //!
-//! Steps of at least 20 keys, or only the cases of [`Layer::Client`] are for it. Its shortest TTL decides how long the
-//! cases on expiry take where time cannot be moved. What stopped counting stays until it is swept: a sweep is judged by
-//! how many holders it says that it removed. Whether a dead session is remembered for a day, and not longer, is seen only
-//! where the fixture can make its end lie further back ([`Space::age`]); the run prints where it cannot.
+//! The store takes batches of at least 20 keys; otherwise only the cases of [`Layer::Client`] apply to it. Its shortest
+//! TTL determines how long the cases on expiry take if time cannot be moved. A holder that is no longer live stays
+//! until it is swept: a sweep is judged by the number of holders that it reports as removed. Whether a dead session is
+//! remembered for a day, and not longer, is tested only if the fixture can move its end into the past ([`Space::age`]);
+//! the run prints where it cannot.
 //!
-//! What no case sees: an entry for a watch that stays in a list of the backend's, or in the store, when the watch was
-//! dropped. A task that stays is seen.
+//! No case sees an entry for a watch that remains in a list of the backend, or in the store, after the watch was
+//! dropped. A remaining task is seen.
 
 #![cfg_attr(
     lockcore_sim,
@@ -163,8 +163,8 @@ pub use run::{check, main, suite};
 #[cfg(not(lockcore_sim))]
 pub use world::{BoxError, Space, World};
 
-/// A few cases, for while a backend is written: they find nearly every mistake that the kit is tried on, in less than a
-/// minute on a store behind a network. A backend passes when it passes [all](cases).
+/// A few cases, for use while a backend is written. They find nearly every mistake that the kit is tried on, in less
+/// than a minute on a store behind a network. A backend passes only when it passes [all](cases).
 ///
 /// ```
 /// use lockcore_conformance::{cases, quick};

@@ -1,4 +1,5 @@
-//! Ports for servers and proxies, which nobody else takes: claimed by a lock on a file, and outside the kernel's ephemeral range.
+//! Ports for servers and proxies that no other process takes: claimed by a lock on a file, and outside the kernel's
+//! ephemeral range.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,19 +8,20 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is claimed. With what stands [`BESIDE`] each it ends below 32768, where Linux begins to give ports to clients.
+/// The ports that are claimed. With the second port [`BESIDE`] each, the range ends below 32768, where Linux begins to
+/// give ports to clients.
 const PORTS: RangeInclusive<u16> = 12_000..=21_999;
-/// How far the second port is from the first, as Redis wants it of its cluster's bus.
+/// The distance of the second port from the first, as Redis requires for its cluster's bus.
 const BESIDE: u16 = 10_000;
 #[cfg(feature = "servers")]
-/// How often a server is started again because somebody else has taken its port.
+/// How often a server is started again because another process has taken its port.
 const TRIES: usize = 5;
 #[cfg(feature = "servers")]
-/// How every server says so, in one case or the other.
+/// How every server reports that, in upper or lower case.
 const TAKEN: &str = "address already in use";
 
-/// A port of this machine, and another one beside it, for one server. Nobody else who claims one gets it, in this
-/// process or in another one of the same user, until the last copy is dropped or the process ends, however it does.
+/// A port of this machine, and a second one, for one server. Nobody else who claims a port gets it, in this process or
+/// another one of the same user, until the last copy is dropped or the process ends in any way.
 #[derive(Debug, Clone)]
 pub struct Port {
     number: u16,
@@ -39,7 +41,7 @@ impl Drop for Claim {
 
 impl Port {
     #[cfg(feature = "servers")]
-    /// Claims a port that nobody listens on.
+    /// Claims a port on which nobody listens.
     ///
     /// # Errors
     ///
@@ -48,7 +50,7 @@ impl Port {
         Ok(Self::listen()?.0)
     }
 
-    /// Claims a port that nobody listens on, and listens on it.
+    /// Claims a port on which nobody listens, and listens on it.
     ///
     /// To bind it again would fail now and then: a process that is started meanwhile by another thread has a copy of the
     /// listener until it executes its program.
@@ -56,7 +58,7 @@ impl Port {
         Self::listen_on(&quiet_ports(), &locks()?)
     }
 
-    /// On one of these, by locks in this folder.
+    /// Claims one of these ports, by locks in this folder.
     fn listen_on(ports: &[u16], locks: &Path) -> Result<(Self, TcpListener), String> {
         let first = rand::random_range(0..ports.len().max(1));
         for number in ports[first..].iter().chain(&ports[..first]) {
@@ -91,7 +93,7 @@ impl Port {
     }
 
     #[cfg(feature = "servers")]
-    /// The other one, for what the server says to others of its kind.
+    /// The second port, for the communication between servers of a kind.
     #[must_use]
     pub fn beside(&self) -> u16 {
         self.number + BESIDE
@@ -99,11 +101,11 @@ impl Port {
 }
 
 #[cfg(feature = "servers")]
-/// Starts something on ports of its own, so many; on others where its error says that one of them is taken.
+/// Starts something on `count` ports of its own; on other ports if its error says that one of them is taken.
 ///
 /// # Errors
 ///
-/// It does not start, also not on a few other ports, or there are no ports.
+/// It does not start, not even on a few other ports, or there are no ports.
 pub fn on_free<T>(
     count: usize,
     mut start: impl FnMut(&[Port]) -> Result<T, String>,
@@ -123,7 +125,7 @@ pub fn on_free<T>(
     }
 }
 
-/// Whether a server says that somebody else has its port.
+/// Whether a server says that another process has its port.
 #[cfg(feature = "servers")]
 pub(crate) fn is_taken(said: &str) -> bool {
     said.to_ascii_lowercase().contains(TAKEN)
@@ -133,7 +135,7 @@ fn bind(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Those that the kernel does not give to clients; all of them where it gives all.
+/// The ports that the kernel does not give to clients; all of them if it gives all.
 fn quiet_ports() -> Vec<u16> {
     let said = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut bounds = said.split_whitespace().filter_map(|text| text.parse().ok());

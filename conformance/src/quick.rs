@@ -4,7 +4,7 @@ use crate::case::Case;
 
 /// Of every mistake of `tests/broken` two cases that reject it, where two do. What finds them is told by
 /// `cargo test -p lockcore-conformance --test broken -- --ignored quick::choose`, and a test holds how many are found.
-const NAMES: [&str; 52] = [
+const NAMES: [&str; 58] = [
     "random::answers_like_the_model_1",
     "random::answers_like_the_model_2",
     "random::answers_like_the_model_3",
@@ -24,6 +24,12 @@ const NAMES: [&str; 52] = [
     "garbage::a_release_does_not_remove_garbage",
     "keys::all_hostile_keys_are_held_at_once",
     "sweeps::a_swept_session_stays_dead",
+    "line::who_waits_comes_before_whoever_asks_later",
+    "line::who_waits_keeps_its_place",
+    "line::who_waits_holds_nothing",
+    "line::who_gives_up_makes_room",
+    "line::who_may_go_and_does_not_is_removed",
+    "line::a_session_passes_who_waits_for_it",
     "wakeups::the_last_released_reader_wakes_a_writer",
     "wakeups::an_expiry_that_was_established_wakes",
     "wakeups::a_close_wakes",

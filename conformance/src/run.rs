@@ -14,31 +14,31 @@ use crate::lateness::Lateness;
 use crate::verdict::Judged;
 use crate::world::World;
 
-/// The environment variable with the seed of a run; without it, every run has a new one.
+/// The environment variable with the seed of a run. Without it, every run has a new seed.
 pub(crate) const SEED: &str = "LOCKCORE_CONFORMANCE_SEED";
 
 /// The environment variable that chooses the cases: `all`, or the `quick` set.
 const SET: &str = "LOCKCORE_CONFORMANCE_SET";
 
-/// Longest real time of a case: more than any that [`Case::run`] allows itself on a store with a short TTL, and far
-/// more than it takes where time is paused.
+/// The longest real time of a case: more than [`Case::run`] allows itself on a store with a short TTL, and far more
+/// than it takes with paused time.
 const WATCHDOG: Duration = Duration::from_secs(300);
 const WATCHDOG_PAUSED: Duration = Duration::from_secs(60);
 
-/// Runs of a case that is late, or inconclusive, each time.
+/// How often a case runs that is late or inconclusive each time.
 const RUNS: usize = 3;
 
-/// Most cases mostly sleep or wait for the store, so more of them run at a time than there are processors.
+/// Cases mostly sleep or wait for the store, so more of them run at a time than there are processors.
 const TRIALS_AT_A_TIME: usize = 16;
 
 /// Runs every case on one store, as the `main` of a test target with `harness = false`.
 ///
-/// Takes the arguments of `cargo test`: a filter, `--exact`, `--list`, `--test-threads`; and of the environment
-/// `LOCKCORE_CONFORMANCE_SEED` and `LOCKCORE_CONFORMANCE_SET`, which is `all` or `quick`.
+/// Accepts the arguments of `cargo test`: a filter, `--exact`, `--list`, `--test-threads`. Reads the environment
+/// variables `LOCKCORE_CONFORMANCE_SEED` and `LOCKCORE_CONFORMANCE_SET` (`all` or `quick`).
 ///
 /// # Panics
 ///
-/// Panics if the seed in the environment is no number, or the set is neither of these.
+/// Panics if the seed in the environment is not a number, or the set is neither `all` nor `quick`.
 #[must_use]
 pub fn main(world: impl World) -> ExitCode {
     suite(vec![(Arc::new(world), crate::cases())])
@@ -84,7 +84,7 @@ pub fn suite(worlds: Vec<(Arc<dyn World>, Vec<Case>)>) -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// What runs of a case show: another one follows only where the one before may have been chance, and each is told.
+/// Runs a case until its result cannot be chance, and reports every run.
 fn told(mut run: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     for left in (1..RUNS).rev() {
         match run() {
@@ -112,12 +112,12 @@ fn quick_only() -> bool {
     }
 }
 
-/// Runs one case in a fresh space of the world, on a thread and a runtime of its own, and stops waiting for a thread
-/// that is blocked for ever.
+/// Runs one case in a fresh space of the world, on a thread and a runtime of its own. Stops waiting for a thread that
+/// is blocked for ever.
 ///
 /// # Errors
 ///
-/// The store does not pass the case, or no space could be made: see [`FailureKind`](crate::FailureKind).
+/// The store does not pass the case, or no space could be created: see [`FailureKind`](crate::FailureKind).
 pub fn check(case: &Case, world: &Arc<dyn World>, seed: u64) -> Result<(), Failure> {
     let (sender, receiver) = mpsc::channel();
     let notes = Notes {
@@ -171,7 +171,7 @@ pub fn check(case: &Case, world: &Arc<dyn World>, seed: u64) -> Result<(), Failu
     }
 }
 
-/// What a case cannot run without.
+/// The failure of something that a case needs in order to run.
 fn no(what: &str, error: impl std::fmt::Display) -> Judged {
     Judged::Inconclusive(format!(
         "the machinery failed: no {what} for the case: {error}"

@@ -4,18 +4,17 @@ use std::num::NonZeroU32;
 
 use crate::{LockKey, LockPath, Mode};
 
-/// How a claim wants its key.
+/// The kind of lock that a claim asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Want {
-    /// Exclusive, flat, never re-entered: granted when nobody at all holds the key. The book's global lock.
+    /// Exclusive, flat, never re-entered: granted if nobody at all holds the key. The book's global lock.
     Create,
-    /// Exclusive, flat, re-entrant: granted when nobody holds the key, or only the same owner does. The book's
-    /// document lock.
+    /// Exclusive, flat, re-entrant: granted if nobody holds the key, or only the same owner. The book's document lock.
     Upsert,
-    /// Counted, flat, never re-entered: granted when there is no exclusive holder, and fewer shares on the key than
-    /// the limit of *this* request. The limit binds who asks and is not stored.
+    /// Counted, flat, never re-entered: granted if there is no exclusive holder, and fewer shares on the key than the
+    /// limit of *this* request. The limit binds this request only; it is not stored.
     Share {
-        /// Most shares of the key, this one included; `None` is no limit.
+        /// The most shares of the key, this one included; `None` for no limit.
         limit: Option<NonZeroU32>,
     },
     /// Exclusive on the path, counted shared (IX) on every ancestor; re-entrant. The book's tree lock.
@@ -57,7 +56,7 @@ impl Want {
         self.above().is_some()
     }
 
-    /// The limit of a share, `None` without one.
+    /// The limit of a share; `None` without one.
     #[must_use]
     pub const fn limit(self) -> Option<NonZeroU32> {
         match self {
@@ -67,7 +66,8 @@ impl Want {
     }
 }
 
-/// A key, and how it is wanted. The kind of the key always fits: path claims have paths, flat claims have flat keys.
+/// A key and the kind of lock asked for on it. The kind of the key always fits: path claims have paths, flat claims
+/// have flat keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claim {
     key: LockKey,
@@ -75,7 +75,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim on a key that was parsed for it; `None` where a path claim is given a flat key, or the other way round.
+    /// A claim on a parsed key. `None` for a path claim on a flat key, and for a flat claim on a path.
     #[must_use]
     pub fn new(key: LockKey, want: Want) -> Option<Self> {
         (key.is_path() == want.is_path()).then_some(Self { key, want })
@@ -99,13 +99,13 @@ impl Claim {
         }
     }
 
-    /// What is claimed.
+    /// The claimed key.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// How it is claimed.
+    /// The kind of lock asked for.
     #[must_use]
     pub fn want(&self) -> Want {
         self.want
@@ -117,7 +117,7 @@ impl Claim {
         self.want.mode().beside(mode) || (same_owner && self.want.reenters())
     }
 
-    /// Whether the claim may be granted beside a holder of `mode` on one of the ancestors of the claim's key.
+    /// Whether the claim may be granted beside a holder of `mode` on an ancestor of the claim's key.
     #[must_use]
     pub fn beside_above(&self, mode: Mode, same_owner: bool) -> bool {
         self.want.above().is_none_or(|above| above.beside(mode))

@@ -1,4 +1,4 @@
-//! [`Error`]: the machinery failed. A refusal is no error, and bad input has types of its own.
+//! [`Error`]: a store, its driver or the way to it failed. A refusal is no error, and bad input has types of its own.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::LockKey;
 
-/// A failure of a store, its driver or the way to it; one pointer wide.
+/// A failure of a store, its driver or the way to it. One pointer wide.
 ///
-/// The [kind](ErrorKind) says what the caller may do. `Display` is one line and leaves the cause to
+/// The [kind](ErrorKind) says what the caller may do. `Display` is one line; the cause is in
 /// [`source`](StdError::source).
 ///
 /// # Examples
@@ -37,15 +37,16 @@ struct Inner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The configuration cannot work: a URL, an option, a file that is no store of ours. Had no effect; mend it.
+    /// The configuration cannot work: a URL, an option, a file that is not a store. Had no effect; fix it.
     Config,
-    /// The store refuses who we are or what we may do. Had no effect; mend the credentials or the rights.
+    /// The store rejects the credentials, or does not permit the operation. Had no effect; fix the credentials or the
+    /// rights.
     Unauthorized,
-    /// The store cannot be reached or does not take the request now. Certainly had no effect; try again later.
+    /// The store cannot be reached, or does not take the request now. Certainly had no effect; try again later.
     Unavailable,
-    /// The request may have taken effect, or may yet. What an error that nobody mapped is.
+    /// The request may have taken effect, or may still do so. The default for driver errors without a mapping.
     Indeterminate,
-    /// The store answered or contains what cannot be: another version, a broken record, a token that went back.
+    /// The store contains or answered something impossible: another version, a broken record, a token that went back.
     Corrupt,
     /// A limit of the store or of this library is reached. Had no effect; ask for less.
     Limit,
@@ -64,11 +65,11 @@ impl ErrorKind {
     }
 }
 
-/// What was being done.
+/// The operation that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Connecting to the store, or making its namespace.
+    /// Connecting to the store, or creating its namespace.
     Connect,
     /// Opening a session.
     Open,
@@ -80,15 +81,15 @@ pub enum Operation {
     Adopt,
     /// Settling an adopted session.
     Settle,
-    /// Noting something for the owner of a session.
+    /// Writing a note for the owner of a session.
     Note,
-    /// Acquiring one step.
+    /// Acquiring one batch.
     Acquire,
     /// Releasing one grant.
     Release,
     /// Confirming one grant.
     Confirm,
-    /// Removing records that do not count.
+    /// Removing records that are not live.
     Sweep,
     /// Setting up a watch.
     Watch,
@@ -120,8 +121,8 @@ impl fmt::Display for Operation {
 }
 
 impl Error {
-    /// An error of that kind; `what` says in a few words what happened and, where the caller can act, what to do.
-    /// It never holds a secret or an intent's payload.
+    /// An error of that kind. `what` says in a few words what happened and, where the caller can act, what to do. It
+    /// never contains a secret or an intent's payload.
     #[must_use]
     pub fn new(
         kind: ErrorKind,
@@ -139,14 +140,14 @@ impl Error {
         }))
     }
 
-    /// The same error about one key.
+    /// Names the key that the error is about.
     #[must_use]
     pub fn with_key(mut self, key: LockKey) -> Self {
         self.0.key = Some(key);
         self
     }
 
-    /// The same error with its cause.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into().into());
@@ -165,13 +166,13 @@ impl Error {
         self.0.backend
     }
 
-    /// What was being done.
+    /// The operation that failed.
     #[must_use]
     pub fn operation(&self) -> Operation {
         self.0.operation
     }
 
-    /// The key it is about, if it is about one.
+    /// The key that the error is about, if there is one.
     #[must_use]
     pub fn key(&self) -> Option<&LockKey> {
         self.0.key.as_ref()

@@ -1,4 +1,4 @@
-//! [`Intent`]: what a holder is about to do, for whoever has to finish it.
+//! [`Intent`]: the change that a holder is about to make, for the process that may have to finish it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::limits::MAX_INTENT_BYTES;
 
 /// The holder's own description of the change that it is about to make: at most 64 KiB, JSON by convention.
 ///
-/// `Debug` shows how long it is, never what it says.
+/// `Debug` shows its length, never its content.
 ///
 /// # Examples
 ///
@@ -30,7 +30,7 @@ impl Intent {
     ///
     /// # Errors
     ///
-    /// More than 64 KiB.
+    /// There are more than 64 KiB.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, IntentError> {
         let bytes = bytes.into();
         if bytes.len() > MAX_INTENT_BYTES {
@@ -43,7 +43,7 @@ impl Intent {
     ///
     /// # Errors
     ///
-    /// A value that JSON cannot say, and one of more than 64 KiB.
+    /// The value cannot be written as JSON, or has more than 64 KiB.
     pub fn json(value: &impl Serialize) -> Result<Self, IntentError> {
         Self::new(serde_json::to_vec(value).map_err(IntentError::Json)?)
     }
@@ -61,16 +61,16 @@ impl fmt::Debug for Intent {
     }
 }
 
-/// An intent as it is kept in its session's record: with the token of the guard that registered it.
+/// An intent as its session's record keeps it: with the token of the guard that registered it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
-    /// The guard's token, which is greater than any of the store's. Whatever the holder wrote under its locks carries it.
+    /// The guard's token, which is greater than any of the store's. All writes of the holder under its locks carry it.
     pub token: FencingToken,
     /// The description of the change.
     pub intent: Intent,
 }
 
-/// Why something is no intent.
+/// Why a value is no intent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IntentError {

@@ -1,4 +1,4 @@
-//! What is locked: [`LockKey`] and [`LockPath`].
+//! The names of locks: [`LockKey`] and [`LockPath`].
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,15 +9,16 @@ use crate::limits::{MAX_KEY_BYTES, MAX_PATH_COMPONENTS};
 
 /// The name of one lock: 1 to 1,024 bytes of UTF-8 without control characters.
 ///
-/// A key is never normalised, folded or trimmed: same bytes, same key; other bytes, other key. A key that begins with
-/// `/` is a [path](LockPath), every other key is *flat*; flat claims take flat keys and path claims take paths.
+/// A key is never normalised, folded or trimmed: equal bytes are one key, different bytes are two keys. A key that
+/// begins with `/` is a [path](LockPath); every other key is *flat*. Flat claims take flat keys, path claims take
+/// paths.
 ///
 /// # Order
 ///
-/// Keys are ordered by bytes with `/` before every other byte (*path order*), so that a path stands directly before
+/// Keys are ordered by bytes, with `/` before every other byte (*path order*). So a path stands directly before
 /// everything below it. This is the one global order in which every acquisition takes its locks. A store's own index
-/// may be in the order of bytes: there, what lies below a path `p` is the range from `p/` to `p0`, the end excluded.
-/// In path order `/p!` lies in that range too: what is below `p` ends at the first key behind it that is not.
+/// may be in byte order; there, everything below a path `p` is the range from `p/` to `p0`, the end excluded. In path
+/// order `/p!` lies in that range too: everything below `p` ends at the first key after `p` that is not.
 ///
 /// # Examples
 ///
@@ -36,11 +37,11 @@ use crate::limits::{MAX_KEY_BYTES, MAX_PATH_COMPONENTS};
 pub struct LockKey(Arc<str>);
 
 impl LockKey {
-    /// Takes a text as a key, flat or a path, and changes nothing in it.
+    /// Takes the text as a key, flat or a path, unchanged.
     ///
     /// # Errors
     ///
-    /// A text that is empty, too long, or has a control character; a text that begins with `/` and is no path.
+    /// The text is empty or too long, or has a control character; or it begins with `/` and is no path.
     pub fn parse(text: impl AsRef<str>) -> Result<Self, KeyError> {
         let text = text.as_ref();
         check_key(text)?;
@@ -50,11 +51,11 @@ impl LockKey {
         Ok(Self(text.into()))
     }
 
-    /// Takes a text as a flat key.
+    /// Takes the text as a flat key.
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse), and [`KeyError::PathGiven`] for a text that begins with `/`.
+    /// As [`parse`](Self::parse), and [`KeyError::PathGiven`] if the text begins with `/`.
     pub fn flat(text: impl AsRef<str>) -> Result<Self, KeyError> {
         let text = text.as_ref();
         check_key(text)?;
@@ -64,7 +65,7 @@ impl LockKey {
         Ok(Self(text.into()))
     }
 
-    /// The bytes of the key, as text.
+    /// The key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -82,7 +83,7 @@ impl LockKey {
         self.is_path().then(|| LockPath(self.clone()))
     }
 
-    /// The paths strictly above this key, shortest first; none for a flat key.
+    /// The paths strictly above this key, shortest first. A flat key has none.
     ///
     /// ```
     /// # use lockcore::LockKey;
@@ -114,7 +115,8 @@ impl LockKey {
             && other.as_str().as_bytes()[self.as_str().len()] == b'/'
     }
 
-    /// Whether who holds the one may be in the way of who wants the other: it is the same, above or below.
+    /// Whether a holder of one key may be in the way of a claim on the other: the keys are equal, or one is above the
+    /// other.
     #[must_use]
     pub fn meets(&self, other: &LockKey) -> bool {
         self == other || self.is_above(other) || other.is_above(self)
@@ -172,8 +174,8 @@ impl AsRef<str> for LockKey {
 
 /// A key of the form `/a/b/c`: 1 to 64 components, none empty, none `.` or `..`, no `/` at the end.
 ///
-/// Parsing rejects, it never repairs: `//a`, `/a/` and `/a/./b` are errors, not other spellings of a path. `/` is not
-/// a path.
+/// Parsing rejects and never repairs: `//a`, `/a/` and `/a/./b` are errors, not other spellings of a path. `/` is not a
+/// path.
 ///
 /// # Examples
 ///
@@ -191,11 +193,11 @@ impl AsRef<str> for LockKey {
 pub struct LockPath(LockKey);
 
 impl LockPath {
-    /// Takes a text as a path, and changes nothing in it.
+    /// Takes the text as a path, unchanged.
     ///
     /// # Errors
     ///
-    /// As [`LockKey::parse`], and [`KeyError::FlatGiven`] for a text that does not begin with `/`.
+    /// As [`LockKey::parse`], and [`KeyError::FlatGiven`] if the text does not begin with `/`.
     pub fn parse(text: impl AsRef<str>) -> Result<Self, KeyError> {
         let text = text.as_ref();
         check_key(text)?;
@@ -206,13 +208,13 @@ impl LockPath {
         Ok(Self(LockKey(text.into())))
     }
 
-    /// The path as the key that it is.
+    /// The path as a key.
     #[must_use]
     pub fn as_key(&self) -> &LockKey {
         &self.0
     }
 
-    /// How many components the path has: 1 for `/a`.
+    /// The number of components: 1 for `/a`.
     #[must_use]
     pub fn components(&self) -> usize {
         self.0.as_str().bytes().filter(|byte| *byte == b'/').count()
@@ -245,7 +247,7 @@ impl fmt::Debug for LockPath {
     }
 }
 
-/// Why a text is no key, or no key of the kind that was asked for.
+/// Why a text is no key, or not the requested kind of key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -263,31 +265,31 @@ pub enum KeyError {
     /// The text has a control character.
     #[error("a key has no control characters, this one has one at byte {at}: remove or encode it")]
     ControlCharacter {
-        /// Where, counted in bytes from 0.
+        /// Its position, in bytes from 0.
         at: usize,
     },
-    /// A flat key was asked for and the text begins with `/`.
+    /// A flat key was requested, and the text begins with `/`.
     #[error(
         "a key that begins with '/' is a path: lock it with a tree lock (write or read), or drop the leading '/'"
     )]
     PathGiven,
-    /// A path was asked for and the text does not begin with `/`.
+    /// A path was requested, and the text does not begin with `/`.
     #[error(
         "a path begins with '/': write it as /a/b/c, or lock a flat key with a global, document or shared lock"
     )]
     FlatGiven,
-    /// A path ends with `/`; so does `/` itself, which is no path.
+    /// The path ends with `/`. This includes `/` itself, which is no path.
     #[error(
         "a path has no '/' at its end, and '/' alone is no path: name the top directory, as in /a"
     )]
     TrailingSlash,
-    /// A path has an empty component.
+    /// The path has an empty component.
     #[error("a path has no empty component ('//'): write each '/' once")]
     EmptyComponent,
-    /// A path has a component `.` or `..`.
+    /// The path has a component `.` or `..`.
     #[error("a path has no component '.' or '..': resolve it before you lock it")]
     DotComponent,
-    /// A path has more than 64 components.
+    /// The path has more than 64 components.
     #[error(
         "a path has at most {MAX_PATH_COMPONENTS} components, this one has {components}: lock a path above it"
     )]

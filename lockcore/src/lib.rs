@@ -1,4 +1,4 @@
-//! Words, laws, traits and the client of lockkeeper.
+//! The core of lockkeeper: its vocabulary, the traits of a store and their laws, and the client.
 
 pub mod backend;
 pub mod limits;
@@ -23,7 +23,7 @@ mod token;
 #[doc(hidden)]
 pub use client::sim;
 
-/// What an implementation of one of the traits is marked with.
+/// Marks an implementation of one of the traits.
 pub use async_trait::async_trait;
 pub use claim::{Claim, Want};
 pub use client::{
@@ -41,7 +41,7 @@ pub use mode::Mode;
 pub use note::{Note, NoteKind, Notes};
 pub use prepare::PrepareError;
 pub use session::{Grant, IdError, Label, LabelError, Life, OwnerId, SessionId};
-pub use store::{Busy, Holder, Info, LockBackend, Refused, SessionState, Survives};
+pub use store::{Busy, Holder, Info, LockBackend, Refused, SessionState, Survives, Waiting};
 pub use token::{FencingToken, TokenError};
 
 // What programs do not name: `backend` has it for authors.
@@ -54,5 +54,5 @@ use store::{
     Sweep, Swept, Wakeups, never,
 };
 
-/// What a store answers, or why it did not.
+/// The answer of a store, or an error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,44 +1,48 @@
-//! Every bound of the library, in one place; each is tested on both sides.
+//! Every limit of the library, in one place. Each is tested on both sides.
 
 use std::time::Duration;
 
-/// Longest [`LockKey`](crate::LockKey), in bytes of UTF-8.
+/// The longest [`LockKey`](crate::LockKey), in bytes of UTF-8.
 pub const MAX_KEY_BYTES: usize = 1_024;
-/// Most components of a [`LockPath`](crate::LockPath).
+/// The most components of a [`LockPath`](crate::LockPath).
 pub const MAX_PATH_COMPONENTS: usize = 64;
-/// Most claims of one acquisition, counted before duplicates are merged.
+/// The most claims of one acquisition, counted before duplicates are merged.
 pub const MAX_KEYS: usize = 1_000_000;
-/// Most bytes of keys of one acquisition, counted before duplicates are merged.
+/// The most bytes of keys of one acquisition, counted before duplicates are merged.
 pub const MAX_KEYS_BYTES: usize = 64 * 1024 * 1024;
-/// Longest name of a [`Namespace`](crate::backend::Namespace), in bytes.
+/// The longest name of a [`Namespace`](crate::backend::Namespace), in bytes.
 pub const MAX_NAMESPACE_BYTES: usize = 48;
-/// Largest payload of an [`Intent`](crate::Intent), in bytes.
+/// The largest payload of an [`Intent`](crate::Intent), in bytes.
 pub const MAX_INTENT_BYTES: usize = 64 * 1024;
-/// Longest [`Label`](crate::Label), in bytes of UTF-8.
+/// The longest [`Label`](crate::Label), in bytes of UTF-8.
 pub const MAX_LABEL_BYTES: usize = 256;
-/// Most bytes of [`Notes`](crate::Notes) in a session's record, as they are stored; the oldest go.
+/// The most bytes of [`Notes`](crate::Notes) in a session's record, as stored. Beyond that the oldest notes are
+/// dropped.
 pub const MAX_NOTES_BYTES: usize = 4 * 1024;
-/// The greatest token that a store gives out: 64 times as much, for the [token](crate::FencingToken) of a guard, still fits. A
-/// client believes no greater one.
+/// The greatest token that a store gives out. 64 times as much, the [token](crate::FencingToken) of a guard, still
+/// fits. A client accepts no greater one.
 pub const MAX_STORE_TOKEN: u64 = (1 << 57) - 1;
-/// Longest time between two renewals of a session, whatever its TTL: so late does it hear of what was noted for it.
+/// The longest time between two renewals of a session, whatever its TTL. So the owner learns of a note at most this
+/// much later.
 pub const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
-/// Shortest time to live of a session; a store may need more.
+/// The shortest time to live of a session; a store may need more.
 pub const MIN_TTL: Duration = Duration::from_secs(1);
-/// Longest time to live of a session.
+/// The longest time to live of a session.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// Time to live of a session unless the program chooses another.
+/// The time to live of a session unless the program chooses another.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// Least time between a guard's deadline and the end of its lease by the store's time.
+/// The least time between a guard's deadline and the end of its lease by the store's time.
 pub const MIN_MARGIN: Duration = Duration::from_millis(250);
-/// Most refused claims that a [`Busy`](crate::Busy) names, and most holders that it names for each.
+/// The most refused claims that a [`Busy`](crate::Busy) names, and the most holders that it names for each.
 pub const MAX_LISTED: usize = 16;
-/// Most paths that an owner may hold below those that it asks for in one step, on stores that look at each of them.
+/// The most waiters of one key that have a place in the line. Further waiters poll without a place until one is free.
+pub const MAX_WAITERS: usize = 1_000;
+/// The most paths that an owner may hold below those of one batch, on stores that read each of them.
 pub const MAX_OWN_BELOW: usize = 50_000;
-/// Ranges of [over](crate::Ranges) numbers above which new attempts go to a fresh session.
+/// The most ranges of [retired](crate::Ranges) numbers in a session. Beyond that, new attempts go to a fresh session.
 pub const MAX_OVER_RANGES: usize = 1_000;
-/// How long the record of a dead session without an intent is kept, at least, so that a late `open` of its id is refused.
-/// A [sweep of everything](crate::Sweep::All) removes it after that.
+/// The least time for which the record of a dead session without an intent is kept, so that a late `open` of its id is
+/// refused. A [sweep of everything](crate::Sweep::All) removes it after that.
 pub const TOMBSTONE_KEPT: Duration = MAX_TTL;
 
 #[cfg(test)]

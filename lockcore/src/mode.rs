@@ -1,21 +1,21 @@
-//! How a key is held: the modes of multi-granularity locking and their matrix.
+//! The modes of multi-granularity locking, and their matrix.
 
 use std::fmt;
 
-/// How a holder has a key: the standard modes of multi-granularity locking (Gray, Lorie, Putzolu and Traiger, 1976,
+/// The mode of a holder: the standard modes of multi-granularity locking (Gray, Lorie, Putzolu and Traiger, 1976,
 /// *Granularity of Locks and Degrees of Consistency in a Shared Data Base*).
 ///
 /// On a flat key, [`create`](crate::Want::Create) and [`upsert`](crate::Want::Upsert) hold X and
 /// [`share`](crate::Want::Share) holds IS. The book's `shared` lock on an ancestor is IX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// Intention shared: somebody reads below; or a counted share of a flat key.
+    /// Intention shared: the holder reads something below. Also a counted share of a flat key.
     IS,
-    /// Intention exclusive: somebody changes something below.
+    /// Intention exclusive: the holder changes something below.
     IX,
-    /// Shared: somebody reads this and everything below.
+    /// Shared: the holder reads this and everything below.
     S,
-    /// Exclusive: somebody changes this and everything below.
+    /// Exclusive: the holder changes this and everything below.
     X,
 }
 
@@ -23,7 +23,7 @@ impl Mode {
     /// Every mode, weakest first.
     pub const ALL: [Mode; 4] = [Mode::IS, Mode::IX, Mode::S, Mode::X];
 
-    /// The matrix: whether this mode may be granted beside one that another owner holds. It is symmetric.
+    /// The matrix: whether this mode may be granted beside a mode that another owner holds. It is symmetric.
     ///
     /// ```
     /// use lockcore::Mode::{IS, IX, S, X};

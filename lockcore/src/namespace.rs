@@ -1,4 +1,4 @@
-//! [`Namespace`]: whose locks they are in a store that several tenants share.
+//! [`Namespace`]: the name of one tenant's locks in a shared store.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use crate::limits::MAX_NAMESPACE_BYTES;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Namespace(Box<str>);
 
-/// A text is no namespace.
+/// The text is no namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a namespace has at most {MAX_NAMESPACE_BYTES} of the characters a-z, 0-9, _ and -, and begins with a letter"
@@ -27,7 +27,7 @@ pub struct Namespace(Box<str>);
 pub struct NamespaceError;
 
 impl Namespace {
-    /// The namespace of that name.
+    /// Takes the text as a namespace.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! [`Note`]: what an operator, or another program, tells the owner of a session.
+//! [`Note`]: a message of an operator, or of another program, to the owner of a session.
 
 use std::convert::Infallible;
 use std::fmt::{self, Write as _};
@@ -11,16 +11,16 @@ use crate::Label;
 use crate::limits::MAX_NOTES_BYTES;
 use crate::session::decimal;
 
-/// What stands between notes, and within one, is no part of a text in it.
+/// The characters that are percent-encoded in the texts of a note, separators included.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
-/// What a [`Note`] is about.
+/// The subject of a [`Note`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoteKind {
-    /// The grant is to be given up. The client does it when it reads this: its guard is lost from then on.
+    /// The grant is to be given up. The client does so when it reads this: its guard is lost from then on.
     Evict,
-    /// Somebody would like to have what the grant holds.
+    /// Somebody else would like to have the keys that the grant holds.
     Ask,
     /// The session is revoked.
     Revoke,
@@ -50,19 +50,20 @@ impl fmt::Display for NoteKind {
     }
 }
 
-/// A note in a session's record: an order to its owner, or what was done to it, with who and why.
+/// A note in a session's record: an order to its owner, or a record of what was done to the session, with author and
+/// reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Note {
-    /// What it is about.
+    /// The subject.
     pub kind: NoteKind,
-    /// The number of the grant; `None` where it is about the whole session.
+    /// The number of the grant; `None` if the note is about the whole session.
     pub grant: Option<u64>,
-    /// Who wrote it: host, process id and program, say.
+    /// The author, for example host, process id and program.
     pub by: Label,
-    /// Why. May be empty.
+    /// The reason. May be empty.
     pub reason: Label,
-    /// When, by the clock of who wrote it; in whole milliseconds. For people.
+    /// The time by the author's clock, in whole milliseconds. For people.
     pub at: SystemTime,
 }
 
@@ -79,7 +80,7 @@ impl Note {
         }
     }
 
-    /// The same, about the grant with this number.
+    /// The same note, about the grant with this number.
     #[must_use]
     pub fn about(self, grant: u64) -> Self {
         Self {
@@ -106,7 +107,7 @@ impl Note {
     }
 }
 
-/// As it is stored: five fields, with a slash between them.
+/// The stored form: five fields, separated by slashes.
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let encoded = |label: &Label| utf8_percent_encode(label.as_str(), ENCODED).to_string();
@@ -138,8 +139,8 @@ fn since_1970(milliseconds: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH)
 }
 
-/// The notes in a session's record, the oldest first, as they are stored: with a blank between them. What this version
-/// does not understand is kept, and passed over.
+/// The notes in a session's record, oldest first, as stored: separated by blanks. Notes that this version does not
+/// understand are kept, and skipped.
 ///
 /// ```
 /// use std::time::UNIX_EPOCH;
@@ -172,25 +173,25 @@ impl FromStr for Notes {
 }
 
 impl Notes {
-    /// What is stored.
+    /// Takes notes as they are stored.
     #[must_use]
     pub fn stored(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// As they are stored.
+    /// The stored form.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether there are no notes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds one. The oldest go where all together would have more than 4 KiB.
+    /// Adds a note. The oldest notes are dropped if all together would have more than 4 KiB.
     pub fn add(&mut self, note: &Note) {
         let blank = if self.is_empty() { "" } else { " " };
         let _ = write!(self.0, "{blank}{note}");
@@ -201,12 +202,12 @@ impl Notes {
         }
     }
 
-    /// Those that this version understands, the oldest first.
+    /// The notes that this version understands, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Note> {
         self.0.split(' ').filter_map(Note::parse)
     }
 
-    /// The last one of this kind about the whole session.
+    /// The latest note of this kind about the whole session.
     #[must_use]
     pub fn last(&self, kind: NoteKind) -> Option<Note> {
         self.iter()

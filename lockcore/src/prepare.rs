@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use crate::limits::{MAX_KEYS, MAX_KEYS_BYTES};
 use crate::{Claim, Info, Want};
 
-/// One claim for each key, the strongest; a path that is read and has a path to write at or below it is written (S
-/// with IX is X); in path order, the one global order of all acquirers.
+/// Merges claims to the strongest one for each key. A path that is read, and has a path to write at or below it, is
+/// written (S with IX is X). The result is in path order, the one global order of all acquirers.
 ///
 /// # Errors
 ///
-/// No claim at all, or more claims or bytes than one acquisition takes.
+/// There is no claim, or there are more claims or bytes than one acquisition takes.
 ///
 /// # Examples
 ///
@@ -68,7 +68,7 @@ pub fn prepare(mut claims: Vec<Claim>) -> Result<Vec<Claim>, PrepareError> {
     Ok(claims)
 }
 
-/// Of two claims on one key, which one covers the other.
+/// Of two claims on one key, the stronger one covers the other.
 fn strength(want: Want) -> (u8, u32) {
     match want {
         Want::Read => (0, 0),
@@ -80,8 +80,8 @@ fn strength(want: Want) -> (u8, u32) {
     }
 }
 
-/// How many of the claims a step takes: as many as have at most so many keys, ancestors counted, and those so many bytes;
-/// and at least one.
+/// The number of claims in the next batch: as many as fit into the limits of keys (ancestors included) and of their
+/// bytes, and at least one.
 pub(crate) fn step_len(claims: &[Claim], info: &Info) -> usize {
     let (most, most_bytes) = (info.keys_per_step, info.bytes_per_step);
     let mut bytes = 0;

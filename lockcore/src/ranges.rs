@@ -1,12 +1,12 @@
-//! [`Ranges`]: the numbers of a session that are over.
+//! [`Ranges`]: the retired numbers of a session.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::session::decimal;
 
-/// A set of numbers as rising ranges that neither touch nor overlap: the numbers of a session that are *over*, which
-/// hold nothing, whatever a lock record says.
+/// A set of numbers, as rising ranges that neither touch nor overlap: the *retired* numbers of a session. They hold
+/// nothing, whatever a lock record says.
 ///
 /// # Examples
 ///
@@ -23,14 +23,14 @@ use crate::session::decimal;
 pub struct Ranges(Vec<(u64, u64)>);
 
 impl Ranges {
-    /// The set with nothing in it.
+    /// The empty set.
     pub const EMPTY: Ranges = Ranges(Vec::new());
 
-    /// A set from ranges, both ends included.
+    /// The set of these ranges, both ends included.
     ///
     /// # Errors
     ///
-    /// Ranges that do not rise, that touch or overlap, or that end before they begin.
+    /// The ranges do not rise, touch or overlap, or one of them ends before it begins.
     pub fn new(ranges: Vec<(u64, u64)>) -> Result<Self, RangesError> {
         let rising = ranges.iter().all(|(from, to)| from <= to);
         let apart = ranges
@@ -43,7 +43,7 @@ impl Ranges {
         }
     }
 
-    /// The numbers from 1 up to `next`, the end excluded, that are not among the `live` ones, which rise.
+    /// The numbers from 1 up to `next`, the end excluded, that are not among the `live` ones. These must rise.
     #[must_use]
     pub fn except(live: impl IntoIterator<Item = u64>, next: u64) -> Self {
         let mut ranges = Vec::new();
@@ -64,7 +64,7 @@ impl Ranges {
         Self(ranges)
     }
 
-    /// The set of these numbers, which rise.
+    /// The set of these numbers. They must rise.
     #[must_use]
     pub fn of(numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
@@ -80,7 +80,7 @@ impl Ranges {
         Self(ranges)
     }
 
-    /// Whether the number is in the set.
+    /// Whether the set contains the number.
     #[must_use]
     pub fn contains(&self, number: u64) -> bool {
         let after = self.0.partition_point(|(from, _)| *from <= number);
@@ -93,7 +93,7 @@ impl Ranges {
         &self.0
     }
 
-    /// Whether the set has nothing in it.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,4 +1,4 @@
-//! The liveness of a process, and who names what: [`SessionId`], [`Grant`], [`OwnerId`], [`Label`], [`Life`].
+//! Sessions and the names in them: [`SessionId`], [`Grant`], [`OwnerId`], [`Label`], [`Life`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use crate::limits::MAX_LABEL_BYTES;
 
-/// The random 128-bit name of a session, 32 lower-case hexadecimal digits as text.
+/// The random 128-bit name of a session. As text: 32 lower-case hexadecimal digits.
 ///
-/// A session is the liveness of one process in the store: time lives only in its record, and one write renews every
-/// lock of it. An id is used once.
+/// A session is the liveness of one process in the store. Only its record has an expiry, and one write renews every
+/// lock of the session. An id is used once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(u128);
 
 impl SessionId {
-    /// A session id from its number.
+    /// The session id with this number.
     #[must_use]
     pub const fn new(number: u128) -> Self {
         Self(number)
@@ -53,21 +53,22 @@ impl FromStr for SessionId {
     }
 }
 
-/// The name of one request for one step: `<session>/<number>`, the number rising, chosen before any I/O.
+/// The name of one request for one batch: `<session>/<number>`. The numbers rise; each is chosen before any I/O.
 ///
-/// Sending a request again under its grant is safe. After a refusal, an undo or a release a grant is never acquired
-/// again: every further request is a new one.
+/// Sending a request again under its grant is safe. After a refusal, an undo or a release, the grant is never acquired
+/// again: every further request has a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Grant {
-    /// The session that asks.
+    /// The session of the request.
     pub session: SessionId,
     /// The number of the request in that session, from 1.
     pub n: u64,
 }
 
-/// Who may re-enter: `<session>/<number>`, always of the session of its grants. The book's `process_id`.
+/// The name of an owner, which may re-enter: `<session>/<number>`, always with the session of its grants. The book's
+/// `process_id`.
 ///
-/// A field of a holder, never its name: two holders of one owner are each released by themselves.
+/// It is a field of a holder, never the holder's name: two holders of one owner are released separately.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
     /// The session of the owner and of all its grants.
@@ -107,7 +108,7 @@ macro_rules! numbered {
 numbered!(Grant, n);
 numbered!(OwnerId, m);
 
-/// A decimal number in its one spelling: no sign, no blanks, no leading zeros.
+/// Parses a decimal number in its only spelling: no sign, no blanks, no leading zeros.
 pub(crate) fn decimal(text: &str) -> Option<u64> {
     let plain =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
@@ -121,22 +122,22 @@ pub(crate) fn decimal(text: &str) -> Option<u64> {
 )]
 pub struct IdError;
 
-/// What a person reads about a session: host, process id and program by default. At most 256 bytes of UTF-8 without
-/// control characters; it may be empty.
+/// The text that describes a session to people: host, process id and program by default. At most 256 bytes of UTF-8
+/// without control characters; it may be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// One of ours, which is short and plain.
+    /// A label of this library, which is short and valid.
     pub(crate) fn ours(text: &'static str) -> Self {
         Self::parse(text).expect("it is short and plain")
     }
 
-    /// Takes a text as a label, and changes nothing in it.
+    /// Takes the text as a label, unchanged.
     ///
     /// # Errors
     ///
-    /// A text of more than 256 bytes, or with a control character.
+    /// The text has more than 256 bytes, or a control character.
     pub fn parse(text: impl AsRef<str>) -> Result<Self, LabelError> {
         let text = text.as_ref();
         if text.len() > MAX_LABEL_BYTES {
@@ -184,20 +185,20 @@ pub enum LabelError {
     ControlCharacter,
 }
 
-/// The state of a session. Living becomes abandoned or dead, abandoned becomes dead, and nothing goes back.
+/// The state of a session. A living session becomes abandoned or dead, an abandoned one dead; nothing goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Life {
-    /// Its holders count, unless their number is over.
+    /// Its holders are live unless their number is retired.
     Living,
-    /// Dead with an unsettled intent: its holders count, unless their number is over, until the intent is settled or
-    /// discarded.
+    /// Dead with an unsettled intent. Its holders are live, unless their number is retired, until the intent is settled
+    /// or discarded.
     Abandoned,
-    /// None of its holders counts.
+    /// None of its holders is live.
     Dead,
 }
 
 impl Life {
-    /// Whether holders of such a session count, unless their number is over.
+    /// Whether holders of such a session are live, unless their number is retired.
     #[must_use]
     pub const fn counts(self) -> bool {
         !matches!(self, Life::Dead)

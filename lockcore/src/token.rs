@@ -3,26 +3,28 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number that every guard carries and that only rises: of two grants of one key, the later has the greater token,
+/// A number that every guard carries and that only rises. Of two grants of one key, the later has the greater token,
 /// across release, expiry, takeover, restart and failover of the store, and re-creation of the namespace.
 ///
-/// A resource that remembers the greatest token it has seen and refuses smaller ones is safe from a holder that was paused
-/// and does not know that its lock is gone; a token that nobody checks protects nobody.
+/// A resource that remembers the greatest token it has seen, and refuses smaller ones, is safe from a holder that was
+/// paused and does not know that its lock is gone. A token that nobody checks protects nobody.
 ///
-/// # A guard's and its store's
+/// # The token of a guard and the token of the store
 ///
-/// A grant of the store may go from one guard of a process to the next, 63 times at most. So the token of a guard is 64
-/// times the store's token of its grant, and one more for each guard that had the grant before. What programs see is this
-/// one: on a guard, on a recovery, and in the command's environment and output. A registered intent has it, too
-/// ([`Registered`](crate::backend::Registered)). What a store gives out with a grant or an adoption is its own, at most
-/// [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN). Lists of records and sessions have no tokens.
+/// A grant of the store may pass from one guard of a process to the next, at most 63 times. So the token of a guard is
+/// 64 times the store's token of its grant, plus one for each guard that had the grant before. Programs see this token:
+/// on a guard, on a recovery, and in the command's environment and output. A registered intent has it too
+/// ([`Registered`](crate::backend::Registered)). The token that a store gives out with a grant or an adoption is the
+/// store's own, at most [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN). Lists of records and sessions contain no
+/// tokens.
 ///
 /// # As a number
 ///
-/// Below 2^63, so that it fits a signed 64-bit integer, as SQL's `bigint` is, and printed as a decimal string. It is near
-/// 10^17 today and so above 2^53: JavaScript, jq and the Lua of Redis, which count in floating point, take it for one of its
-/// neighbours. There, keep it as a string or as an integer of 64 bits (`BigInt`), and in JSON as a string. Of two strings the
-/// longer one is the greater token; of two of one length it is the later one in the order of text.
+/// A token is below 2^63, so it fits into a signed 64-bit integer such as SQL's `bigint`. It is printed as a decimal
+/// string. It is near 10^17 today, and so above 2^53: JavaScript, jq and the Lua of Redis compute in floating point and
+/// confuse it with its neighbours. There, keep it as a string or as a 64-bit integer (`BigInt`), and in JSON as a
+/// string. Of two strings, the longer one is the greater token; of two strings of equal length, the later one in text
+/// order.
 ///
 /// # Examples
 ///
@@ -39,7 +41,7 @@ use std::str::FromStr;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// A token from its number; `None` from 2^63 on.
+    /// The token with this number; `None` from 2^63 on.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         if number >> 63 == 0 {
@@ -55,8 +57,8 @@ impl FencingToken {
         self.0
     }
 
-    /// The token that the store has given to the grant, and how many other guards of the same process have had the grant
-    /// before this guard's.
+    /// The store's token of the grant, and the number of other guards of the same process that had the grant before
+    /// this guard.
     #[must_use]
     pub const fn grant_and_pass(self) -> (Self, u8) {
         let each = Self::PASSES as u64 + 1;
@@ -64,10 +66,10 @@ impl FencingToken {
         (Self(self.0 / each), pass)
     }
 
-    /// So many guards of one process at most have a grant of the store after the first one.
+    /// How many guards of one process may have a grant of the store after the first one.
     pub(crate) const PASSES: u8 = 63;
 
-    /// The token of a guard, of the store's: that of whoever has the grant after so many others of its process.
+    /// The token of a guard that has the grant, with this token of the store, after so many others of its process.
     pub(crate) const fn handed_on(self, pass: u8) -> Self {
         Self(self.0 * (Self::PASSES as u64 + 1) + pass as u64)
     }

@@ -5,6 +5,7 @@ mod expiry;
 mod garbage;
 mod keys;
 mod late;
+mod line;
 mod listing;
 mod matrix;
 mod news;
@@ -36,6 +37,7 @@ pub(crate) fn cases() -> Vec<Case> {
         requests::cases(),
         releases::cases(),
         shares::cases(),
+        line::cases(),
         refusals::cases(),
         sessions::cases(),
         late::cases(),

@@ -321,6 +321,10 @@ async fn what_is_meant_for_another_incarnation_changes_nothing(scene: Scene) -> 
     let given_back = a.hold(&[(Want::Create, "m")]).await?;
     a.release(&given_back).await?;
     let n = held.grant.n;
+    // Who waits was granted nothing; where there is no line nothing is left of it.
+    b.hold(&[(Want::Create, "waited for")]).await?;
+    let waiter = a.ask(&[(Want::Create, "waited for")]).waiting();
+    a.refused(&waiter).await?;
     let renewal = |granted: &[u64], incarnation| {
         let intent = IntentChange::Put(registered(token, "of another incarnation")?);
         let renewal = a.renewal("1000-1000", intent);
@@ -334,6 +338,7 @@ async fn what_is_meant_for_another_incarnation_changes_nothing(scene: Scene) -> 
         (&[n, n + 100], here, Renewed::Forgotten),
         (&[n - 1, n], here, Renewed::Forgotten),
         (&[n, given_back.grant.n], here, Renewed::Forgotten),
+        (&[n, waiter.grant.n], here, Renewed::Forgotten),
         (&[u64::MAX], here, Renewed::Forgotten),
     ] {
         let renewed = a.send_renewal(&renewal(granted, incarnation)?).await?;

@@ -1,6 +1,7 @@
 //! Waiting: woken in time, in order, no longer than asked, and leaving nothing behind.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) fn cases() -> Vec<Case> {
             the_wait_ends_at_its_limit,
             waiters_do_not_ask_again_and_again,
             local_waiters_go_in_order,
+            waiters_of_several_processes_go_in_order,
+            a_writer_beside_readers_of_other_processes_has_its_turn,
             waiters_of_several_processes_all_have_their_turn,
             crossing_sets_do_not_block_each_other,
             crossing_trees_do_not_block_each_other;
@@ -214,9 +217,26 @@ async fn waiters_do_not_ask_again_and_again(scene: Scene) -> Verdict {
 }
 
 async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    go_in_order(&a, &vec![a.clone(); 5]).await
+}
+
+/// Where the store keeps a line.
+async fn waiters_of_several_processes_go_in_order(scene: Scene) -> Verdict {
+    let a = locks(&scene).await?;
+    if !a.info().line {
+        return Ok(());
+    }
+    let mut processes = Vec::new();
+    for _ in 0..5 {
+        processes.push(locks(&scene).await?);
+    }
+    go_in_order(&a, &processes).await
+}
+
+async fn go_in_order(a: &Locks, waiters: &[Locks]) -> Verdict {
     /// It is released when so many times the distance between two of five waiters have passed.
     const RELEASED: u32 = 6;
-    let a = locks(&scene).await?;
     let guard = granted(a.lock("g")).await?;
     // Several times what a refusal takes: they are served in the order in which they were refused.
     let asked = Instant::now();
@@ -224,13 +244,13 @@ async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
     let apart = Duration::from_millis(200).max(asked.elapsed() * 10);
     let began = Instant::now();
     let order = Mutex::new(Vec::new());
-    let waiter = async |n: u32| -> Verdict {
+    let waiter = async |(n, locks): (u32, &Locks)| -> Verdict {
         sleep(apart * n).await;
-        let guard = acquired_within(apart * RELEASED + SOON, a.lock("g")).await?;
+        let guard = acquired_within(apart * RELEASED + SOON, locks.lock("g")).await?;
         order.lock().unwrap_or_else(PoisonError::into_inner).push(n);
         release(guard).await
     };
-    let (all, first) = join(try_join_all((0..5).map(waiter)), async {
+    let (all, first) = join(try_join_all((0..).zip(waiters).map(waiter)), async {
         sleep(apart * RELEASED).await;
         release(guard).await
     })
@@ -244,6 +264,66 @@ async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
         Err(Wrong(format!("waiters were served in the order {order:?}")))
     };
     in_order.unless_late(began, apart / 2)
+}
+
+/// Readers of three processes take turns without a gap. Where the store keeps a line the writer waits for those who read, and
+/// not for those who come later.
+async fn a_writer_beside_readers_of_other_processes_has_its_turn(scene: Scene) -> Verdict {
+    const HOLD: Duration = Duration::from_millis(200);
+    let writer = locks(&scene).await?;
+    if !writer.info().line {
+        return Ok(());
+    }
+    for tree in [false, true] {
+        let done = AtomicBool::new(false);
+        let reads = AtomicUsize::new(0);
+        let reader = async |(n, locks): (u32, Locks)| -> Verdict {
+            sleep(HOLD * n / 3).await;
+            while !done.load(Ordering::Relaxed) {
+                let guard = match tree {
+                    true => acquired(locks.tree().read("/t/m")).await?,
+                    false => acquired(locks.rwlock("k").read()).await?,
+                };
+                reads.fetch_add(1, Ordering::Relaxed);
+                sleep(HOLD).await;
+                release(guard).await?;
+            }
+            Ok(())
+        };
+        let mut readers = Vec::new();
+        for n in 0..3 {
+            readers.push(reader((n, locks(&scene).await?)));
+        }
+        let writes = async || -> Verdict {
+            for _ in 0..2 {
+                sleep(HOLD * 2).await;
+                let (since, before) = (Instant::now(), reads.load(Ordering::Relaxed));
+                let guard = match tree {
+                    true => acquired(writer.tree().write("/t")).await?,
+                    false => acquired(writer.rwlock("k").write()).await?,
+                };
+                // Each of the readers may have been granted one before the writer stood in line.
+                let passed = reads.load(Ordering::Relaxed) - before;
+                ensure!(
+                    passed <= 3,
+                    "{passed} readers came after the writer and read before it"
+                );
+                let most = HOLD + promptly(&scene, writer.info());
+                at_most(since, most, "the writer's wait")?;
+                release(guard).await?;
+            }
+            Ok(())
+        };
+        let writes = async {
+            let written = writes().await;
+            done.store(true, Ordering::Relaxed);
+            written
+        };
+        let (read, written) = join(try_join_all(readers), writes).await;
+        written?;
+        read?;
+    }
+    Ok(())
 }
 
 async fn waiters_of_several_processes_all_have_their_turn(scene: Scene) -> Verdict {

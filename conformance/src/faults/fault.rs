@@ -1,25 +1,25 @@
-//! [`Fault`]: what a trial does to processes, to their ways to the store, and to servers.
+//! [`Fault`]: the faults of processes, of their network, and of servers.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Something that is done to a part of a trial.
+/// A fault of a part of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// To a process that locks.
+    /// Of a process that locks.
     Process(ProcessFault),
-    /// To the way between such a process and the store.
+    /// Of the network between such a process and the store.
     Network(NetworkFault),
-    /// To single requests of such a process.
+    /// Of single requests of such a process.
     Request(RequestFault),
-    /// To a server of the store.
+    /// Of a server of the store.
     Server(ServerFault),
 }
 
-/// What is done to a process that locks.
+/// A fault of a process that locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -30,64 +30,64 @@ pub enum ProcessFault {
     Stopped,
 }
 
-/// What a [`Proxy`](super::Proxy) does to the connections between a client and its store.
+/// A fault that a [`Proxy`](super::Proxy) applies to the connections between a client and its store.
 ///
-/// What is held is not lost: it goes on when the fault is over, as what TCP sends again does. So the store may execute
-/// a request whose client has given up long before, or is dead.
+/// Held data is not lost: it is delivered when the fault ends, as TCP does by sending again. So the store may execute a
+/// request whose client gave up long before, or is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NetworkFault {
     /// Connections are closed, and new ones are refused.
     Cut,
-    /// Nothing passes, neither data nor the end of a connection. Connections stay, and new ones are made.
+    /// Nothing passes, neither data nor the end of a connection. Connections stay, and new ones are accepted.
     Silent,
-    /// Answers pass, and requests do not.
+    /// Answers pass, requests do not.
     RequestsHeld,
-    /// Requests pass, and answers do not.
+    /// Requests pass, answers do not.
     AnswersHeld,
-    /// The next request passes in part, and both sides see a reset. It is over then.
+    /// A part of the next request passes, and both sides see a reset. That ends the fault.
     Reset,
-    /// Everything is late, and comes in small pieces.
+    /// Everything is late, and arrives in small pieces.
     Slow,
-    /// The next answer is dropped, and both sides see a reset. It is over then.
+    /// The next answer is dropped, and both sides see a reset. That ends the fault.
     Swallowed,
 }
 
-/// What a [`Link`](super::Link) does to a request, beside its delay.
+/// A fault that a [`Link`](super::Link) applies to a request, besides its delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RequestFault {
-    /// It is refused, and the client knows.
+    /// The request is refused, and the client knows.
     Refused,
-    /// It never arrives.
+    /// The request never arrives.
     Lost,
-    /// Its answer never arrives.
+    /// The answer never arrives.
     AnswerLost,
-    /// It is executed once more, later.
+    /// The request is executed once more, later.
     Repeated,
 }
 
-/// What is done to a server of the store.
+/// A fault of a server of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ServerFault {
-    /// SIGKILL; it is started again when another one has its part.
+    /// SIGKILL. The server is started again when another one has its role.
     Killed,
-    /// SIGSTOP, until long after another one has its part.
+    /// SIGSTOP, until long after another server has its role.
     Stopped,
     /// SIGSTOP, for a time that the others do not notice.
     Paused,
-    /// What it has with the other servers is reset, until long after another one has its part. Clients reach it.
+    /// Its connections to the other servers are reset, until long after another one has its role. Clients reach it.
     CutOff,
-    /// The same, but nothing is heard of it: connections stay, and nothing passes.
+    /// The same, but silently: connections stay, and nothing passes.
     Silenced,
 }
 
 impl NetworkFault {
-    /// Every one.
+    /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Cut,
         Self::Silent,
@@ -100,7 +100,7 @@ impl NetworkFault {
 }
 
 impl ServerFault {
-    /// Every one.
+    /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Killed,
         Self::Stopped,

@@ -22,28 +22,28 @@ use tokio::time::sleep;
 
 use super::RequestFault;
 
-/// How bad the network is. Chances are from 0 to 1.
+/// The quality of the network. Probabilities are from 0 to 1.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Weather {
-    /// A request or an answer usually takes up to this long.
+    /// The usual time that a request or an answer takes at most.
     pub delay: Duration,
-    /// The chance that one takes up to ten times as long.
+    /// The probability that one takes up to ten times as long.
     pub slow: f64,
-    /// The chance that a request never arrives.
+    /// The probability that a request never arrives.
     pub lost_request: f64,
-    /// The chance that an answer never arrives.
+    /// The probability that an answer never arrives.
     pub lost_answer: f64,
-    /// The chance that a request is executed once more, later.
+    /// The probability that a request is executed once more, later.
     pub repeated: f64,
-    /// How much later at most.
+    /// The longest time until then.
     pub late: Duration,
-    /// The chance that the store cannot be reached, and the client knows.
+    /// The probability that the store cannot be reached, and the client knows.
     pub unavailable: f64,
 }
 
 impl Weather {
-    /// Nothing goes wrong, and everything takes up to a millisecond.
+    /// No faults, and everything takes up to a millisecond.
     pub const FAIR: Weather = Weather {
         delay: Duration::from_millis(1),
         slow: 0.0,
@@ -55,7 +55,7 @@ impl Weather {
     };
 }
 
-/// One client's way to the store.
+/// One client's connection to the store.
 #[derive(Debug, Clone)]
 pub struct Link(Arc<Mutex<State>>);
 
@@ -64,26 +64,26 @@ struct State {
     rng: Xoshiro256PlusPlus,
     weather: Weather,
     cut: bool,
-    /// How much longer every answer takes.
+    /// The additional time of every answer.
     lag: Duration,
     under_way: usize,
     met: BTreeMap<RequestFault, usize>,
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 #[derive(Debug, Clone, Copy)]
 struct Fate {
     unavailable: bool,
-    /// When it arrives, if it does, and how many others are let by there.
+    /// When the request arrives, if it does, and how many others overtake it there.
     arrives: Option<(Duration, u32)>,
-    /// How long its answer takes, if that arrives.
+    /// How long its answer takes, if it arrives.
     answer: Option<Duration>,
-    /// When it is executed once more.
+    /// When the request is executed once more.
     again: Option<Duration>,
 }
 
 impl Link {
-    /// A way whose faults follow from the seed.
+    /// A link whose faults follow from the seed.
     #[must_use]
     pub fn new(seed: u64, weather: Weather) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -100,28 +100,28 @@ impl Link {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it is like this.
+    /// Sets the weather from now on.
     pub fn set(&self, weather: Weather) {
         self.state().weather = weather;
     }
 
-    /// Cuts the way, or mends it. While it is cut, requests and answers are lost.
+    /// Cuts or restores the link. While it is cut, requests and answers are lost.
     pub fn cut(&self, cut: bool) {
         self.state().cut = cut;
     }
 
-    /// Every answer takes so much longer from now on.
+    /// Delays every answer by this time from now on.
     pub fn lag(&self, lag: Duration) {
         self.state().lag = lag;
     }
 
-    /// Requests that may yet be executed.
+    /// The number of requests that may yet be executed.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.state().under_way
     }
 
-    /// How often each fault has met a request since this was last asked.
+    /// How often each fault has met a request since the last call.
     #[must_use]
     pub fn met(&self) -> BTreeMap<RequestFault, usize> {
         std::mem::take(&mut self.state().met)
@@ -169,7 +169,7 @@ impl Link {
         self.state().cut
     }
 
-    /// Sends something of its own accord: whatever becomes of the client, it stays under way.
+    /// Sends something independently of the client: whatever happens to the client, it stays under way.
     #[expect(
         clippy::disallowed_methods,
         reason = "what is under way belongs to no client any more"
@@ -199,8 +199,8 @@ impl Drop for Sent {
     }
 }
 
-/// A store behind a [`Link`]. A request goes its way by itself: dropping the call loses only the answer, and a copy may
-/// be executed long after the caller has given up.
+/// A store behind a [`Link`]. A request travels by itself: dropping the call loses only the answer, and a copy may be
+/// executed long after the caller has given up.
 #[derive(Clone)]
 pub struct Faulty {
     store: Arc<dyn LockBackend>,
@@ -217,7 +217,7 @@ impl std::fmt::Debug for Faulty {
 }
 
 impl Faulty {
-    /// The store behind the link; a client waits so long for an answer.
+    /// The store behind the link. A client waits for an answer for `timeout`.
     #[must_use]
     pub fn new(store: Arc<dyn LockBackend>, link: Link, timeout: Duration) -> Self {
         Self {
@@ -287,7 +287,7 @@ impl Faulty {
     }
 }
 
-/// A call with owned arguments, so that it can be executed by itself and more than once.
+/// A call with owned arguments, so that it can be executed independently and more than once.
 macro_rules! call {
     ($self:ident, $operation:ident, ($($owned:ident = $value:expr),*), $store:ident => $call:expr) => {{
         $(let $owned = $value;)*
@@ -361,7 +361,7 @@ impl ClaimStore for Faulty {
 
 #[async_trait]
 impl Wakeups for Faulty {
-    /// A watch that was set up over a way that is cut meanwhile says nothing any more.
+    /// A watch that was set up over a link that is cut later resolves no more.
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         let changed =
             call!(self, Watch, (claims = claims.to_vec()), store => store.watch(&claims))?;

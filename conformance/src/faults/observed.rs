@@ -1,4 +1,4 @@
-//! [`Observed`]: a store that writes down what it executes.
+//! [`Observed`]: a store that records what it executes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use lockcore::{Claim, Grant, Label, Life, LockBackend, Result, SessionId, Sessio
 use crate::decorator::{Decorated, Decorator};
 use crate::history::{Answer, Change, Recorder, Stored, What};
 
-/// A store, and the history into which goes what it executes.
+/// A store, and the history that records what it executes.
 #[derive(Debug)]
 pub struct Observed<B> {
     store: Arc<B>,
@@ -21,7 +21,7 @@ pub struct Observed<B> {
 }
 
 impl<B: LockBackend> Observed<B> {
-    /// Observes a store. Intents are expected to be numbers of attempts, as JSON.
+    /// Observes a store. Intents must be numbers of attempts, as JSON.
     #[must_use]
     pub fn new(store: Arc<B>, recorder: Recorder) -> Decorated<Self> {
         Decorated(Self { store, recorder })
@@ -74,7 +74,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
         Ok(answer)
     }
 
-    /// One after the other, so that each is written down when it ends.
+    /// Ends one session after the other, and records each when it ends.
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
         let mut states = Vec::with_capacity(sessions.len());
         for session in sessions {

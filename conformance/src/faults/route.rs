@@ -1,6 +1,6 @@
-//! [`rerouted`]: a store's URL, by way of proxies.
+//! [`rerouted`]: a store's URL that leads through proxies.
 
-/// The ports that stores have where their URL names none, by its scheme.
+/// The default ports of stores, by scheme.
 const PORTS: [(&str, u16); 6] = [
     ("elasticsearch", 9200),
     ("etcd", 2379),
@@ -10,18 +10,18 @@ const PORTS: [(&str, u16); 6] = [
     ("valkey", 6379),
 ];
 
-/// The URL of a store, `SCHEME://[USER:PASSWORD@]HOST[:PORT][,…][/…][?…]`, with another port of this machine in place of
-/// each host: `through` makes it for `HOST:PORT`. `None` where the store is not reached through a host of the URL: it is a
-/// file, or the option `host` names a socket; and where it names no port of a store that is not known here.
+/// The URL of a store, `SCHEME://[USER:PASSWORD@]HOST[:PORT][,…][/…][?…]`, with another port of this machine in place
+/// of each host: `through` returns it for `HOST:PORT`. `None` if no host of the URL leads to the store (it is a file,
+/// or the option `host` names a socket), or if the URL names no port and the default port of the store is not known
+/// here.
 ///
-/// A client that learns from its store where others of its servers are goes past all this. So this is no way to a Redis
-/// Cluster, whose nodes send clients to each other. It is one to what this project knows otherwise: single servers,
-/// a primary with replicas, and clusters of etcd, Elasticsearch and OpenSearch, whose clients go to the hosts that they
-/// are told.
+/// A client that learns the addresses of other servers from its store bypasses all this. So it does not work for a
+/// Redis Cluster, whose nodes send clients to each other. It works for single servers, a primary with replicas, and
+/// clusters of etcd, Elasticsearch and OpenSearch, whose clients use the hosts that they are given.
 ///
 /// # Errors
 ///
-/// Those of `through`.
+/// The errors of `through`.
 ///
 /// ```
 /// use lockcore_conformance::faults::rerouted;

@@ -1,4 +1,4 @@
-//! [`Call`] and [`Reply`]: what a process asks of its store, and what comes back.
+//! [`Call`] and [`Reply`]: the requests of a process to its store, and the answers.
 
 use lockcore::backend::Ranges;
 use lockcore::{Claim, Grant, LockKey, Mode, OwnerId, SessionId};
@@ -14,7 +14,7 @@ use super::text;
 pub enum Call {
     /// A session is opened.
     Open {
-        /// Which.
+        /// The session.
         #[serde(with = "text")]
         session: SessionId,
         /// Its time to live, in nanoseconds.
@@ -22,87 +22,87 @@ pub enum Call {
     },
     /// A session is renewed.
     Renew {
-        /// Which.
+        /// The session.
         #[serde(with = "text")]
         session: SessionId,
         /// The number of the send.
         seq: u64,
-        /// The numbers that are over.
+        /// The retired numbers.
         #[serde(with = "text")]
         over: Ranges,
-        /// What becomes of its intent.
+        /// The change to its intent.
         change: Change,
-        /// The grants that the store has to have.
+        /// The grants that the store must have.
         #[serde(with = "text")]
         granted: Ranges,
     },
     /// Sessions are ended, or asked about.
     End {
-        /// Which.
+        /// The sessions.
         #[serde(with = "text::list")]
         sessions: Vec<SessionId>,
-        /// In which way.
+        /// How they are ended.
         how: Ending,
     },
     /// An abandoned session is adopted, or an adoption is given up.
     Adopt {
-        /// Who is adopted.
+        /// The adopted session.
         #[serde(with = "text")]
         session: SessionId,
         /// The adoption number that the adopter has seen.
         seen: u64,
-        /// By whom.
+        /// The adopting session.
         #[serde(with = "text")]
         adopter: SessionId,
-        /// It is given up.
+        /// The adoption is given up.
         give_up: bool,
     },
     /// An adopted session is settled.
     Settle {
-        /// Which.
+        /// The session.
         #[serde(with = "text")]
         session: SessionId,
-        /// By which adoption.
+        /// The adoption.
         adoption: u64,
     },
     /// Claims are asked for.
     Acquire {
-        /// Under which grant.
+        /// The grant.
         #[serde(with = "text")]
         grant: Grant,
-        /// By whom.
+        /// The owner.
         #[serde(with = "text")]
         owner: OwnerId,
-        /// What.
+        /// The claims.
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
-        /// The guard has other steps.
+        /// The guard has other batches.
         joined: bool,
     },
     /// A grant is released.
     Release {
-        /// Which.
+        /// The grant.
         #[serde(with = "text")]
         grant: Grant,
-        /// On the keys of these.
+        /// The claims on whose keys it is released.
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
     },
     /// Whether a grant still holds.
     Confirm {
-        /// Which.
+        /// The grant.
         #[serde(with = "text")]
         grant: Grant,
-        /// These.
+        /// The claims.
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
     },
-    /// What does not count is removed.
+    /// Holders that are not live are removed.
     Sweep,
     /// Claims are watched. The watch ends with [`What::Woken`](super::What::Woken) or
     /// [`What::Unwatched`](super::What::Unwatched).
     Watch {
-        /// Which.
+        /// The claims.
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
     },
@@ -112,7 +112,7 @@ pub enum Call {
     Sessions,
     /// A foreign record is removed.
     Evict {
-        /// On which key.
+        /// The key.
         #[serde(with = "text")]
         key: LockKey,
     },
@@ -128,14 +128,14 @@ pub enum Ending {
     Close,
     /// By an operator.
     Revoke,
-    /// An operator throws its intent away.
+    /// By an operator, who discards its intent.
     Discard,
 }
 
-/// What came back.
+/// An answer.
 ///
-/// An answer may get fields, and there may be further kinds of answers: the name of the store's incarnation, evicted
-/// numbers, a place in the line.
+/// Answers may get more fields, and there may be more kinds of them: the name of the store's incarnation, evicted
+/// numbers, a place in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -144,7 +144,7 @@ pub enum Reply {
     Opened(bool),
     /// Of a renewal: living, overtaken or dead.
     Renewed(Answer),
-    /// What sessions are.
+    /// The states of sessions.
     States(Vec<State>),
     /// The adoption, if there is one.
     Adopted(Option<Received>),
@@ -154,25 +154,25 @@ pub enum Reply {
     Granted(u64),
     /// Nothing is held.
     Busy(Vec<Refused>),
-    /// The session is not living, or the number is over.
+    /// The session is not living, or the number is retired.
     Void,
     /// The store is of another incarnation, and has done nothing.
     Moved,
-    /// The grant was released, and was held until then or not.
+    /// The grant was released, and whether it was held until then.
     Released(bool),
     /// Whether the grant holds.
     Confirmed(bool),
-    /// So many holders were removed.
+    /// This many holders were removed.
     Swept(usize),
     /// The watch stands.
     Stands,
-    /// Who holds what.
+    /// The holders and what they hold.
     Listed(Vec<Met>),
     /// Whether the record was removed.
     Evicted(bool),
     /// An error.
     Failed {
-        /// The request certainly had no effect, and never will.
+        /// Whether the request certainly had no effect, and never will.
         settled: bool,
     },
 }
@@ -180,7 +180,7 @@ pub enum Reply {
 /// A session, as an answer names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
-    /// Which.
+    /// The session.
     #[serde(with = "text")]
     pub session: SessionId,
     /// Living, abandoned or dead.
@@ -201,12 +201,15 @@ pub struct Received {
 /// A claim that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Refused {
-    /// Where it stands in the request.
+    /// Its position in the request.
     pub claim: usize,
-    /// Who is in the way. Foreign holders are left out.
+    /// The holders in the way, without foreign ones.
     pub by: Vec<Met>,
-    /// There are others, or foreign ones.
+    /// There are more, or foreign ones.
     pub more: bool,
+    /// Waiters that came before are in the way, too.
+    #[serde(default)]
+    pub waiters: bool,
 }
 
 /// A holder that an answer names.
@@ -215,12 +218,12 @@ pub struct Met {
     /// Its grant.
     #[serde(with = "text")]
     pub grant: Grant,
-    /// What it holds.
+    /// The held key.
     #[serde(with = "text")]
     pub key: LockKey,
-    /// How.
+    /// The mode.
     #[serde(with = "text::mode")]
     pub mode: Mode,
-    /// What its session is.
+    /// The state of its session.
     pub life: Answer,
 }

@@ -1,4 +1,4 @@
-//! [`check`]: a history against all laws.
+//! [`check`]: judges a history by all laws.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,18 +14,18 @@ use super::resources;
 use super::store;
 use super::{History, Law, What};
 
-/// Violations of each law that are kept.
+/// The number of violations kept for each law.
 const KEPT: usize = 20;
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// Events looked at.
+    /// Events examined.
     pub events: usize,
     /// Guards handed out.
     pub guards: usize,
-    /// Of these, those to whom another one of their process has handed its grant on.
+    /// Of these, those whose grant another task of their process has handed on.
     pub handed_on: usize,
     /// Attempts that got nothing.
     pub refused: usize,
@@ -37,21 +37,21 @@ pub struct Report {
     pub losses: usize,
     /// How many events each law has judged.
     pub judged: BTreeMap<Law, usize>,
-    /// What is wrong, in the order of the history: the first of each law.
+    /// The violations, in the order of the history: the first of each law.
     pub violations: Vec<Violation>,
 }
 
-/// A law that is broken.
+/// A broken law.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Violation {
-    /// Which law.
+    /// The law.
     pub law: Law,
-    /// The number of the event where it shows, from 1; 0 if it is no single one.
+    /// The number of the event that shows it, from 1; 0 if no single event does.
     pub event: usize,
     /// What is wrong.
     pub what: String,
-    /// Whom it is about.
+    /// The subjects.
     pub about: Vec<Subject>,
     pub(super) at: Pos,
 }
@@ -72,8 +72,8 @@ impl Violation {
         self
     }
 
-    /// The events of whom it is about, in order: so many before the one where it shows, which is marked, and so many
-    /// after it. Times are seconds from that one.
+    /// The events of the subjects, in order: `before` events before the one that shows the violation, which is marked,
+    /// and `after` events after it. Times are in seconds from that event.
     #[must_use]
     pub fn around(&self, history: &History, before: usize, after: usize) -> String {
         least::around(self, history, before, after)
@@ -94,14 +94,14 @@ impl fmt::Display for Violation {
 }
 
 impl Report {
-    /// The first thing that breaks one of these laws.
+    /// The first violation of one of these laws.
     #[must_use]
     pub fn breach_of(&self, laws: &[Law]) -> Option<&Violation> {
         let mut violations = self.violations.iter();
         violations.find(|violation| laws.contains(&violation.law))
     }
 
-    /// The laws that have judged fewer events than that. A run does not count for them.
+    /// The laws that have judged fewer events than `least`. A run is no test of these.
     pub fn idle(&self, least: usize) -> impl Iterator<Item = (Law, usize)> {
         Law::JUDGED.into_iter().filter_map(move |law| {
             let judged = self.judged.get(&law).copied().unwrap_or(0);
@@ -109,7 +109,7 @@ impl Report {
         })
     }
 
-    /// The events that each law has judged, a line for each law; those with fewer than `least` are marked.
+    /// The number of events that each law has judged, one line for each law. Laws with fewer than `least` are marked.
     #[must_use]
     pub fn table(&self, least: usize) -> String {
         let mut table = String::new();
@@ -125,7 +125,7 @@ impl Report {
     }
 }
 
-/// What is found on the way.
+/// What the check has found so far.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) violations: BTreeMap<Law, Vec<Violation>>,
@@ -140,13 +140,13 @@ impl Findings {
         }
     }
 
-    /// The law has looked at so many events that could have broken it.
+    /// The law has judged this many events that could have broken it.
     pub(super) fn judged(&mut self, law: Law, events: usize) {
         *self.judged.entry(law).or_default() += events;
     }
 }
 
-/// Holds a history against the laws. The work is O(n log n) in the number of events.
+/// Judges a history by the laws, in O(n log n) of the number of events.
 #[must_use]
 pub fn check(history: &History) -> Report {
     let mut findings = Findings::default();
@@ -181,7 +181,7 @@ pub fn check(history: &History) -> Report {
     report
 }
 
-/// What whoever made the history found at its end.
+/// What the maker of the history found at its end.
 fn ends(history: &History, guards: &Guards, border: &border::Border<'_>, findings: &mut Findings) {
     let held = |session| guards.failovers.hold(session);
     let mut came_to_its_end = false;
@@ -229,7 +229,7 @@ fn ends(history: &History, guards: &Guards, border: &border::Border<'_>, finding
     }
 }
 
-/// Which law a holder breaks that is left: of an acquisition of several steps, that it keeps nothing.
+/// The law that a remaining holder breaks; for an acquisition of several batches, that it keeps nothing.
 fn left(history: &History, border: &border::Border<'_>, left: lockcore::Grant) -> Law {
     let stored = history.events.iter().any(|event| {
         matches!(&event.what, What::Stored(super::Stored::Acquire { grant, joined: true, .. }) if *grant == left)

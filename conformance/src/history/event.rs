@@ -11,33 +11,33 @@ use super::calls::{Call, Reply};
 use super::text;
 use crate::faults::Fault;
 
-/// Something that happened to, or in, one process.
+/// An event in one process, or one that happened to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Event {
     /// Nanoseconds on the clock that all processes of the history share.
     pub at: u64,
-    /// Whose event it is; a process that was killed never comes back under its number. 0 is the store, and whoever
-    /// stands outside.
+    /// The process. A process that was killed never returns under its number. 0 is the store, and everything outside
+    /// the processes.
     pub process: u32,
     /// What happened.
     pub what: What,
 }
 
-/// What happened. Attempts, owners and adoptions have numbers of their own, unique in the history.
+/// The content of an event. Attempts, owners and adoptions have numbers of their own, unique in the history.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum What {
-    /// A program asks for claims. Written before anything is sent.
+    /// A program asks for claims. Recorded before anything is sent.
     Asked {
         /// The attempt.
         attempt: u64,
-        /// Who may re-enter; an attempt's own number, if it has no explicit owner.
+        /// The owner; an attempt's own number, if it has no explicit owner.
         owner: u64,
-        /// What is asked for, as the program says it.
+        /// The claims, as the program states them.
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
-        /// It has an intent, whose payload is the attempt's number.
+        /// Whether it has an intent, whose payload is the attempt's number.
         intent: bool,
     },
     /// A guard was handed out.
@@ -52,51 +52,51 @@ pub enum What {
         token: FencingToken,
         /// The numbers of its grants.
         numbers: Vec<u64>,
-        /// For how long the guard says that it is valid: nanoseconds, 0 if it is not.
+        /// How long the guard says that it is valid, in nanoseconds; 0 if it is not.
         left: u64,
-        /// For how long a guard is valid from when the last acknowledged renewal was sent, in nanoseconds.
+        /// How long a guard is valid from when the last acknowledged renewal was sent, in nanoseconds.
         validity: u64,
     },
     /// Nothing was granted.
     Refused {
         /// The attempt.
         attempt: u64,
-        /// Why.
+        /// The reason.
         outcome: Outcome,
     },
-    /// A program looked at its guard.
+    /// A program checked its guard.
     Looked {
         /// The attempt that got the guard.
         attempt: u64,
-        /// For how long the guard says that it is still valid: nanoseconds, 0 if it is not.
+        /// How long the guard says that it is still valid, in nanoseconds; 0 if it is not.
         left: u64,
     },
-    /// A program has asked the store whether its guard still holds. Written after the answer.
+    /// A program has asked the store whether its guard still holds. Recorded after the answer.
     Confirmed {
         /// The attempt that got the guard.
         attempt: u64,
-        /// Whether.
+        /// The answer.
         held: bool,
     },
-    /// A program gives its guard back. Written before that is done.
+    /// A program gives its guard back. Recorded before that is done.
     GivingBack {
         /// The attempt that got the guard.
         attempt: u64,
-        /// In which way.
+        /// How it is given back.
         how: How,
     },
-    /// What the release of a guard has said.
+    /// The result of a guard's release.
     GaveBack {
         /// The attempt that got the guard.
         attempt: u64,
-        /// It was held until then, or not; `None` if nobody knows.
+        /// Whether it was held until then; `None` if nobody knows.
         held: Option<bool>,
     },
     /// An abandoned session was adopted.
     Adopted {
         /// The adoption.
         adoption: u64,
-        /// Who was adopted.
+        /// The adopted session.
         #[serde(with = "text")]
         session: SessionId,
         /// The attempt that its intent names.
@@ -104,7 +104,7 @@ pub enum What {
         /// The token of the holder that died.
         #[serde(with = "text")]
         old_token: FencingToken,
-        /// The adopter's.
+        /// The token of the adopter.
         #[serde(with = "text")]
         token: FencingToken,
     },
@@ -115,7 +115,7 @@ pub enum What {
         /// For how long, in nanoseconds.
         left: u64,
     },
-    /// The adopter settles. Written before that is done.
+    /// The adopter settles. Recorded before that is done.
     Settling {
         /// The adoption.
         adoption: u64,
@@ -132,128 +132,128 @@ pub enum What {
         resource: LockKey,
         /// Whether it checks tokens.
         fenced: bool,
-        /// Under which guard.
+        /// The attempt that got the guard.
         attempt: u64,
         /// The value; `None` if the token was refused.
         value: Option<u64>,
     },
-    /// A resource answered a write under a lock, of one more than what was read.
+    /// A resource answered a write under a lock. The new value is one more than the value read.
     Wrote {
         /// The resource.
         #[serde(with = "text")]
         resource: LockKey,
         /// Whether it checks tokens.
         fenced: bool,
-        /// Under which guard.
+        /// The attempt that got the guard.
         attempt: u64,
         /// The value that was read before.
         read: u64,
-        /// Whether it was taken.
+        /// Whether the write was accepted.
         taken: bool,
     },
     /// The process is paused.
     Paused,
-    /// The process goes on.
+    /// The process continues.
     Resumed,
     /// The process is killed.
     Killed,
     /// The store's clock steps. A step forward may end a lease before its guards expect it.
     Stepped {
-        /// By so many nanoseconds.
+        /// By this many nanoseconds.
         by: i64,
     },
-    /// The store's clock goes wrong by so little that the margin of a guard covers it.
+    /// The store's clock deviates by so little that the margin of a guard covers it.
     Drifted {
-        /// By so many nanoseconds.
+        /// By this many nanoseconds.
         by: i64,
     },
     /// A copy of the store is made.
     Copied,
-    /// The last copy takes over, so that what the store executed since is forgotten. Time and tokens go on.
+    /// The last copy takes over. Everything that the store executed since is forgotten. Time and tokens go on.
     FailedOver {
-        /// The store has a name, which is another one from now on.
+        /// Whether the store has an incarnation, which is another one from now on.
         named: bool,
     },
-    /// An operator is about to have a session's owner give something up.
+    /// An operator is about to have a session's owner give a lock up.
     Evicting {
-        /// Which.
+        /// The session.
         #[serde(with = "text")]
         session: SessionId,
     },
-    /// An operator revokes a session. Written before that is done.
+    /// An operator revokes a session. Recorded before that is done.
     Revoking {
-        /// Which.
+        /// The session.
         #[serde(with = "text")]
         session: SessionId,
     },
-    /// An operator throws an intent away. Written before that is done.
+    /// An operator discards an intent. Recorded before that is done.
     Discarding {
-        /// Whose.
+        /// Its session.
         #[serde(with = "text")]
         session: SessionId,
     },
-    /// A fault begins, on the way of this process to the store, or, of process 0, in the store itself.
+    /// A fault begins: on this process's connection to the store or, for process 0, in the store itself.
     Struck {
-        /// Which.
+        /// The fault.
         fault: Fault,
     },
-    /// It is over.
+    /// The fault ends.
     Mended {
-        /// Which.
+        /// The fault.
         fault: Fault,
     },
-    /// Faults are over.
+    /// All faults have ended.
     Calm,
     /// Long after, an attempt has no answer.
     Stuck {
         /// The attempt.
         attempt: u64,
     },
-    /// Long after, a holder counts although no guard is left.
+    /// Long after, a holder is live although no guard is left.
     Left {
-        /// On which key.
+        /// The key.
         #[serde(with = "text")]
         key: LockKey,
-        /// Under which grant.
+        /// The grant.
         #[serde(with = "text")]
         grant: Grant,
     },
-    /// Long after, a key cannot be had.
+    /// Long after, a key cannot be acquired.
     NotToBeHad {
-        /// Which.
+        /// The key.
         #[serde(with = "text")]
         key: LockKey,
     },
     /// A client was shut down.
     ShutDown {
-        /// Everything was released and closed in time.
+        /// Whether everything was released and closed in time.
         done: bool,
     },
     /// The store executed a request.
     Stored(Stored),
-    /// How the run is set up. What laws of time are judged by is in it.
+    /// The setup of the run. Laws about time are judged by it.
     Begun {
-        /// Time to live of its sessions, in nanoseconds.
+        /// The time to live of its sessions, in nanoseconds.
         ttl: u64,
-        /// How often a watch looks at the store, if the store does not push, in nanoseconds.
+        /// How often a watch polls the store, if the store does not push, in nanoseconds.
         poll: Option<u64>,
         /// How much later than its TTL the store may still say that a session is not due, in nanoseconds.
         allowance: u64,
-        /// Nothing happens to the store, nor to requests on their way; what happens to the network is written down.
+        /// Nothing happens to the store, nor to requests under way. Network faults are recorded.
         steady: bool,
     },
-    /// The way to the store may deliver a request once more, later, from now on.
+    /// From now on the connection to the store may deliver a request once more, later.
     Repeats,
-    /// The store may execute a request once more before it answers, where its members take each other's part.
+    /// The store may execute a request once more before it answers, when one of its members takes over from another.
     Doubles,
-    /// A request is sent. Written before that is done.
+    /// A request is sent. Recorded before that is done.
     Called {
         /// Its number, unique in its process.
         call: u64,
         /// The request.
         request: Call,
     },
-    /// Its answer has come. A request without one may yet take effect.
+    /// The answer has come. A request without an answer may yet take effect.
     Answered {
         /// The number of the call.
         call: u64,
@@ -270,9 +270,9 @@ pub enum What {
         /// The call that set it up.
         call: u64,
     },
-    /// The machine woke the process later than it wanted to be woken.
+    /// The machine woke the process later than requested.
     Late {
-        /// By so many nanoseconds.
+        /// By this many nanoseconds.
         by: u64,
     },
 }
@@ -314,7 +314,7 @@ pub enum How {
 pub enum Stored {
     /// A session was opened, or not.
     Open {
-        /// Which.
+        /// The session.
         #[serde(with = "text")]
         session: SessionId,
         /// Its time to live, in nanoseconds.
@@ -324,43 +324,43 @@ pub enum Stored {
     },
     /// A session was renewed, or not.
     Renew {
-        /// Which.
+        /// The session.
         #[serde(with = "text")]
         session: SessionId,
         /// The number of the send.
         seq: u64,
-        /// The numbers that are over.
+        /// The retired numbers.
         #[serde(with = "text")]
         over: Ranges,
-        /// What becomes of its intent.
+        /// The change to its intent.
         change: Change,
-        /// What the store answered: living, overtaken or dead.
+        /// The store's answer: living, overtaken or dead.
         answer: Answer,
     },
     /// A session was ended, or asked about.
     End {
-        /// Which.
+        /// The session.
         #[serde(with = "text")]
         session: SessionId,
         /// Only if it was due.
         if_due: bool,
         /// Its intent was discarded.
         discard: bool,
-        /// What the session is now: living, abandoned or dead.
+        /// The state of the session now: living, abandoned or dead.
         answer: Answer,
     },
     /// Claims were asked for.
     Acquire {
-        /// Under which grant.
+        /// The grant.
         #[serde(with = "text")]
         grant: Grant,
-        /// By whom.
+        /// The owner.
         #[serde(with = "text")]
         owner: OwnerId,
-        /// What.
+        /// The claims.
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
-        /// The guard has other steps.
+        /// The guard has other batches.
         joined: bool,
         /// When the store began with it, and how many events the history had then.
         begun: (u64, usize),
@@ -372,32 +372,32 @@ pub enum Stored {
         #[serde(with = "text::list")]
         met: Vec<Grant>,
     },
-    /// A grant is released. Written before that is done.
+    /// A grant is released. Recorded before that is done.
     Release {
-        /// Which.
+        /// The grant.
         #[serde(with = "text")]
         grant: Grant,
-        /// On the keys of these.
+        /// The claims on whose keys it is released.
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
     },
     /// The release of a grant is done.
     Released {
-        /// Which.
+        /// The grant.
         #[serde(with = "text")]
         grant: Grant,
     },
     /// The store was asked whether a grant still holds.
     Confirm {
-        /// Which.
+        /// The grant.
         #[serde(with = "text")]
         grant: Grant,
-        /// These.
+        /// The claims.
         #[serde(with = "text::claims")]
         claims: Vec<Claim>,
         /// How many events the history had when the store began with it.
         begun: usize,
-        /// Whether.
+        /// The answer.
         held: bool,
     },
     /// An abandoned session was adopted, or an adoption was given up.

@@ -1,10 +1,10 @@
 //! What happened in a run, and whether it kept the laws.
 //!
-//! A [`History`] is a list of [`Event`]s on one clock: from a simulation, or from real processes of one machine that
-//! each write JSON lines. [`check`] looks at it without searching: fencing tokens give the order that a
-//! linearizability checker would have to guess, so that everything is sorting and sweeping, O(n log n). What stores are
-//! asked and answer is judged by the times of calls and answers alone: a violation is certain whatever the order in which
-//! the store executed them. The [`Report`] says how many events each law has judged.
+//! A [`History`] is a list of [`Event`]s on one clock: from a simulation, or from real processes of one machine, each
+//! of which writes JSON lines. [`check`] needs no search: fencing tokens give the order that a linearizability checker
+//! would have to guess, so everything is sorting and sweeping, O(n log n). Requests to stores and their answers are
+//! judged only by the times of calls and answers: a violation is certain, in whatever order the store executed them.
+//! The [`Report`] says how many events each law has judged.
 
 mod border;
 mod calls;

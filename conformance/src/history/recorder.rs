@@ -1,4 +1,4 @@
-//! [`Recorder`]: where everybody writes down what happens.
+//! [`Recorder`]: records events.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Event, History, What};
 
-/// A history that is being made, on Tokio's clock from when the recorder was made.
+/// A history in progress, on Tokio's clock from the creation of the recorder.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     start: Instant,
@@ -33,7 +33,7 @@ impl Recorder {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How many events there are.
+    /// The number of events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.history().events.len()
@@ -45,18 +45,18 @@ impl Recorder {
         self.len() == 0
     }
 
-    /// Writes down that something happens now.
+    /// Records an event that happens now.
     pub fn record(&self, process: u32, what: What) {
         let at = self.now();
         self.history().events.push(Event { at, process, what });
     }
 
-    /// Looks at the history so far.
+    /// Reads the history so far.
     pub fn look<T>(&self, look: impl FnOnce(&History) -> T) -> T {
         look(&self.history())
     }
 
-    /// The history so far; the recorder begins anew.
+    /// The history so far. The recorder begins anew.
     #[must_use]
     pub fn take(&self) -> History {
         std::mem::take(&mut self.history())

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::law::Law;
 
-/// Something that is wrong on purpose, and that a run has to find.
+/// Something wrong on purpose, which a run must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -15,33 +15,33 @@ pub enum Breach {
     DeadlineIgnored,
     /// Resources take any token.
     TokensIgnored,
-    /// Whoever closes a session throws its intent away.
+    /// Closing a session discards its intent.
     IntentsLost,
-    /// Some of those who are refused are told that they hold it.
+    /// Some refused requests are told that they hold the lock.
     GrantedTwice,
     /// The limits of shares are ignored.
     LimitIgnored,
     /// Renewals of dead sessions are acknowledged.
     DeadLives,
-    /// Sessions are said to be dead that are not.
+    /// Living sessions are said to be dead.
     SpuriousLost,
-    /// Some are refused by what was released before.
+    /// Some requests are refused because of holders that were released before.
     SpuriousBusy,
-    /// Some are refused by sessions that are dead.
+    /// Some requests are refused because of dead sessions.
     ExpiredBlocks,
     /// Releases are acknowledged and never made.
     ReleaseUnsent,
     /// Some requests are executed under two names.
     TwoGrants,
-    /// Some requests get a key that nobody asked for.
+    /// Some requests get a key that they did not ask for.
     ForeignClaims,
     /// Some tokens are smaller than those before.
     TokenGoesBack,
-    /// Tokens of what is below a path are smaller than those of the path.
+    /// Tokens of keys below a path are smaller than those of the path.
     TokenBelowAncestor,
-    /// Whatever is asked is confirmed, also in sessions that were revoked just before.
+    /// Every confirmation is positive, even in sessions that were revoked just before.
     ConfirmsAll,
-    /// Some of what holds is not confirmed.
+    /// Some confirmations of held locks are negative.
     ConfirmsNone,
     /// The client tells some guards that they do not hold.
     Denied,
@@ -53,15 +53,15 @@ pub enum Breach {
     AdoptedByTwo,
     /// The locks of an intent are released when its session is closed.
     IntentsUnlocked,
-    /// The client renews nothing and believes that it did, and what it acquires is answered late.
+    /// The client renews nothing and believes that it did, and its acquisitions are answered late.
     HandedOutLate,
-    /// Guards say now and then that they are not valid, and later that they are.
+    /// Guards sometimes say that they are not valid, and later that they are.
     Revived,
     /// Resources that check nothing lose writes.
     LosesWrites,
-    /// Something is acquired that nobody knows of.
+    /// Something is acquired that nobody knows about.
     KeptBehind,
-    /// A step of an acquisition that came to nothing is not given back.
+    /// A batch of an acquisition that failed is not given back.
     StepKept,
     /// Owners are in their own way.
     OwnersRefused,
@@ -70,7 +70,7 @@ pub enum Breach {
 }
 
 impl Breach {
-    /// The law that it breaks; a run that finds another one only has not found it.
+    /// The laws that it breaks. A run that finds only another law has not found it.
     #[must_use]
     pub const fn laws(self) -> &'static [Law] {
         match self {
@@ -101,7 +101,7 @@ impl Breach {
         }
     }
 
-    /// It shows at the end only.
+    /// Whether it shows only at the end.
     pub(super) const fn shows_at_the_end(self) -> bool {
         matches!(
             self,
@@ -109,7 +109,7 @@ impl Breach {
         )
     }
 
-    /// Those that every store's tests try. The others have to be asked for.
+    /// Whether every store's tests try it. The others must be asked for.
     #[must_use]
     pub const fn is_usual(self) -> bool {
         matches!(
@@ -121,7 +121,7 @@ impl Breach {
         )
     }
 
-    /// Every one.
+    /// All of them.
     pub const ALL: [Breach; 29] = [
         Breach::Unrenewed,
         Breach::DeadlineIgnored,

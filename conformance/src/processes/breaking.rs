@@ -369,6 +369,7 @@ fn busy(claim: &Claim, grant: Grant, life: Life) -> Acquired {
         label: String::new(),
         since: None,
         life,
+        waiting: None,
     };
     let refused = Refused {
         claim: claim.clone(),

@@ -1,20 +1,20 @@
-//! Real processes on one store, killed, stopped and continued by chance, and the laws of what they saw.
+//! Real processes on one store, killed, stopped and continued at random, and the laws of what they saw.
 //!
 //! A run starts processes that do what the programs of the seeded simulation do, through the real client: all kinds of
-//! claims, re-entrant owners, intents and their recovery, changes of resources under a lock. Each writes down what it
-//! asks for, sees and does, one line at a time, on a clock that all of them share; meanwhile SIGKILL, SIGSTOP and
-//! SIGCONT meet them at random, and operators revoke sessions and discard intents. In the end their lines are one
+//! claims, re-entrant owners, intents and their recovery, changes of resources under a lock. Each process records what
+//! it asks for, sees and does, one line at a time, on a clock that all of them share. Meanwhile they receive SIGKILL,
+//! SIGSTOP and SIGCONT at random, and operators revoke sessions and discard intents. In the end their lines are one
 //! [`History`], which is [checked](crate::history::check).
 //!
-//! What programs write down is on the safe side: what begins something before it begins, what ends something after it
-//! has ended, a guard's validity counted from before the look at it. Beside that each process, and whoever stands outside,
-//! writes down every request to the store before it is sent and every answer when it came: one line with one write, so
-//! that a SIGKILL loses at most the event under way. Nobody sees the order in which a store executes requests. What is
-//! certain follows from the times alone: a grant certainly holds from its answer to the call of its release, and no
-//! incompatible one may be granted in between. The report counts the events that each law has judged; a law that has
-//! judged few was not tried by the run.
+//! Programs record on the safe side: the beginning of something before it begins, its end after it has ended, a guard's
+//! validity counted from before the check. Besides, each process, and the program outside, records every request to the
+//! store before it is sent and every answer when it came. Each is one line with one write, so a SIGKILL loses at most
+//! the event under way. Nobody sees the order in which a store executes requests. What is certain follows from the
+//! times alone: a grant certainly holds from its answer to the call of its release, and no incompatible one may be
+//! granted in between. The report counts the events that each law has judged; the run has not tested a law that has
+//! judged few.
 //!
-//! In a run with SIGKILL only, the [`Takeovers`] say how long the locks of the dead waited for their next holder.
+//! In a run with SIGKILL only, the [`Takeovers`] say how long the locks of dead processes waited for their next holder.
 //!
 //! # Running it against your own backend
 //!
@@ -26,21 +26,21 @@
 //! }
 //! ```
 //!
-//! `cargo test` then runs a few seconds of each kind, and runs in which something is broken on purpose, which have to be
-//! noticed by the law that is broken; `-- --include-ignored` runs one for every law. `cargo test --release --test trial --
-//! --seconds 300 --processes 10 --seed 7` is one long run; `--kill-only` sends nothing but SIGKILL and holds the takeover
-//! times against their bound. `--history FILE` keeps the history as JSON lines, `--check FILE` checks one that was kept, and
-//! `--cost` measures what writing it costs.
+//! `cargo test` then runs each kind for a few seconds, and runs in which something is broken on purpose, which the
+//! broken law must notice; `-- --include-ignored` runs one for every law. `cargo test --release --test trial --
+//! --seconds 300 --processes 10 --seed 7` is one long run. `--kill-only` sends nothing but SIGKILL and compares the
+//! takeover times with their limit. `--history FILE` keeps the history as JSON lines, `--check FILE` checks one that
+//! was kept, and `--cost` measures the cost of recording.
 //!
 //! # More faults
 //!
 //! `--also requests` puts [`Faulty`](crate::faults::Faulty) between each process's client and the store, and `--also
-//! network` a [`Proxy`](crate::faults::Proxy) of its own between each process and each host of the store's URL. The network
-//! of every second process stays well: there wake-ups are held against their bound. In a trial of a [`cluster`], members
-//! are killed, stopped and paused besides.
+//! network` a [`Proxy`](crate::faults::Proxy) of its own between each process and each host of the store's URL. The
+//! network of every second process stays well: there wake-ups are compared with their limit. In a trial of a
+//! [`cluster`], members are killed, stopped and paused besides.
 //!
-//! What a process writes down is what its client sends and is told, above all of these: a law is about what clients may
-//! believe. A request that is lost, doubled or late below is the store's truth, which shows in what it answers others.
+//! A process records what its client sends and is told, above all of these faults: a law is about what clients may
+//! believe. A request that is lost, doubled or late below is the store's truth, which shows in its answers to others.
 
 mod breach;
 mod breaking;
@@ -83,33 +83,34 @@ use crate::world::{BoxError, World};
 use nemesis::Nemesis;
 use worker::{Orders, Site, stop};
 
-/// With SIGKILL only, a run goes on until so many locks of the dead were taken over: of fewer the times say nothing.
+/// With SIGKILL only, a run continues until this many locks of dead processes were taken over. With fewer, the times
+/// mean nothing.
 const TAKEOVERS: usize = 5;
-/// At most for so much longer, counted in lengths.
+/// At most so much longer, as a multiple of its length.
 const LONGER: u32 = 10;
-/// For how long whoever waits may wait once nothing goes wrong any more.
+/// The longest wait of a waiter once there are no more faults.
 pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
-/// What a run is like.
+/// The options of a run.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Plan {
-    /// What is left to chance follows from it, as far as the system lets it.
+    /// The seed of the random choices, as far as the system permits.
     pub seed: u64,
-    /// Processes at a time.
+    /// Concurrent processes.
     pub processes: usize,
     /// How long faults go on. With a breach, at most: the run ends when something is found.
     pub length: Duration,
-    /// Time to live of the sessions; the store's shortest, if none is given.
+    /// The time to live of the sessions; by default the store's shortest.
     pub ttl: Option<Duration>,
     /// Nothing but SIGKILL: no process is stopped, and no operator does anything.
     pub kill_only: bool,
-    /// What else goes wrong, beside what happens to the processes.
+    /// Further faults, besides those of the processes.
     pub also: Also,
-    /// What is wrong on purpose.
+    /// The breach: what is wrong on purpose.
     pub breach: Option<Breach>,
-    /// Something else is wrong on purpose, which breaks one of these laws: the run ends when that is found, as with a
-    /// breach. None of them, if nothing is.
+    /// Something else is wrong on purpose and breaks one of these laws. The run ends when that is found, as with a
+    /// breach. Empty if nothing is.
     pub until_found: &'static [Law],
     /// Where a [`report`] keeps the history, as lines.
     pub history: Option<PathBuf>,
@@ -132,7 +133,7 @@ impl Plan {
         }
     }
 
-    /// For how long processes may take to end once nothing goes wrong any more.
+    /// How long processes may take to end once there are no more faults.
     fn bound(&self) -> Duration {
         match self.breach {
             // They never do.
@@ -142,23 +143,23 @@ impl Plan {
     }
 }
 
-/// What goes wrong between processes and their store.
+/// Faults between processes and their store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Also {
-    /// The network: each process reaches the store through proxies of its own, and on those of every second one every
+    /// The network: each process reaches the store through proxies of its own. On those of every second process every
     /// [`NetworkFault`](crate::faults::NetworkFault) is switched at random.
     pub network: bool,
-    /// Requests: what is sent, or its answer, is late or lost, some are executed once more, and later ones overtake. It is
-    /// [`Faulty`](crate::faults::Faulty) in real time. What the client is told is written down before it, so that a copy is
-    /// executed by the store and seen by nobody.
+    /// Requests: a request or its answer is late or lost, some are executed once more, and later ones overtake. This is
+    /// [`Faulty`](crate::faults::Faulty) in real time. What the client is told is recorded above it, so the store
+    /// executes copies that nobody sees.
     pub requests: bool,
 }
 
 impl FromStr for Also {
     type Err = String;
 
-    /// Reads `network`, `requests`, or both with a comma between them.
+    /// Parses `network`, `requests`, or both with a comma between them.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut also = Self::default();
         for what in text.split(',') {
@@ -172,31 +173,31 @@ impl FromStr for Also {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// Everything that the processes have written down.
+    /// Everything that the processes have recorded.
     pub history: History,
-    /// What is wrong with it.
+    /// The violations in it.
     pub report: Report,
-    /// What was done to the processes, and on their way to the store.
+    /// The faults of the processes and of their connections.
     pub struck: Struck,
-    /// For how long.
+    /// How long the faults went on.
     pub length: Duration,
-    /// Of the locks of killed processes. Only in a run with SIGKILL alone are they a measure of the store.
+    /// The takeovers of killed processes' locks. They measure the store only in a run with SIGKILL alone.
     pub takeovers: Takeovers,
-    /// Longest that 99 in 100 takeovers may take.
+    /// The limit for 99 in 100 takeovers.
     pub takeover_bound: Duration,
-    /// How late the machine has woken this process at most, which was to be woken every few milliseconds.
+    /// How much too late the machine has woken this process at most. It was to be woken every few milliseconds.
     pub late: Duration,
 }
 
-/// Runs processes on a fresh space of the world, and checks what they have written down.
+/// Runs processes on a fresh space of the world, and checks what they have recorded.
 ///
 /// # Errors
 ///
-/// No space or no processes could be made, or a process ended in another way than by a signal.
+/// No space or no processes could be created, or a process ended in another way than by a signal.
 pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
     let passes = async |_: &Witness| {
         sleep(plan.length).await;
@@ -206,12 +207,12 @@ pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
     run.map_err(|unpassed| unpassed.to_string().into())
 }
 
-/// As [`run`], for as long as something else takes: what goes wrong with the store itself, which has to serve everybody
-/// again when that ends.
+/// As [`run`], for as long as something else takes: faults of the store itself, which must serve all processes again
+/// when they end.
 ///
 /// # Errors
 ///
-/// Those of [`run`], and that of the other.
+/// Those of [`run`], and that of the other future.
 pub async fn run_beside(
     world: &dyn World,
     plan: &Plan,
@@ -221,29 +222,29 @@ pub async fn run_beside(
     run.map_err(|unpassed| unpassed.to_string().into())
 }
 
-/// Whoever does something to the servers of a run, and writes it down.
+/// Records the faults that a test applies to the servers of a run.
 #[derive(Debug)]
 pub struct Witness(Site);
 
 impl Witness {
-    /// It is done now.
+    /// The fault begins now.
     pub fn begins(&self, fault: ServerFault) {
         let fault = Fault::Server(fault);
         self.0.record(What::Struck { fault });
     }
 
-    /// It is over.
+    /// The fault ends now.
     pub fn ends(&self, fault: ServerFault) {
         let fault = Fault::Server(fault);
         self.0.record(What::Mended { fault });
     }
 
-    /// Acquires a key with a client of its own, and writes that down. It asks again for as long as `within`, whatever the
+    /// Acquires a key with a client of its own, and records that. Asks again for as long as `within`, whatever the
     /// answer.
     ///
     /// # Errors
     ///
-    /// It was not to be had.
+    /// The key could not be acquired.
     pub async fn hold(
         &self,
         store: Arc<dyn LockBackend>,
@@ -268,7 +269,7 @@ impl Witness {
     }
 }
 
-/// Does what a process of a run is there for, if this is one: at the beginning of the `main` of whoever calls [`run`].
+/// Does the work of a process of a run, if this is one. Call it at the beginning of the `main` that calls [`run`].
 #[must_use]
 pub fn child(world: &dyn World) -> Option<ExitCode> {
     crate::child::main(std::iter::once(world))
@@ -371,7 +372,7 @@ async fn run_here(
     finish(nemesis, dir.path(), ttl, late)
 }
 
-/// Checks what has been written down, when everybody has ended.
+/// Checks what has been recorded, after all have ended.
 fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Verdict<Run> {
     let (mut struck, length, woken_late) = (nemesis.struck(), nemesis.length(), nemesis.late());
     nemesis.kill_all()?;
@@ -388,7 +389,7 @@ fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Ve
     })
 }
 
-/// Resolves when enough locks of the dead were taken over, or after that long.
+/// Resolves when enough locks of dead processes were taken over, or after that time.
 async fn taken_over(dir: &Path, ttl: Duration, at_most: Duration) -> Verdict {
     let until = tokio::time::Instant::now() + at_most;
     while Takeovers::of(&log::collect(dir)?, ttl).times.len() < TAKEOVERS
@@ -399,7 +400,7 @@ async fn taken_over(dir: &Path, ttl: Duration, at_most: Duration) -> Verdict {
     Ok(())
 }
 
-/// Resolves when one of the laws is broken, and still is at the next look: what excuses it may be written down later.
+/// Resolves when one of the laws is broken, and still is at the next check: its excuse may be recorded later.
 async fn found(dir: &Path, wanted: &[Law]) -> Verdict {
     let mut before = false;
     loop {
@@ -412,7 +413,7 @@ async fn found(dir: &Path, wanted: &[Law]) -> Verdict {
     }
 }
 
-/// Now and then an operator revokes a session, or discards an intent.
+/// Now and then an operator revokes a session or discards an intent.
 async fn operators(
     plan: &Plan,
     ttl: Duration,

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::faults::Fault;
 use crate::history::{History, What};
 
-/// How often each fault was there. One on the network that has met no connection and no data does not count.
+/// How often each fault occurred. A network fault that met no connection and no data does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Struck(BTreeMap<Fault, usize>);
 
@@ -15,7 +15,7 @@ impl Struck {
         *self.0.entry(fault).or_default() += 1;
     }
 
-    /// Adds what the processes themselves, and whoever strikes servers, have written down.
+    /// Adds the faults that the processes themselves, and the tests that apply faults to servers, have recorded.
     pub(super) fn add_those_of(&mut self, history: &History) {
         for event in &history.events {
             if let What::Struck { fault } = &event.what
@@ -26,19 +26,19 @@ impl Struck {
         }
     }
 
-    /// How often this one.
+    /// How often this fault occurred.
     #[must_use]
     pub fn of(&self, fault: Fault) -> usize {
         self.0.get(&fault).copied().unwrap_or(0)
     }
 
-    /// How often any of the network.
+    /// How often any network fault occurred.
     #[must_use]
     pub fn of_network(&self) -> usize {
         self.of_those(|fault| matches!(fault, Fault::Network(_)))
     }
 
-    /// How often any of single requests.
+    /// How often any fault of single requests occurred.
     #[must_use]
     pub fn of_requests(&self) -> usize {
         self.of_those(|fault| matches!(fault, Fault::Request(_)))
@@ -49,7 +49,7 @@ impl Struck {
         those.map(|(_, count)| count).sum()
     }
 
-    /// How often any of a process.
+    /// How often any fault of a process occurred.
     #[must_use]
     pub fn of_processes(&self) -> usize {
         self.of_those(|fault| matches!(fault, Fault::Process(_)))

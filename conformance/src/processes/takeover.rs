@@ -8,25 +8,25 @@ use lockcore::{LockKey, SessionId, Want};
 
 use crate::history::{Answer, Call, History, Reply, What};
 
-/// Takeover times: from when the last acknowledged renewal of a killed holder was sent to the next grant of its lock, of
+/// Takeover times: from the sending of a killed holder's last acknowledged renewal to the next grant of its lock, for
 /// locks that somebody waited for.
 ///
-/// Only locks that are asked for in one way are looked at, an exclusive claim of one flat key, as whoever asks for
-/// several may have the one and wait for another.
+/// Only locks that are always asked for as one exclusive claim of one flat key are counted: an acquisition of several
+/// keys may have one of them and wait for another.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Takeovers {
-    /// The times, the shortest first.
+    /// The times, shortest first.
     pub times: Vec<Duration>,
     /// Locks of killed processes for which nobody waited.
     pub unwanted: usize,
-    /// Those of which nobody knows from when to count or who was next: a renewal, a release or a grant was under way
-    /// when its process was killed.
+    /// Locks for which the start or the next holder is unknown: a renewal, a release or a grant was under way when the
+    /// process was killed.
     pub unclear: usize,
 }
 
 impl Takeovers {
-    /// The time that so many percent of them do not exceed; nothing if there are none.
+    /// The time that this percentage of them does not exceed; `None` if there are none.
     #[must_use]
     pub fn percentile(&self, percent: usize) -> Option<Duration> {
         let rank = (self.times.len() * percent).div_ceil(100);

@@ -237,6 +237,7 @@ impl<S: Scribe> Decorator for Watched<S> {
         let answer = self.store.records(filter, after, limit).await;
         self.answered(call, &answer, |page| {
             let holders = page.items.iter().flat_map(|record| &record.holders);
+            let holders = holders.filter(|holder| holder.waiting.is_none());
             Reply::Listed(holders.filter_map(met).collect())
         });
         answer
@@ -302,11 +303,14 @@ fn met(holder: &Holder) -> Option<Met> {
 }
 
 fn refusal(claims: &[Claim], refused: &lockcore::Refused) -> Refused {
-    let by: Vec<Met> = refused.holders.iter().filter_map(met).collect();
+    let waits = |holder: &&Holder| holder.waiting.is_some();
+    let (waiters, holders): (Vec<&Holder>, Vec<&Holder>) = refused.holders.iter().partition(waits);
+    let by: Vec<Met> = holders.iter().filter_map(|holder| met(holder)).collect();
     let claim = claims.iter().position(|claim| *claim == refused.claim);
     Refused {
         claim: claim.unwrap_or(usize::MAX),
-        more: refused.more || by.len() < refused.holders.len(),
+        more: refused.more || by.len() < holders.len(),
         by,
+        waiters: !waiters.is_empty(),
     }
 }

@@ -1,28 +1,28 @@
-//! Servers that belong together.
+//! Servers that form a cluster.
 
 use std::ops::{Deref, DerefMut};
 
 use super::Server;
 
-/// The servers of one cluster. Where they are dropped because a test panics, each is asked first what it sees of the
-/// cluster, before any of them is stopped, and that is printed, and then the end of each log.
+/// The servers of one cluster. If a panicking test drops them, each is first asked for its view of the cluster, before
+/// any of them is stopped. The views are printed, and then the end of each log.
 #[derive(Debug)]
 pub struct Cluster<T: AsRef<Server>>(Vec<T>);
 
 impl<T: AsRef<Server>> Cluster<T> {
-    /// These servers.
+    /// A cluster of these servers.
     #[must_use]
     pub fn new(servers: Vec<T>) -> Self {
         Self(servers)
     }
 
-    /// What each says of the cluster, within seconds for each.
+    /// Each server's view of the cluster, within seconds for each.
     #[must_use]
     pub fn says(&self) -> String {
         self.0.iter().map(|server| server.as_ref().says()).collect()
     }
 
-    /// What each says of the cluster, and the end of each log.
+    /// Each server's view of the cluster, and the end of each log.
     #[must_use]
     pub fn explains(&self) -> String {
         let logs = self.0.iter().map(|server| server.as_ref().log_tail());

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::process::{Log, Process};
 use super::{Port, Server, archive, docker, folder, java, local, ports, run, scratch, secured};
 
-/// Longest time from the start of a node to its first answer.
+/// The longest time from the start of a node to its first answer.
 const START: Duration = Duration::from_secs(120);
 
 /// Where a `pom.xml` for each engine is, and what else its node is made of.
@@ -23,7 +23,7 @@ const HEAP: &str = "512m";
 /// An engine in one version.
 #[derive(Debug)]
 pub struct Engine {
-    /// Its name, as the tests say it.
+    /// Its name in the tests.
     pub name: &'static str,
     /// Its program's name.
     program: &'static str,
@@ -34,7 +34,7 @@ pub struct Engine {
     /// Arguments of the JVM that the others do not have.
     jvm: &'static [&'static str],
     secured: bool,
-    /// How much memory it may take where the environment does not say.
+    /// Its memory limit, if the environment does not set one.
     heap: &'static str,
 }
 
@@ -119,7 +119,7 @@ pub const OPENSEARCH_3: Engine = Engine {
     heap: HEAP,
 };
 
-/// OpenSearch 3 with users, roles and TLS, in the newest version whose plugin for that is on Central.
+/// OpenSearch 3 with users, roles and TLS, in the newest version whose security plugin is on Central.
 pub const OPENSEARCH_3_SECURED: Engine = Engine {
     name: "opensearch-3-secured",
     program: "opensearch",
@@ -145,8 +145,8 @@ pub const OPENSEARCH_3_SECURED: Engine = Engine {
     heap: HEAP,
 };
 
-/// Elasticsearch 9. Its scripts run in OpenSearch's Painless, and its delete by query is OpenSearch's, too: the archive on
-/// Central lacks Elastic's own.
+/// Elasticsearch 9. Its scripts run in OpenSearch's Painless, and its delete by query is OpenSearch's too: the archive
+/// on Central lacks Elastic's own.
 pub const ELASTICSEARCH_9: Engine = Engine {
     name: "elasticsearch-9",
     program: "elasticsearch",
@@ -158,14 +158,14 @@ pub const ELASTICSEARCH_9: Engine = Engine {
     heap: HEAP,
 };
 
-/// The same with users, roles, API keys and TLS.
+/// Elasticsearch 9 with users, roles, API keys and TLS.
 pub const ELASTICSEARCH_9_SECURED: Engine = Engine {
     name: "elasticsearch-9-secured",
     secured: true,
     ..ELASTICSEARCH_9
 };
 
-/// All of them.
+/// All engines.
 pub const ENGINES: [&Engine; 6] = [
     &ELASTICSEARCH_7,
     &ELASTICSEARCH_9,
@@ -176,20 +176,20 @@ pub const ENGINES: [&Engine; 6] = [
 ];
 
 impl Engine {
-    /// The same engine with so much memory, as `2g`, where the environment does not say.
+    /// The same engine with this memory limit, such as `2g`, if the environment does not set one.
     #[must_use]
     pub const fn with_heap(mut self, heap: &'static str) -> Self {
         self.heap = heap;
         self
     }
 
-    /// Starts a single node: of an installed program of that version, else in a container, else from Maven artefacts,
-    /// which are kept below `artefacts` for the next time. One with security is always made of those; its URL names a
-    /// user who may do everything, and the file with the certificate of its authority.
+    /// Starts a single node: from an installed program of that version, else in a container, else from Maven artefacts,
+    /// which are kept below `artefacts` for the next time. A secured engine is always started from artefacts; its URL
+    /// names a user with all rights, and the file with the certificate of its authority.
     ///
     /// # Errors
     ///
-    /// None of them is possible here; the text says what is missing.
+    /// None of these is possible here; the text says what is missing.
     pub fn start(&self, artefacts: &Path) -> Result<Server, String> {
         let single = ("discovery.type".to_owned(), "single-node".to_owned());
         let image = match &self.made {
@@ -225,7 +225,7 @@ impl Engine {
             .or_else(|| docker::start(image, 9200, &environment))
     }
 
-    /// Starts one node from Maven artefacts, with these settings and in this environment besides, on a port of its own.
+    /// Starts one node from Maven artefacts, with these additional settings and this environment, on a port of its own.
     ///
     /// # Errors
     ///
@@ -241,8 +241,8 @@ impl Engine {
         })
     }
 
-    /// As [`node`](Self::node), on this port, and with the one beside it for the other nodes. For a cluster of several
-    /// processes, which [`on_free`](super::on_free) finds ports for.
+    /// As [`node`](Self::node), on this port, and with the second port for the other nodes. For a cluster of several
+    /// processes; [`on_free`](super::on_free) finds their ports.
     ///
     /// # Errors
     ///
@@ -523,7 +523,7 @@ struct Start {
 /// Starts the process of a node, as often as that is asked for.
 type Spawn = fn(&mut Command, &Log) -> Result<Process, String>;
 
-/// One node of a cluster, which can be started again on the same data; dropping it stops it and removes them.
+/// One node of a cluster. It can be started again on the same data. Dropping it stops it and removes the data.
 #[derive(Debug)]
 pub struct Node {
     server: Server,
@@ -538,13 +538,13 @@ impl AsRef<Server> for Node {
 }
 
 impl Node {
-    /// How it is reached, and its process.
+    /// Its URL and process.
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Kills it, if it runs, and starts it again; does not wait until it answers.
+    /// Kills it if it runs, and starts it again. Does not wait until it answers.
     ///
     /// # Errors
     ///

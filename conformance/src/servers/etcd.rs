@@ -11,9 +11,9 @@ use ureq::Agent;
 use super::process::{Log, Process};
 use super::{Cluster, Port, Server, apt, folder, ports, quiet, run};
 
-/// Longest time from the start of a member to its first answer.
+/// The longest time from the start of a member to its first answer.
 const START: Duration = Duration::from_secs(60);
-/// Longest time for an answer to one question, of a member that may be stopped.
+/// The longest time for an answer to one question, from a member that may be stopped.
 const ANSWER: Duration = Duration::from_secs(2);
 /// The Go module of the newer version.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/servers/etcd-3.6");
@@ -21,22 +21,22 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/servers/etcd-3.6");
 /// A version of etcd.
 #[derive(Debug)]
 pub struct Etcd {
-    /// Its name, as the tests say it.
+    /// Its name in the tests.
     pub name: &'static str,
-    /// What the program says of itself, if it is this one.
+    /// How the program of this version identifies itself.
     says: &'static str,
-    /// Debian's package has it; else it is built from its Go module.
+    /// Whether Debian's package has it; else it is built from its Go module.
     packaged: bool,
 }
 
-/// The oldest version that has what is needed.
+/// The oldest version with everything that is needed.
 pub const ETCD_3_4: Etcd = Etcd {
     name: "etcd-3.4",
     says: "etcd Version: 3.4.",
     packaged: true,
 };
 
-/// A newer one.
+/// A newer version.
 pub const ETCD_3_6: Etcd = Etcd {
     name: "etcd-3.6",
     says: "etcd Version: 3.6.",
@@ -44,12 +44,12 @@ pub const ETCD_3_6: Etcd = Etcd {
 };
 
 impl Etcd {
-    /// Starts a single member: of an installed program of that version, else of Debian's package, or of a program that is
-    /// built from its Go module. Either is kept below `artefacts` for the next time.
+    /// Starts a single member: from an installed program of that version, else from Debian's package, or from a program
+    /// built from its Go module. Both are kept below `artefacts` for the next time.
     ///
     /// # Errors
     ///
-    /// None of them is possible here; the text says what is missing.
+    /// None of these is possible here; the text says what is missing.
     pub fn start(&self, artefacts: &Path) -> Result<Server, String> {
         let program = self.program(artefacts)?;
         let Member { server, .. } = Member::new(program, &[])?;
@@ -57,7 +57,7 @@ impl Etcd {
         Ok(server)
     }
 
-    /// Starts a cluster of three members, as one server that has several hosts.
+    /// Starts a cluster of three members, as one server with several hosts.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Etcd {
         Ok(Server::new(url, how, Process::Several(servers)))
     }
 
-    /// Starts the members of a cluster of three, each of which can be killed and started again.
+    /// Starts a cluster of three members, each of which can be killed and started again.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl Etcd {
     ///
     /// # Errors
     ///
-    /// It is not installed and cannot be had; the text says what is missing.
+    /// The program is not installed and not available; the text says what is missing.
     pub fn program(&self, artefacts: &Path) -> Result<PathBuf, String> {
         let is_it = |program: &str| {
             quiet(program, &["--version"]).is_some_and(|said| said.starts_with(self.says))
@@ -144,7 +144,7 @@ impl Etcd {
     }
 }
 
-/// Gets protoc, with which the driver for Rust is built, where it is missing: Debian's packages.
+/// Installs protoc from Debian's packages if it is missing. The Rust driver is built with it.
 ///
 /// # Errors
 ///
@@ -180,7 +180,7 @@ fn build(home: &Path) -> Result<(), String> {
     fs::rename(&program, home.join("etcd")).map_err(|error| format!("{error}"))
 }
 
-/// A member of a cluster, or a server alone. Dropping it stops it and removes its data.
+/// A member of a cluster, or a single server. Dropping it stops it and removes its data.
 #[derive(Debug)]
 pub struct Member {
     program: PathBuf,
@@ -196,7 +196,7 @@ impl AsRef<Server> for Member {
 }
 
 impl Member {
-    /// Starts a server alone with these settings, each without its dashes; with `cert-file` among them by TLS.
+    /// Starts a single server with these settings, each without its dashes; with TLS if `cert-file` is among them.
     ///
     /// # Errors
     ///
@@ -244,13 +244,13 @@ impl Member {
         })
     }
 
-    /// How it is reached: `http://127.0.0.1:PORT`, or `https`.
+    /// Its URL: `http://127.0.0.1:PORT`, or `https`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.server.url
     }
 
-    /// The process, to stop it; 0 where there is none.
+    /// Its process, to stop it; 0 if there is none.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.server.pid().unwrap_or_default()
@@ -261,7 +261,7 @@ impl Member {
         self.server.process.end();
     }
 
-    /// Copies the data of a member that is stopped into a folder.
+    /// Copies the data of a stopped member into a folder.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl Member {
         copy(&self.home, folder)
     }
 
-    /// Gives a member that is stopped the data of such a copy, and no other.
+    /// Replaces the data of a stopped member with such a copy.
     ///
     /// # Errors
     ///
@@ -281,7 +281,7 @@ impl Member {
         copy(&folder.join("data"), home)
     }
 
-    /// Kills it, if it runs, and starts it again on the same data. It may not answer yet.
+    /// Kills it if it runs, and starts it again on the same data. It may not answer yet.
     ///
     /// # Errors
     ///
@@ -300,18 +300,18 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// It does not within a minute; the text is what it has said.
+    /// It does not answer within a minute; the text is its output.
     pub fn await_health(&self) -> Result<(), String> {
         let url = &self.server.url;
         self.server.await_answer(START, || answers(url))
     }
 }
 
-/// Asks a server whether it takes requests, or by TLS, whether it listens. Blocks for seconds at most.
+/// Asks a server whether it takes requests, or, with TLS, whether it listens. Blocks for seconds at most.
 ///
 /// # Errors
 ///
-/// It does not; the text says what it does.
+/// It does not; the text says what it does instead.
 pub fn answers(url: &str) -> Result<(), String> {
     if let Some(address) = url.strip_prefix("https://") {
         let listens = TcpStream::connect(address);

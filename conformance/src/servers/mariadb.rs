@@ -16,11 +16,11 @@ const TABLES: [&str; 2] = [
     "/usr/share/mysql/mysql_system_tables.sql",
     "/usr/share/mysql/mysql_system_tables_data.sql",
 ];
-/// Longest time from the start of a server to its first answer.
+/// The longest time from the start of a server to its first answer.
 const START: Duration = Duration::from_secs(60);
 
-/// Starts a server on a port of its own, with its data in a temporary folder. Its URL has the name and the password of
-/// an account that may do everything. Debian's package is installed where the program is missing and that is allowed.
+/// Starts a server on a port of its own, with its data in a temporary folder. Its URL contains the name and the
+/// password of an account with all rights. Installs Debian's package if the program is missing and that is permitted.
 ///
 /// # Errors
 ///

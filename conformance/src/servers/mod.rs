@@ -1,4 +1,4 @@
-//! Servers for the tests, started where none is given: behind the feature `servers`.
+//! Servers for tests, started if none is given. Behind the feature `servers`.
 
 mod apt;
 mod archive;
@@ -30,8 +30,8 @@ pub use elasticsearch::{
 };
 use process::{Log, Process};
 
-/// A server that runs; dropping it stops it and removes its data. Where that happens because a test panics, the end of
-/// its log is printed.
+/// A running server. Dropping it stops it and removes its data. If a panicking test drops it, the end of its log is
+/// printed.
 #[derive(Debug)]
 pub struct Server {
     url: String,
@@ -47,7 +47,7 @@ pub struct Server {
 /// How a server of this URL is asked for its view of itself and of its cluster.
 type Says = fn(&str) -> String;
 
-/// The logs of the servers of this process that run.
+/// The logs of this process's running servers.
 static RUNNING: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
 
 impl Server {
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    /// The same with this log, which [`explained`] finds from now on.
+    /// The same server with this log, which [`explained`] finds from now on.
     fn with_log(mut self, log: Log) -> Self {
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         running.push((self.url.clone(), log.path().to_owned()));
@@ -72,32 +72,32 @@ impl Server {
         self
     }
 
-    /// How it is reached: `http://127.0.0.1:PORT`, or `https://USER:PASSWORD@localhost:PORT/?ca=FILE`.
+    /// Its URL: `http://127.0.0.1:PORT`, or `https://USER:PASSWORD@localhost:PORT/?ca=FILE`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What it was started from, in a few words.
+    /// The program or image that it was started from, in a few words.
     #[must_use]
     pub fn how(&self) -> &str {
         &self.how
     }
 
-    /// The process, to stop or to kill it; `None` of a container, and of several.
+    /// Its process, to stop or kill it; `None` for a container, and for several processes.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
 
-    /// Its port, to keep it for another server when this one is gone; `None` of a container, of several, and of one that
-    /// was told its port by number.
+    /// Its port, to keep it for another server after this one has gone; `None` for a container, for several servers,
+    /// and for one that was started on a given port.
     #[must_use]
     pub fn port(&self) -> Option<Port> {
         self.port.clone()
     }
 
-    /// The last lines of its log, or of the logs of several; empty where it has none.
+    /// The last lines of its log, or of the logs of several servers; empty if it has none.
     #[must_use]
     pub fn log_tail(&self) -> String {
         match (&self.process, &self.log) {
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    /// What it says of itself and of the cluster that it is a part of, within seconds; empty where it is not asked.
+    /// What it says of itself and of its cluster, within seconds; empty if it is not asked.
     #[must_use]
     pub fn says(&self) -> String {
         match &self.process {
@@ -127,7 +127,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// It ends, its port is taken, or it does not answer in time; the text is what it has said.
+    /// It ends, its port is taken, or it does not answer in time. The text is what it has said.
     fn await_answer(
         &self,
         limit: Duration,
@@ -180,8 +180,8 @@ impl Drop for Server {
     }
 }
 
-/// The exit code of a test program, which has servers that all its tests share: where it is a failure, the ends of the
-/// logs of those that this process has started, and that run, are printed.
+/// The exit code of a test program whose tests share servers. If it is a failure, prints the ends of the logs of the
+/// running servers that this process has started.
 #[must_use]
 pub fn explained(code: ExitCode) -> ExitCode {
     if code != ExitCode::SUCCESS {
@@ -193,14 +193,14 @@ pub fn explained(code: ExitCode) -> ExitCode {
     code
 }
 
-/// In this variable is the folder for the data of servers, where it shall be no other.
+/// The environment variable with the folder for the data of servers, if it is not the default one.
 const DATA: &str = "LOCKKEEPER_TEST_DATA";
-/// A file system in memory, and what has to be free there.
+/// A file system in memory, and the space that must be free there.
 const MEMORY: &str = "/dev/shm";
 const ROOM: u64 = 4 << 30;
 
-/// A folder for a server's data, which goes with it: in memory where there is room, as no test cuts the power. A server
-/// stands still while it syncs a disk, for seconds where others write much; a cluster takes it for dead then.
+/// A folder for a server's data, removed when dropped: in memory if there is room, because no test cuts the power. A
+/// server stands still while it syncs a disk, for seconds if others write much; a cluster then takes it for dead.
 fn folder() -> Result<TempDir, String> {
     let made = match std::env::var_os(DATA) {
         Some(folder) => tempfile::tempdir_in(folder),
@@ -210,12 +210,12 @@ fn folder() -> Result<TempDir, String> {
     made.map_err(|error| format!("no temporary folder: {error}"))
 }
 
-/// A folder for what tests write, which goes with it: in memory where there is room, and where programs may be run. Where
-/// others write much, a disk lets a write wait for seconds, and so a session of the shortest TTL ends.
+/// A folder for data that tests write, removed when dropped: in memory if there is room and programs may be run there.
+/// If others write much, a disk delays a write for seconds, and a session of the shortest TTL ends.
 ///
 /// # Errors
 ///
-/// It cannot be made; the text says why.
+/// It cannot be created; the text says why.
 pub fn scratch() -> Result<TempDir, String> {
     let made = match room(MEMORY) >= ROOM && runs(MEMORY) {
         true => tempfile::tempdir_in(MEMORY),
@@ -235,7 +235,7 @@ fn runs(folder: &str) -> bool {
     runs
 }
 
-/// The bytes that are free in a folder; none where there is no such folder.
+/// The free bytes in a folder; none if there is no such folder.
 fn room(folder: &str) -> u64 {
     #[cfg(unix)]
     let free = rustix::fs::statvfs(folder).map_or(0, |about| about.f_bavail * about.f_frsize);
@@ -244,7 +244,8 @@ fn room(folder: &str) -> u64 {
     free
 }
 
-/// Gets OpenSSL's headers, which a driver of the measurements is built with, where they are missing: Debian's packages.
+/// Installs OpenSSL's headers from Debian's packages if they are missing. A driver of the measurements is built with
+/// them.
 ///
 /// # Errors
 ///
@@ -260,7 +261,7 @@ pub fn openssl() -> Result<(), String> {
     installed.map_err(|error| format!("OpenSSL's headers are missing: install them ({error})"))
 }
 
-/// The output of a program; `None` if it is not there or fails.
+/// The output of a program; `None` if it does not exist or fails.
 fn quiet(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(args)
@@ -276,7 +277,7 @@ fn quiet(program: &str, args: &[&str]) -> Option<String> {
     output.status.success().then_some(text)
 }
 
-/// Runs a program whose output people see.
+/// Runs a program with visible output.
 fn run(command: &mut Command) -> Result<(), String> {
     let shown = format!("{command:?}");
     match command.stdin(Stdio::null()).status() {

@@ -12,25 +12,25 @@ use tempfile::TempDir;
 use super::process::{Log, Process};
 use super::{Port, Server, apt, docker, ports, quiet, run};
 
-/// The image that stands for the program where only Docker is there.
+/// The image that replaces the program if only Docker is available.
 const IMAGE: &str = "postgres:15";
 /// Where systems keep the programs of each version.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
-/// Who owns a server's data where root, whom PostgreSQL refuses, starts it.
+/// The owner of a server's data if root, which PostgreSQL refuses, starts it.
 const ACCOUNT: &str = "postgres";
-/// The superuser's password. It has what a URL must encode.
+/// The superuser's password. It contains characters that a URL must encode.
 const PASSWORD: &str = "p@ss/word";
 const ENCODED: &str = "p%40ss%2Fword";
-/// Longest time from the start of a server to its first answer.
+/// The longest time from the start of a server to its first answer.
 const START: Duration = Duration::from_secs(60);
 
-/// Starts a server: of the installed program, else in a container, else of Debian's package. Its URL has the name and
-/// the password of a superuser.
+/// Starts a server: from the installed program, else in a container, else from Debian's package. Its URL contains the
+/// name and the password of a superuser.
 ///
 /// # Errors
 ///
-/// None of them is possible here; the text says what is missing.
+/// None of these is possible here; the text says what is missing.
 pub fn start() -> Result<Server, String> {
     let server = if programs().is_some() {
         node(&[])?
@@ -51,8 +51,8 @@ pub fn start() -> Result<Server, String> {
     Ok(server)
 }
 
-/// Starts the program with these settings besides, each as in `postgresql.conf`; on a port of its own, with its data
-/// in a temporary folder. Debian's package is installed where the program is missing and that is allowed.
+/// Starts the program with these additional settings, each as in `postgresql.conf`, on a port of its own, with its data
+/// in a temporary folder. Installs Debian's package if the program is missing and that is permitted.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub fn data() -> Result<TempDir, String> {
     Ok(data)
 }
 
-/// A temporary folder with a copy of the data of the server of this URL, for a standby of it.
+/// A temporary folder with a copy of the data of the server with this URL, for a standby of it.
 ///
 /// # Errors
 ///
@@ -100,7 +100,7 @@ pub fn copy_of(url: &str) -> Result<TempDir, String> {
     Ok(data)
 }
 
-/// A temporary folder with a copy of these data, as a disk has them whose server is gone.
+/// A temporary folder with a copy of these data, as a disk has them after its server has died.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub fn snapshot_of(data: &Path) -> Result<TempDir, String> {
     Ok(copy)
 }
 
-/// A temporary folder with what `pg_upgrade` makes of these data, whose server is stopped by this.
+/// A temporary folder with the result of `pg_upgrade` on these data. This stops their server.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ pub fn upgraded(old: &Path) -> Result<TempDir, String> {
     Ok(new)
 }
 
-/// What `pg_dump` writes of the server of this URL.
+/// The output of `pg_dump` for the server with this URL.
 ///
 /// # Errors
 ///
@@ -159,7 +159,7 @@ pub fn dump_of(url: &str) -> Result<String, String> {
     fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// Does what a dump says at the server of this URL.
+/// Applies a dump to the server with this URL.
 ///
 /// # Errors
 ///
@@ -193,7 +193,7 @@ pub fn run_in(data: &Path, settings: &[(&str, &str)]) -> Result<Server, String> 
     ports::on_free(1, |ports| run_at(&ports[0], data, settings))
 }
 
-/// As [`run_in`], on this port: the one of a server that is gone.
+/// As [`run_in`], on this port, which a former server had.
 ///
 /// # Errors
 ///
@@ -222,8 +222,8 @@ pub fn run_at(port: &Port, data: &Path, settings: &[(&str, &str)]) -> Result<Ser
     Ok(server)
 }
 
-/// Starts a PgBouncer in transaction mode before the server of this URL, for the superuser and these other users with
-/// their passwords. Debian's package is installed where the program is missing and that is allowed.
+/// Starts a PgBouncer in transaction mode before the server with this URL, for the superuser and these other users with
+/// their passwords. Installs Debian's package if the program is missing and that is permitted.
 ///
 /// # Errors
 ///

@@ -10,18 +10,18 @@ use std::time::Duration;
 use super::process::{Log, Process};
 use super::{Port, Server, apt, docker, folder, ports, quiet};
 
-/// The image that stands for the program where only Docker is there.
+/// The image that replaces the program if only Docker is available.
 const IMAGE: &str = "redis:7";
-/// Longest time from the start of a server to its first answer.
+/// The longest time from the start of a server to its first answer.
 const START: Duration = Duration::from_secs(30);
-/// Longest time for an answer to one question, of a server that may be stopped.
+/// The longest time for an answer to one question, from a server that may be stopped.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Starts a server: of the installed program, else in a container, else of Debian's package.
+/// Starts a server: from the installed program, else in a container, else from Debian's package.
 ///
 /// # Errors
 ///
-/// None of them is possible here; the text says what is missing.
+/// None of these is possible here; the text says what is missing.
 pub fn start() -> Result<Server, String> {
     let server = if installed() {
         node(&[])?
@@ -39,9 +39,10 @@ pub fn start() -> Result<Server, String> {
     Ok(server)
 }
 
-/// Starts the program with these settings besides, each as in `redis.conf`, on a port of its own; with `tls-cert-file`
-/// among them that is for TLS, and there is no other. A node of a cluster has its bus beside that port. Without `dir` it
-/// has its data in a temporary folder. Debian's package is installed where the program is missing and that is allowed.
+/// Starts the program with these additional settings, each as in `redis.conf`, on a port of its own. With
+/// `tls-cert-file` among them, that port is for TLS, and there is no other. A cluster node has its bus on the second
+/// port. Without `dir` its data is in a temporary folder. Installs Debian's package if the program is missing and that
+/// is permitted.
 ///
 /// # Errors
 ///
@@ -50,7 +51,7 @@ pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
     ports::on_free(1, |ports| node_at(&ports[0], settings))
 }
 
-/// As [`node`], on this port: the one of a server that is gone.
+/// As [`node`], on this port, which a former server had.
 ///
 /// # Errors
 ///
@@ -99,8 +100,8 @@ pub fn node_at(port: &Port, settings: &[(&str, &str)]) -> Result<Server, String>
     Ok(server)
 }
 
-/// Starts a sentinel that watches the primary at this port of this machine by this name, and takes it for down after so
-/// long; two have to agree. `lines` are further ones of its file.
+/// Starts a sentinel that watches the primary on this port of this machine under this name, and takes it for down after
+/// this time; two must agree. `lines` are further lines of its file.
 ///
 /// # Errors
 ///

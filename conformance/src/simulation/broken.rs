@@ -6,31 +6,31 @@ use lockcore::sim::break_rule;
 
 use super::{Plan, Run, run};
 
-/// A rule of the client, or of the store, that the simulation needs.
+/// A rule of the client, or of the store, that the simulation depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rule {
     /// Its name.
     pub name: &'static str,
-    /// Within how many seeds a breach of it has to be found.
+    /// The number of seeds within which a breach of it must be found.
     pub seeds: u64,
-    /// Which seeds need it; the others are not run.
+    /// The seeds that need it. The others are not run.
     pub needed: Needed,
-    /// What it says.
+    /// Its text.
     pub text: &'static str,
 }
 
-/// Which seeds need a rule.
+/// The seeds that need a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Needed {
-    /// Any may.
+    /// Any seed.
     Always,
-    /// Those in which the store fails over.
+    /// Seeds in which the store fails over.
     Failovers,
-    /// Those with operators.
+    /// Seeds with operators.
     Operators,
-    /// Those with crowds.
+    /// Seeds with crowds.
     Crowds,
 }
 
@@ -45,11 +45,11 @@ impl Needed {
     }
 }
 
-/// How a broken rule showed.
+/// How a broken rule was found.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Found {
-    /// Seeds that were run, the one that shows it included.
+    /// Seeds that were run, including the one that shows it.
     pub seeds: u64,
     /// The run that shows it.
     pub run: Run,
@@ -59,7 +59,7 @@ pub struct Found {
 ///
 /// # Panics
 ///
-/// Panics if a line of it is not as its head says.
+/// Panics if a line of the file is not of the form that its head describes.
 pub fn rules() -> impl Iterator<Item = Rule> {
     let lines = include_str!("../../breaches.txt").lines();
     lines
@@ -85,7 +85,7 @@ pub fn rules() -> impl Iterator<Item = Rule> {
         })
 }
 
-/// Runs a seed with clients that break the rule. Only where its change was made do they.
+/// Runs a seed with clients that break the rule. They break it only in a build with its change.
 #[must_use]
 pub fn run_broken(rule: Rule, seed: u64) -> Run {
     break_rule(Some(rule.name));
@@ -94,8 +94,8 @@ pub fn run_broken(rule: Rule, seed: u64) -> Run {
     run
 }
 
-/// Runs seeds from the first with clients that break the rule, so many at the same time, until one shows it: the first that
-/// does. `None` if none does within the stated number.
+/// Runs seeds from the first one, with clients that break the rule, several at the same time, until one shows it.
+/// Returns the first that does; `None` if none does within the stated number.
 ///
 /// # Panics
 ///

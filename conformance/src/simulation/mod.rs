@@ -1,12 +1,13 @@
-//! Whole runs of many clients over the memory store, from one number each.
+//! Whole runs of many clients over the memory store, each from one number.
 //!
-//! A run takes place in virtual time on one thread. Its seed decides everything: the [`Plan`], what each program does,
-//! what the network does to each request, who is paused, killed or revoked when, and when the store forgets. The same
-//! seed is the same run, event for event. Everything that happens goes into a [`History`], which is then
+//! A run takes place in virtual time on one thread. Its seed decides everything: the [`Plan`], the actions of each
+//! program, the network faults of each request, who is paused, killed or revoked when, and when the store forgets. The
+//! same seed is the same run, event for event. Everything that happens goes into a [`History`], which is then
 //! [checked](crate::history::check).
 //!
-//! In a build with `--cfg lockcore_sim` only: clients are paused and killed through [`lockcore::sim`]. `cargo xtask simulate`
-//! makes it, and another one of a copy in which clients can break their [`rules`], to see that each breach is found.
+//! Only in a build with `--cfg lockcore_sim`: clients are paused and killed through [`lockcore::sim`]. `cargo xtask
+//! simulate` builds it. It also builds a copy in which clients can break their [`rules`], to see that each breach is
+//! found.
 //!
 //! ```text
 //! cargo xtask simulate --seeds 0..1000
@@ -32,15 +33,15 @@ use crate::history::{History, Report, check};
 use client::Client;
 use world::World;
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// What the seed decided first.
+    /// The plan that the seed decided.
     pub plan: Plan,
     /// Everything that happened.
     pub history: History,
-    /// What is wrong with it.
+    /// The violations in it.
     pub report: Report,
 }
 
@@ -48,7 +49,7 @@ pub struct Run {
 ///
 /// # Panics
 ///
-/// Panics if no runtime can be made.
+/// Panics if no runtime can be created.
 #[must_use]
 pub fn run(seed: u64) -> Run {
     let plan = Plan::of(seed);

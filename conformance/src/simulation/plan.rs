@@ -1,4 +1,4 @@
-//! [`Plan`]: what the seed decides first.
+//! [`Plan`]: the first decisions of a seed.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use rand::seq::IndexedRandom;
 use crate::faults::Weather;
 use crate::programs::chance;
 
-/// The size of a run, and what may go wrong in it.
+/// The size of a run, and its possible faults.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// The store takes any step in one action; or one record at a time.
+    /// Whether the store takes any batch in one action; otherwise it takes one record at a time.
     pub atomic: bool,
-    /// Keys of one step.
+    /// Keys of one batch.
     pub keys_per_step: usize,
-    /// Clients at a time.
+    /// Concurrent clients.
     pub clients: usize,
     /// Programs of each client.
     pub programs: usize,
@@ -31,33 +31,33 @@ pub struct Plan {
     pub weather: Weather,
     /// How long a client waits for an answer.
     pub timeout: Duration,
-    /// For how long a client sends a request of unknown outcome again.
+    /// How long a client sends a request of unknown outcome again.
     pub patience: Duration,
     /// Clients are paused.
     pub pauses: bool,
     /// Clients are killed.
     pub kills: bool,
-    /// The way of a client to the store is cut.
+    /// A client's connection to the store is cut.
     pub cuts: bool,
-    /// The store's clock runs wrong by what the margin covers.
+    /// The store's clock deviates within the margin of a guard.
     pub drift: bool,
     /// The store's clock steps.
     pub steps: bool,
-    /// Operators revoke and discard.
+    /// Operators revoke sessions and discard intents.
     pub operators: bool,
-    /// Copies of the store take over, which have not what was written since.
+    /// Copies of the store take over, without the writes since the copy was made.
     pub failovers: Option<Failovers>,
     /// Several tasks of each client wait for the same few locks all the time.
     pub crowds: bool,
 }
 
-/// What is said when a copy of the store takes over.
+/// What the store tells when a copy takes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failovers {
-    /// The store has a name, and is another one then.
+    /// The store has an incarnation, and takes another one.
     Told,
-    /// It has none.
+    /// The store has no incarnation.
     Untold,
 }
 
@@ -66,7 +66,7 @@ impl Plan {
     ///
     /// # Panics
     ///
-    /// Never: every list that is chosen from has something in it.
+    /// Never: every list that is chosen from contains something.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = chance(seed, 0);
@@ -118,7 +118,7 @@ impl Plan {
         plan
     }
 
-    /// The chance of one part of the run, independent of that of the others.
+    /// The randomness of one part of the run, independent of that of the others.
     pub(super) fn chance(&self, part: u64) -> Xoshiro256PlusPlus {
         chance(self.seed, part)
     }

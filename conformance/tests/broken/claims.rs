@@ -227,6 +227,7 @@ impl Decorator for Jealous {
                 label: String::new(),
                 since: None,
                 life: Life::Living,
+                waiting: None,
             };
             let refused = Refused {
                 claim: claim.clone(),

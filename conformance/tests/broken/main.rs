@@ -6,6 +6,7 @@
 mod alias;
 mod claims;
 mod incarnations;
+mod line;
 mod moments;
 mod names;
 mod notes;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockcore::MemoryBackend;
+use lockcore::{LockBackend as _, MemoryBackend};
 use lockcore_conformance::{
     Case, Decorated, Decorator, Failure, FailureKind, Law, Layer, World, cases, check,
 };
@@ -39,6 +40,8 @@ struct Broken {
     name: String,
     /// The law that it breaks.
     law: Law,
+    /// It is one in the line of those who wait, which only some stores keep.
+    in_line: bool,
     wrap: Arc<Wrap>,
 }
 
@@ -50,7 +53,28 @@ impl Broken {
     ) -> Self {
         let wrap = Arc::new(move |store| Arc::new(Decorated(wrap(store))) as Store);
         let name = name.into();
-        Self { name, law, wrap }
+        Self {
+            name,
+            law,
+            in_line: false,
+            wrap,
+        }
+    }
+
+    /// A mistake in the line of those who wait.
+    fn in_line<D: Decorator + 'static>(
+        name: impl Into<String>,
+        wrap: impl Fn(Store) -> D + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            in_line: true,
+            ..Self::new(name, Law::Waiting, wrap)
+        }
+    }
+
+    /// Whether a store of that form can make it.
+    fn fits(&self, make: Make) -> bool {
+        !self.in_line || make().info().line
     }
 }
 
@@ -100,6 +124,7 @@ fn main() -> ExitCode {
     let all = [
         claims::all(),
         incarnations::all(),
+        line::all(),
         moments::all(),
         names::all(),
         notes::all(),
@@ -117,7 +142,7 @@ fn main() -> ExitCode {
     trials.push(random::trial(&all));
     trials.extend(incarnations::well());
     for broken in all {
-        for (form, make) in FORMS {
+        for (form, make) in FORMS.into_iter().filter(|(_, make)| broken.fits(*make)) {
             let (broken, table) = (Arc::clone(&broken), Arc::clone(&table));
             let name = format!("{form}::{}", broken.name.replace(' ', "_"));
             trials.push(Trial::test(name, move || {

@@ -27,8 +27,10 @@ pub(crate) fn trials(all: &[Arc<Broken>]) -> Vec<Trial> {
 
 /// Every mistake, in both forms.
 fn mistakes(all: &[Arc<Broken>]) -> Vec<(String, &Broken, Make)> {
-    let both = |broken| FORMS.map(|(form, make)| (form, broken, make));
-    let forms = all.iter().flat_map(both);
+    let forms = all.iter().flat_map(|broken| {
+        let forms = FORMS.into_iter().filter(|(_, make)| broken.fits(*make));
+        forms.map(move |(form, make)| (form, broken, make))
+    });
     let named =
         forms.map(|(form, broken, make)| (format!("{form}: {}", broken.name), &**broken, make));
     named.collect()

@@ -97,6 +97,7 @@ impl Counts {
             label: String::new(),
             since: None,
             life: Life::Living,
+            waiting: None,
         };
         let refused = Refused {
             claim: claim.clone(),

@@ -167,11 +167,11 @@ mod tests {
             "",
             "{}",
             "[]",
-            r#"{"format":2,"token":0,"sessions":{},"records":{}}"#,
-            r#"{"format":4,"token":0,"sessions":{},"records":{}}"#,
-            r#"{"format":3,"token":144115188075855872,"sessions":{},"records":{}}"#,
-            r#"{"format":3,"token":0,"sessions":{},"records":{"/a/":[]}}"#,
-            r#"{"format":3,"token":0,"sessions":{"x":{}},"records":{}}"#,
+            r#"{"format":3,"token":0,"sessions":{},"records":{}}"#,
+            r#"{"format":5,"token":0,"sessions":{},"records":{}}"#,
+            r#"{"format":4,"token":144115188075855872,"sessions":{},"records":{}}"#,
+            r#"{"format":4,"token":0,"sessions":{},"records":{"/a/":[]}}"#,
+            r#"{"format":4,"token":0,"sessions":{"x":{}},"records":{}}"#,
         ] {
             fs::write(&file, strange).unwrap();
             let error = directory

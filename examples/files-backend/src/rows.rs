@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lockcore::backend::judge::{Entry as _, Place};
-use lockcore::backend::rows::{At, Corrupt, Done, Freed, HolderRow, Now, Rows, SessionRow, Stored};
+use lockcore::backend::rows::{
+    At, Corrupt, Done, Freed, Held, HolderRow, Now, Rows, SessionRow, Stored, Waits,
+};
 use lockcore::backend::{Acquire, End, Registered};
 use lockcore::{Claim, FencingToken, Grant, Life, LockKey, SessionId};
 
@@ -49,6 +51,10 @@ impl Rows for State {
 
     fn id(key: &LockKey, grant: Grant) -> Id {
         (key.clone(), Some(grant))
+    }
+
+    fn key((key, _): &Id) -> Option<LockKey> {
+        Some(key.clone())
     }
 
     /// Whoever waits looks for himself.
@@ -145,11 +151,16 @@ impl Rows for State {
         Ok(rows.into_iter().find(|row| row.id == *id))
     }
 
-    async fn hold(&mut self, request: &Acquire) -> Done<(), Self> {
+    async fn hold(&mut self, request: &Acquire, waits: Option<Waits>) -> Done<(), Self> {
         for claim in &request.claims {
             self.drop(&Self::id(claim.key(), request.grant));
-            let mode = claim.want().mode();
-            let held = raw(request.grant, request.owner, mode, self.now);
+            let held = Held {
+                grant: request.grant,
+                owner: request.owner,
+                mode: claim.want().mode(),
+                waits,
+            };
+            let held = raw(&held, self.now);
             let key = Text(claim.key().clone());
             self.records.entry(key).or_default().push(held);
         }
@@ -157,8 +168,14 @@ impl Rows for State {
     }
 
     async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Done<usize, Self> {
-        let ids = claims.iter().map(|claim| Self::id(claim.key(), grant));
-        Ok(ids.map(|id| self.drop(&id)).sum())
+        let mut removed = 0;
+        for claim in claims {
+            let id = Self::id(claim.key(), grant);
+            let held = self.holder(&id).await?.and_then(|row| row.held.ok());
+            self.drop(&id);
+            removed += usize::from(held.is_some_and(|held| held.waits.is_none()));
+        }
+        Ok(removed)
     }
 
     async fn remove(&mut self, ids: &[Id]) -> Done<(), Self> {

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use lockcore::backend::rows::{Held, HolderRow, SessionRow, Strange};
+use lockcore::backend::rows::{Held, HolderRow, SessionRow, Strange, Waits};
 use lockcore::backend::{Ranges, Registered};
 use lockcore::{
     FencingToken, Grant, Intent, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId,
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 /// The version of the shape. A reader of another one refuses the file.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,6 +77,9 @@ struct Holder {
     #[serde(with = "ModeName")]
     mode: Mode,
     since: Duration,
+    /// Its place in line and how often it was passed, if it holds nothing and waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waits: Option<(u64, u32)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -143,6 +146,7 @@ pub(crate) fn holder(key: &LockKey, raw: &RawValue) -> HolderRow<Id> {
                 grant: read.grant.0,
                 owner: read.owner.0,
                 mode: read.mode,
+                waits: read.waits.map(|(place, passed)| Waits { place, passed }),
             })
             .map_err(|_| Strange {
                 what: "not a holder of this version".to_owned(),
@@ -152,13 +156,13 @@ pub(crate) fn holder(key: &LockKey, raw: &RawValue) -> HolderRow<Id> {
 }
 
 /// A holder as it stands in the file.
-pub(crate) fn raw(grant: Grant, owner: OwnerId, mode: Mode, since: Duration) -> Box<RawValue> {
-    let (grant, owner) = (Text(grant), Text(owner));
+pub(crate) fn raw(held: &Held, since: Duration) -> Box<RawValue> {
     serde_json::value::to_raw_value(&Holder {
-        grant,
-        owner,
-        mode,
+        grant: Text(held.grant),
+        owner: Text(held.owner),
+        mode: held.mode,
         since,
+        waits: held.waits.map(|waits| (waits.place, waits.passed)),
     })
     .expect("a holder is plain data")
 }
@@ -224,7 +228,13 @@ mod tests {
         let session = SessionId::new(1);
         let grant = Grant { session, n: 1 };
         let owner = OwnerId { session, m: 2 };
-        let ours = raw(grant, owner, Mode::IS, Duration::from_micros(3));
+        let held = Held {
+            grant,
+            owner,
+            mode: Mode::IS,
+            waits: None,
+        };
+        let ours = raw(&held, Duration::from_micros(3));
         assert_eq!(holder(&key, &ours).held.unwrap().grant, grant);
         let ours = ours.get();
         for strange in [

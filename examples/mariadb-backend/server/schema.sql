@@ -1,4 +1,4 @@
--- Version 2 of the stored shape, a statement to a blank line. Times are microseconds since 1970 by the server's clock.
+-- Version 3 of the stored shape, a statement to a blank line. Times are microseconds since 1970 by the server's clock.
 -- Keys and ids are bytes, so that no collation takes two of them for one.
 
 CREATE TABLE IF NOT EXISTS lockkeeper_sessions (
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS lockkeeper_intents (
     payload MEDIUMBLOB      NOT NULL
 ) ENGINE = InnoDB
 
--- One row for each key of a grant. Who holds /a/b holds /a by standing between '/a/' and '/a0'.
+-- One row for each key of a grant, and of one that waits. Who holds /a/b holds /a by standing between '/a/' and '/a0'.
 CREATE TABLE IF NOT EXISTS lockkeeper_holders (
     name    VARBINARY(1024) NOT NULL,
     session BINARY(16)      NOT NULL,
@@ -32,15 +32,17 @@ CREATE TABLE IF NOT EXISTS lockkeeper_holders (
     m       BIGINT UNSIGNED NOT NULL, -- with the session: the owner
     want    VARCHAR(16)     NOT NULL, -- create, upsert, share, write or read
     since   BIGINT UNSIGNED NOT NULL,
+    place   BIGINT UNSIGNED,          -- it holds nothing and waits: its place in line
+    passed  INT UNSIGNED,             -- how often somebody has passed it
     PRIMARY KEY (name, session, n),
     KEY by_session (session, n, name)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 
 -- The last fencing token. Whoever writes anything locks this row first: one writer at a time. A program of another version
--- has no row here, and writes nothing: tokens of version 1 were smaller.
+-- has no row here, and writes nothing: nobody of another version sees who waits.
 CREATE TABLE IF NOT EXISTS lockkeeper_tokens (
-    version INT             NOT NULL PRIMARY KEY CHECK (version = 2),
+    version INT             NOT NULL PRIMARY KEY CHECK (version = 3),
     last    BIGINT UNSIGNED NOT NULL
 ) ENGINE = InnoDB
 
-INSERT IGNORE INTO lockkeeper_tokens (version, last) VALUES (2, 0)
+INSERT IGNORE INTO lockkeeper_tokens (version, last) VALUES (3, 0)

@@ -61,7 +61,7 @@ use rows::Begun;
 const NAME: &str = "mariadb";
 const SCHEMA: &str = include_str!("../server/schema.sql");
 /// The version of the stored shape, as the schema has it.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 /// What the server says where there is no such table.
 const NO_TABLE: u16 = 1146;
 /// As many keys in one statement take some ten milliseconds.
@@ -200,7 +200,7 @@ async fn check_version(pool: &MySqlPool) -> Result<()> {
     };
     let what = if other < VERSION {
         format!(
-            "the tables are of version {other}, whose programs have smaller tokens than this one, which knows {VERSION}: \
+            "the tables are of version {other}, whose programs do not see who waits, and this one knows {VERSION}: \
              use another database, or drop the tables when nobody uses them any more"
         )
     } else {

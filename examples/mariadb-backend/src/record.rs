@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::Registered;
-use lockcore::backend::rows::{Held, HolderRow, SessionRow, Stored, Strange};
+use lockcore::backend::rows::{Held, HolderRow, SessionRow, Stored, Strange, Waits};
 use lockcore::{FencingToken, Grant, Intent, Label, Life, Mode, Notes, OwnerId, SessionId, Want};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Row as _, ValueRef as _};
@@ -50,6 +50,7 @@ pub(crate) fn holder(row: &MySqlRow) -> Result<HolderRow<Id>, sqlx::Error> {
         n: row.try_get(2)?,
     };
     let (m, want, since): (u64, &str, u64) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+    let (place, passed): (Option<u64>, Option<u32>) = (row.try_get(6)?, row.try_get(7)?);
     let session = session_of(&id.session);
     // A want that does not fit its key is as strange as one that does not exist.
     let known = want_of(want).filter(|want| want.is_path() == id.name.starts_with(b"/"));
@@ -57,6 +58,10 @@ pub(crate) fn holder(row: &MySqlRow) -> Result<HolderRow<Id>, sqlx::Error> {
         grant: Grant { session, n: id.n },
         owner: OwnerId { session, m },
         mode: want.mode(),
+        waits: place.map(|place| Waits {
+            place,
+            passed: passed.unwrap_or(0),
+        }),
     });
     Ok(HolderRow {
         held: held.ok_or_else(|| Strange {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockcore::backend::judge::Place;
 use lockcore::backend::rows::{
-    At, Corrupt, Freed, HolderRow, Keyed, Now, Rows, SessionRow, Stored,
+    At, Corrupt, Freed, HolderRow, Keyed, Now, Rows, SessionRow, Stored, Waits,
 };
 use lockcore::backend::{Acquire, Registered};
 use lockcore::{Claim, FencingToken, Grant, LockKey, SessionId};
@@ -36,7 +36,7 @@ impl Begun {
         Self::begin(
             pool,
             "SELECT last, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED) FROM lockkeeper_tokens
-             WHERE version = 2 FOR UPDATE",
+             WHERE version = 3 FOR UPDATE",
         )
         .await
     }
@@ -60,6 +60,38 @@ impl Begun {
 
     pub(crate) async fn commit(self) -> sqlx::Result<()> {
         self.transaction.commit().await
+    }
+
+    /// Drops the rows of a grant whose place is so. Says how many there were.
+    async fn drop_rows(
+        &mut self,
+        grant: Grant,
+        claims: &[Claim],
+        place: &'static str,
+    ) -> Outcome<usize> {
+        // A row that cannot be understood is not ours to drop, whatever session it names.
+        let mut statement = QueryBuilder::new(
+            "DELETE FROM lockkeeper_holders
+             WHERE want IN ('create', 'upsert', 'share', 'write', 'read')
+             AND (want IN ('write', 'read')) = (LEFT(name, 1) = '/') AND place ",
+        );
+        statement
+            .push(place)
+            .push(" AND session = ")
+            .push_bind(bytes(grant.session))
+            .push(" AND n = ")
+            .push_bind(grant.n);
+        statement.push(" AND name IN (");
+        let mut names = statement.separated(", ");
+        for claim in claims {
+            names.push_bind(claim.key().as_str().as_bytes().to_vec());
+        }
+        let removed = statement
+            .push(")")
+            .build()
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok(usize::try_from(removed.rows_affected()).unwrap_or(usize::MAX))
     }
 }
 
@@ -96,6 +128,10 @@ impl Rows for Begun {
         }
     }
 
+    fn key(id: &Id) -> Option<LockKey> {
+        LockKey::parse(std::str::from_utf8(&id.name).ok()?).ok()
+    }
+
     /// Whoever waits looks for himself.
     fn frees(&mut self, _: Freed<'_>) {}
 
@@ -107,7 +143,7 @@ impl Rows for Begun {
         let token = next.and_then(FencingToken::new);
         let token = token.ok_or(Corrupt("the last token cannot be"))?;
         self.token = token.get();
-        query("UPDATE lockkeeper_tokens SET last = ? WHERE version = 2")
+        query("UPDATE lockkeeper_tokens SET last = ? WHERE version = 3")
             .bind(self.token)
             .execute(&mut *self.transaction)
             .await?;
@@ -267,7 +303,7 @@ impl Rows for Begun {
         Ok(row.as_ref().map(record::holder).transpose()?)
     }
 
-    async fn hold(&mut self, request: &Acquire) -> Outcome<()> {
+    async fn hold(&mut self, request: &Acquire, waits: Option<Waits>) -> Outcome<()> {
         let (grant, m, since) = (request.grant, request.owner.m, micros(self.now.date));
         let mut statement = QueryBuilder::new("REPLACE INTO lockkeeper_holders ");
         statement.push_values(&request.claims, |mut row, claim| {
@@ -276,34 +312,20 @@ impl Rows for Begun {
                 .push_bind(grant.n)
                 .push_bind(m)
                 .push_bind(record::want_name(claim.want()))
-                .push_bind(since);
+                .push_bind(since)
+                .push_bind(waits.map(|waits| waits.place))
+                .push_bind(waits.map(|waits| waits.passed));
         });
         statement.build().execute(&mut *self.transaction).await?;
         Ok(())
     }
 
     async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Outcome<usize> {
-        // A row that cannot be understood is not ours to drop, whatever session it names.
-        let mut statement = QueryBuilder::new(
-            "DELETE FROM lockkeeper_holders
-             WHERE want IN ('create', 'upsert', 'share', 'write', 'read')
-             AND (want IN ('write', 'read')) = (LEFT(name, 1) = '/') AND session = ",
-        );
-        statement
-            .push_bind(bytes(grant.session))
-            .push(" AND n = ")
-            .push_bind(grant.n);
-        statement.push(" AND name IN (");
-        let mut names = statement.separated(", ");
-        for claim in claims {
-            names.push_bind(claim.key().as_str().as_bytes().to_vec());
+        let held = self.drop_rows(grant, claims, "IS NULL").await?;
+        if held < claims.len() {
+            self.drop_rows(grant, claims, "IS NOT NULL").await?;
         }
-        let removed = statement
-            .push(")")
-            .build()
-            .execute(&mut *self.transaction)
-            .await?;
-        Ok(usize::try_from(removed.rows_affected()).unwrap_or(usize::MAX))
+        Ok(held)
     }
 
     async fn remove(&mut self, ids: &[Id]) -> Outcome<()> {

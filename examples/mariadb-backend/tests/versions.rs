@@ -15,7 +15,7 @@ async fn another_version_is_refused_and_not_changed() {
     let run = AssertSqlSafe(format!("CREATE DATABASE {name}; USE {name}"));
     sqlx::raw_sql(run).execute(&mut owner).await.unwrap();
     let url = format!("{server}/{name}");
-    for (version, says) in [(1, "use another database"), (3, "update the program")] {
+    for (version, says) in [(2, "use another database"), (4, "update the program")] {
         let made = format!(
             "CREATE TABLE lockkeeper_tokens (version INT NOT NULL PRIMARY KEY, last BIGINT UNSIGNED NOT NULL);
              INSERT INTO lockkeeper_tokens VALUES ({version}, 5)"
@@ -37,9 +37,9 @@ async fn another_version_is_refused_and_not_changed() {
         assert_eq!(rows[0].get::<i32, _>(0), version);
         owner.execute("DROP TABLE lockkeeper_tokens").await.unwrap();
     }
-    // Nor does a program of version 1 get into ours: this is how it makes its counter.
+    // Nor does a program of version 2 get into ours: this is how it makes its counter.
     MariaDbBackend::connect(&url).await.unwrap();
-    let theirs = "INSERT IGNORE INTO lockkeeper_tokens (version, last) VALUES (1, 0)";
+    let theirs = "INSERT IGNORE INTO lockkeeper_tokens (version, last) VALUES (2, 0)";
     let refused = owner.execute(theirs).await.unwrap_err();
     assert!(refused.to_string().contains("CONSTRAINT"), "{refused}");
     MariaDbBackend::connect(&url).await.unwrap();

@@ -1,4 +1,4 @@
-//! [`Batch`]: many requests of one kind as one.
+//! [`Batch`]: many requests of one kind, sent as one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,14 +12,15 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Error, ErrorKind, Operation, Result};
 
-/// So long one that is sent alone counts as under way.
+/// For this long a request that was sent alone counts as under way.
 const ALONE: Duration = Duration::from_millis(2);
-/// When the task that sends those who wait has not been heard of for so long, another one does: its runtime may hang.
+/// If the sending task has been silent for this long, its runtime may hang, and another task takes over.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// Requests of one kind: one that comes while none is under way is sent alone and at once; those that come meanwhile are
-/// collected, and go together: at the next turn of the runtime while few are under way, else as soon as one of these is
-/// answered. So nothing waits where there is no load, and under load a request is shared by many.
+/// Sends requests of one kind together under load. A request that comes while none is under way is sent alone and at
+/// once. Requests that come meanwhile are collected and sent together: at the next turn of the runtime while few are
+/// under way, else as soon as one of these is answered. So nothing waits without load, and under load many callers
+/// share a request.
 ///
 /// # Examples
 ///
@@ -46,17 +47,17 @@ struct Shared<I, O> {
     alike: fn(&I, &I) -> bool,
     send: Box<Sends<I, O>>,
     state: Mutex<State<I, O>>,
-    /// One came, or the one that is alone was answered.
+    /// A request came, or the one sent alone was answered.
     changed: Notify,
 }
 
-/// Sends many, and says in their order what came of each.
+/// Sends many items. Returns their answers in order.
 type Sends<I, O> = dyn Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync;
 
 struct State<I, O> {
-    /// One is under way alone.
+    /// One request is under way alone.
     alone: bool,
-    /// A task sends those who wait: its number, and when it was heard of last.
+    /// The task that sends the waiting requests: its number, and when it was last heard of.
     runs: Option<(u64, Instant)>,
     tasks: u64,
     waiting: VecDeque<(I, oneshot::Sender<O>)>,
@@ -67,8 +68,8 @@ where
     I: Send + 'static,
     O: Send + 'static,
 {
-    /// At most so many that are `alike` go together, and so many of these are under way at once. `send` says in their order
-    /// what came of each.
+    /// At most `most` requests that are `alike` go together, and at most `at_once` such sends are under way at once.
+    /// `send` returns the answers in the order of its items.
     pub fn new(
         most: usize,
         at_once: usize,
@@ -90,11 +91,16 @@ where
         }))
     }
 
-    /// What comes of the request, sent `alone` or with others; nothing, if the runtime that sent it with others has ended.
+    /// The answer to the request, sent `alone` or with others. `None` if the runtime that sent it with others has
+    /// ended.
     ///
     /// # Cancel safety
     ///
-    /// What is not sent yet is not sent any more. What was sent with others goes on.
+    /// A request that is not sent yet is not sent any more. A request that was sent with others goes on.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime if another request is under way.
     pub async fn ask<F: Future<Output = O>>(
         &self,
         item: I,
@@ -136,8 +142,8 @@ where
     I: Clone + Send + 'static,
     T: Send + 'static,
 {
-    /// Of requests that are sent together, some may have to be asked by themselves: `send` answers nothing to these. What
-    /// fails, fails for all of them.
+    /// For requests of which some cannot be sent with others: `send` answers those with `None`. A failure of `send` is
+    /// the answer to all of them.
     pub fn of_some(
         most: usize,
         at_once: usize,
@@ -155,17 +161,22 @@ where
         })
     }
 
-    /// What comes of the request, sent with others where it can be, else `alone`. Each is to end by itself within the
-    /// timeout, and some may be waited for before; if it does not, its runtime hangs.
+    /// The answer to the request, sent with others if possible, else `alone`. A request must end by itself within
+    /// `timeout`, and may wait for an earlier one first. If there is no answer within twice `timeout`, the sending
+    /// runtime hangs.
     ///
     /// # Errors
     ///
-    /// What sending it says; in the name of the backend, [`Indeterminate`](ErrorKind::Indeterminate) if the runtime that has
-    /// sent it with others hangs or has ended.
+    /// The error of `send` or of `alone`. Or [`Indeterminate`](ErrorKind::Indeterminate), in the name of the backend,
+    /// if the runtime that sent it with others hangs or has ended.
     ///
     /// # Cancel safety
     ///
     /// As [`ask`](Self::ask).
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
     pub async fn answer<F: Future<Output = Result<T>>>(
         &self,
         item: &I,
@@ -200,7 +211,7 @@ impl<I, O> Shared<I, O> {
     }
 }
 
-/// While one is under way alone.
+/// Exists while one request is under way alone.
 struct Alone<'a, I, O>(&'a Shared<I, O>);
 
 impl<I, O> Drop for Alone<'_, I, O> {
@@ -210,7 +221,7 @@ impl<I, O> Drop for Alone<'_, I, O> {
     }
 }
 
-/// While a task sends those who wait. They hear of it if it ends with its runtime.
+/// Exists while a task sends the waiting requests. If the task ends with its runtime, they are notified.
 struct Runs<I, O> {
     shared: Arc<Shared<I, O>>,
     number: u64,
@@ -270,7 +281,7 @@ async fn run<I, O>(runs: Runs<I, O>) {
 }
 
 impl<I, O> Shared<I, O> {
-    /// Those who go together next, if it is that task which sends them.
+    /// The next requests to go together, if that task is the one that sends them.
     fn next(&self, number: u64) -> Option<(Vec<I>, Vec<oneshot::Sender<O>>)> {
         let mut state = self.state();
         let runs = state.runs.as_mut().filter(|(own, _)| *own == number)?;
@@ -290,7 +301,8 @@ impl<I, O> Shared<I, O> {
         Some(some.into_iter().unzip())
     }
 
-    /// Whether that task ends: nobody waits, so that whoever comes now is sent alone, or another one sends them.
+    /// Whether that task ends: because nobody waits, so that the next request is sent alone, or because another task
+    /// sends.
     fn ends(&self, number: u64) -> bool {
         let mut state = self.state();
         let is_it = state.runs.is_some_and(|(own, _)| own == number);

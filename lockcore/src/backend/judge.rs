@@ -1,5 +1,5 @@
-//! The judgement of who is in the way, for backends whose server does not make it: which records a claim needs, what
-//! stands beside it there, how a refusal is told, and whom to judge before it is.
+//! The judgement of who is in the way, for backends whose server does not make it: the records that a claim needs, what
+//! may stand beside it there, how to report a refusal, and whom to judge first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -17,12 +17,12 @@ pub enum Place {
     Key,
     /// On an ancestor of it.
     Above,
-    /// Below it, whence the holder holds the claim's own key in mode IX or IS.
+    /// Below it; such a holder holds the claim's own key in mode IX or IS.
     Below,
 }
 
 impl Place {
-    /// The mode that meets the claim: of a holder below, the one that it casts on everything above it.
+    /// The mode that the claim meets. A holder below counts with the mode that it has on everything above it.
     #[must_use]
     pub const fn seen(self, held: Mode) -> Mode {
         match (self, held) {
@@ -33,13 +33,13 @@ impl Place {
     }
 }
 
-/// Somebody in a record.
+/// A holder in a record.
 pub trait Entry {
-    /// The grant; `None` for what cannot be understood: it always counts.
+    /// The grant; `None` if the holder cannot be understood. Such a holder is always live.
     fn grant(&self) -> Option<Grant>;
-    /// The owner; `None` for what cannot be understood.
+    /// The owner; `None` if the holder cannot be understood.
     fn owner(&self) -> Option<OwnerId>;
-    /// How the record's key is held.
+    /// The mode in which the record's key is held.
     fn mode(&self) -> Mode;
 }
 
@@ -50,7 +50,7 @@ pub struct Ask<'a> {
     pub claim: &'a Claim,
     /// The place.
     pub place: Place,
-    /// Who asks; nobody does when it is only watched who is in the way.
+    /// The asking grant and owner; `None` if somebody only watches.
     pub asker: Option<(Grant, OwnerId)>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Whether this may be granted beside that holder. Of a limited share that is not all: its limit may be reached.
+    /// Whether the claim may be granted beside that holder. A limited share needs more: its limit must not be reached.
     #[must_use]
     pub fn beside(self, held: &impl Entry) -> bool {
         let (grant, owner) = self.asker.unzip();
@@ -94,8 +94,9 @@ impl<'a> Ask<'a> {
             }
     }
 
-    /// Who is in the way of a grant that does not stand here yet: what the matrix forbids beside the claim, and the
-    /// shares where their limit is reached. Only those matter of whom `counts` says so; nobody else is asked about.
+    /// The holders in the way of a grant that does not stand here yet: those that the matrix forbids beside the claim,
+    /// and the shares if their limit is reached. `counts` is called only for these; those for which it is false are left
+    /// out.
     pub fn in_the_way<E: Entry>(
         self,
         holders: &[E],
@@ -121,8 +122,8 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What a claim asks of every record that it needs where ancestors are records: the shortest ancestor first, its own
-/// key last.
+/// What a claim asks of every record that it needs, in a store where ancestors are records: the shortest ancestor
+/// first, its own key last.
 pub fn asks(
     claim: &Claim,
     asker: Option<(Grant, OwnerId)>,
@@ -139,8 +140,8 @@ pub fn asks(
     above.chain([(claim.key().clone(), ask)])
 }
 
-/// The records that prepared claims need where ancestors are records, in path order, each with what is asked of it
-/// most.
+/// The records that prepared claims need, in a store where ancestors are records: in path order, each with the
+/// strongest thing that is asked of it.
 #[must_use]
 pub fn needed(claims: &[Claim], asker: Option<(Grant, OwnerId)>) -> BTreeMap<LockKey, Ask<'_>> {
     let asked = claims.iter().flat_map(|claim| asks(claim, asker));
@@ -155,23 +156,25 @@ pub fn needed(claims: &[Claim], asker: Option<(Grant, OwnerId)>) -> BTreeMap<Loc
     needed.into_iter().collect()
 }
 
-/// Some of those in the way of a claim: one for each grant and key, and not too many.
+/// Some of the holders in the way of a claim: one for each grant and key, limited in number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// At most [`MAX_LISTED`] of them.
+    /// At most [`MAX_LISTED`] holders.
     pub holders: Vec<Holder>,
     /// There are more.
     pub more: bool,
 }
 
 impl Listed {
-    /// Adds one. Of one grant on one key the strongest mode is listed.
+    /// Adds a holder. For one grant on one key, the strongest mode is listed.
     pub fn add(&mut self, holder: Holder) {
         let same = |listed: &&mut Holder| {
             holder.grant.is_some() && listed.grant == holder.grant && listed.key == holder.key
         };
         if let Some(listed) = self.holders.iter_mut().find(same) {
             listed.mode = listed.mode.max(holder.mode);
+            // Whoever holds something and waits for more is a holder.
+            listed.waiting = listed.waiting.and(holder.waiting);
         } else if self.holders.len() == MAX_LISTED {
             self.more = true;
         } else {
@@ -179,7 +182,7 @@ impl Listed {
         }
     }
 
-    /// The refusal of a claim, if somebody is listed.
+    /// The refusal of a claim, if any holder is listed.
     #[must_use]
     pub fn refusal(self, claim: &Claim) -> Option<Refused> {
         (!self.holders.is_empty()).then(|| Refused {
@@ -189,9 +192,12 @@ impl Listed {
         })
     }
 
-    /// The record of a key as [`Inspect`](crate::Inspect) shows it, if somebody is listed.
+    /// The record of a key as [`Inspect`](crate::Inspect) shows it, if any holder is listed.
     #[must_use]
-    pub fn record(self, key: &LockKey, version: String) -> Option<Record> {
+    pub fn record(mut self, key: &LockKey, version: String) -> Option<Record> {
+        // Those who wait stand behind the holders, in their order.
+        self.holders
+            .sort_by_key(|holder| holder.waiting.map(|waiting| waiting.place));
         (!self.holders.is_empty()).then(|| Record {
             key: key.clone(),
             holders: self.holders,
@@ -201,15 +207,15 @@ impl Listed {
     }
 }
 
-/// Who was in the way, by record.
+/// The holders in the way, by record.
 pub type Met<E> = BTreeMap<LockKey, Vec<E>>;
 
-/// The refusal of a request by those who were met in the records that it [needs](needed). A record may have been asked
-/// for more than one claim needs of it, so each claim is judged again.
+/// The refusal of a request by the holders that were met in the records that it [needs](needed). A record may have been
+/// asked for more than one claim needs of it, so each claim is judged again.
 ///
 /// # Panics
 ///
-/// Panics if nobody met is in the way of any claim.
+/// Panics if no holder that was met is in the way of any claim.
 #[must_use]
 pub fn refusal<E: Entry>(
     request: &Acquire,
@@ -217,48 +223,53 @@ pub fn refusal<E: Entry>(
     holder: impl Fn(&LockKey, &E) -> Holder,
 ) -> Busy {
     let refused = |claim: &Claim| {
-        let mut listed = Listed::default();
+        let mut holders = Vec::new();
         for (key, ask) in asks(claim, Some((request.grant, request.owner))) {
             for held in met.get(&key).into_iter().flatten() {
                 // A share that is in the way is there because of the limit.
                 if !ask.beside(held) || claim.want().limit().is_some() {
-                    listed.add(holder(&key, held));
+                    holders.push(holder(&key, held));
                 }
             }
         }
+        // Those who wait stand behind the holders, in their order.
+        holders.sort_by_key(|holder| holder.waiting.map(|waiting| waiting.place));
+        let mut listed = Listed::default();
+        holders.into_iter().for_each(|holder| listed.add(holder));
         listed.refusal(claim)
     };
     Busy::of(request.claims.iter().filter_map(refused)).expect("a refusal names who is in the way")
 }
 
-/// What has been learnt of those who were met, where a store judges by a request of its own: the step is sent, those in
-/// its way are ended if they are due, and it is sent again, to go past those that do not count.
+/// What is known of the holders that were met, for a store that judges by a request of its own: it sends the batch,
+/// ends the sessions in the way that are due, and sends the batch again, to pass those that are not live.
 #[derive(Debug, Default)]
 pub struct Judged {
     free: BTreeSet<Grant>,
     states: BTreeMap<SessionId, SessionState>,
 }
 
-/// What to do with a step that was in somebody's way, once they were judged.
+/// What to do with a batch that met somebody, once they were judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Who asks does not live, or its number is over.
+    /// The asking session does not live, or its number is retired.
     Void,
-    /// Some of those met do not count: send the step again.
+    /// Some of the holders that were met are not live: send the batch again.
     Again,
-    /// All of them count.
+    /// All of them are live.
     Busy,
 }
 
 impl Judged {
-    /// The grants that were found not to count. They never will.
+    /// The grants that were found not to be live. They never will be again.
     #[must_use]
     pub fn free(&self) -> &BTreeSet<Grant> {
         &self.free
     }
 
-    /// The sessions to [end if due](crate::End::IfDue): of everybody met, and of who asks, since what a dead session
-    /// has left stands, so that its refusal could not name the first claim.
+    /// The sessions to [end if due](crate::End::IfDue): those of all holders that were met, and that of the request.
+    /// The latter matters because the holders of a dead session stay in place, so its refusal could not name the first
+    /// claim.
     #[must_use]
     pub fn to_end<E: Entry>(request: &Acquire, met: &Met<E>) -> Vec<SessionId> {
         let mut ids: BTreeSet<SessionId> = grants(met).map(|grant| grant.session).collect();
@@ -266,8 +277,8 @@ impl Judged {
         ids.into_iter().collect()
     }
 
-    /// Takes what became of [those sessions](Self::to_end). Nobody is met twice where he was found not to count, so there
-    /// are not many [`Again`](Verdict::Again).
+    /// Takes the states of [those sessions](Self::to_end). A holder that was found not to be live is not met again, so
+    /// [`Again`](Verdict::Again) is not returned often.
     pub fn learn<E: Entry>(
         &mut self,
         request: &Acquire,
@@ -291,38 +302,39 @@ impl Judged {
         Verdict::Again
     }
 
-    /// What was learnt last of a grant's session.
+    /// The last known state of a grant's session.
     #[must_use]
     pub fn state(&self, grant: Grant) -> Option<&SessionState> {
         self.states.get(&grant.session)
     }
 }
 
-/// How one try of a step ended that did not fail.
+/// How one attempt at a batch ended that did not fail.
 #[derive(Debug)]
 pub enum Tried<E> {
-    /// Every record was written, and the session lived after the last of them.
+    /// Every record was written, and the session lived after the last one.
     Granted(FencingToken),
-    /// The session did not; what was new is given back.
+    /// The session did not live then. Whatever this attempt wrote is given back.
     Void,
-    /// The store is of another incarnation than the one that the request is meant for; what was new is given back.
+    /// The store is of another incarnation than the one that the request is meant for. Whatever this attempt wrote is
+    /// given back.
     Moved,
-    /// Somebody was in the way; what was written is given back.
+    /// A holder was in the way. Whatever this attempt wrote is given back.
     Met(Met<E>),
 }
 
-/// The grants that were met in each record and do not count. They never will.
+/// The grants that were met in each record and are not live. They never will be again.
 pub type Past = BTreeMap<LockKey, BTreeSet<Grant>>;
 
-/// A store whose largest atomic thing is one record, and which judges who is in the way by a request of its own.
+/// A store whose largest atomic unit is one record, and which judges holders by a request of its own.
 pub trait ByRecord: Sync {
-    /// Somebody in a record.
+    /// A holder in a record.
     type Held: Entry + Send;
     /// Why the store failed.
     type Failure: Send;
 
-    /// Writes the records that the request [needs](needed), each past the grants that were met in it and do not count.
-    /// Whoever stands in a record and is not among these is met.
+    /// Writes the records that the request [needs](needed), each past the grants that were met in it and are not live.
+    /// A holder in a record that is not among these is met.
     fn attempt(
         &self,
         request: &Acquire,
@@ -330,18 +342,18 @@ pub trait ByRecord: Sync {
         past: &Past,
     ) -> impl Future<Output = Result<Tried<Self::Held>, Self::Failure>> + Send;
 
-    /// Ends those sessions [that are due](crate::End::IfDue).
+    /// Ends those of the sessions [that are due](crate::End::IfDue).
     fn end_due(
         &self,
         sessions: &[SessionId],
     ) -> impl Future<Output = Result<Vec<SessionState>, Self::Failure>> + Send;
 
-    /// Somebody in the way, of whose session that is known.
+    /// A holder in the way, with what is known of its session.
     fn holder(key: &LockKey, held: &Self::Held, state: Option<&SessionState>) -> Holder;
 }
 
-/// One step: tries, ends the sessions that are due of who is in the way, and tries again, past those that do not
-/// count, until it is granted or all of them count.
+/// One batch: tries, ends the sessions in the way that are due, and tries again, past the holders that are not live,
+/// until the batch is granted or all holders in the way are live.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! For authors of backends, and for operators' tools: the traits with their requests and answers, the [rules](rows) for
-//! stores of rows, the [judgement](judge) for all others, and what every store needs around them.
+//! For authors of backends and of operators' tools: the traits with their requests and answers, the [rules](rows) for
+//! stores of rows, the [judgement](judge) for all other stores, and what every store needs around them.
 //!
-//! Implement the traits, or [`Rows`](rows::Rows), and hand the backend to [`Locks::builder`](crate::Locks::builder).
+//! Implement the traits, or [`Rows`](rows::Rows), and pass the backend to [`Locks::builder`](crate::Locks::builder).
 
 pub mod judge;
 pub mod rows;
@@ -18,7 +18,7 @@ pub use crate::prepare::prepare;
 pub use crate::ranges::{Ranges, RangesError};
 pub use crate::store::{
     Acquire, Acquired, Adopt, Adopted, Adoption, Changed, ClaimStore, End, Filter, Incarnation,
-    Inspect, IntentChange, LockBackend, Opened, Page, Record, Renewal, Renewed, SessionStore,
+    Inspect, IntentChange, LockBackend, Opened, Page, Past, Record, Renewal, Renewed, SessionStore,
     Settled, Stood, Sweep, Swept, Wakeups, never,
 };
 pub use batch::Batch;

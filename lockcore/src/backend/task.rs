@@ -1,15 +1,15 @@
-//! [`Task`]: what a backend does besides what it is asked for.
+//! [`Task`]: background work of a backend.
 
 use std::future::Future;
 
 use tokio::task::AbortHandle;
 
-/// A task of a backend, which ends when this is dropped, or with the runtime in which it was begun.
+/// A task of a backend. It ends when this is dropped, or with the runtime in which it was begun.
 #[derive(Debug)]
 pub struct Task(AbortHandle);
 
 impl Task {
-    /// Begins it in the runtime of whoever calls.
+    /// Begins the task in the runtime of the caller.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! [`Together`]: what is made once for all who need it.
+//! [`Together`]: makes something once for all who need it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use tokio::time::Instant;
 
-/// What is made once for all who need it at the same time, as a connection.
+/// Makes something once for all who need it at the same time, such as a connection.
 ///
-/// Whoever of those who wait is polled goes on with it. A lock would do the same for a program that polls all of them; but
-/// one that looks at another future first, as the body of a `select!` does, would keep everybody else waiting.
+/// Any waiter that is polled drives the work. A lock would do the same for a program that polls all its futures; but a
+/// program that polls another future first, as the body of a `select!` does, would keep everybody else waiting.
 ///
 /// # Examples
 ///
@@ -37,17 +37,17 @@ struct Making<T> {
     made: Shared<BoxFuture<'static, Outcome<T>>>,
 }
 
-/// Whoever comes first takes it.
+/// The first to come takes it.
 type Outcome<T> = Arc<Mutex<Option<T>>>;
 
 impl<T: Send + 'static> Together<T> {
-    /// Waits for what is being made; begins, where nothing is, or where that has taken longer than `within`: nobody may have
-    /// been waiting for it. One of those who wait has the outcome. The others have nothing: they look whether it has helped
-    /// them, too, and else ask again.
+    /// Waits for the work under way. Begins it if there is none, or if it has taken longer than `within`: perhaps
+    /// nobody was polling it. One of the waiters gets the outcome. The others get `None`: they check whether the
+    /// outcome has helped them too, and ask again if not.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it to those who wait, and to the next who asks.
+    /// Dropping the future leaves the work to the other waiters, and to the next caller.
     pub async fn make<F>(&self, within: Duration, begin: impl FnOnce() -> F + Send) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -63,7 +63,7 @@ impl<T: Send + 'static> Together<T> {
         lock(&outcome).take()
     }
 
-    /// Whoever asks next begins anew: what is being made may be of no use.
+    /// Makes the next caller begin anew: the work under way may be of no use.
     pub fn forget(&self) {
         *lock(&self.0) = None;
     }

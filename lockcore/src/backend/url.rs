@@ -1,4 +1,4 @@
-//! The URL of a store: one parser, and options that are taken by name and type.
+//! The URL of a store: one parser, and options taken by name and type.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,24 +9,24 @@ use percent_encoding::percent_decode_str;
 
 use crate::namespace::{Namespace, NamespaceError};
 
-/// Longest time that an option takes.
+/// The longest time that an option takes.
 const MAX_MS: u64 = 600_000;
 
-/// What the URLs of a store look like.
+/// The form of a store's URLs.
 #[derive(Debug, Clone, Copy)]
 pub struct Grammar {
-    /// What stands before `://`.
+    /// The text before `://`.
     pub schemes: &'static [&'static str],
-    /// One URL.
+    /// An example.
     pub example: &'static str,
-    /// How a user and a password are written.
+    /// How a user and a password are written. The text of an error about them.
     pub user: &'static str,
-    /// What stands as the path.
+    /// What the path is. The text of an error about the path or a fragment.
     pub path: &'static str,
 }
 
-/// A URL of a store, `SCHEME://[USER:PASSWORD@]HOST[:PORT][,…][/PATH][?OPTION=VALUE&…]`. What stands for a user, a
-/// password or a value is percent-encoded. `Debug` shows no secret.
+/// A URL of a store, `SCHEME://[USER:PASSWORD@]HOST[:PORT][,…][/PATH][?OPTION=VALUE&…]`. User, password and values are
+/// percent-encoded. `Debug` shows no secret.
 ///
 /// # Examples
 ///
@@ -49,23 +49,23 @@ pub struct Grammar {
 /// # Ok::<(), lockcore::backend::UrlError>(())
 /// ```
 pub struct StoreUrl<'a> {
-    /// What stands before `://`.
+    /// The text before `://`.
     pub scheme: &'a str,
-    /// Who we are.
+    /// User and password.
     pub user: Option<(String, String)>,
-    /// Without the `/` before it; not decoded.
+    /// The path without its leading `/`; not decoded.
     pub path: &'a str,
-    /// What stands behind the `?`.
+    /// The options after the `?`.
     pub options: Options,
     hosts: &'a str,
 }
 
 impl<'a> StoreUrl<'a> {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
     ///
-    /// A text that is no URL of that grammar.
+    /// The text is no URL of that grammar.
     pub fn parse(url: &'a str, grammar: Grammar) -> Result<Self, UrlError> {
         let (scheme, rest) = split(url, grammar)?;
         let (rest, options) = match rest.split_once('?') {
@@ -93,18 +93,18 @@ impl<'a> StoreUrl<'a> {
         })
     }
 
-    /// The hosts; those without a port have this one.
+    /// The hosts. `port` is the port of those that name none.
     ///
     /// # Errors
     ///
-    /// One of them cannot be.
+    /// A host is invalid.
     pub fn hosts(&self, port: u16) -> Result<Vec<Host>, UrlError> {
         let hosts = self.hosts.split(',');
         hosts.map(|host| Host::parse(host, port)).collect()
     }
 }
 
-/// The scheme, and what stands behind `://`.
+/// The scheme, and the text after `://`.
 ///
 /// # Errors
 ///
@@ -178,20 +178,20 @@ impl fmt::Display for Host {
     }
 }
 
-/// The options of a URL. Each is taken once, by its name; [`end`](Self::end) finds what nobody has taken.
+/// The options of a URL. Each is taken once, by its name; [`end`](Self::end) finds those that nobody took.
 #[derive(Default)]
 pub struct Options {
     given: Vec<(String, String)>,
-    /// All that were asked for, for the error that names them.
+    /// All names that were asked for, for the error that lists them.
     known: Vec<String>,
 }
 
 impl Options {
-    /// Reads `OPTION=VALUE&…`.
+    /// Parses `OPTION=VALUE&…`.
     ///
     /// # Errors
     ///
-    /// One of them is given twice.
+    /// An option is given twice.
     pub fn parse(text: Option<&str>) -> Result<Self, UrlError> {
         let mut given: Vec<(String, String)> = Vec::new();
         for option in text.into_iter().flat_map(|options| options.split('&')) {
@@ -205,18 +205,18 @@ impl Options {
         Ok(Self { given, known })
     }
 
-    /// The value as it stands, not decoded; `means` stands for it in the error that names all options.
+    /// The value as written, not decoded. `means` stands for the value in the error that lists all options.
     pub fn raw(&mut self, name: &str, means: &str) -> Option<String> {
         self.known.push(format!("{name}={means}"));
         let at = self.given.iter().position(|(given, _)| given == name)?;
         Some(self.given.swap_remove(at).1)
     }
 
-    /// A value that `read` takes; it is said what that `takes`.
+    /// A value that `read` accepts; `takes` describes such values in the error.
     ///
     /// # Errors
     ///
-    /// The value is another one, or not encoded as it has to be.
+    /// `read` does not accept the value, or its encoding is invalid.
     pub fn read<T>(
         &mut self,
         name: &str,
@@ -234,11 +234,11 @@ impl Options {
         read(&decoded(&raw)?).map(Some).ok_or_else(bad)
     }
 
-    /// `namespace=NAME`, or the default one.
+    /// `namespace=NAME`, or the default namespace.
     ///
     /// # Errors
     ///
-    /// A name that no namespace has.
+    /// The name is no namespace.
     pub fn namespace(&mut self) -> Result<Namespace, UrlError> {
         match self.raw("namespace", "NAME") {
             Some(raw) => Ok(Namespace::parse(&decoded(&raw)?)?),
@@ -250,7 +250,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// No path.
+    /// The path is empty.
     pub fn file(&mut self, name: &str) -> Result<Option<PathBuf>, UrlError> {
         self.read(name, "PATH", "the path of a file", |path| {
             (!path.is_empty()).then(|| path.into())
@@ -261,18 +261,18 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Another number, or none.
+    /// The value is outside this range, or no number.
     pub fn millis(&mut self, name: &str, least: u64) -> Result<Option<Duration>, UrlError> {
         let takes = "a number of milliseconds up to 600000";
         let ms = self.number(name, least..=MAX_MS, takes)?;
         Ok(ms.map(Duration::from_millis))
     }
 
-    /// A number; it is said which ones the option `takes`.
+    /// A number in `range`; `takes` describes the range in the error.
     ///
     /// # Errors
     ///
-    /// Another number, or none.
+    /// The value is outside this range, or no number.
     pub fn number(
         &mut self,
         name: &str,
@@ -284,11 +284,11 @@ impl Options {
         })
     }
 
-    /// Nothing is left that was not asked for.
+    /// Checks that nobody left an option untaken.
     ///
     /// # Errors
     ///
-    /// An option that does not exist.
+    /// An option does not exist.
     pub fn end(self) -> Result<(), UrlError> {
         match self.given.into_iter().next() {
             None => Ok(()),
@@ -312,7 +312,7 @@ fn decoded(text: &str) -> Result<String, UrlError> {
     decoded.map(Into::into).map_err(|_| UrlError::Encoding)
 }
 
-/// Digits only: no sign and no blanks.
+/// Parses digits only: no sign and no blanks.
 fn number(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
@@ -325,51 +325,51 @@ pub enum UrlError {
     /// Another scheme.
     #[error("the URL begins with {}:, as in {example}", schemes.join(": or "))]
     Scheme {
-        /// Those that there are.
+        /// The schemes that exist.
         schemes: &'static [&'static str],
-        /// One URL.
+        /// An example.
         example: &'static str,
     },
-    /// No host, or one that cannot be.
+    /// No host, or an invalid one.
     #[error(
         "a host is written as HOST, HOST:PORT or [ADDRESS]:PORT, several with commas between them"
     )]
     Host,
-    /// A path that cannot be, or a fragment.
+    /// An invalid path, or a fragment.
     #[error("{0}")]
     Path(&'static str),
-    /// A user that cannot be.
+    /// An invalid user.
     #[error("{0}")]
     User(&'static str),
-    /// A `%` that does not stand for UTF-8.
+    /// A `%` that does not encode UTF-8.
     #[error("the URL has a % that is no character: write the bytes of UTF-8, as in %40 for @")]
     Encoding,
-    /// A name that no namespace has.
+    /// A name that is no namespace.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// An option that does not exist.
+    /// The option does not exist.
     #[error("there is no option {name:?}: the options are {options}")]
     Option {
         /// The option.
         name: String,
-        /// Those that there are.
+        /// The options that exist.
         options: String,
     },
-    /// The same option twice.
+    /// The option is given twice.
     #[error("the option {name:?} is given twice: give it once")]
     Twice {
         /// The option.
         name: String,
     },
-    /// A value that the option does not take.
+    /// The option does not accept the value.
     #[error("the option {name:?} is {takes}")]
     Value {
         /// The option.
         name: String,
-        /// What it takes.
+        /// The values that it accepts.
         takes: &'static str,
     },
-    /// Parts that do not go together.
+    /// Parts that exclude each other.
     #[error("{0}")]
     Together(&'static str),
 }

@@ -1,4 +1,4 @@
-//! Who waits for which keys in this process, and who watches which session, for stores that push.
+//! Who in this process waits for which keys, and who watches which session, for stores that push.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -35,25 +35,25 @@ pub struct Watches(Mutex<Watching>);
 #[derive(Debug, Default)]
 struct Watching {
     next: u64,
-    /// By their numbers: whoever has waited longest is woken first, and a seed of the simulation repeats.
+    /// By number: the longest waiter is woken first, and a seed of the simulation repeats.
     watches: BTreeMap<u64, Arc<State>>,
-    /// Who watches a key.
+    /// The watches of a key.
     keys: BTreeMap<LockKey, Vec<u64>>,
-    /// Who watches a session.
+    /// The watches of a session.
     sessions: BTreeMap<SessionId, BTreeMap<u64, Arc<State>>>,
 }
 
-/// What is known to one watch.
+/// The state of one watch.
 #[derive(Debug, Default)]
 struct State {
     news: Notify,
     woken: AtomicBool,
-    /// When somebody in the way is due.
+    /// When a holder in the way is due.
     due: Mutex<Option<Instant>>,
 }
 
 impl Watches {
-    /// A watch over claims, which stands until it is dropped.
+    /// A watch over claims. It stands until it is dropped.
     #[must_use]
     pub fn add(watches: &Arc<Self>, claims: &[Claim]) -> Watch {
         let keys: Vec<LockKey> = claims.iter().map(|claim| claim.key().clone()).collect();
@@ -74,7 +74,7 @@ impl Watches {
         }
     }
 
-    /// A watch over a session, which stands until it is dropped.
+    /// A watch over a session. It stands until it is dropped.
     #[must_use]
     pub fn add_session(watches: &Arc<Self>, session: SessionId) -> Watch {
         let state = Arc::new(State::default());
@@ -92,7 +92,7 @@ impl Watches {
         }
     }
 
-    /// Wakes who watches the key, a path above it or a path below it.
+    /// Wakes the watches of the key, of a path above it and of a path below it.
     pub fn wake(&self, key: &LockKey) {
         let watching = self.watching();
         watching.wake(key);
@@ -106,12 +106,12 @@ impl Watches {
         }
     }
 
-    /// Wakes everybody who watches a key.
+    /// Wakes all watches of keys.
     pub fn wake_all(&self) {
         self.watching().watches.values().for_each(|it| it.wake());
     }
 
-    /// Wakes who watches the session.
+    /// Wakes the watches of the session.
     pub fn wake_session(&self, session: SessionId) {
         let watching = self.watching();
         let of_session = watching.sessions.get(&session).into_iter();
@@ -120,7 +120,7 @@ impl Watches {
             .for_each(|it| it.wake());
     }
 
-    /// Wakes everybody who watches anything: what is to be told may have got lost.
+    /// Wakes all watches: news may have been lost.
     pub fn wake_everybody(&self) {
         self.wake_all();
         let watching = self.watching();
@@ -130,7 +130,7 @@ impl Watches {
             .for_each(|it| it.wake());
     }
 
-    /// Somebody in the way of the key is due at that time: whoever watches it looks again then.
+    /// A holder in the way of the key is due at that time: the watches of the key resolve then.
     pub fn due(&self, key: &LockKey, at: Instant) {
         let watching = self.watching();
         let ids = watching.keys.get(key).into_iter().flatten();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::client::attempt::{Observer, Plan, Progress, Seen};
 use crate::client::clock::{after, sleep_until};
@@ -31,13 +31,13 @@ use crate::{
     PrepareError, Want, prepare,
 };
 
-/// Claims above which they are sorted on a thread where that delays nobody.
+/// More claims than this are sorted on a thread of their own, to delay nobody.
 const SORTED_HERE: usize = 10_000;
 
-/// What an acquisition is of: names, or ids of documents.
+/// Marks an [`Acquisition`] of names or of document ids.
 #[derive(Debug)]
 pub enum Flat {}
-/// What an acquisition is of: [paths](Locks::tree).
+/// Marks an [`Acquisition`] of [paths](Locks::tree).
 #[derive(Debug)]
 pub enum Tree {}
 
@@ -47,7 +47,7 @@ pub enum Tree {}
 pub enum Attempt {
     /// Everything is held.
     Acquired(Guard),
-    /// Somebody is in the way; nothing is held.
+    /// Somebody is in the way. Nothing is held.
     Busy(Busy),
 }
 
@@ -61,9 +61,8 @@ impl Attempt {
     }
 }
 
-/// Something to acquire. Made by [`Locks`]; nothing happens until [`acquire`](Self::acquire),
-/// [`try_acquire`](Self::try_acquire) or [`run`](Self::run). Bad input is kept and comes out of those, before
-/// anything is sent.
+/// An acquisition to be made. [`Locks`] creates it; nothing happens until [`acquire`](Self::acquire),
+/// [`try_acquire`](Self::try_acquire) or [`run`](Self::run). These also report bad input, before anything is sent.
 ///
 /// # Examples
 ///
@@ -99,13 +98,13 @@ pub struct Acquisition<S = Flat> {
 impl Locks {
     /// One name, one holder: the book's global lock.
     ///
-    /// All flat keys of a namespace are one key space: `lock("a")` excludes `rwlock("a")`, `semaphore("a", n)` and
+    /// All flat keys of a namespace share one key space: `lock("a")` excludes `rwlock("a")`, `semaphore("a", n)` and
     /// `documents(["a"])`.
     pub fn lock(&self, name: impl AsRef<str>) -> Acquisition {
         Acquisition::new(self, Keys::flat(Want::Create, [name]))
     }
 
-    /// A lock that one holder has to write, or any number to read.
+    /// A lock for one writer, or for any number of readers.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock<'_> {
         RwLock {
             locks: self,
@@ -113,8 +112,8 @@ impl Locks {
         }
     }
 
-    /// One of so many permits. The number binds who asks and is not stored: all callers of a semaphore use one number. 0 is an
-    /// input error.
+    /// One of `permits` permits. The store does not keep the number; it limits only the request that names it. So all
+    /// callers of a semaphore must use the same number. 0 is an input error.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Acquisition {
         let limit = NonZeroU32::new(permits);
         let mut keys = Keys::flat(Want::Share { limit }, [name]);
@@ -125,7 +124,7 @@ impl Locks {
     }
 
     /// An exclusive lock on each of up to 1,000,000 ids, all or none: the book's document locks. The ids are collected
-    /// now; order and duplicates do not matter.
+    /// now. Their order does not matter, nor do duplicates.
     pub fn documents<I>(&self, ids: I) -> Acquisition
     where
         I: IntoIterator,
@@ -134,11 +133,11 @@ impl Locks {
         Acquisition::new(self, Keys::flat(Want::Upsert, ids))
     }
 
-    /// As [`documents`](Self::documents), with ids from a stream, which is collected before anything is acquired.
+    /// As [`documents`](Self::documents), with ids from a stream. The stream is collected before anything is acquired.
     ///
     /// # Cancel safety
     ///
-    /// Nothing was acquired yet; what was read from the stream is gone.
+    /// Nothing has been acquired yet. The items read so far are gone from the stream.
     pub async fn documents_stream<S>(&self, ids: S) -> Acquisition
     where
         S: Stream,
@@ -160,7 +159,7 @@ impl Locks {
     }
 }
 
-/// A lock to read or to write, made by [`Locks::rwlock`].
+/// A lock to read or to write. [`Locks::rwlock`] creates it.
 #[derive(Debug)]
 #[must_use = "nothing is acquired until `read` or `write`, and `acquire`"]
 pub struct RwLock<'a> {
@@ -169,10 +168,11 @@ pub struct RwLock<'a> {
 }
 
 impl RwLock<'_> {
-    /// To read, as any number may at once.
+    /// To read: any number of readers at once.
     ///
-    /// Tasks of one process that read without an intent or an owner have one share in the store, as far as they can
-    /// ([`acquire`](Acquisition::acquire)). A [semaphore](Locks::semaphore) of the same name counts all of these as one.
+    /// Tasks of one process that read without an intent or an owner have one share in the store between them, where
+    /// possible ([`acquire`](Acquisition::acquire)). A [semaphore](Locks::semaphore) of the same name counts them as
+    /// one.
     pub fn read(self) -> Acquisition {
         Acquisition::new(
             self.locks,
@@ -187,13 +187,13 @@ impl RwLock<'_> {
 }
 
 impl Acquisition<Tree> {
-    /// A path to change, with everything below it.
+    /// Adds a path to change, with everything below it.
     pub fn write(mut self, path: impl AsRef<str>) -> Self {
         self.keys.add_path(path.as_ref(), Claim::write);
         self
     }
 
-    /// A path to read, with everything below it.
+    /// Adds a path to read, with everything below it.
     pub fn read(mut self, path: impl AsRef<str>) -> Self {
         self.keys.add_path(path.as_ref(), Claim::read);
         self
@@ -214,24 +214,25 @@ impl<S> Acquisition<S> {
         }
     }
 
-    /// How long [`acquire`](Self::acquire) waits at most; without, for ever.
+    /// The longest time that [`acquire`](Self::acquire) waits; for ever by default. With zero it tries once.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = Some(limit);
         self
     }
 
-    /// Who acquires, so that its own document and tree locks are no obstacle. Excludes an intent.
+    /// The owner that acquires. Its own document and tree locks are no obstacle to it. Cannot be combined with an
+    /// intent.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// What is going to be changed, as JSON, kept in the store until the guard is released: whoever finds the locks of
-    /// a dead process gets it, and finishes or undoes the change. Not for secrets.
+    /// Describes the intended change, as JSON. The store keeps it until the guard is released. A process that finds the
+    /// locks of a dead one receives it, and finishes or undoes the change. It is no place for secrets.
     ///
     /// # Errors
     ///
-    /// A value that JSON cannot say, and one of more than 64 KiB.
+    /// The value cannot be written as JSON, or has more than 64 KiB.
     pub fn intent(self, value: &impl Serialize) -> Result<Self, IntentError> {
         Ok(self.intent_bytes(Intent::json(value)?))
     }
@@ -242,35 +243,37 @@ impl<S> Acquisition<S> {
         self
     }
 
-    /// The longest that it is held, so that a program that lives and hangs does not hold it for ever. At nine tenths of it
-    /// [`nearly_over`](Held::nearly_over) resolves. At its end the guard is not valid any more, and
-    /// [`lost`](Held::lost) says [`TooLong`](crate::LostReason::TooLong). A TTL later, in which the program can stop its work,
-    /// it is given back in the store, if the program has not done so; an intent is left behind for whoever comes next.
+    /// The longest time that the guard is held, so that a program that hangs does not hold it for ever. At nine tenths
+    /// of this time [`nearly_over`](Held::nearly_over) resolves. At its end the guard becomes invalid, and
+    /// [`lost`](Held::lost) resolves with [`TooLong`](crate::LostReason::TooLong). The program has one more TTL to stop
+    /// its work; then the store gets the lock back, if the program has not released it. An intent is left behind for
+    /// the next holder to recover.
     ///
-    /// A runtime that hangs, and has the session on it, renews nothing: then the lease ends, which is sooner.
+    /// If the runtime of the session hangs, nothing is renewed, and the lease ends first.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
         self
     }
 
-    /// Is told how far the acquisition is, on its caller's task or one of its own: it must not block. If it panics, what was
-    /// granted is given back, and the caller panics.
+    /// Calls the observer with the progress of the acquisition, on the caller's task or on one of its own. The observer
+    /// must not block. If it panics, the granted locks are given back and the caller panics.
     pub fn observe(mut self, observer: impl Fn(Progress<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Some(Arc::new(observer));
         self
     }
 
-    /// Tries once, and does not wait for anybody. What dead processes left in the way is recovered first, where the client
-    /// has a handler for that; one that takes longer than the [patience](crate::LocksBuilder::patience) goes on by itself,
-    /// and the attempt is busy.
+    /// Tries once and waits for no holder. If dead processes left unfinished changes in the way, and the client has a
+    /// recovery handler, these are recovered first. A recovery that takes longer than the
+    /// [patience](crate::LocksBuilder::patience) goes on by itself, and the attempt is busy.
     ///
     /// # Errors
     ///
-    /// Bad input, abandoned work in the way, a session that was lost meanwhile, or a failure of the store.
+    /// Bad input; unfinished changes in the way that nobody recovered; a session lost during the attempt; a failure of
+    /// the store.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives back whatever the attempt wins.
+    /// Dropping the future gives back all that the attempt wins.
     ///
     /// # Panics
     ///
@@ -285,28 +288,30 @@ impl<S> Acquisition<S> {
 
     /// Waits until everything is held; without [`wait`](Self::wait), for ever.
     ///
-    /// What was granted is kept while the rest is waited for. All acquisitions take their keys in one global order, so
-    /// that they cannot block each other for ever; a program that acquires while it holds something must keep to an
-    /// order by itself.
+    /// Granted locks stay held while the call waits for the rest. All acquisitions take their keys in one global order,
+    /// so they cannot deadlock each other. A program that acquires while it holds something must keep an order of its
+    /// own.
     ///
-    /// Tasks of one process that wait for a key have it in the order in which they asked: exclusive locks, shares and paths
-    /// alike. Shares that follow each other have it together, and a share that comes after a waiting exclusive lock waits
-    /// behind it (for a second, where another process keeps that out). So a task that holds a share and asks for another one of the same key, or of a path above or below, may wait
-    /// for itself, as with [`tokio::sync::RwLock`]; with the [owner](Self::owner) of what it holds it does not stand in line.
+    /// Tasks of one process that wait for a key get it in the order in which they asked: exclusive locks, shares and
+    /// paths alike. Consecutive shares get it together. A share that comes after a waiting exclusive lock waits behind
+    /// it (for a second, if another process keeps the exclusive lock out). So a task that holds a share may wait for
+    /// itself if it asks for another share of the same key, or of a path above or below it, as with
+    /// [`tokio::sync::RwLock`]. With the [owner](Self::owner) of the lock that it holds it does not queue.
     ///
-    /// While the next one wants the same, without an intent or an owner, an exclusive lock or a place of a semaphore goes from
-    /// one to the other without the store, for at most 50 ms and 63 times (lock cohorting; Dice, Marathe, Shavit, 2012). A share
-    /// without a limit is had by as many at once within the same bounds, and goes back to the store with the last of them.
+    /// An exclusive lock or a permit of a semaphore passes from one task to the next without the store if the next
+    /// waiter wants the same and neither has an intent or an owner, for at most 50 ms and 63 times (lock cohorting;
+    /// Dice, Marathe, Shavit, 2012). Tasks hold a share without a limit together, within the same bounds; the last of
+    /// them returns it to the store.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire); a wait that is over, one that could only end by the owner itself, and one that a
-    /// [shutdown](Locks::shutdown) ends.
+    /// As [`try_acquire`](Self::try_acquire). Also: the wait has ended; only the owner itself is in the way, so the
+    /// wait could not end; a [shutdown](Locks::shutdown) ended the wait.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the wait and gives back whatever was granted. The place in the queue of local waiters
-    /// is lost. A future that is kept and not polled keeps its place, and whoever stands behind it waits.
+    /// Dropping the future ends the wait and gives back the granted locks. Its place in the queue of local waiters is
+    /// lost. A future that is kept but not polled keeps its place, and those behind it wait.
     ///
     /// # Panics
     ///
@@ -317,16 +322,17 @@ impl<S> Acquisition<S> {
         self.start(waits).await
     }
 
-    /// Acquires, runs the work, stops it when the lock is lost, and releases. Returns what the work returned, and what
-    /// [`Guard::release`] said.
+    /// Acquires, runs the work, stops it if the lock is lost, and releases. Returns the value of the work and the
+    /// result of [`Guard::release`].
     ///
     /// # Errors
     ///
-    /// Nothing was acquired; the lock was lost while the work ran; the work failed (an intent is left behind then).
+    /// Nothing was acquired; the lock was lost while the work ran; or the work failed. In the last two cases an intent
+    /// is left behind.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work where it is, and the guard: an intent is left behind.
+    /// Dropping the future drops the work where it is, and the guard. An intent is left behind.
     ///
     /// # Panics
     ///
@@ -374,7 +380,7 @@ impl<S> Acquisition<S> {
         }
     }
 
-    /// Checks the input, and puts the attempt on its way.
+    /// Checks the input and starts the attempt.
     async fn start(self, waits: bool) -> Result<Guard, AcquireError> {
         let until = self.wait.filter(|_| waits).map(after);
         let core = Arc::clone(&self.locks.core);
@@ -408,7 +414,7 @@ impl<S> Acquisition<S> {
         let mut there = None;
         // A task of its own brings what was sent to its end, whatever the caller does. Who stands in line has sent nothing, and
         // where a store answers at once there is nothing to wait for.
-        let answer = poll_fn(|cx| {
+        let mut answer = poll_fn(|cx| {
             if let Some(mut run) = here.take() {
                 match run.as_mut().poll(cx) {
                     Poll::Ready(answer) => return Poll::Ready(answer),
@@ -427,22 +433,30 @@ impl<S> Acquisition<S> {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
-            answer = answer => match answer {
-                Some(Ok(answer)) => answer.map(|guard| guard.deliver(max_hold)),
-                Some(Err(panic)) => resume_unwind(panic),
-                // It ends without an answer only when its wait is over before any refusal, or with its runtime.
-                None => Err(no_answer(&plan)),
-            },
+            answer = &mut answer => answer,
             // A request may still be under way; what it wins is given back.
-            () = core.is_shut_down() => Err(InputError::ShutDown.into()),
-            () = over => Err(no_answer(&plan)),
+            () = core.is_shut_down() => return Err(InputError::ShutDown.into()),
+            // Where there is a line it is left meanwhile.
+            () = over => match core.info.line {
+                true => timeout(LEAVES, answer).await.unwrap_or(None),
+                false => None,
+            },
+        };
+        match answer {
+            Some(Ok(answer)) => answer.map(|guard| guard.deliver(max_hold)),
+            Some(Err(panic)) => resume_unwind(panic),
+            // It ends without an answer only when its wait is over before any refusal, or with its runtime.
+            None => Err(no_answer(&plan)),
         }
     }
 }
 
-/// Whoever waits for the answer. The attempt hears of it when this goes.
+/// The most time that leaving the line may take before the caller is told that its wait is over.
+const LEAVES: Duration = Duration::from_millis(100);
+
+/// The caller that waits for the answer. Dropping this tells the attempt that it has gone.
 struct Caller(Arc<Plan>);
 
 impl Deref for Caller {
@@ -459,7 +473,7 @@ impl Drop for Caller {
     }
 }
 
-/// The answer to a caller whose wait is over while the attempt has none.
+/// The answer to a caller whose wait has ended before the attempt has an answer.
 fn no_answer(plan: &Plan) -> AcquireError {
     match plan.seen.busy() {
         Some(busy) => AcquireError::Busy(busy),
@@ -481,7 +495,7 @@ impl<S> fmt::Debug for Acquisition<S> {
     }
 }
 
-/// The claims as they were given, or the first thing that was wrong with them.
+/// The claims as they were given, or the first error in them.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     claims: Vec<Claim>,
@@ -559,7 +573,7 @@ impl Keys {
     }
 }
 
-/// Counts attempts and waiters that are under way.
+/// Counts the attempts and waiters that are under way.
 struct UnderWay {
     alive: Alive,
     waits: bool,

@@ -1,11 +1,12 @@
-//! Which abandoned sessions this process is at.
+//! The abandoned sessions that this process is recovering.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::SessionId;
 
-/// One task of this process is at the session; the store takes all of them for one adopter.
+/// One task of this process is recovering the session. To the store, all tasks of a process are one
+/// adopter.
 #[derive(Debug)]
 pub(crate) struct Adopting {
     all: Arc<Mutex<HashSet<SessionId>>>,
@@ -13,14 +14,14 @@ pub(crate) struct Adopting {
 }
 
 impl Adopting {
-    /// `None` if another task is at it.
+    /// `None` if another task is recovering the session.
     pub(crate) fn begin(all: &Arc<Mutex<HashSet<SessionId>>>, session: SessionId) -> Option<Self> {
         let first = locked(all).insert(session);
         let all = Arc::clone(all);
         first.then(|| Self { all, session })
     }
 
-    /// Whether a task is at it.
+    /// Whether a task is recovering the session.
     pub(crate) fn is_begun(all: &Mutex<HashSet<SessionId>>, session: SessionId) -> bool {
         locked(all).contains(&session)
     }

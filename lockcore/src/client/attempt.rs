@@ -1,4 +1,4 @@
-//! One acquisition: by its caller while it stands in line, on a task of its own from the first byte that is sent.
+//! One acquisition: the caller runs it while it queues; from the first byte sent it runs on a task of its own.
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
@@ -17,6 +17,7 @@ use crate::client::clock::{now, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::error::{Abandoned, AcquireError};
 use crate::client::guard::{Guard, Undelivered};
+use crate::client::line::Patience;
 use crate::client::locks::Locks;
 use crate::client::order::{Order, Release, Released};
 use crate::client::owner::Owner;
@@ -25,43 +26,44 @@ use crate::client::queue::{InTheWay, Offer, Place};
 use crate::client::recovery;
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
-use crate::client::step::{Asker, Step};
+use crate::client::step::{Asker, Kept, Step};
 use crate::client::task;
 use crate::client::wait::Waiting;
 use crate::prepare::step_len;
+use crate::store::Past;
 use crate::{Busy, Claim, FencingToken, Info, Intent, Life, OwnerId, Registered, SessionState};
 
-/// Steps above which an acquisition has a session of its own, so that giving up or releasing it is one write.
+/// An acquisition of more batches than this has a session of its own, so that one write gives up or releases it.
 const STEPS_IN_SHARED_SESSION: usize = 10;
 
-/// What [`observe`](crate::Acquisition::observe) tells.
+/// A report to an [observer](crate::Acquisition::observe).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Progress<'a> {
-    /// So many of the claims are granted, after duplicates were merged.
+    /// This many claims are granted, counted after duplicates were merged.
     Granted {
-        /// Claims granted.
+        /// Claims granted so far.
         claims: usize,
-        /// Claims in all.
+        /// All claims of the acquisition.
         of: usize,
     },
-    /// The acquisition waits because of this refusal; told after each look at the store.
+    /// The acquisition waits because of this refusal. Reported after each request to the store.
     Waiting(&'a Busy),
 }
 
 pub(crate) type Observer = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
-/// What came of it, if anybody waits for that. A panic of what the caller gave us is its own.
+/// The result, if the caller still waits for it. A panic of the caller's own code is passed on to it.
 pub(crate) type Answer = Option<thread::Result<Result<Undelivered, AcquireError>>>;
 
-/// What a caller and the acquisition see of each other while it is under way.
+/// State that the caller and the acquisition share while it is under way.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Who was in the way last.
+    /// The latest refusal.
     last: Mutex<Option<Last>>,
     /// A request is under way, or something was granted.
     asks: AtomicBool,
-    /// The caller does not wait for it any more.
+    /// The caller has stopped waiting.
     is_left: AtomicBool,
     left: Notify,
 }
@@ -76,7 +78,7 @@ impl Seen {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who was in the way last.
+    /// The latest refusal.
     pub(crate) fn busy(&self) -> Option<Busy> {
         match &*self.last() {
             None => None,
@@ -85,12 +87,12 @@ impl Seen {
         }
     }
 
-    /// Whether there is something to be brought to its end, whatever becomes of the caller.
+    /// Whether something must be brought to its end even if the caller leaves.
     pub(crate) fn is_asking(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
 
-    /// The caller goes.
+    /// The caller leaves.
     pub(crate) fn leave(&self) {
         self.is_left.store(true, Ordering::Release);
         self.left.notify_waiters();
@@ -100,7 +102,7 @@ impl Seen {
         self.is_left.load(Ordering::Acquire)
     }
 
-    /// Resolves when the caller has gone.
+    /// Resolves when the caller has left.
     async fn left(&self) {
         loop {
             let left = self.left.notified();
@@ -125,7 +127,7 @@ pub(crate) struct Plan {
 
 /// Why an attempt holds nothing.
 enum Stop {
-    /// The session was found dead before anything was granted: another session may do.
+    /// The session was dead before anything was granted. Another session may succeed.
     NotBegun,
     Failed(AcquireError),
     /// Nobody waits for the answer.
@@ -144,7 +146,7 @@ impl From<crate::Error> for Stop {
     }
 }
 
-/// Asks until the store has answered, for at most the client's patience; once where nobody waits.
+/// Asks until the store answers, for at most the client's patience; only once if the caller does not wait.
 async fn bears<T, Answer: Future<Output = Result<T, AcquireError>>>(
     core: &Core,
     waits: bool,
@@ -166,14 +168,14 @@ async fn bears<T, Answer: Future<Output = Result<T, AcquireError>>>(
 }
 
 impl Plan {
-    /// The shared session, where that is enough and open.
+    /// The shared session, if it suffices and is open.
     fn at_hand(&self, many: bool) -> Option<(Handle, OwnerId)> {
         let shared = !many && !self.is_alone();
         let handle = shared.then(|| self.locks.pool.usable())??;
         own(Ok(handle)).ok()
     }
 
-    /// The session that it runs in, and the owner there. One that waits bears with a store that is away.
+    /// The session of the acquisition, and its owner there. A waiting acquisition bears with an unavailable store.
     async fn session(&self, many: bool) -> Result<(Handle, OwnerId), Stop> {
         tokio::select! {
             biased;
@@ -196,7 +198,7 @@ impl Plan {
         bears(core, self.wait.is_some(), open).await
     }
 
-    /// Resolves when the caller's wait is over.
+    /// Resolves when the caller's wait has ended.
     async fn is_over(&self) {
         match self.wait.flatten() {
             Some(until) => sleep_until(until).await,
@@ -204,13 +206,13 @@ impl Plan {
         }
     }
 
-    /// To the end, which `_counted` is held for.
+    /// Runs to the end; `_counted` is held until then.
     pub(crate) async fn run<Counted>(self: Arc<Self>, _counted: Counted) -> Answer {
         let result = pin!(self.result());
         AssertUnwindSafe(result).catch_unwind().await.transpose()
     }
 
-    /// Nothing, if nobody waits for it.
+    /// The result; `None` if nobody waits for it.
     async fn result(&self) -> Option<Result<Undelivered, AcquireError>> {
         let mut first = true;
         loop {
@@ -228,12 +230,12 @@ impl Plan {
         }
     }
 
-    /// Whether nobody else of the process may have what it is granted.
+    /// Whether no other task of the process may share the grant.
     fn is_alone(&self) -> bool {
         self.owner.is_some() || self.intent.is_some()
     }
 
-    /// A share that this process has already, if nobody of it who came earlier waits for that to end.
+    /// A share that this process already has, unless an earlier waiter of the process waits for its end.
     fn joined(&self) -> Option<Guard> {
         match &*self.claims {
             [claim] if !self.is_alone() => {
@@ -244,7 +246,7 @@ impl Plan {
         }
     }
 
-    /// What another one of this process has, or had.
+    /// The guard of a grant that another task of this process has, or had.
     fn handed_on(&self, pass: Pass) -> Guard {
         let guard = Guard::new(&self.locks.core, pass, false);
         let of = self.claims.len();
@@ -276,6 +278,8 @@ impl Plan {
             grants: Vec::new(),
             token: None,
             in_doubt: false,
+            kept: None,
+            patience: Patience::default(),
             handle,
         };
         let taken = taking.take().await;
@@ -293,7 +297,7 @@ fn own(handle: crate::Result<Handle>) -> Result<(Handle, OwnerId), AcquireError>
     Ok((handle, owner))
 }
 
-/// Whether the claims take more than ten steps.
+/// Whether the claims need more than ten batches.
 fn many_steps(claims: &[Claim], info: &Info) -> bool {
     let mut at = 0;
     for _ in 0..STEPS_IN_SHARED_SESSION {
@@ -305,22 +309,26 @@ fn many_steps(claims: &[Claim], info: &Info) -> bool {
     true
 }
 
-/// An acquisition under way in one session. Whatever ends it, what it was granted is given back.
+/// An acquisition under way in one session. However it ends, unused grants are given back.
 struct Taking<'a> {
     plan: &'a Plan,
     core: &'a Arc<Core>,
     handle: Handle,
     owner: OwnerId,
     by_close: bool,
-    /// The steps granted so far.
+    /// The batches granted so far.
     grants: Vec<(u64, Range<usize>)>,
     /// The greatest of their tokens.
     token: Option<FencingToken>,
     in_doubt: bool,
+    /// What stands in the store's line.
+    kept: Kept,
+    /// For how long those who came before have kept it waiting.
+    patience: Patience,
 }
 
 impl Taking<'_> {
-    /// Takes every claim, one step after the other, and registers the intent.
+    /// Takes every claim, one batch after the other, and registers the intent.
     async fn take(&mut self) -> Result<Guard, Stop> {
         let claims = &self.plan.claims;
         let mut at = 0;
@@ -333,7 +341,8 @@ impl Taking<'_> {
             if !std::mem::take(&mut goes_on)
                 && let Some(waits) = waiting.as_mut().filter(|waiting| waiting.has_begun())
             {
-                let offered = pin!(waits.until_offered_or_worth_asking(self.core));
+                let in_line = self.kept.is_some();
+                let offered = pin!(waits.until_offered_or_worth_asking(self.core, in_line));
                 if let Some(offer) = self.stoppable(offered).await? {
                     if let Some(guard) = self.accepted(offer) {
                         return Ok(guard);
@@ -341,7 +350,9 @@ impl Taking<'_> {
                     continue;
                 }
             }
+            // Where the store keeps a line nobody overtakes those who wait in it.
             if self.plan.wait.is_some()
+                && !self.core.info.line
                 && let Some(pause) = self.core.contention.pause(claims[at].key())
             {
                 let pause = Box::pin(tokio::time::sleep(pause));
@@ -424,6 +435,9 @@ impl Taking<'_> {
                         tokio::time::sleep(self.core.chance(Duration::from_millis(20))).await;
                     } else if first > 0 {
                         (next_len, goes_on) = (Some(first), true);
+                    } else if len > 1 && self.core.info.line {
+                        // It stands in the line of the first one.
+                        (next_len, goes_on) = (Some(1), true);
                     } else {
                         if would_wait_for_itself(&busy, self.owner) {
                             return Err(AcquireError::WouldDeadlock(busy).into());
@@ -470,7 +484,7 @@ impl Taking<'_> {
         ))
     }
 
-    /// What the store has granted: the guard's from now on.
+    /// The granted claims, which belong to the guard from now on.
     fn chain(&mut self, token: FencingToken, now: Instant) -> Arc<Chain> {
         let taken = Taken {
             owner: self.owner,
@@ -485,18 +499,18 @@ impl Taking<'_> {
         Arc::new(Chain::new(&self.handle, taken, now, self.core.info.poll))
     }
 
-    /// All that is wanted, if it may be taken over from another one of this process.
+    /// All claims, if another task of this process may hand them on.
     fn wants(&self) -> Option<&Arc<[Claim]>> {
         let may = !self.plan.is_alone() && !self.by_close;
         may.then_some(&self.plan.claims)
     }
 
-    /// What another one of this process hands on, if it stands.
+    /// The offer of another task of this process, if it is still good.
     fn accepted(&self, offer: Offer) -> Option<Guard> {
         offer.accept().map(|pass| self.plan.handed_on(pass))
     }
 
-    /// The session is lost: what has not begun may begin in another one.
+    /// The session is lost. If nothing was granted yet, another session may be used.
     fn lost(&self, waiting: Option<&Waiting>) -> Stop {
         if !self.grants.is_empty() || waiting.is_some_and(Waiting::has_begun) {
             AcquireError::Lost.into()
@@ -519,14 +533,25 @@ impl Taking<'_> {
         waiting
     }
 
-    /// The caller sees who is in the way, if its wait may end.
+    /// Lets the caller see who is in the way, if its wait may end.
     fn sees(&self, waiting: Option<&Waiting>) {
         if let Some(waiting) = waiting.filter(|_| self.plan.wait != Some(None)) {
             *self.plan.seen.last() = Some(Last::Waiting(waiting.in_the_way()));
         }
     }
 
-    async fn ask(&self, range: Range<usize>) -> Step {
+    async fn ask(&mut self, range: Range<usize>) -> Step {
+        let kept = self.kept.take();
+        let past = self.patience.past();
+        let (step, kept) = self.ask_once(range, kept, past).await;
+        self.kept = kept;
+        if let Step::Busy(busy) = &step {
+            self.patience.refused(busy);
+        }
+        step
+    }
+
+    async fn ask_once(&self, range: Range<usize>, kept: Kept, past: Vec<Past>) -> (Step, Kept) {
         let joined = !self.grants.is_empty() || range.end < self.plan.claims.len();
         let asker = Asker {
             core: self.core,
@@ -538,14 +563,14 @@ impl Taking<'_> {
         let ends = || Box::pin(self.stoppable(std::future::pending::<()>()));
         let asks = &self.plan.seen.asks;
         asks.store(true, Ordering::Release);
-        let step = asker.ask(range, joined, ends).await;
-        // What was granted is not given back while its intent is being registered.
+        let (step, kept) = asker.ask(range, joined, kept, past, ends).await;
+        // What was granted is not given back while its intent is being registered. What stands in line is.
         let holds = !self.grants.is_empty() || matches!(step, Step::Granted { .. });
-        asks.store(holds, Ordering::Release);
-        step
+        asks.store(holds || kept.is_some(), Ordering::Release);
+        (step, kept)
     }
 
-    /// Registers the intent, if there is one, when all claims are granted.
+    /// Registers the intent, if there is one. All claims are granted by then.
     async fn register(&self, token: FencingToken) -> Result<(), Stop> {
         let Some(intent) = self.plan.intent.clone() else {
             return Ok(());
@@ -561,7 +586,7 @@ impl Taking<'_> {
         }
     }
 
-    /// Whether what was granted so far is still held.
+    /// Whether all that was granted is still held.
     fn stands(&self) -> bool {
         self.stands_at(now())
     }
@@ -575,7 +600,7 @@ impl Taking<'_> {
         self.grants.iter().map(|(n, _)| *n)
     }
 
-    /// Whether the caller's wait is over.
+    /// Whether the caller's wait has ended.
     fn is_over(&self) -> bool {
         self.plan.wait.flatten().is_some_and(|until| now() >= until)
     }
@@ -613,7 +638,7 @@ impl Taking<'_> {
         }
     }
 
-    /// The dead sessions in the way whose changes somebody has to finish or undo, and nobody is at.
+    /// The dead sessions in the way whose changes have to be finished or undone, and that nobody is recovering.
     async fn left(&self, busy: &Busy) -> Result<Vec<SessionState>, Stop> {
         let refused = busy.refused().iter();
         let mut left: Vec<_> = refused.flat_map(|refused| &refused.holders).collect();
@@ -632,7 +657,7 @@ impl Taking<'_> {
         }
     }
 
-    /// The handler has finished or undone what dead sessions left. It goes on to its end, whatever becomes of the attempt.
+    /// Has the handler finish or undo the changes of dead sessions. It runs to its end even if the attempt ends.
     async fn recovered(&self, busy: &Busy, left: Vec<SessionState>) -> Result<(), Stop> {
         let refuse = |sessions, recovery| {
             Stop::Failed(AcquireError::Abandoned(Abandoned {
@@ -674,7 +699,7 @@ impl Taking<'_> {
         recovered?.map_err(failed)
     }
 
-    /// Notes that another process is on the key, where that makes a difference.
+    /// Notes that another process uses the key, if that makes a difference.
     fn met(&self, busy: &Busy) {
         let first = busy.first();
         let foreign = first.holders.iter().filter_map(|holder| holder.grant);
@@ -686,8 +711,11 @@ impl Taking<'_> {
         }
     }
 
-    /// Gives back what was granted, and waits until that is acknowledged or is known to happen by itself.
+    /// Gives back the granted locks. Waits until that is acknowledged, or certain to happen by itself.
     async fn undo(mut self) {
+        if let Some(kept) = self.kept.take() {
+            kept.leave().await;
+        }
         let (done, released) = oneshot::channel();
         if self.give_back(Some(done)) {
             // A release of unknown outcome is the keeper's; here only the wait for it ends.
@@ -695,8 +723,11 @@ impl Taking<'_> {
         }
     }
 
-    /// Whether something was granted; it is given back, and the attempt begins again.
+    /// Gives back the granted locks so that the attempt can begin again. Returns whether there were any.
     async fn is_given_back(&mut self) -> bool {
+        if let Some(kept) = self.kept.take() {
+            kept.leave().await;
+        }
         // Its session goes on.
         let by_close = std::mem::take(&mut self.by_close);
         let (done, released) = oneshot::channel();
@@ -709,7 +740,7 @@ impl Taking<'_> {
         any
     }
 
-    /// Whether there was anything to give back.
+    /// Returns whether there was anything to give back.
     fn give_back(&mut self, done: Option<oneshot::Sender<crate::Result<Released>>>) -> bool {
         let grants = std::mem::take(&mut self.grants);
         if grants.is_empty() {
@@ -733,12 +764,12 @@ impl Drop for Taking<'_> {
     }
 }
 
-/// The place of whoever waits.
+/// The place of a waiter in the queue.
 fn place(waiting: &Option<Waiting>) -> Option<&Place> {
     waiting.as_ref().map(Waiting::place)
 }
 
-/// What the store answers to whoever waits.
+/// The store's answer to a waiter.
 async fn asks<T>(place: Option<&Place>, asked: impl Future<Output = T> + Unpin) -> T {
     match place {
         Some(place) => place.asks(asked).await,
@@ -746,8 +777,8 @@ async fn asks<T>(place: Option<&Place>, asked: impl Future<Output = T> + Unpin) 
     }
 }
 
-/// What comes of something, unless another one of this process offers a lock meanwhile to whoever waits: that is taken at
-/// once.
+/// The output of `something`, unless another task of this process offers the waiter a lock meanwhile: the offer is
+/// taken at once.
 async fn unless_offered<T>(
     place: Option<&Place>,
     something: impl Future<Output = T> + Unpin,
@@ -762,7 +793,7 @@ async fn unless_offered<T>(
     }
 }
 
-/// Where in the step the first refused claim stands.
+/// The index of the first refused claim in the batch.
 fn position(claims: &[Claim], busy: &Busy) -> usize {
     let key = busy.first().claim.key();
     claims
@@ -779,5 +810,6 @@ fn would_wait_for_itself(busy: &Busy, owner: OwnerId) -> bool {
         && first
             .holders
             .iter()
-            .all(|holder| holder.owner == Some(owner))
+            // One that waits itself goes in its turn.
+            .all(|holder| holder.owner == Some(owner) && holder.waiting.is_none())
 }

@@ -1,4 +1,4 @@
-//! [`Breaker`]: asking again while a store fails. Those of a client who have to take turns, so that many are no storm.
+//! [`Breaker`]: repeated requests while a store fails. The tasks of a client take turns, so that many are no storm.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::client::clock::{now, sleep_until, timer};
 use crate::{Error, ErrorKind, Result};
 
-/// The first and the longest pause before a request is sent again, whoever sends it.
+/// The first and the longest pause before any request is sent again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// Those who have waited are spread over a fifth of that time when the store answers again, and over so much at most.
+/// When the store answers again, the waiting tasks are spread over a fifth of the time they have waited, but at most
+/// over this.
 const SPREAD: Duration = Duration::from_secs(2);
 
 /// Whether the same request may succeed later.
@@ -23,7 +24,7 @@ pub(crate) fn may_pass(error: &Error) -> bool {
     )
 }
 
-/// The client's chance.
+/// The client's randomness.
 pub(crate) trait Chance {
     /// A random part of a duration.
     fn chance(&self, of: Duration) -> Duration;
@@ -35,15 +36,15 @@ pub(crate) trait Chance {
     }
 }
 
-/// What a client knows of a store that fails. A request that was not sent yet is sent at once. Those who send one again do
-/// so one after the other while nothing is answered, with pauses that grow, and all when something is.
+/// What a client knows of a failing store. A request that was not sent yet is sent at once. Repeated requests are sent
+/// one after the other while nothing is answered, with growing pauses, and all at once when something is.
 ///
-/// What asks for locks and what gives them back have one each, so that neither waits for the other.
+/// Requests for locks and requests that give them back have a breaker each, so that neither waits for the other.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     fails: AtomicBool,
     turns: Mutex<Turns>,
-    /// Whoever holds it has the next turn; the others stand behind it in their order.
+    /// Its owner has the next turn; the others queue behind it.
     first: tokio::sync::Mutex<()>,
     answered: Notify,
 }
@@ -51,7 +52,7 @@ pub(crate) struct Breaker {
 #[derive(Debug)]
 struct Turns {
     next: Instant,
-    /// How many there were since something was answered.
+    /// How many there were since the last answer.
     taken: u32,
 }
 
@@ -87,11 +88,11 @@ impl Breaker {
         }
     }
 
-    /// Waits until a request that failed so often is to be sent again: `false` if that is not before `until`.
+    /// Waits until a request that failed so often should be sent again. `false` if that is not before `until`.
     ///
     /// # Cancel safety
     ///
-    /// The place among those who wait is lost.
+    /// The place in the queue is lost.
     pub(crate) async fn again(&self, chance: &impl Chance, failures: u32, until: Instant) -> bool {
         let since = now();
         let worth_asking = async {
@@ -113,7 +114,7 @@ impl Breaker {
         timeout_at(timer(until), worth_asking).await.is_ok()
     }
 
-    /// The next turn. Whoever goes before it comes leaves it to the one behind.
+    /// The next turn. A task that leaves before its turn comes leaves it to the one behind.
     async fn turn(&self, chance: &impl Chance) {
         let _first = self.first.lock().await;
         let next = self.turns().next;

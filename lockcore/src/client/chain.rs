@@ -1,5 +1,6 @@
-//! A grant of the store, and those of this process who have it: an exclusive lock one after the other, while the next one
-//! waits for the same, without the store (lock cohorting; Dice, Marathe, Shavit, 2012); a share without a limit several at once.
+//! A grant of the store, and the tasks of this process that have it. An exclusive lock passes from one to the next
+//! without the store, while the next one waits for the same (lock cohorting; Dice, Marathe, Shavit, 2012). A share
+//! without a limit belongs to several tasks at once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,54 +19,54 @@ use crate::{
     SessionId, Want,
 };
 
-/// For so long it is handed on at most: somebody of another process may wait.
+/// The longest time of handing on: a task of another process may wait.
 const HANDED_ON: Duration = Duration::from_millis(50);
-/// Half of it, where whoever waits looks only from time to time, and would have it a tenth of a second later else.
+/// Half of it where waiters poll: they would get the lock a tenth of a second later otherwise.
 const IF_POLLED: Duration = Duration::from_millis(25);
-/// More claims than this are not compared with what others want.
+/// A grant with more claims than this is not compared with what others want.
 pub(crate) const CLAIMS: usize = 16;
 
-/// What the store has granted to one acquisition.
+/// The grant of the store to one acquisition.
 pub(crate) struct Taken {
     pub(crate) owner: OwnerId,
-    /// The store's.
+    /// The token of the store.
     pub(crate) token: FencingToken,
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) grants: Vec<(u64, Range<usize>)>,
-    /// The grants are all that their session has, and many.
+    /// The session has many grants, and these are all of them.
     pub(crate) by_close: bool,
-    /// It has an intent, or was asked for with an owner: nobody else of the process may have it.
+    /// It has an intent, or was asked for with an owner: no other task of the process may have it.
     pub(crate) alone: bool,
     /// A copy of one of the requests for it may still be under way.
     pub(crate) in_doubt: bool,
     pub(crate) label: Label,
 }
 
-/// A grant, and what those of this process who have it know of each other.
+/// A grant, and what the tasks of this process that have it know of each other.
 pub(crate) struct Chain {
     pub(crate) session: WeakHandle,
     pub(crate) taken: Taken,
     began: Instant,
     goes_on_for: Duration,
     is_exclusive: bool,
-    /// It is exclusive and not too much, or one share: whom it excludes in this process does not ask for it meanwhile.
+    /// It is exclusive and not too large, or one share: tasks of this process that it excludes do not ask meanwhile.
     pub(crate) is_known: bool,
     /// A share without a limit, which others may have at the same time.
     is_shared: bool,
-    /// Of such a share: how many have joined the first one, and in the low byte how many have it now.
+    /// For such a share: how many have joined the first one; in the low byte, how many have it now.
     users: AtomicU16,
-    /// It goes to nobody else any more.
+    /// It passes to nobody else any more.
     kept: AtomicBool,
-    /// It has gone to somebody else.
+    /// It has passed to another task.
     handed_on: AtomicBool,
-    /// A confirmation said that the store does not have it any more, which is true for all who have it.
+    /// A confirmation said that the store no longer has it. That is true for all who have it.
     fell: AtomicBool,
-    /// And whoever waits to hear of it may be told.
+    /// And those who wait for its loss may be notified.
     told: SetOnce<()>,
 }
 
 impl Chain {
-    /// Others look at it every `poll`, where they are not told of it.
+    /// `poll`: how often others poll the store, if it does not push.
     pub(crate) fn new(
         handle: &Handle,
         taken: Taken,
@@ -105,7 +106,7 @@ impl Chain {
         self.session.session.id
     }
 
-    /// The token of whoever has it after so many others.
+    /// The token of the task that has it after so many others.
     pub(crate) fn token(&self, pass: u8) -> FencingToken {
         self.taken.token.handed_on(pass)
     }
@@ -119,7 +120,7 @@ impl Chain {
         self.is_shared
     }
 
-    /// One more has the share, after so many others; nobody, once the last one gives it back.
+    /// One more task joins the share, after so many others; `None` once the last one gives it back.
     pub(crate) fn join(&self) -> Option<u8> {
         if !self.is_shared || !self.goes_on(0, now()) {
             return None;
@@ -135,7 +136,8 @@ impl Chain {
         Some(joined + 1)
     }
 
-    /// One of those who have it gives it back. Whether nobody has it any more: then, and never before, it goes back to the store.
+    /// One of the tasks gives it back. Returns whether none has it any more: then, and never before, it goes back to
+    /// the store.
     pub(crate) fn leave(&self) -> bool {
         !self.is_shared || {
             let [_, have] = self.users.fetch_sub(1, Ordering::AcqRel).to_be_bytes();
@@ -156,7 +158,7 @@ impl Chain {
         self.stood() && self.session.session.is_valid_at(now)
     }
 
-    /// Whether nobody has seen by now that it is not held any more.
+    /// Whether nobody has seen by now that it is no longer held.
     pub(crate) fn stood(&self) -> bool {
         let session = &self.session.session;
         !self.fell.load(Ordering::Acquire)
@@ -164,14 +166,14 @@ impl Chain {
             && session.evicted(self.numbers()).is_none()
     }
 
-    /// The store does not have it any more. Who waits to hear that it is [lost](Self::lost) is told when the answer goes, by
-    /// when the session may know why.
+    /// The store no longer has it. Those who wait for its [loss](Self::lost) are notified when the answer is dropped;
+    /// by then the session may know the reason.
     pub(crate) fn falls(&self) -> Tells<'_> {
         self.fell.store(true, Ordering::Release);
         Tells(self)
     }
 
-    /// Resolves when it does not stand any more.
+    /// Resolves when it is no longer held.
     pub(crate) async fn lost(&self) -> LostReason {
         tokio::select! {
             biased;
@@ -180,22 +182,22 @@ impl Chain {
         }
     }
 
-    /// It goes to nobody else any more.
+    /// It passes to nobody else any more.
     pub(crate) fn keep(&self) {
         self.kept.store(true, Ordering::Release);
     }
 
-    /// It goes to somebody else now.
+    /// It passes to another task now.
     pub(crate) fn hand_on(&self) {
         self.handed_on.store(true, Ordering::Release);
     }
 
-    /// Whether it has gone to somebody else.
+    /// Whether it has passed to another task.
     pub(crate) fn was_handed_on(&self) -> bool {
         self.handed_on.load(Ordering::Acquire)
     }
 
-    /// Whether it may go to somebody else after so many.
+    /// Whether it may pass to another task after so many.
     pub(crate) fn goes_on(&self, pass: u8, now: Instant) -> bool {
         !self.kept.load(Ordering::Acquire)
             && pass < FencingToken::PASSES
@@ -219,7 +221,7 @@ impl Chain {
         })
     }
 
-    /// The refusal of somebody who wants one of its keys, or a path above or below.
+    /// The refusal of a task that wants one of its keys, or a path above or below.
     #[expect(
         clippy::disallowed_methods,
         reason = "since when it is held is shown to people, in the time of day"
@@ -247,6 +249,7 @@ impl Chain {
             label: self.taken.label.to_string(),
             since: SystemTime::now().checked_sub(now().saturating_duration_since(self.began)),
             life: Life::Living,
+            waiting: None,
         });
         let refused = Refused {
             claim: claim.clone(),
@@ -257,7 +260,7 @@ impl Chain {
     }
 }
 
-/// Whoever waits to hear that it is lost is told when this goes.
+/// Dropping this notifies those who wait for its loss.
 pub(crate) struct Tells<'a>(&'a Chain);
 
 impl Drop for Tells<'_> {
@@ -267,10 +270,10 @@ impl Drop for Tells<'_> {
     }
 }
 
-/// A grant, and after how many others somebody has it.
+/// A grant, and the number of others that had it before.
 pub(crate) struct Pass {
     pub(crate) chain: Arc<Chain>,
-    /// Keeps the session.
+    /// Keeps the session open.
     pub(crate) handle: Handle,
     pub(crate) number: u8,
 }

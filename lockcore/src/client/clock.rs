@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Now. Tokio's clock (so that paused time drives it in tests), ahead by the time that the machine has slept since
-/// the first call: a lease goes on while a laptop is closed, `CLOCK_MONOTONIC` does not.
+/// Now. Tokio's clock (so that paused time drives it in tests), plus the time that the machine has slept since the
+/// first call: a lease goes on while a laptop is closed, `CLOCK_MONOTONIC` does not.
 pub(crate) fn now() -> Instant {
     #[cfg(test)]
     return awake_or_not() + tests::SLEPT.get();
@@ -13,7 +13,7 @@ pub(crate) fn now() -> Instant {
     return awake_or_not();
 }
 
-/// In that time from now; years from now, if that is no instant any more.
+/// The instant after this time from now; years from now, if that is no valid instant.
 pub(crate) fn after(time: Duration) -> Instant {
     const YEARS: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
     let now = now();
@@ -25,20 +25,20 @@ pub(crate) async fn sleep_until(until: Instant) {
     tokio::time::sleep_until(timer(until)).await;
 }
 
-/// As [`sleep_until`], and not late after a suspension: it wakes twice a second.
+/// As [`sleep_until`], but not late after a suspension: it wakes twice a second.
 pub(crate) async fn sleep_awake_until(until: Instant) {
     while now() < until {
         tokio::time::sleep_until(look(until)).await;
     }
 }
 
-/// When a timer has to fire for that instant. After a suspension it is late by as much; who must not be late takes
-/// [`look`].
+/// When a timer must fire for that instant. After a suspension it is late by as much; a caller that must not be late
+/// uses [`look`].
 pub(crate) fn timer(at: Instant) -> Instant {
     Instant::now() + at.saturating_duration_since(now())
 }
 
-/// When whoever must not be late looks at `now` again: timers stand still while the machine sleeps.
+/// When a caller that must not be late checks `now` again: timers stand still while the machine sleeps.
 pub(crate) fn look(at: Instant) -> Instant {
     match SLEEPS {
         true => timer(at).min(Instant::now() + BETWEEN_LOOKS),
@@ -46,9 +46,9 @@ pub(crate) fn look(at: Instant) -> Instant {
     }
 }
 
-/// Time between two looks, so that the end of a lease is noticed within a second of waking.
+/// Time between two checks, so that the end of a lease is noticed within a second of waking.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
-/// Whether it can be told that the machine slept.
+/// Whether the machine's sleep can be measured.
 const SLEEPS: bool = cfg!(all(target_os = "linux", not(lockcore_sim)));
 
 // In a simulation only virtual time passes.

@@ -47,7 +47,7 @@ pub struct LocksBuilder {
 }
 
 impl Locks {
-    /// Locks on a backend; see [`LocksBuilder`] for the options.
+    /// A builder for locks on a backend; see [`LocksBuilder`] for the options.
     pub fn builder(backend: Arc<dyn LockBackend>) -> LocksBuilder {
         LocksBuilder::new(backend)
     }
@@ -73,70 +73,70 @@ impl LocksBuilder {
         }
     }
 
-    /// How long the locks of this process outlive it: from 1 s to 24 h; a store may need more. It is renewed every
-    /// third of it.
+    /// The time to live: how long the locks of this process outlive it. From 1 s to 24 h; a store may need more. The
+    /// session is renewed after every third of it, and at least every 10 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.config.ttl = ttl;
         self
     }
 
-    /// What people read about this process where it is in their way.
+    /// Text that identifies this process to people when it is in their way.
     pub fn label(mut self, label: Label) -> Self {
         self.label = Some(label);
         self
     }
 
-    /// What finishes or undoes the change of a holder that died, before a guard is handed out.
+    /// The handler that finishes or undoes the change of a dead holder before a guard is handed out.
     pub fn recovery(mut self, handler: impl Recover + 'static) -> Self {
         self.recovery = Some(Arc::new(handler));
         self
     }
 
-    /// For how long a request whose outcome is unknown is sent again before the acquisition fails, and for how long a
-    /// waiting acquisition bears with a store that is unavailable.
+    /// How long a request of unknown outcome is sent again before the acquisition fails, and how long a waiting
+    /// acquisition bears with an unavailable store.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.config.patience = patience;
         self
     }
 
-    /// The longest that anything is held, unless an acquisition [says otherwise](crate::Acquisition::max_hold).
+    /// The longest time that anything is held, unless an acquisition [sets its own](crate::Acquisition::max_hold).
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.config.max_hold = Some(longest);
         self
     }
 
-    /// Most calls of `try_acquire` under way at once.
+    /// The most concurrent calls of `try_acquire`, and of `acquire` with a wait of zero.
     pub fn max_attempts(mut self, limit: usize) -> Self {
         self.config.max_attempts = limit;
         self
     }
 
-    /// Most calls of `acquire` and `run` under way at once.
+    /// The most concurrent calls of `acquire` and `run`.
     pub fn max_waiters(mut self, limit: usize) -> Self {
         self.config.max_waiters = limit;
         self
     }
 
-    /// Most requests of unknown outcome that are remembered, each until it is settled or a minute old. With more, nothing is
-    /// acquired.
+    /// The most requests of unknown outcome that are remembered, each until it is settled or a minute old. At this
+    /// number nothing is acquired.
     pub fn max_unsettled(mut self, limit: usize) -> Self {
         self.config.max_unsettled = limit;
         self
     }
 
-    /// Chance from a seed: session ids and pauses are then the same in every run. For simulations only: two clients
-    /// of one seed and one store use each other's session ids.
+    /// Seeds the randomness, so that session ids and pauses are the same in every run. For simulations only: two
+    /// clients with the same seed and store use each other's session ids.
     #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The client. No I/O: a session is opened by the first acquisition that needs it.
+    /// Builds the client. No I/O: the first acquisition that needs a session opens it.
     ///
     /// # Errors
     ///
-    /// A TTL that the library or the store does not take, or a longest hold of no time.
+    /// The library or the store does not take the TTL, or the `max_hold` is zero.
     pub fn build(mut self) -> Result<Locks, InputError> {
         let info = self.backend.info();
         let (min, max) = (info.min_ttl.max(MIN_TTL), info.max_ttl.min(MAX_TTL));
@@ -154,7 +154,7 @@ impl LocksBuilder {
 }
 
 impl Label {
-    /// Host, process id and program, as far as they can be known: what sessions have unless the program chooses another.
+    /// Host, process id and program, as far as they are known: the default label of a session.
     #[must_use]
     pub fn of_this_process() -> Self {
         let program = std::env::current_exe().ok();
@@ -167,7 +167,7 @@ impl Label {
     }
 }
 
-/// As much of the text as a label takes.
+/// As much of the text as fits into a label.
 fn fitting(mut text: String) -> Label {
     text.retain(|c| !c.is_control());
     while text.len() > MAX_LABEL_BYTES {

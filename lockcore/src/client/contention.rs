@@ -1,6 +1,6 @@
-//! Fairness between processes: who has just released a contended key pauses before it asks again, so that those who look
-//! every few milliseconds see it free. Where the store pushes wake-ups only a process does whose tasks have handed the lock
-//! on: whoever was woken meets nobody then.
+//! Fairness between processes: a process that has just released a contended key pauses before it asks again, so that
+//! processes that poll every few milliseconds see it free. Where the store pushes wake-ups, only a process pauses whose
+//! tasks have handed the lock on, so that a process that was woken meets nobody.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use tokio::time::Instant;
 use crate::client::clock::now;
 use crate::{Claim, LockKey};
 
-/// For how long a key counts as contended after another process was met on it.
+/// How long a key counts as contended after another process was met on it.
 const CONTENDED: Duration = Duration::from_secs(1);
-/// How long it takes those who are woken to come.
+/// How long it takes a woken process to ask.
 const WOKEN: Duration = Duration::from_millis(5);
-/// Keys remembered at most.
+/// The most keys to remember.
 const KEYS: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Contention {
-    /// How often others look; without, they are woken.
+    /// How often others poll; `None` if they are woken.
     poll: Option<Duration>,
     keys: Mutex<HashMap<LockKey, Met>>,
-    /// Mostly nobody was ever met.
+    /// Whether anybody was ever met; mostly not.
     any: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Contention {
         }
     }
 
-    /// This process has released the claims, which its tasks have `handed_on` before or not.
+    /// This process has released the claims. `handed_on`: its tasks had handed them on before.
     pub(crate) fn released(&self, claims: &[Claim], handed_on: bool) {
         if !self.any.load(Ordering::Acquire) || (self.poll.is_none() && !handed_on) {
             return;
@@ -74,7 +74,7 @@ impl Contention {
         }
     }
 
-    /// How long to wait before the key is asked for, so that others have had a look at it since it was released.
+    /// The pause before the key is asked for, so that others have polled it since it was released.
     pub(crate) fn pause(&self, key: &LockKey) -> Option<Duration> {
         if !self.any.load(Ordering::Acquire) {
             return None;

@@ -1,4 +1,4 @@
-//! What all of a client shares: the store, the options, chance, and what is counted.
+//! What a whole client shares: the store, the options, the randomness, and the counters.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::{
     Claim, Error, ErrorKind, FencingToken, Info, Label, LockBackend, Operation, Result, SessionId,
 };
 
-/// What every part of a client may ask.
+/// The options, for every part of a client.
 pub(crate) struct Config {
     pub(crate) ttl: Duration,
     pub(crate) label: Label,
@@ -33,26 +33,26 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// From before a renewal is sent to the deadline that its answer gives: the TTL less the margin, which covers a
-    /// client's clock that runs up to 1 % slow.
+    /// The time from the sending of a renewal to the deadline that its answer gives: the TTL less the margin, which
+    /// covers a client's clock that runs up to 1 % slow.
     pub(crate) fn validity(&self) -> Duration {
         self.ttl - (self.ttl / 100).max(MIN_MARGIN)
     }
 
-    /// Between two renewals. They also tell what was noted for the session, so that this has a limit.
+    /// The time between two renewals. It is limited because renewals also deliver notes.
     pub(crate) fn renewal_interval(&self) -> Duration {
         (self.ttl / 3).min(MAX_RENEWAL_INTERVAL)
     }
 }
 
-/// What attempts and keepers share; it has no handle to a session, so that keepers can hold it.
+/// The state that attempts and keepers share. It has no handle to a session, so that keepers can hold it.
 pub(crate) struct Core {
     pub(crate) backend: Arc<dyn LockBackend>,
     pub(crate) info: Info,
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
     pub(crate) contention: Contention,
-    /// What asks for sessions and locks, and what gives back, ends and settles.
+    /// The breaker for opening sessions and acquiring, and the one for releasing, ending and settling.
     pub(crate) asking: Breaker,
     pub(crate) giving: Breaker,
     /// Sessions of this client.
@@ -60,9 +60,9 @@ pub(crate) struct Core {
     /// Abandoned sessions that this client adopts, has adopted, or gives up.
     pub(crate) adopting: Arc<Mutex<HashSet<SessionId>>>,
     rng: Mutex<StdRng>,
-    /// When one of its sessions has swept the namespace last.
+    /// When one of its sessions last swept the namespace.
     swept: Mutex<Option<Instant>>,
-    /// The greatest token acknowledged.
+    /// The greatest acknowledged token.
     greatest: AtomicU64,
     pub(crate) attempts: AtomicUsize,
     pub(crate) waiters: AtomicUsize,
@@ -99,13 +99,13 @@ impl Core {
         }
     }
 
-    /// Nothing new is taken on from now on, and who waits is told so.
+    /// Accepts nothing new from now on, and notifies waiters.
     pub(crate) fn shut_down(&self) {
         self.shut_down.store(true, Ordering::Release);
         self.shuts_down.notify_waiters();
     }
 
-    /// Resolves when nothing new is taken on any more.
+    /// Resolves when nothing new is accepted any more.
     pub(crate) async fn is_shut_down(&self) {
         loop {
             let shuts_down = self.shuts_down.notified();
@@ -135,7 +135,7 @@ impl Core {
         }
     }
 
-    /// Counts requests of unknown outcome that are remembered.
+    /// Counts the remembered requests of unknown outcome.
     pub(crate) fn unsettled(&self, more: usize, fewer: usize) {
         self.unsettled.fetch_add(more, Ordering::Relaxed);
         self.unsettled.fetch_sub(fewer, Ordering::Relaxed);
@@ -161,12 +161,12 @@ impl Core {
         self.rng().random()
     }
 
-    /// Whether it is the one of so many.
+    /// True with a probability of one in `many`.
     pub(crate) fn is_one_of(&self, many: u32) -> bool {
         self.rng().random_range(0..many) == 0
     }
 
-    /// Whether no session of this client has swept the namespace for that long. The next one is asked from now on.
+    /// Whether no session of this client has swept the namespace for that long. If so, the next pause begins now.
     pub(crate) fn sweeps_after(&self, pause: Duration) -> bool {
         let now = clock::now();
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,13 +187,13 @@ impl Core {
         Chance::backoff(self, failures, first, longest)
     }
 
-    /// The greatest token acknowledged so far.
+    /// The last token: the greatest one acknowledged so far.
     pub(crate) fn floor(&self) -> u64 {
         self.greatest.load(Ordering::Acquire)
     }
 
-    /// Takes the store's token of a request that was sent first when the floor was this. An error if no guard can have one
-    /// of it, or if it did not rise: a store that was set back gives out smaller ones again.
+    /// Takes the store's token of a request that was first sent when the last token was `floor`. Fails if no guard can
+    /// have such a token, or if it did not rise: a store that was set back gives out smaller ones again.
     pub(crate) fn take_token(&self, token: FencingToken, floor: u64) -> Result<()> {
         let what = if token.get() > MAX_STORE_TOKEN {
             format!(
@@ -221,7 +221,8 @@ impl Core {
             .contains(&session)
     }
 
-    /// Grants of this client were released: its own waiters look again at once, and its next attempt lets others look.
+    /// Grants of this client were released: its own waiters ask again at once, and its next attempt lets others poll
+    /// first.
     pub(crate) fn given_back(
         &self,
         session: SessionId,
@@ -238,7 +239,7 @@ impl Core {
         });
     }
 
-    /// Until when a failing store is borne with.
+    /// Until when the client bears with a failing store.
     pub(crate) fn patience(&self) -> Instant {
         clock::after(self.config.patience)
     }

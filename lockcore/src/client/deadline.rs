@@ -58,7 +58,7 @@ impl Deadline {
         }
     }
 
-    /// It has passed, whatever the time.
+    /// Makes it passed, whatever the time.
     pub(crate) fn pass(&self) {
         self.at.store(PASSED, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What may yet take effect although its number is over: requests that ended with a copy unanswered.
+//! Requests that may yet take effect although their number is retired: they ended with a copy unanswered.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::Claim;
 use crate::client::core::Core;
 
-/// For how long it is tried at most: until then whatever was under way has arrived.
+/// The longest time for which this is tried. By then everything under way has arrived.
 const IN_DOUBT: Duration = Duration::from_secs(60);
 
 /// A request in doubt.
@@ -28,10 +28,10 @@ struct Doubt {
 /// A release to be sent: of which claims, and of which number.
 pub(crate) type Again = (Arc<[Claim]>, u64, Range<usize>);
 
-/// The requests of a session that are in doubt, the oldest first. They count as unsettled of the whole client.
+/// The requests of a session that are in doubt, oldest first. They count as unsettled requests of the whole client.
 ///
-/// One is settled when a renewal has carried its number as over and after that its release is acknowledged: a copy that
-/// comes later holds nothing.
+/// A request is settled when a renewal has carried its number as retired and its release after that is acknowledged: a
+/// copy that arrives later holds nothing.
 pub(crate) struct Doubts {
     core: Arc<Core>,
     all: VecDeque<Doubt>,
@@ -63,8 +63,8 @@ impl Doubts {
         }));
     }
 
-    /// This renewal is acknowledged, and with it that what was in doubt before is over. Says what has to be released now, so
-    /// many at most.
+    /// This renewal is acknowledged, so the numbers that were in doubt before it are retired. Returns what must be
+    /// released now, limited in number.
     pub(crate) fn are_over(&mut self, seq: u64, now: Instant, most: usize) -> Vec<Again> {
         let late = |doubt: &&Doubt| doubt.since + IN_DOUBT <= now;
         let late = self.all.iter().take_while(late).count();
@@ -80,7 +80,7 @@ impl Doubts {
         .collect()
     }
 
-    /// What came of the release of that number.
+    /// The result of the release of that number.
     pub(crate) fn was_sent(&mut self, n: u64, acknowledged: bool) {
         let Some(at) = self.all.iter().position(|doubt| doubt.n == n) else {
             return;
@@ -93,7 +93,7 @@ impl Doubts {
         }
     }
 
-    /// What is in doubt ends with the session.
+    /// The doubts end with the session.
     pub(crate) fn clear(&mut self) {
         self.core.unsettled(0, self.all.len());
         self.all.clear();

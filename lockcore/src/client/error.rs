@@ -1,64 +1,64 @@
-//! The client's errors: input, acquiring, running.
+//! The client's errors: bad input, acquiring, running.
 
 use std::time::Duration;
 
 use crate::client::lost::LostReason;
 use crate::{Busy, Error, IntentError, KeyError, LabelError, PrepareError, SessionState};
 
-/// Input that no store ever sees.
+/// Bad input. It never reaches the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// A text is no key, or no key of the kind that the scheme takes.
+    /// The text is no key, or no key of the kind that the scheme takes.
     #[error("{text:?}: {source}")]
     Key {
-        /// The text, cut off where it is long.
+        /// The text, cut off if it is long.
         text: String,
-        /// Why.
+        /// The reason.
         source: KeyError,
     },
-    /// Nothing, too many claims, or too many bytes of keys.
+    /// No claim, too many claims, or too many bytes of keys.
     #[error(transparent)]
     Claims(#[from] PrepareError),
     /// A limit of 0 shares.
     #[error("a limit of 0 shares grants nobody anything: use 1 or more, or no limit")]
     ZeroLimit,
-    /// A longest hold of no time.
+    /// A `max_hold` of zero.
     #[error("a max_hold of no time would be lost at once: choose a longer one, or none")]
     NoHold,
-    /// A TTL that the library or the store does not take.
+    /// The library or the store does not take this TTL.
     #[error("a TTL of {ttl:?} is not between {min:?} and {max:?}: choose one that is")]
     Ttl {
-        /// The TTL asked for.
+        /// The requested TTL.
         ttl: Duration,
-        /// The shortest that can be had.
+        /// The shortest possible TTL.
         min: Duration,
-        /// The longest that can be had.
+        /// The longest possible TTL.
         max: Duration,
     },
-    /// A text is no label.
+    /// The text is no label.
     #[error(transparent)]
     Label(#[from] LabelError),
-    /// Something is no intent.
+    /// The value is no intent.
     #[error(transparent)]
     Intent(#[from] IntentError),
-    /// An explicit owner and an intent.
+    /// An owner and an intent were given.
     #[error(
         "an acquisition with an intent has a session of its own, and so an owner of its own: leave out the owner, and \
          re-enter with the owner of the guard"
     )]
     OwnerWithIntent,
-    /// The owner belongs to other locks.
+    /// The owner belongs to another client.
     #[error("the owner was made by other locks: make one with the `owner` method of these")]
     ForeignOwner,
-    /// As many of these are under way as the client allows.
+    /// The client's limit of concurrent calls, or of remembered requests of unknown outcome, is reached.
     #[error(
         "{limit} {what} are under way already: wait for some to end, or raise the limit of the client"
     )]
     TooMany {
-        /// Of what.
+        /// What there are too many of.
         what: &'static str,
-        /// How many are allowed.
+        /// The limit.
         limit: usize,
     },
     /// [`shutdown`](crate::Locks::shutdown) was called.
@@ -66,32 +66,32 @@ pub enum InputError {
     ShutDown,
 }
 
-/// Why nothing was acquired. Only [`Store`](AcquireError::Store) is a failure of the machinery.
+/// Why nothing was acquired. Only [`Store`](AcquireError::Store) is a failure of the store or of the way to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The wait is over and somebody still holds a key.
+    /// The wait has ended and somebody still holds a key.
     #[error("{:?} is still held when the wait is over", .0.first().claim.key().as_str())]
     Busy(Busy),
-    /// Somebody died in the middle of a change and left a key held. The change has to be finished or undone first.
+    /// A holder died in the middle of a change and left a key held. The change must be finished or undone first.
     #[error(
         "{:?} was left in the middle of a change by a holder that died: adopt the session and finish or undo it",
         .0.busy.first().claim.key().as_str()
     )]
     Abandoned(Abandoned),
-    /// The session died while the acquisition was under way; its steps are gone. Acquire again.
+    /// The session died during the acquisition, and its grants with it. Acquire again.
     #[error("the session was lost while acquiring: acquire again")]
     Lost,
-    /// Only the owner itself is in the way, so that waiting could never end.
+    /// Only the owner itself is in the way. The wait could never end.
     #[error(
         "{:?} is held by the same owner, which would wait for itself: release first, or use a re-entrant claim",
         .0.first().claim.key().as_str()
     )]
     WouldDeadlock(Busy),
-    /// Bad input; nothing was sent.
+    /// Bad input. Nothing was sent.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// The store failed. What it may have granted is given back.
+    /// The store failed. Whatever it granted is given back.
     #[error(transparent)]
     Store(#[from] Error),
 }
@@ -99,7 +99,7 @@ pub enum AcquireError {
 /// Why a [recovery handler](crate::Recover) did not finish a change.
 pub type RecoverError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A refusal by what dead sessions have left behind.
+/// A refusal because of changes that dead sessions left unfinished.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Abandoned {
@@ -107,19 +107,20 @@ pub struct Abandoned {
     pub sessions: Vec<SessionState>,
     /// The refusal.
     pub busy: Busy,
-    /// Why the [recovery handler](crate::Recover) did not finish the change, if there is one.
+    /// Why the [recovery handler](crate::Recover) did not finish the change; `None` without a handler.
     pub recovery: Option<RecoverError>,
 }
 
-/// Why [`run`](crate::Acquisition::run) has no result. It is an error for whatever the work fails with, also for a boxed one
-/// or one of `anyhow`, which are none themselves; so its [source](std::error::Error::source) is not the work's.
+/// Why [`run`](crate::Acquisition::run) has no result. It implements [`Error`](std::error::Error) for every work error
+/// that can be displayed, also for boxed errors and those of `anyhow`, which do not implement it themselves. Therefore
+/// its [source](std::error::Error::source) is never the work's error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError<E> {
-    /// Nothing was acquired; the work did not begin.
+    /// Nothing was acquired. The work did not begin.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
-    /// The lock was lost while the work ran; the work was stopped where it was.
+    /// The lock was lost while the work ran, and the work was stopped. An intent is left behind.
     #[error("the lock was lost while the work ran: {0}")]
     Lost(LostReason),
     /// The work failed. An intent is left behind.

@@ -1,4 +1,4 @@
-//! [`Guard`] and [`Held`]: what a program has while it holds.
+//! [`Guard`] and [`Held`]: a held lock.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -20,48 +20,48 @@ use crate::client::queue::Offer;
 use crate::client::session::Handle;
 use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
 
-/// Everything that can be asked of something held: by its [`Guard`], which it derefs from, and by whoever shares it
-/// inside [`run`](crate::Acquisition::run). It keeps nothing held by itself.
+/// What can be asked of a held lock. A [`Guard`] derefs to it, and the work inside [`run`](crate::Acquisition::run)
+/// shares it. A `Held` by itself keeps nothing held.
 pub struct Held {
     core: Arc<Core>,
     chain: Arc<Chain>,
-    /// How many others of this process have had the grant before.
+    /// How many other guards of this process had the grant before.
     pass: u8,
-    /// Given back, or a confirmation said that it is not held any more.
+    /// The lock was given back, or a confirmation said that it is no longer held.
     gone: AtomicBool,
-    /// It is on its way back to the store, or to another one.
+    /// The lock is on its way back to the store or to another task.
     left: AtomicBool,
-    /// To re-enter, where it has none of its own in the store.
+    /// The owner for re-entry, if the lock has none of its own in the store.
     owner: OnceLock<OwnerId>,
-    /// How long it may be held.
+    /// The longest time that it is held.
     limit: OnceLock<Limit>,
 }
 
-/// How long something may be held.
+/// The longest time that a lock is held.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
-    /// Nine tenths of the time are over.
+    /// Nine tenths of the time have passed.
     nearly: Instant,
     end: Instant,
 }
 
 impl Held {
-    /// The fencing token, fixed when it was handed out: 64 times the greatest of its grants', and one more for each other guard
+    /// The fencing token. It never changes: 64 times the greatest token of the lock's grants, plus one for each guard
     /// of this process that had them before.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.chain.token(self.pass)
     }
 
-    /// The session that holds it.
+    /// The session that holds the lock.
     #[must_use]
     pub fn session(&self) -> SessionId {
         self.chain.id()
     }
 
-    /// Its owner, to re-enter its document and tree locks in the same session, as long as the guard lives. A lock to
-    /// [read](crate::RwLock::read) is not the owner's, for other tasks may have it, too; one that was acquired with an
-    /// [owner](crate::Acquisition::owner) is.
+    /// The owner of the lock. With it, other acquisitions re-enter the document and tree locks in the same session, for
+    /// as long as the guard lives. A lock to [read](crate::RwLock::read) does not belong to its owner, because other
+    /// tasks may share it; one that was acquired with an [owner](crate::Acquisition::owner) does.
     #[must_use]
     pub fn owner(&self) -> Owner {
         let session = &self.chain.session;
@@ -75,14 +75,14 @@ impl Held {
         Owner::of_guard(&self.core, session, owner)
     }
 
-    /// What is held: one claim for each key, in path order.
+    /// The held claims: one for each key, in path order.
     #[must_use]
     pub fn claims(&self) -> &[Claim] {
         &self.chain.taken.claims
     }
 
-    /// The grants that hold it, each with its claims: for a store that can confirm them in its own way, such as inside a
-    /// transaction of the program's. None, when it is given back.
+    /// The grants that hold the lock, each with its claims, so that a store can confirm them in its own way (inside a
+    /// transaction of the program, for example). Empty once the lock is given back.
     pub fn grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
         let is_here = !self.gone.load(Ordering::Acquire);
         self.all_grants().filter(move |_| is_here)
@@ -95,10 +95,10 @@ impl Held {
         grants.map(move |(n, range)| (Grant { session, n: *n }, claims(range)))
     }
 
-    /// Whether it is certainly still held, without asking the store: the deadline is ahead. From the moment it says
-    /// `false` it does so for good.
+    /// Whether the lock is certainly still held. Checks, without asking the store, that the deadline lies ahead. Once
+    /// it is `false` it stays `false`.
     ///
-    /// A process that is paused after this and before its write cannot know; only a resource that checks the
+    /// A process that is paused between this call and its write cannot know. Only a resource that checks the
     /// [token](Self::token) is safe from that.
     #[must_use]
     pub fn is_valid(&self) -> bool {
@@ -111,9 +111,9 @@ impl Held {
             && self.limit.get().is_none_or(|limit| now < limit.end)
     }
 
-    /// Until when it is valid if no further renewal is acknowledged; now, if it is not valid any more. Counted from
-    /// before the last acknowledged renewal was sent: the TTL less a margin of 1 %, at least 250 ms. It is not later than
-    /// the end of [`max_hold`](crate::Acquisition::max_hold).
+    /// The time until which the lock is valid if no further renewal is acknowledged; now, if it is no longer valid. It
+    /// is counted from before the last acknowledged renewal was sent: the TTL less a margin of 1 %, at least 250 ms. It
+    /// is never later than the end of [`max_hold`](crate::Acquisition::max_hold).
     #[must_use]
     pub fn deadline(&self) -> std::time::Instant {
         (tokio::time::Instant::now() + self.remaining()).into_std()
@@ -132,12 +132,16 @@ impl Held {
         }
     }
 
-    /// Resolves when nine tenths of its [`max_hold`](crate::Acquisition::max_hold) are over; never without one. A program
-    /// that works in portions ends here, gives it back and asks again.
+    /// Resolves when nine tenths of the [`max_hold`](crate::Acquisition::max_hold) have passed; never without one. A
+    /// program that works in portions stops here, gives the lock back and acquires it again.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping it.
+    /// Dropping the future loses nothing.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime if there is a `max_hold`.
     pub async fn nearly_over(&self) {
         match self.limit.get() {
             Some(limit) => sleep_awake_until(limit.nearly).await,
@@ -145,13 +149,17 @@ impl Held {
         }
     }
 
-    /// Resolves when it is lost, at the deadline at the latest, even if the store hangs; and says why, and who broke it if
-    /// somebody did. What an operator breaks is heard of within a second where the store pushes wake-ups, and else with the
-    /// next renewal, within 10 s. It does not resolve by a release.
+    /// Resolves when the lock is lost, at the deadline at the latest, even if the store hangs. Returns the reason, and
+    /// who broke the lock if somebody did. If an operator breaks it, this resolves within a second where the store
+    /// pushes wake-ups; elsewhere with the next renewal, within 10 s. A release does not resolve it.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping it.
+    /// Dropping the future loses nothing.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
     pub async fn lost(&self) -> LostReason {
         let lost = self.chain.lost();
         let Some(limit) = self.limit.get() else {
@@ -164,17 +172,17 @@ impl Held {
         }
     }
 
-    /// Asks the store whether it is still held: a guarded write, not a read. After `false` it is not
-    /// [valid](Self::is_valid) any more. Something large enough to have a session of its own is confirmed by its
-    /// session alone.
+    /// Asks the store whether the lock is still held: a guarded write, not a read. After `false` the lock is no longer
+    /// [valid](Self::is_valid). For a lock that is large enough to have a session of its own, only the session is
+    /// confirmed.
     ///
     /// # Errors
     ///
-    /// The store failed: it may be held or not.
+    /// The store failed: the lock may be held or not.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed.
+    /// Dropping the future changes nothing.
     pub async fn confirm(&self) -> Result<bool> {
         if !self.is_valid() {
             self.is_gone().await;
@@ -231,43 +239,44 @@ impl fmt::Debug for Held {
     }
 }
 
-/// It was not held any more: the session's death is the likely reason, and [`Held::lost`] tells it.
+/// The lock was no longer held. The likely reason is the session's death; the renewal finds out, for [`Held::lost`].
 fn ask_why(handle: &Handle) {
     let (done, _) = oneshot::channel();
     handle.order(Order::Renew(done));
 }
 
-/// The keeper's task is gone, with its runtime.
+/// The keeper's task has ended with its runtime.
 fn keeper_gone(core: &Core, operation: Operation) -> Error {
     let what = "the runtime in which the session was opened is gone: its locks end when it is due";
     Error::new(ErrorKind::Indeterminate, core.info.name, operation, what)
 }
 
-/// Something held. Dropping it gives it back in the background; [`release`](Self::release) says what became of it.
+/// A held lock. Dropping it gives the lock back in the background; [`release`](Self::release) also tells what became of
+/// it.
 ///
-/// With an intent, **only `release` says that the change is finished**: a guard that is dropped, by a panic too,
-/// closes its session and leaves the intent for whoever comes next.
+/// With an intent, **only `release` says that the change is finished**. Dropping the guard, also by a panic, closes its
+/// session and leaves the intent for the next holder to recover.
 ///
 /// Dropping never blocks, spawns or panics, on any thread, with a runtime or without.
 #[must_use = "dropping a guard gives the lock back at once"]
 pub struct Guard {
     held: Arc<Held>,
-    /// Keeps the session.
+    /// Keeps the session open.
     handle: Handle,
     at_drop: AtDrop,
-    /// Whoever looks after its longest hold stops when this goes.
+    /// The task that enforces the longest hold ends when this is dropped.
     bound: Option<oneshot::Sender<()>>,
 }
 
 /// What dropping a guard does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AtDrop {
-    /// It goes to others of this process, or back to the store.
+    /// The lock goes to others of this process, or back to the store.
     Release,
-    /// It goes back to the store.
+    /// The lock goes back to the store.
     Back,
     LeaveIntent,
-    /// Its release is on its way.
+    /// The release is on its way.
     Nothing,
 }
 
@@ -295,7 +304,7 @@ impl Guard {
         }
     }
 
-    /// From now on it is held for so long at most.
+    /// Limits the hold to this time from now.
     fn bind(&mut self, longest: Duration) {
         let limit = Limit {
             nearly: after(longest / 10 * 9),
@@ -314,24 +323,24 @@ impl Guard {
         }
     }
 
-    /// What is held, to be shared with the work that is done meanwhile.
+    /// The held lock, to share with the work done under it.
     #[must_use]
     pub fn held(&self) -> Arc<Held> {
         Arc::clone(&self.held)
     }
 
-    /// Gives it back, hands it on to the next task of this process that waits for the same, or leaves it to those who have the
-    /// same share; and says what became of it.
-    /// An intent is removed first, and the locks go when that is acknowledged.
+    /// Gives the lock back to the store, hands it on to the next task of this process that waits for the same, or
+    /// leaves it to the tasks that share it. Returns what became of it. An intent is removed first; the locks are freed
+    /// once its removal is acknowledged.
     ///
     /// # Errors
     ///
-    /// The store failed for longer than the client's patience: it is released, or will be when the session is closed
-    /// or due.
+    /// The store failed for longer than the client's patience. The lock is released, or will be when its session is
+    /// closed or due.
     ///
     /// # Cancel safety
     ///
-    /// It is given back all the same; only the answer is lost. An intent is removed all the same.
+    /// The lock is given back all the same, and an intent is removed; only the answer is lost.
     pub async fn release(mut self) -> Result<Released> {
         let now = now();
         let was_held = self.held.is_valid_at(now);
@@ -368,8 +377,8 @@ impl Guard {
         }
     }
 
-    /// Leaves it to others of this process, who have it as well or wait for the same: the store hears nothing of that. Whether
-    /// there are any; if not, it goes back to the store.
+    /// Leaves the lock to other tasks of this process, which share it or wait for the same. The store is not told.
+    /// Returns whether there are any; if not, the lock goes back to the store.
     fn goes_to_others(&mut self, now: Instant) -> bool {
         let others_have_it = match self.held.chain.is_shared() {
             true => !self.held.leaves_last(),
@@ -382,7 +391,7 @@ impl Guard {
         others_have_it
     }
 
-    /// Hands it on to the next of this process who waits for the same. Whether there is one.
+    /// Hands the lock on to the next waiter of this process that wants the same. Returns whether there is one.
     fn hand_on(&self, now: Instant) -> bool {
         let Held {
             core, chain, pass, ..
@@ -399,8 +408,8 @@ impl Guard {
         core.queues.offer(&chain.taken.claims, next)
     }
 
-    /// The common case, without the way to the keeper and back. If it is cancelled or fails, dropping the guard hands
-    /// it to the keeper after all.
+    /// The common case, without the detour through the keeper. If it is cancelled or fails, dropping the guard hands
+    /// the release to the keeper.
     async fn release_here(mut self) -> Result<Released> {
         let core = &self.held.core;
         let Taken { claims, grants, .. } = &self.held.chain.taken;
@@ -419,7 +428,7 @@ impl Guard {
         Ok(released)
     }
 
-    /// The work failed: an intent is left behind, anything else is given back, which is waited for.
+    /// After the work failed: leaves an intent behind; otherwise gives the lock back and waits for that.
     pub(crate) async fn after_failure(self) {
         if self.at_drop == AtDrop::Release {
             // What became of the lock matters less than why the work failed.
@@ -427,7 +436,7 @@ impl Guard {
         }
     }
 
-    /// Gives it back with its intent.
+    /// Gives the lock back, with its intent.
     fn give_back(mut self, done: Option<oneshot::Sender<Result<Released>>>) {
         self.order_release(done);
         self.at_drop = AtDrop::Nothing;
@@ -450,18 +459,19 @@ impl Held {
         handle.order(self.chain.release(with_intent, done));
     }
 
-    /// It goes back to the store, or to another one: only whoever says so first decides which.
+    /// The lock goes back to the store or to another task: only the first call decides which.
     fn leaves(&self) -> bool {
         !self.left.swap(true, Ordering::AcqRel)
     }
 
-    /// The same; whether nobody else of this process has it, so that it goes back to the store.
+    /// The same for one task of several. Returns whether no other task of this process has the lock, so that it goes
+    /// back to the store.
     fn leaves_last(&self) -> bool {
         self.gone.store(true, Ordering::Release);
         self.leaves() && self.chain.leave()
     }
 
-    /// Ends the session, and leaves its intent.
+    /// Ends the session and leaves its intent.
     fn order_abandon(&self, handle: &Handle) {
         // Others of the session, too, believe nothing any more before its close is sent.
         handle.session.die();
@@ -470,7 +480,7 @@ impl Held {
     }
 }
 
-/// Looks after a guard with a longest hold.
+/// Enforces the longest hold of a guard.
 struct Bound {
     held: Weak<Held>,
     end: Instant,
@@ -479,7 +489,8 @@ struct Bound {
 }
 
 impl Bound {
-    /// Gives it back a TTL after its end, which its program was told of, unless that has given it back.
+    /// Gives the lock back one TTL after the end of its longest hold, of which the program was notified, unless the
+    /// program has given it back.
     async fn run(self) {
         let Some(ttl) = self.held.upgrade().map(|held| held.core.config.ttl) else {
             return;
@@ -533,7 +544,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A guard on its way to its caller. If it does not arrive its change never began, so its intent goes as well.
+/// A guard on its way to its caller. If it does not arrive, the change never began, so the intent is removed as well.
 #[derive(Debug)]
 pub(crate) struct Undelivered(Option<Guard>);
 
@@ -542,7 +553,7 @@ impl Undelivered {
         Self(Some(guard))
     }
 
-    /// To its caller, who may hold it for so long.
+    /// Delivers it to its caller, with the longest time it may be held.
     pub(crate) fn deliver(mut self, max_hold: Option<Duration>) -> Guard {
         let mut guard = self.0.take().expect("delivered once");
         if let Some(longest) = max_hold {

@@ -1,7 +1,7 @@
 //! The keeper: the one task of a session, and the only writer of its record.
 //!
-//! It renews, registers and removes the intent, releases what guards give back, and closes the session when nobody
-//! has a handle to it any more. Dropping a guard is a message to it, so that `Drop` never blocks, spawns or panics.
+//! It renews, registers and removes the intent, releases what guards give back, and closes the session when nobody has
+//! a handle to it any more. Dropping a guard is a message to the keeper, so `Drop` never blocks, spawns or panics.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -28,47 +28,48 @@ use crate::{
 
 /// How often a session that had requests in doubt sweeps its own records.
 const OWN_SWEEP: Duration = Duration::from_secs(5 * 60);
-/// How often a session sweeps some of the namespace.
+/// How often a session sweeps a part of the namespace.
 const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
-/// One of so many sessions sweeps some of the namespace when it begins: else nobody would where processes are short.
+/// One of this many sessions sweeps a part of the namespace when it begins; otherwise nobody would if all processes are
+/// short.
 const ONE_SWEEPS_OF: u32 = 32;
-/// And so often all sessions of a client do at most: each sweep may look at all sessions of the namespace.
+/// How often all sessions of a client together do that at most: each sweep may read all sessions of the namespace.
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
-/// How many requests a sweep takes at most.
+/// The most requests of a sweep.
 const SWEEP_REQUESTS: usize = 4;
-/// Time between two renewals that are sent for what is in doubt.
+/// Time between two renewals that are sent for requests in doubt.
 const BETWEEN_RENEWALS: Duration = Duration::from_millis(200);
 /// How long the store is asked why a session is dead.
 const WHY: Duration = Duration::from_secs(1);
-/// Releases under way at once; more wait their turn.
+/// The most concurrent releases; further ones wait their turn.
 const RELEASES_AT_ONCE: usize = 256;
 
-/// What came of something that the keeper had under way.
+/// The result of something that the keeper had under way.
 enum Done {
     Released(Release, Result<Released>),
     /// The same, and the session is closed.
     Closed(Release, Result<Released>),
-    /// The session is closed, and its intent left; or it could not be closed.
+    /// The session is closed and its intent left; or it could not be closed.
     Abandoned(Result<()>),
-    /// The adoption may be ours: the store did not let us give it up.
+    /// The adoption may be this process's: the store did not take the give-up.
     Adopted(GiveUp),
-    /// The same: the store is of another incarnation. Whoever waits for it is told later.
+    /// The same: the store is of another incarnation. The one who waits for it is notified later.
     Moved(GiveUp, Option<GivenUp>),
-    /// The session is dead, and that is why, if an operator has revoked it.
+    /// The session is dead. The note tells why, if an operator has revoked it.
     Fell(Option<Note>),
-    /// What was in doubt was released once more, and acknowledged.
+    /// A request in doubt was released once more; whether that was acknowledged.
     Doubted(u64, bool),
-    /// Something whose outcome changes nothing here.
+    /// A result that changes nothing here.
     Other,
 }
 
-/// Who is told when an adoption is given up.
+/// Notified when an adoption has been given up.
 type GivenUp = oneshot::Sender<Result<()>>;
 
 struct InFlight {
     answer: BoxFuture<'static, Result<Renewed>>,
     sent: Instant,
-    /// Which version of the intent's change it carries.
+    /// The version of the intent's change that it carries.
     intent: u64,
     /// The incarnation to which it moves the session, with these grants.
     moves: Option<(Incarnation, Ranges)>,
@@ -80,23 +81,23 @@ pub(crate) struct Keeper {
     session: Arc<Session>,
     orders: mpsc::UnboundedReceiver<Order>,
     seq: u64,
-    /// The number of the last renewal that was acknowledged.
+    /// The number of the last acknowledged renewal.
     acknowledged: u64,
     renewal: Option<InFlight>,
     /// The store said that it is of this incarnation, which is not the session's.
     moving: Option<Incarnation>,
-    /// When the last renewal was sent, and when the next one is.
+    /// When the last renewal was sent, and when the next one is due.
     renewed: Instant,
     next: Instant,
     /// How many renewals in a row were not acknowledged.
     failures: u32,
-    /// The intent's change that is not acknowledged yet, and how many changes there were.
+    /// The change of the intent that is not acknowledged yet, and the number of changes so far.
     intent: IntentChange,
     intent_version: u64,
     /// From the first byte of a registration until the acknowledgement of its removal.
     may_have_intent: bool,
     put: Option<oneshot::Sender<bool>>,
-    /// What is released when the removal of the intent is acknowledged.
+    /// Released when the removal of the intent is acknowledged.
     after_intent: Vec<Release>,
     confirms: Vec<oneshot::Sender<bool>>,
     doubts: Doubts,
@@ -104,15 +105,15 @@ pub(crate) struct Keeper {
     backlog: VecDeque<Release>,
     /// How many numbers are being released.
     going: usize,
-    /// Adoptions that are given up once more after the next renewal.
+    /// Adoptions to give up once more after the next renewal.
     adopted: Vec<(GiveUp, Option<GivenUp>)>,
     /// The session was to be closed at once, and could not be.
     unclosed: bool,
-    /// Records may be left that do not count.
+    /// Records that are not live may be left.
     unswept: bool,
     next_own_sweep: Instant,
     next_namespace_sweep: Instant,
-    /// What somebody else does to the session is heard of between renewals, too.
+    /// Learns between renewals, too, what others do to the session.
     news: News,
     _alive: Alive,
 }
@@ -262,8 +263,8 @@ impl Keeper {
         self.next = now();
     }
 
-    /// Renewals go out every third of the TTL, every 10 s at least, and at once when somebody waits for one, or the store
-    /// says that there is something to hear.
+    /// Renewals are sent every third of the TTL, at least every 10 s, and at once when somebody waits for one, or the
+    /// store says that there is news.
     fn renew_if_it_is_time(&mut self, now: Instant) {
         if self.renewal.is_some() || now < self.next {
             return;
@@ -358,15 +359,15 @@ impl Keeper {
         self.confirms.extend(renewal.confirms);
     }
 
-    /// Whether the release of something has begun that the renewal has named: it may have been executed before.
+    /// Whether the release of a grant that the renewal named has begun: it may have been executed before.
     fn gave_back(&self, renewal: &InFlight) -> bool {
         let numbers = self.session.numbers();
         let named = renewal.moves.as_ref().map(|(_, granted)| granted);
         named.is_some_and(|named| numbers.gave_back(named))
     }
 
-    /// What operators have noted. A grant that is evicted goes with its number; where it has an intent, with its session,
-    /// which leaves that behind.
+    /// Reads the notes of operators. An evicted grant goes with its number; a grant with an intent goes with its
+    /// session, which leaves the intent behind.
     fn read(&mut self, notes: &Notes) {
         for note in notes.iter() {
             let (NoteKind::Evict, Some(n)) = (note.kind, note.grant) else {
@@ -384,7 +385,7 @@ impl Keeper {
         }
     }
 
-    /// The store said that the session is dead. Its record says why, if an operator has revoked it.
+    /// The store said that the session is dead. Its record tells why, if an operator has revoked it.
     fn fall(&mut self) {
         self.session.falls();
         let (core, id) = (Arc::clone(&self.core), self.session.id);
@@ -399,7 +400,7 @@ impl Keeper {
         }));
     }
 
-    /// Closes the session at once, and leaves its intent.
+    /// Closes the session at once and leaves its intent.
     fn abandon(&mut self) {
         let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
         self.work.push(Box::pin(async move {
@@ -424,7 +425,7 @@ impl Keeper {
         }
     }
 
-    /// The session is not valid any more. Whoever waits for a living one is told.
+    /// The session is no longer valid. Those who wait for a living one are notified.
     fn lost(&mut self) {
         self.news.end();
         self.session.tell();
@@ -526,7 +527,8 @@ impl Keeper {
             .given_back(self.session.id, &release.grants, &release.claims);
     }
 
-    /// The numbers are over, and were not before: a renewal that says so would have the release find nothing that counts.
+    /// Retires the numbers, which were not retired before: a renewal that said so would make the release find nothing
+    /// live.
     fn retire(&mut self, release: &Release) {
         self.going -= release.grants.len();
         let mut numbers = self.session.numbers();
@@ -535,7 +537,7 @@ impl Keeper {
         }
     }
 
-    /// A copy of a request may come late: its number is over at the next renewal, which is asked for, and then it is
+    /// A copy of a request may arrive late. The next renewal, which is requested now, retires its number; then it is
     /// released once more.
     fn doubt(&mut self, release: &Release) {
         let now = now();
@@ -582,7 +584,7 @@ impl Keeper {
         self.sweep(which);
     }
 
-    /// Tidying: what is left does not count, and there is a next time.
+    /// Removes what is no longer live. A failure does not matter: there is a next time.
     fn sweep(&mut self, which: Sweep) {
         let backend = Arc::clone(&self.core.backend);
         let limit = self.core.info.sweep_limit;
@@ -639,7 +641,7 @@ impl Drop for Keeper {
     }
 }
 
-/// The answer to the renewal under way; never, without one.
+/// The answer to the renewal under way; never resolves without one.
 async fn answered(renewal: &mut Option<InFlight>) -> (InFlight, Result<Renewed>) {
     match renewal {
         None => std::future::pending().await,
@@ -651,8 +653,8 @@ async fn answered(renewal: &mut Option<InFlight>) -> (InFlight, Result<Renewed>)
     }
 }
 
-/// The renewal that is under way when the session closes changes nothing any more, and is not left in the way of the close:
-/// it may have its turn, or a connection, before. Never resolves.
+/// The renewal that is under way when the session closes changes nothing any more. It is not left in the way of the
+/// close: it may have its turn, or a connection, before. Never resolves.
 async fn goes_on(renewal: Option<InFlight>) {
     if let Some(renewal) = renewal {
         let _ = renewal.answer.await;
@@ -660,7 +662,7 @@ async fn goes_on(renewal: Option<InFlight>) {
     std::future::pending().await
 }
 
-/// Sends the release of every grant, the last first, until each is acknowledged. Says whether all of them were held.
+/// Sends the release of every grant, the last first, until each is acknowledged. Returns whether all of them were held.
 pub(crate) async fn release_each(
     core: &Core,
     session: &Session,
@@ -685,8 +687,8 @@ pub(crate) async fn release_each(
     Ok(all)
 }
 
-/// What a release of one grant says, by the answer to the last copy of its request. What is gone of a session that is dead
-/// was lost with it: else another copy may have released it.
+/// The meaning of the answer to the last copy of one grant's release. If the grant is absent and the session dead, it
+/// was lost with the session; otherwise another copy may have released it.
 async fn released(core: &Core, session: &Session, stood: Stood, once: bool) -> Released {
     match Released::of(stood, once && !core.info.repeats) {
         Released::Unknown => {
@@ -704,14 +706,14 @@ async fn released(core: &Core, session: &Session, stood: Stood, once: bool) -> R
     }
 }
 
-/// Ends the session by its owner; an intent that is registered stays.
+/// Closes the session as its owner. A registered intent stays.
 async fn close(core: &Core, session: &Session) -> Result<()> {
     let ids = std::slice::from_ref(&session.id);
     until_answered(core, || true, || core.backend.end(ids, End::Close)).await?;
     Ok(())
 }
 
-/// Closes the session, or waits until it is due by itself.
+/// Closes the session, or waits until it is due.
 async fn close_in_time(core: &Core, session: &Session, due: Instant) {
     let mut failures = 0;
     while close(core, session).await.is_err() && now() < due {
@@ -720,14 +722,14 @@ async fn close_in_time(core: &Core, session: &Session, due: Instant) {
     }
 }
 
-/// How long after so many failures a renewal or a close is sent again.
+/// The pause before a renewal or a close is sent again after so many failures.
 fn pause(core: &Core, failures: u32) -> Duration {
     let longest = (core.config.ttl / 10).min(Duration::from_secs(2));
     core.backoff(failures, Duration::from_millis(50), longest)
 }
 
-/// Uses the number of an adoption of unknown outcome up, acknowledged. While the session lives nobody else can adopt,
-/// so it is tried as long: at once while that may pass, else after each renewal.
+/// Uses up the number of an adoption of unknown outcome, acknowledged. While the session lives nobody else can adopt,
+/// so this is tried for as long: at once while the error may pass, else after each renewal.
 async fn give_up(core: Arc<Core>, me: Arc<Session>, what: GiveUp, done: Option<GivenUp>) -> Done {
     let answer = loop {
         let send = || Box::pin(give_up_once(&core, &me, &what)) as BoxFuture<'_, _>;
@@ -748,8 +750,8 @@ async fn give_up(core: Arc<Core>, me: Arc<Session>, what: GiveUp, done: Option<G
     }
 }
 
-/// In the incarnation that was asked for the adoption. If the session has moved, no request for that is executed any more;
-/// the other one may have it all the same.
+/// Gives up in the incarnation that was asked for the adoption. If the session has moved, no request for that
+/// incarnation is executed any more; but the new one may have the adoption.
 async fn give_up_once(core: &Core, me: &Session, what: &GiveUp) -> Result<Adopted> {
     let (backend, session) = (&core.backend, what.adopting.session);
     let (mut seen, mut within) = (what.seen, what.within);

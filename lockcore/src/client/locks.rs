@@ -11,11 +11,11 @@ use crate::client::recovery::{Recover, Recovery, adopt};
 use crate::client::task;
 use crate::{Info, Life, LockBackend, Result, SessionId, SessionState};
 
-/// The locks of one namespace, as one process has them. Cloning is cheap; all clones are one client with one shared
+/// The locks of one namespace, as one process uses them. Cloning is cheap; all clones are one client with one shared
 /// session.
 ///
-/// What is sent runs on Tokio tasks of its own: a caller that goes away loses nothing but the answer, and what its
-/// acquisition wins is given back. When the last clone and the last guard are gone the session is closed.
+/// Requests run on Tokio tasks of their own. A caller that goes away loses nothing but the answer, and what its
+/// acquisition wins is given back. The session is closed when the last clone and the last guard are gone.
 ///
 /// # Examples
 ///
@@ -52,7 +52,7 @@ impl Locks {
         }
     }
 
-    /// What the store is like.
+    /// The properties of the store.
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.core.info
@@ -64,8 +64,8 @@ impl Locks {
         &self.core.backend
     }
 
-    /// Every abandoned session of the namespace: dead, with a change that somebody has to finish or undo. Those whose
-    /// death nobody has noticed yet are not among them.
+    /// Every abandoned session of the namespace: dead, with a change that somebody has to finish or undo. A session
+    /// whose death nobody has noticed yet is not among them.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Locks {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed.
+    /// Dropping the future changes nothing.
     pub async fn abandoned(&self) -> Result<Vec<SessionState>> {
         let mut abandoned = Vec::new();
         let mut after = None;
@@ -91,16 +91,16 @@ impl Locks {
         }
     }
 
-    /// Adopts an abandoned session: its change is now this process's to finish or undo. `None` if it is not abandoned
-    /// (any more), or a living session has adopted it, or the store has failed over meanwhile.
+    /// Adopts an abandoned session: this process now has to finish or undo its change. `None` if the session is not
+    /// abandoned (any more), if a living session has adopted it, or if the store has failed over meanwhile.
     ///
     /// # Errors
     ///
-    /// The store failed, or the client was shut down, or its session was lost meanwhile.
+    /// The store failed, the client was shut down, or its session was lost meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// An adoption that succeeds although nobody waits for it is given up again.
+    /// An adoption that succeeds after the future was dropped is given up again.
     ///
     /// # Panics
     ///
@@ -124,13 +124,18 @@ impl Locks {
         answered.await.unwrap_or(Err(AcquireError::Lost))
     }
 
-    /// Takes no more acquisitions, ends those that wait
-    /// ([`ShutDown`](crate::InputError::ShutDown)), waits for at most `limit` until every guard is gone and every release is
-    /// acknowledged, and closes the sessions. Whether all of that was done in time; if not, it goes on.
+    /// Shuts the client down: accepts no more acquisitions, ends those that wait
+    /// ([`ShutDown`](crate::InputError::ShutDown)), waits for at most `limit` until every guard is gone and every
+    /// release is acknowledged, and closes the sessions. Returns whether all of that was done in time; if not, it goes
+    /// on in the background.
     ///
     /// # Cancel safety
     ///
     /// The client stays shut down; releases go on.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.core.shut_down();
         self.pool.let_go();

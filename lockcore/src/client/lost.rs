@@ -1,29 +1,28 @@
-//! [`LostReason`]: why something is not held any more.
+//! [`LostReason`]: why a lock is no longer held.
 
 use std::fmt;
 
 use crate::Note;
 
-/// Why something is not held any more.
+/// Why a lock is no longer held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The store said that the session is dead, or the session was closed.
     Dead,
-    /// An operator has revoked the session, with everything that it held.
+    /// An operator revoked the session, with everything that it held.
     Revoked(Box<Note>),
-    /// An operator has taken this away, and left the session's others alone.
+    /// An operator broke this lock. The session's other locks stay.
     Evicted(Box<Note>),
     /// The deadline passed without an acknowledged renewal: the store could not be reached, or this process was
     /// paused. Others may hold the locks from now on.
     Deadline,
-    /// It was held for as long as its [`max_hold`](crate::Acquisition::max_hold) allows. The store keeps it for another
-    /// TTL, then it is given back; an intent is left behind.
+    /// The [`max_hold`](crate::Acquisition::max_hold) has passed. The store keeps the lock for another TTL; then it is
+    /// given back. An intent is left behind.
     TooLong,
-    /// The store has lost writes that it acknowledged to the session, as one does that fails over to a copy that was
-    /// behind, or is restored; or it may have, and the guard has an intent, or it is a recovery. Or a
-    /// [confirmation](crate::Held::confirm) was answered that it is not held, and nobody has noted why. Others may hold the
-    /// locks.
+    /// The store has lost writes of the session that it had acknowledged, for example in a failover to a copy that was
+    /// behind, or in a restore. Or it may have lost some, and this is a guard with an intent, or a recovery. Or a
+    /// [confirmation](crate::Held::confirm) found the lock gone, and nobody has noted why. Others may hold the locks.
     Forgotten,
 }
 

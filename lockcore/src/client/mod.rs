@@ -1,11 +1,10 @@
-//! The client: what a program uses, and where retrying, ordering, waiting, renewing and recovering live, once, for
-//! all stores.
+//! The client: the interface of a program. It retries, orders, waits, renews and recovers, once for all stores.
 //!
-//! The way of a call: [`Acquisition`] → an attempt → one step after the other → the backend; and
-//! back as a [`Guard`]. What a guard needs afterwards (renewals, its release) is done by the keeper, the one task of
-//! its session.
+//! The path of a call: [`Acquisition`] → an attempt → one batch after the other → the backend; and back as a [`Guard`].
+//! The keeper, the one task of the guard's session, does the rest: renewals and the release.
 //!
-//! Its files import each other in one direction, from `acquisition` down to `core`, which all of a client shares.
+//! Files import each other in one direction only, from `acquisition` down to `core`, the part that a whole client
+//! shares.
 
 mod acquisition;
 mod adopting;
@@ -21,6 +20,7 @@ mod doubts;
 mod error;
 mod guard;
 mod keeper;
+mod line;
 mod locks;
 mod lost;
 mod news;

@@ -1,5 +1,5 @@
-//! [`News`]: the watch over a session, which says when its owner renews early: somebody else has ended it, or has noted
-//! something.
+//! [`News`]: the watch over a session. It says when the owner renews early, because somebody else has ended the session
+//! or written a note.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::client::clock::{now, sleep_until};
 use crate::client::core::Core;
 use crate::{Changed, SessionId};
 
-/// How old a session is before it is watched. One that serves a single acquisition is mostly gone by then.
+/// How old a session is before it is watched. A session for a single acquisition has mostly ended by then.
 const AFTER: Duration = Duration::from_millis(100);
-/// Longest that the watch may take to stand before the session is renewed all the same.
+/// The longest time for setting up the watch; after that the session is renewed all the same.
 const WITHIN: Duration = Duration::from_secs(1);
-/// From one wake-up to the next watch: the first is none, the second this one, and each further one is twice as long, up to
-/// the longest.
+/// The pause between a wake-up and the next watch: none after the first one, then this one, and each further one twice
+/// as long, up to the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// After so long without a wake-up the next one is the first again.
+/// After this long without a wake-up, the next one counts as the first again.
 const FORGIVEN: Duration = Duration::from_secs(10);
 
-/// A hint. Renewals go on whatever becomes of it.
+/// A hint. Renewals go on in any case.
 pub(crate) struct News {
     core: Arc<Core>,
     session: SessionId,
@@ -33,7 +33,7 @@ pub(crate) struct News {
 }
 
 enum State {
-    /// It is set up then; `renews` says whether the session is renewed when it stands.
+    /// The watch is set up then; `renews` says whether the session is renewed once it stands.
     Due {
         at: Instant,
         renews: bool,
@@ -45,7 +45,7 @@ enum State {
     Stands(Changed),
     /// Until the next renewal.
     Failed,
-    /// Nobody wants to know any more, or the store does not push.
+    /// Nobody wants the news any more, or the store does not push.
     Over,
 }
 
@@ -67,11 +67,11 @@ impl News {
         }
     }
 
-    /// Resolves when the session is to be renewed.
+    /// Resolves when the session should be renewed.
     ///
     /// # Cancel safety
     ///
-    /// What it has come to is kept.
+    /// The state reached so far is kept.
     pub(crate) async fn arrive(&mut self) {
         loop {
             match &mut self.state {
@@ -102,7 +102,7 @@ impl News {
         }
     }
 
-    /// The session is being renewed: what could not be set up is tried again.
+    /// The session is being renewed: a watch that could not be set up is tried again.
     pub(crate) fn renewing(&mut self) {
         if matches!(self.state, State::Failed) {
             self.state = State::Due {
@@ -125,7 +125,7 @@ impl News {
         })
     }
 
-    /// How long nobody watches: a watch that wakes for nothing, time and again, costs at most a renewal a second.
+    /// The pause without a watch: a watch that wakes again and again for nothing costs at most one renewal a second.
     fn pause(&mut self) -> Duration {
         let now = now();
         let before = self.woken.replace(now);

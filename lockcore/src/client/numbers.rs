@@ -1,20 +1,20 @@
-//! The numbers of a session: which are given out, and which of those are over.
+//! The numbers of a session: those issued, and those of them that are retired.
 
 use std::collections::BTreeSet;
 
 use crate::{Incarnation, Ranges};
 
-/// Numbers are given out from 1, rising; one that is given out and not live any more is over. What is over is derived
-/// from what lives, so it cannot be forgotten.
+/// Numbers are issued from 1, rising. A number that was issued and is no longer live is retired. The retired numbers
+/// are derived from the live ones, so none can be forgotten.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     next: u64,
     live: BTreeSet<u64>,
-    /// Those among the live ones that the store has granted, and nobody has begun to release.
+    /// The live numbers that the store has granted, and whose release nobody has begun.
     granted: BTreeSet<u64>,
-    /// The store's, which has all of these grants.
+    /// The incarnation of the store, which has all of these grants.
     incarnation: Incarnation,
-    /// How many ranges the numbers that are over form.
+    /// How many ranges the retired numbers form.
     ranges: usize,
 }
 
@@ -29,7 +29,7 @@ impl Numbers {
         }
     }
 
-    /// A new number, which lives.
+    /// Issues a new number, which is live.
     pub(crate) fn begin(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -37,7 +37,7 @@ impl Numbers {
         number
     }
 
-    /// The number is over, for good. Whether it lived.
+    /// Retires the number for good. Returns whether it was live.
     pub(crate) fn end(&mut self, number: u64) -> bool {
         if !self.live.remove(&number) {
             return false;
@@ -49,13 +49,13 @@ impl Numbers {
         true
     }
 
-    /// What requests are meant for.
+    /// The incarnation that requests are meant for.
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// The store has granted it to a request that was meant for this incarnation. Whether that is still the store's: what
-    /// another one granted may be forgotten.
+    /// The store has granted the number to a request that was meant for this incarnation. Returns whether that is still
+    /// the store's: the grant of another one may be forgotten.
     pub(crate) fn grant(&mut self, number: u64, incarnation: Incarnation) -> bool {
         let stands = incarnation == self.incarnation;
         if stands {
@@ -69,23 +69,24 @@ impl Numbers {
         self.granted.remove(&number);
     }
 
-    /// Whether the store has granted it, and nobody has begun to release it.
+    /// Whether the store has granted the number, and nobody has begun to release it.
     pub(crate) fn is_granted(&self, number: u64) -> bool {
         self.granted.contains(&number)
     }
 
-    /// All that the store has granted.
+    /// All granted numbers.
     pub(crate) fn granted(&self) -> Ranges {
         Ranges::of(self.granted.iter().copied())
     }
 
-    /// Whether the release of one of these has begun, of which all were granted.
+    /// Whether the release of one of these numbers, all of which were granted, has begun.
     pub(crate) fn gave_back(&self, granted: &Ranges) -> bool {
         let mut ranges = granted.as_slice().iter();
         ranges.any(|(from, to)| self.granted.range(from..=to).count() as u64 != to - from + 1)
     }
 
-    /// The store of this incarnation has all of these grants. Whether there is no other one, so that it is the session's.
+    /// The store of this incarnation has all of these grants. If there are no others, it becomes the session's. Returns
+    /// whether it did.
     pub(crate) fn moves(&mut self, incarnation: Incarnation, granted: &Ranges) -> bool {
         let all = self.granted.iter().all(|number| granted.contains(*number));
         if all {
@@ -99,12 +100,12 @@ impl Numbers {
         self.ranges
     }
 
-    /// How many numbers live.
+    /// How many numbers are live.
     pub(crate) fn live(&self) -> usize {
         self.live.len()
     }
 
-    /// All numbers that are over.
+    /// All retired numbers.
     pub(crate) fn over(&self) -> Ranges {
         Ranges::except(self.live.iter().copied(), self.next)
     }

@@ -1,4 +1,4 @@
-//! What the keeper of a session is asked for.
+//! Orders to the keeper of a session.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,27 +10,27 @@ use tokio::sync::oneshot;
 use crate::client::adopting::Adopting;
 use crate::{Claim, Incarnation, Registered, Result, Stood};
 
-/// What the keeper is asked for.
+/// An order to the keeper.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// These grants are to be over. If they are what the intent is about, it goes first; the claims follow when that is
+    /// Retire these grants. If the intent is about them, it is removed first; the claims follow when that is
     /// acknowledged.
     Release(Release),
-    /// Register the intent. `true` when a living session has it.
+    /// Register the intent. Answers `true` when a living session has it.
     Put(Registered, oneshot::Sender<bool>),
-    /// Close the session at once, and leave its intent.
+    /// Close the session at once and leave its intent.
     Abandon,
     /// The store said that the session is dead.
     Fall,
-    /// Run this beside the keeper: the runtime of whoever asks may hang.
+    /// Run this beside the keeper: the runtime of the asker may hang.
     Run(Beside),
-    /// Renew at once. `true` when the session lived then.
+    /// Renew at once. Answers `true` if the session lived then.
     Renew(oneshot::Sender<bool>),
-    /// An adoption must not be ours.
+    /// Make sure that an adoption is not this process's.
     GiveUp(GiveUp, Option<oneshot::Sender<Result<()>>>),
 }
 
-/// The adoption behind the one that was seen.
+/// The adoption after the one that was seen.
 #[derive(Debug)]
 pub(crate) struct GiveUp {
     pub(crate) adopting: Adopting,
@@ -39,7 +39,7 @@ pub(crate) struct GiveUp {
     pub(crate) within: Incarnation,
 }
 
-/// What runs beside a keeper.
+/// A future that runs beside a keeper.
 pub(crate) struct Beside(pub(crate) BoxFuture<'static, ()>);
 
 impl fmt::Debug for Beside {
@@ -53,12 +53,12 @@ impl fmt::Debug for Beside {
 pub(crate) struct Release {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) grants: Vec<(u64, Range<usize>)>,
-    /// The grants are what the session's intent is about, and the change is finished or never began. Others of the
+    /// The session's intent is about these grants, and the change is finished or never began. Other grants of the
     /// session leave the intent alone.
     pub(crate) with_intent: bool,
     /// A copy of one of the acquiring requests may still be under way.
     pub(crate) in_doubt: bool,
-    /// The grants are all that the session has, and many: it is closed instead, with one write.
+    /// The session has many grants, and these are all of them: one write closes it instead.
     pub(crate) by_close: bool,
     pub(crate) done: Option<oneshot::Sender<Result<Released>>>,
 }
@@ -76,17 +76,18 @@ impl Release {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "it may not have been held any more"]
 pub enum Released {
-    /// It was held until then: the store says so.
+    /// The lock was held until the release: the store says so.
     Released,
-    /// Another task of this process has it now, which waited for the same, or others have the same share. The store was not
-    /// asked: it was held until then as far as this process knew. [`confirm`](crate::Held::confirm) before the release asks.
+    /// Another task of this process, which waited for the same lock, has it now; or other tasks share it. The store was
+    /// not asked: the lock was held until then as far as this process knew. To ask the store, call
+    /// [`confirm`](crate::Held::confirm) before the release.
     HandedOn,
-    /// It was no longer held: its session had died, was closed or revoked, or somebody else had removed it.
-    /// [`lost`](crate::Held::lost) of what was [held](crate::Guard::held) tells why, if it is known. An intent is left behind,
-    /// unless its removal had been acknowledged before.
+    /// The lock was no longer held: its session had died, was closed or revoked, or somebody else had removed the lock.
+    /// [`lost`](crate::Held::lost) on what was [held](crate::Guard::held) tells why, if that is known. An intent is
+    /// left behind, unless its removal had been acknowledged before.
     NotHeld,
-    /// It is given back, and its session lives. Whether it was held until then nobody knows: it was gone, and an earlier copy
-    /// of the request, which was not answered, may have released it.
+    /// The lock is given back, and its session lives. Nobody knows whether it was held until then: the store did not
+    /// find it, and an earlier, unanswered copy of the request may have released it.
     Unknown,
 }
 

@@ -9,12 +9,12 @@ use crate::client::error::AcquireError;
 use crate::client::locks::Locks;
 use crate::client::session::{Handle, WeakHandle};
 
-/// Given to several acquisitions, it lets their document and tree locks be taken beside each other: holders of one
-/// owner never conflict for a re-entrant claim. Each guard is still released by itself.
+/// An owner lets several acquisitions hold overlapping document and tree locks: holders of one owner never conflict for
+/// a re-entrant claim. Each guard is still released by itself.
 ///
-/// An owner belongs to one session: the first acquisition that is given it binds it to the session of that time, and
-/// all others stay there. When that session is lost, acquisitions with the owner fail as
-/// [`Lost`](AcquireError::Lost), for good: make a new one.
+/// An owner belongs to one session. The first acquisition with the owner binds it to the current session, and all
+/// others use that session. Once the session is lost, every acquisition with the owner fails as
+/// [`Lost`](AcquireError::Lost): make a new owner.
 ///
 /// # Examples
 ///
@@ -41,14 +41,14 @@ struct Inner {
 }
 
 enum Binding {
-    /// Made by the program; it keeps its session.
+    /// Made by the program. It keeps its session open.
     Program(Locks, OnceLock<(Handle, OwnerId)>),
-    /// That of a guard; the guard keeps the session.
+    /// The owner of a guard. The guard keeps the session open.
     Guard(WeakHandle, OwnerId),
 }
 
 impl Locks {
-    /// An owner that can be given to several acquisitions, which then re-enter each other's document and tree locks.
+    /// A new owner. Acquisitions with the same owner re-enter each other's document and tree locks.
     #[must_use]
     pub fn owner(&self) -> Owner {
         Owner::unbound(self)
@@ -76,7 +76,7 @@ impl Owner {
         Arc::ptr_eq(&self.0.core, core)
     }
 
-    /// The session that the owner is bound to, bound now if it is not, and its name there.
+    /// The session that the owner is bound to, and its name there. Binds the owner if it is not bound yet.
     pub(crate) async fn bind(&self) -> Result<(Handle, OwnerId), AcquireError> {
         let (handle, owner) = match &self.0.binding {
             Binding::Program(locks, cell) => {

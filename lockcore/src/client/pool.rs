@@ -1,4 +1,4 @@
-//! Which session an acquisition runs in.
+//! The session in which an acquisition runs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,15 +12,16 @@ use crate::client::task;
 use crate::limits::MAX_OVER_RANGES;
 use crate::{Error, ErrorKind, Opened, Operation, Result, SessionId};
 
-/// The session that acquisitions share, opened by the first that needs it and replaced when it is lost or its numbers
-/// have become too many ranges; the old one then closes with its last guard.
+/// The session that acquisitions share. The first acquisition that needs it opens it. It is replaced when it is lost,
+/// or its numbers form too many ranges; the old one then closes with its last guard.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Mutex<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     session: Option<Handle>,
-    /// Those who wait for the session that is being opened, in order. They are the task's that opens it, and gone with it.
+    /// Those who wait for the session that is being opened, in order. They belong to the task that opens it, and end
+    /// with it.
     opening: Weak<Waiters>,
 }
 
@@ -37,7 +38,7 @@ impl Pool {
         locked(&self.0)
     }
 
-    /// The shared session. It is opened on a task of its own, so that whoever goes keeps nobody waiting.
+    /// The shared session. A task of its own opens it, so a caller that leaves keeps nobody waiting.
     pub(crate) async fn shared(self: &Arc<Self>, core: &Arc<Core>) -> Result<Handle> {
         // The runtime of an opening may end, and with it the opening; this one's lives.
         for _ in 0..2 {
@@ -99,7 +100,7 @@ impl Pool {
         self.usable().map(|handle| handle.session.id)
     }
 
-    /// The pool's own handle goes; the session closes with its last guard.
+    /// Drops the pool's own handle. The session closes with its last guard.
     pub(crate) fn let_go(&self) {
         self.locked().session = None;
     }
@@ -112,7 +113,7 @@ impl Shared {
     }
 }
 
-/// Opens a session of its own, on a task of its own: if nobody waits for it any more it is closed.
+/// Opens a session for one acquisition, on a task of its own. If nobody waits for it any more, it is closed.
 pub(crate) async fn alone(core: &Arc<Core>) -> Result<Handle> {
     let (done, opened) = oneshot::channel();
     let (opens, alive) = (Arc::clone(core), Alive::new(core));
@@ -135,7 +136,7 @@ fn gone(core: &Core) -> Error {
     )
 }
 
-/// Opens a session. `go_on` says whether an open of unknown outcome is worth another one.
+/// Opens a session. `go_on` says whether an open of unknown outcome should be followed by another one.
 pub(crate) async fn open(core: &Arc<Core>, go_on: impl Fn() -> bool) -> Result<Handle> {
     let patience = core.patience();
     let mut failures = 0;

@@ -1,4 +1,4 @@
-//! Those of one process who wait for a key, in order.
+//! The queue of one process's waiters for a key.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,12 +16,12 @@ use crate::client::clock::now;
 use crate::client::session::Handle;
 use crate::{Busy, Claim, LockKey, Mode, Want};
 
-/// For each key, those of this process who wait for it or ask for it first.
+/// For each key, the tasks of this process that wait for it, or ask for it first.
 ///
-/// Who stands in line comes in turn: nobody looks at the store before others who came earlier and exclude it, nor while this
-/// process itself is known to hold what excludes it. Shares look side by side, as many as there may be places for; after a
-/// refusal only the first one, for all. Whoever may hold something that the first one needs stands before the line, and looks
-/// for itself.
+/// A task in line has its turn in order. It does not ask the store before earlier tasks that exclude it, nor while this
+/// process itself is known to hold what excludes it. Shares ask side by side, up to their number of places; after a
+/// refusal only the first one asks, for all. A task that may hold something that the first one needs stands before the
+/// line, and asks by itself.
 #[derive(Default)]
 pub(crate) struct Queues {
     waiting: AtomicUsize,
@@ -32,11 +32,11 @@ pub(crate) struct Queues {
 #[derive(Default)]
 struct Queue {
     waiters: VecDeque<Arc<Waiter>>,
-    /// The last refusal of somebody who looked, for all who wait in the queue.
+    /// The last refusal of a task that asked, for all who wait in the queue.
     refusal: Option<Box<Busy>>,
-    /// Nobody of this process was granted the key since.
+    /// Nobody of this process has been granted the key since.
     is_refused: bool,
-    /// Who of this process holds the key, as far as is known.
+    /// The tasks of this process that hold the key, as far as known.
     holders: Vec<Arc<Chain>>,
 }
 
@@ -46,11 +46,11 @@ struct Waiter {
     claim: Claim,
     wake: Notify,
     in_line: bool,
-    /// All that it wants, if it takes that over from another one of this process.
+    /// All that it wants, if it accepts that from another task of this process.
     wants: Option<Arc<[Claim]>>,
     offer: Mutex<Option<Offer>>,
     offered: Notify,
-    /// It came in turn at once, and asks without having waited.
+    /// Its turn came at once, and it asks without having waited.
     asks_at_once: AtomicBool,
     is_asking: AtomicBool,
 }
@@ -60,7 +60,7 @@ impl Waiter {
         self.claim.want()
     }
 
-    /// How many places there are for all who want the same, where it is one of a number.
+    /// The number of places for all who want the same, if it is limited.
     fn limit(&self) -> Option<usize> {
         match self.want() {
             Want::Share { limit } => {
@@ -70,7 +70,7 @@ impl Waiter {
         }
     }
 
-    /// Whether it wants nothing but a share without a limit, which another one of this process may have already.
+    /// Whether it wants only a share without a limit, which another task of this process may have already.
     fn joins(&self) -> bool {
         self.wants.is_some() && self.want() == Want::Share { limit: None }
     }
@@ -88,7 +88,7 @@ impl Waiter {
         self.want().mode() == Mode::X
     }
 
-    /// Whether the other one, which excludes it, stands in line and came earlier.
+    /// Whether the other waiter excludes this one, stands in line and came earlier.
     fn is_behind(&self, other: &Self) -> bool {
         let earlier = other.arrival() < self.arrival() && !other.asks_at_once();
         other.in_line && earlier && other.excludes(self)
@@ -106,7 +106,7 @@ impl Waiter {
         self.is_asking.load(Ordering::Acquire)
     }
 
-    /// There is something in its slot.
+    /// Its slot contains something.
     fn is_offered(&self) {
         self.asks_at_once.store(false, Ordering::Release);
         self.offered.notify_one();
@@ -128,8 +128,8 @@ impl Queue {
         waiters.take_while(|waiter| !waiter.in_line).count()
     }
 
-    /// Those who may look at the store, as far as this line decides it: whoever stands before it; if nobody does, who comes in
-    /// turn.
+    /// The waiters that may ask the store, as far as this line decides: those before the line; if there are none, those
+    /// whose turn it is.
     fn looking(&self) -> impl Iterator<Item = &Arc<Waiter>> {
         let before = self.before_the_line();
         let line = self.waiters.iter().enumerate();
@@ -139,7 +139,7 @@ impl Queue {
         .map(|(_, waiter)| waiter)
     }
 
-    /// Whether one in line may look, if all who are before it may.
+    /// Whether a waiter in line may ask, if all before it may.
     fn comes_in_turn(&self, at: usize, waiter: &Waiter) -> bool {
         let Some(last) = at.checked_sub(1).map(|before| &self.waiters[before]) else {
             return true;
@@ -152,25 +152,25 @@ impl Queue {
         has_room && !waiter.excludes(last) && !self.is_refused
     }
 
-    /// Those in line who want nothing but a share, have none yet, and wait for nobody else.
+    /// Those in line who want only a share, have none yet, and wait for nobody else.
     fn sharing(&self) -> impl Iterator<Item = &Arc<Waiter>> {
         let before = self.waiters.iter().take_while(|it| !it.is_exclusive());
         before.filter(|waiter| waiter.in_line && waiter.joins() && waiter.has_none())
     }
 
-    /// Those who may look at the store now do, as far as this line decides it.
+    /// Wakes the waiters that may ask the store now, as far as this line decides.
     fn wake(&self) {
         let looking = self.looking();
         let looking = looking.filter(|waiter| self.in_the_way_of(waiter).is_none());
         looking.for_each(|waiter| waiter.wake.notify_one());
     }
 
-    /// Who of this process holds the key, as far as anybody has seen.
+    /// The task of this process that holds the key, as far as anybody has seen.
     fn holder(&self) -> Option<&Arc<Chain>> {
         self.holders.iter().find(|chain| chain.stood())
     }
 
-    /// Who of this process holds what excludes the claim, as far as anybody has seen.
+    /// The task of this process that holds what excludes the claim, as far as anybody has seen.
     fn in_the_way_of(&self, waiter: &Waiter) -> Option<&Arc<Chain>> {
         let is_full = waiter
             .limit()
@@ -198,8 +198,8 @@ impl Queues {
         self.keys().is_empty()
     }
 
-    /// Somebody of this process holds the claims: whoever of it is excluded does not ask for them meanwhile.
-    /// A share is the others', too, who wait for the same behind the `asker`.
+    /// A task of this process holds the claims. Tasks that it excludes do not ask for them meanwhile. A share belongs
+    /// also to the others who wait for the same behind the `asker`.
     pub(crate) fn hold(
         self: &Arc<Self>,
         chain: &Arc<Chain>,
@@ -227,7 +227,7 @@ impl Queues {
         }
     }
 
-    /// A share that somebody of this process has, unless somebody who came earlier waits for the end of it.
+    /// A share that a task of this process has, unless an earlier waiter waits for its end.
     pub(crate) fn join(&self, claim: &Claim) -> Option<Pass> {
         if claim.want() != (Want::Share { limit: None }) {
             return None;
@@ -248,8 +248,8 @@ impl Queues {
         })
     }
 
-    /// This process has released claims that `is` the holder of: who waits for one of them, for a path above or for a path
-    /// below, looks again.
+    /// This process has released claims whose holder `is` identifies. Those who wait for one of them, or for a path
+    /// above or below, ask again.
     pub(crate) fn given_back(&self, claims: &[Claim], is: impl Fn(&Chain) -> bool) {
         let mut keys = self.keys();
         let known = if claims.len() <= CLAIMS { claims } else { &[] };
@@ -269,12 +269,12 @@ impl Queues {
         }
     }
 
-    /// The store does not have it any more.
+    /// The store no longer has it.
     pub(crate) fn ended(&self, chain: &Chain) {
         self.given_back(&chain.taken.claims, |held| std::ptr::eq(held, chain));
     }
 
-    /// What `is` one of these is not held any more.
+    /// The holders that `is` identifies are no longer held.
     pub(crate) fn forget(&self, is: impl Fn(&Chain) -> bool) {
         let mut keys = self.keys();
         let mut gone = Vec::new();
@@ -291,8 +291,8 @@ impl Queues {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Offers what somebody of this process gives back to the first who waits for it, if that wants the same, and nobody
-    /// else would be overtaken. Whether there is one.
+    /// Offers what a task of this process gives back to the first waiter for it, if that wants the same and nobody else
+    /// would be overtaken. Returns whether there is one.
     pub(crate) fn offer(&self, claims: &[Claim], offer: impl FnOnce() -> Option<Offer>) -> bool {
         let keys = self.keys();
         let lines = claims.iter().filter_map(|claim| keys.get(claim.key()));
@@ -321,7 +321,7 @@ impl Queues {
 
 type Keys = BTreeMap<LockKey, Queue>;
 
-/// Who waits for one of the claims, for a path above or for a path below, looks again.
+/// Those who wait for one of the claims, or for a path above or below, ask again.
 fn hint(keys: &Keys, claims: &[Claim]) {
     for key in claims.iter().map(Claim::key) {
         keys.get(key).into_iter().for_each(Queue::wake);
@@ -342,7 +342,7 @@ fn related<'a>(keys: &'a Keys, key: &'a LockKey) -> impl Iterator<Item = &'a Que
     above.chain(below.into_iter().flatten().map(|(_, queue)| queue))
 }
 
-/// Who of this process holds a key, or a path above or below, as far as anybody has seen.
+/// The task of this process that holds a key, or a path above or below, as far as anybody has seen.
 fn holder<'a>(keys: &'a Keys, key: &'a LockKey) -> Option<&'a Arc<Chain>> {
     let mut queues = keys.get(key).into_iter().chain(related(keys, key));
     queues.find_map(Queue::holder)
@@ -355,14 +355,14 @@ fn waits_beside(keys: &Keys, claims: &[Claim]) -> bool {
     beside.any(|queue| !queue.waiters.is_empty())
 }
 
-/// A grant on its way to the next one. Whatever ends this before, it goes to another one, or back to the store.
+/// A grant on its way to the next task. If it does not arrive, it goes to another one, or back to the store.
 pub(crate) struct Offer {
     queues: Arc<Queues>,
     pass: Option<Pass>,
 }
 
 impl Offer {
-    /// To the one after this.
+    /// To the task after this one.
     pub(crate) fn after(
         queues: &Arc<Queues>,
         chain: &Arc<Chain>,
@@ -385,7 +385,7 @@ impl Offer {
         }
     }
 
-    /// It is the taker's, unless it does not stand any more.
+    /// The taker has it, unless it is no longer held.
     pub(crate) fn accept(mut self) -> Option<Pass> {
         let stands = |pass: &Pass| pass.handle.is_kept() && pass.chain.stands();
         self.pass
@@ -426,17 +426,17 @@ impl fmt::Debug for Offer {
     }
 }
 
-/// What somebody in the queue may do.
+/// What a waiter in the queue may do.
 enum Turn {
-    /// Wait for others who came earlier, of whom this one is the first.
+    /// Wait for earlier waiters, of whom this is the first.
     Behind(Arc<Waiter>),
-    /// Wait for this process's own holder, if nobody is before.
+    /// Wait for this process's own holder, if nobody comes before.
     Held(Arc<Chain>),
-    /// Look at the store.
+    /// Ask the store.
     Looks,
 }
 
-/// A place in the queue of a key. Dropping it leaves the queue, and lets the next one look.
+/// A place in the queue of a key. Dropping it leaves the queue and lets the next one ask.
 pub(crate) struct Place {
     queues: Arc<Queues>,
     waiter: Arc<Waiter>,
@@ -454,9 +454,9 @@ impl Place {
         Self::join(queues, &mut keys, claim, in_line, wants)
     }
 
-    /// Joins the line of a key for which others wait already, or of which this process holds what excludes the claim. Whoever
-    /// `begins` one does so where nobody waits; whoever does not wait for ever joins only where somebody knows who is in the
-    /// way.
+    /// Joins the line of a key for which others wait already, or of which this process holds what excludes the claim. A
+    /// waiter that `begins` a line does so if nobody waits. A waiter that does not wait for ever joins only if somebody
+    /// knows who is in the way.
     pub(crate) fn in_line(
         queues: &Arc<Queues>,
         claim: &Claim,
@@ -506,12 +506,12 @@ impl Place {
         }
     }
 
-    /// What is waited for.
+    /// The claim that is waited for.
     pub(crate) fn claim(&self) -> &Claim {
         &self.waiter.claim
     }
 
-    /// Whoever asked was refused.
+    /// The waiter asked and was refused.
     pub(crate) fn is_refused(&self, busy: Busy) {
         self.waiter.asks_at_once.store(false, Ordering::Release);
         // It is there as long as somebody waits.
@@ -521,12 +521,12 @@ impl Place {
         }
     }
 
-    /// Whether it has waited: it was refused, or others were there before.
+    /// Whether it has waited: it was refused, or others came first.
     pub(crate) fn has_begun(&self) -> bool {
         !self.waiter.asks_at_once()
     }
 
-    /// Who is in the way, as far as is known.
+    /// Who is in the way, as far as known.
     pub(crate) fn in_the_way(&self) -> InTheWay {
         InTheWay {
             queues: Arc::clone(&self.queues),
@@ -539,7 +539,7 @@ impl Place {
         self.waiter.wake.notified().await;
     }
 
-    /// Returns when somebody of this process has offered it something, which stays where it is.
+    /// Returns when a task of this process has offered it something, which stays in its slot.
     pub(crate) async fn is_offered(&self) {
         while self.waiter.slot().is_none() {
             self.waiter.offered.notified().await;
@@ -558,15 +558,21 @@ impl Place {
         came
     }
 
-    /// Returns when it comes in turn, and nobody of this process is known to hold what excludes it. Whoever asks without having
-    /// waited is overtaken when it has no answer for that long; and an exclusive one by a share, which has waited for `longest`,
-    /// while another process keeps it out.
-    pub(crate) async fn until_it_looks(&self, (patience, longest): (Duration, Duration)) {
+    /// Returns when its turn has come and no task of this process is known to hold what excludes it. A task that asks
+    /// without having waited is overtaken when it has no answer for `patience`. An exclusive waiter is overtaken by a
+    /// share that has waited for `longest`, while another process keeps the exclusive one out. A waiter that is `in_line`
+    /// in the store waits for its turn there, and not for its turn here.
+    pub(crate) async fn until_it_looks(
+        &self,
+        (patience, longest): (Duration, Duration),
+        in_line: bool,
+    ) {
         loop {
             let woken = self.woken();
             let turn = turn(&self.queues.keys(), &self.waiter);
             match turn {
                 Turn::Looks => return,
+                Turn::Behind(_) if in_line => return,
                 Turn::Behind(first) if !first.asks_at_once() => {
                     let waited = timeout(longest, woken).await;
                     if waited.is_err() && passes(&self.queues.keys(), &self.waiter) {
@@ -613,8 +619,8 @@ fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
     }
 }
 
-/// Whether everybody who excludes it and came earlier is kept out by another process: those who share with that one would
-/// wait for as long.
+/// Whether another process keeps out everybody who excludes it and came earlier: those who share with that process
+/// would wait for as long.
 fn passes(keys: &Keys, waiter: &Waiter) -> bool {
     let key = waiter.claim.key();
     let mut lines = keys.get(key).into_iter().chain(related(keys, key));
@@ -628,7 +634,7 @@ impl Queues {
         self.arrivals.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whoever has no answer yet may never have one: it makes room for the next one.
+    /// A waiter without an answer may never get one. It makes room for the next one.
     fn overtake(&self, other: &Arc<Waiter>) {
         let mut keys = self.keys();
         if let Some(queue) = keys.get_mut(other.claim.key())
@@ -665,7 +671,7 @@ impl Drop for Place {
     }
 }
 
-/// While it asks the store.
+/// Exists while the waiter asks the store.
 struct Asking<'a>(&'a Waiter);
 
 impl<'a> Asking<'a> {
@@ -681,7 +687,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// Who is in the way of somebody who waits for a key, as far as is known.
+/// Who is in the way of a waiter for a key, as far as known.
 #[derive(Clone)]
 pub(crate) struct InTheWay {
     queues: Arc<Queues>,

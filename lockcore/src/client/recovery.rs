@@ -1,4 +1,4 @@
-//! Finishing or undoing the change of a holder that died: [`Recover`] and [`Recovery`].
+//! Finishing or undoing the change of a dead holder: [`Recover`] and [`Recovery`].
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -21,19 +21,19 @@ use crate::{
     SessionState, Settled,
 };
 
-/// A recovery handler: finishes or undoes the change of a holder that died, before its locks are handed on.
+/// A recovery handler: it finishes or undoes the change of a dead holder before its locks are handed on.
 #[async_trait]
 pub trait Recover: Send + Sync {
     /// Rolls the change that [`Recovery::intent`] describes forward or back. After `Ok` the change is settled and its
-    /// locks are free; after an error the adoption is given up, and the acquisition that met it fails as
+    /// locks are free. After an error the adoption is given up, and the acquisition that met the change fails as
     /// [`Abandoned`](crate::AcquireError::Abandoned).
     ///
-    /// It runs on a task of its own to its end, also when the acquisition that met the change has gone, which holds none of
-    /// its own keys meanwhile.
+    /// It runs to its end on a task of its own, even if the acquisition that met the change has ended. That acquisition
+    /// holds none of its own keys meanwhile.
     ///
-    /// It may run more than once for one change (at least once, never two at a time), and must use
-    /// [`Recovery::token`] for its writes, as the holder's own may still be on their way. It is stopped if this
-    /// process's session is lost or the store fails over. A panic is taken for an error.
+    /// It runs at least once for each change, perhaps more often, but never twice at a time. It must use
+    /// [`Recovery::token`] for its writes, because writes of the dead holder may still be on their way. It is stopped
+    /// if this process's session is lost or the store fails over. A panic counts as an error.
     ///
     /// # Errors
     ///
@@ -46,25 +46,25 @@ pub trait Recover: Send + Sync {
 pub struct Recovery {
     core: Arc<Core>,
     handle: Handle,
-    /// The store's when it was asked: another one may have forgotten the adoption.
+    /// The incarnation of the store that was asked. Another one may have forgotten the adoption.
     incarnation: Incarnation,
     state: SessionState,
     adoption: Adoption,
-    /// Until the adoption is settled or given up, acknowledged.
+    /// Kept until it is acknowledged that the adoption is settled or given up.
     adopting: Option<Adopting>,
 }
 
-/// An adoption that was asked for. If nobody comes to know its outcome, it is given up.
+/// A requested adoption. If nobody learns its outcome, it is given up.
 struct Asked<'a> {
     handle: &'a Handle,
     seen: u64,
-    /// What the request is meant for.
+    /// The incarnation that the request is meant for.
     incarnation: Incarnation,
     adopting: Option<Adopting>,
 }
 
 impl<'a> Asked<'a> {
-    /// `None` if another task is at it.
+    /// `None` if another task is recovering the session.
     fn begin(
         core: &Core,
         handle: &'a Handle,
@@ -79,12 +79,12 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Its outcome is known.
+    /// The outcome is known.
     fn settled(&mut self) -> Option<Adopting> {
         self.adopting.take()
     }
 
-    /// Nothing, once its outcome is known.
+    /// Does nothing once the outcome is known.
     fn order_give_up(&mut self, done: Option<oneshot::Sender<Result<()>>>) {
         if let Some(adopting) = self.adopting.take() {
             let give_up = GiveUp {
@@ -104,19 +104,19 @@ impl Drop for Asked<'_> {
 }
 
 impl Recovery {
-    /// The session that was adopted, as it was before.
+    /// The adopted session, as it was before the adoption.
     #[must_use]
     pub fn session(&self) -> &SessionState {
         &self.state
     }
 
-    /// What its holder was about to do.
+    /// The change that its holder was about to make.
     #[must_use]
     pub fn intent(&self) -> &Intent {
         &self.adoption.left.intent
     }
 
-    /// The token of the guard that died.
+    /// The token of the dead guard.
     #[must_use]
     pub fn old_token(&self) -> FencingToken {
         self.adoption.left.token
@@ -128,14 +128,14 @@ impl Recovery {
         self.adoption.token.handed_on(0)
     }
 
-    /// Whether the adoption is certainly this process's, as [`Held::is_valid`](crate::Held::is_valid).
+    /// Whether the adoption is certainly this process's; as [`Held::is_valid`](crate::Held::is_valid).
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let session = &self.handle.session;
         session.is_valid() && session.numbers().incarnation() == self.incarnation
     }
 
-    /// The time until it is not valid any more, if no further renewal is acknowledged.
+    /// The time until the adoption becomes invalid if no further renewal is acknowledged.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.is_valid() {
@@ -144,12 +144,16 @@ impl Recovery {
         }
     }
 
-    /// Resolves when this process's session is lost, or the store has failed over and may have forgotten the adoption:
-    /// somebody else may adopt then.
+    /// Resolves when this process's session is lost, or when the store has failed over and may have forgotten the
+    /// adoption. Then somebody else may adopt.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping it.
+    /// Dropping the future loses nothing.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
     pub async fn lost(&self) -> LostReason {
         let session = &self.handle.session;
         tokio::select! {
@@ -159,16 +163,17 @@ impl Recovery {
         }
     }
 
-    /// Says that the change is finished or undone: the locks are free. `false` if the adoption was not this process's
-    /// any more, or an operator has discarded the intent, or the store has failed over: it may be settled then or not.
+    /// Declares the change finished or undone: its locks are free. `false` if the adoption was no longer this
+    /// process's, if an operator has discarded the intent, or if the store has failed over: then the change may be
+    /// settled or not.
     ///
     /// # Errors
     ///
-    /// The store failed for longer than the client's patience; the adoption is given up if it is still there.
+    /// The store failed for longer than the client's patience. The adoption is given up if it still exists.
     ///
     /// # Cancel safety
     ///
-    /// It is settled or not; if not, the adoption is given up.
+    /// The change is settled or not; if not, the adoption is given up.
     pub async fn settle(mut self) -> Result<bool> {
         let (backend, session) = (Arc::clone(&self.core.backend), self.state.session);
         let (number, me, within) = (
@@ -190,12 +195,12 @@ impl Recovery {
     ///
     /// # Errors
     ///
-    /// The store did not take it, or failed until this process's session was not valid any more. While it is valid the
-    /// adoption is given up once the store takes that, after each renewal.
+    /// The store rejected it, or failed until this process's session was no longer valid. While the session is valid,
+    /// each renewal is followed by another attempt, until the store takes it.
     ///
     /// # Cancel safety
     ///
-    /// It is given up all the same.
+    /// The adoption is given up all the same.
     pub async fn give_up(mut self) -> Result<()> {
         let (done, given_up) = oneshot::channel();
         self.order_give_up(Some(done));
@@ -203,7 +208,7 @@ impl Recovery {
         given_up.await.unwrap_or(Ok(()))
     }
 
-    /// Nothing, once it has ended.
+    /// Does nothing once the adoption has ended.
     fn order_give_up(&mut self, done: Option<oneshot::Sender<Result<()>>>) {
         if let Some(adopting) = self.adopting.take() {
             let give_up = GiveUp {
@@ -232,7 +237,8 @@ impl fmt::Debug for Recovery {
     }
 }
 
-/// Those of the sessions that are abandoned and have no living adopter, in this process or another. `me` is who would adopt.
+/// Those of the sessions that are abandoned and have no living adopter, in this process or another. `me` is the session
+/// that would adopt.
 pub(crate) async fn adoptable(
     core: &Core,
     me: Option<SessionId>,
@@ -266,8 +272,8 @@ async fn without_adopter(
     Ok(states)
 }
 
-/// Adopts the session, if it can be: by the session of the handle, which looks at it first. What was adopted while the store
-/// failed over is given up.
+/// Adopts the session if possible, with the session of the handle, after checking its state. An adoption that was made
+/// while the store failed over is given up.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     handle: &Handle,
@@ -322,8 +328,8 @@ pub(crate) async fn adopt(
     Ok(recovery.is_valid().then_some(recovery))
 }
 
-/// Adopts the sessions, one after the other, has the handler finish or undo each, and settles it. The handler's
-/// failure comes with the session it failed on.
+/// Adopts the sessions one after the other, has the handler finish or undo each, and settles it. If the handler fails,
+/// returns its error and the session it failed on.
 pub(crate) async fn recover(
     core: &Arc<Core>,
     handle: &Handle,

@@ -1,4 +1,4 @@
-//! Sending a request again that may be sent again.
+//! Repeats requests that may be repeated.
 
 use futures_util::future::BoxFuture;
 
@@ -7,8 +7,9 @@ use crate::client::clock::now;
 use crate::client::core::Core;
 use crate::{Error, Result};
 
-/// Sends a request that may be repeated until it is answered, for at most the client's patience from the first failure on, and only while
-/// `go_on` says so. The error is one of unknown outcome if any of the failures was, whatever failed last.
+/// Sends a request that may be repeated until it is answered, for at most the client's patience from the first failure
+/// on, and only while `go_on` is true. The error is one of unknown outcome if any of the failures was, whatever failed
+/// last.
 pub(crate) async fn until_answered<'a, T>(
     core: &Core,
     go_on: impl Fn() -> bool,

@@ -15,23 +15,23 @@ use crate::client::numbers::Numbers;
 use crate::client::order::Order;
 use crate::{Grant, Incarnation, Note, OwnerId, SessionId};
 
-/// What guards, attempts and the keeper share.
+/// The state that guards, attempts and the keeper share.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) deadline: Deadline,
     /// The store said that it is dead.
     dead: AtomicBool,
-    /// The same, and the keeper asks why; then it is `dead`.
+    /// The same, while the keeper asks for the reason; then it is `dead`.
     falling: AtomicBool,
-    /// Why an operator has revoked it.
+    /// The note of the operator who revoked it.
     revoked: OnceLock<Note>,
     /// Grants that an operator has evicted.
     evicted: Mutex<BTreeMap<u64, Note>>,
     any_evicted: AtomicBool,
-    /// The store said that it knows less of it than it acknowledged.
+    /// The store said that it knows less of the session than it had acknowledged.
     forgotten: AtomicBool,
-    /// Its keeper is gone.
+    /// Its keeper has ended.
     is_left: AtomicBool,
     died: Notify,
     numbers: Mutex<Numbers>,
@@ -60,7 +60,7 @@ impl Session {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new grant, and the incarnation that its request is meant for; its number lives until it is ended.
+    /// A new grant, and the incarnation that its request is meant for. Its number is live until it is retired.
     pub(crate) fn grant(&self) -> (Grant, Incarnation) {
         let mut numbers = self.numbers();
         let grant = Grant {
@@ -78,12 +78,12 @@ impl Session {
         }
     }
 
-    /// Whether guards of the session are valid now; once no, never again.
+    /// Whether guards of the session are valid now. Once `false`, never `true` again.
     pub(crate) fn is_valid(&self) -> bool {
         self.is_valid_at(now())
     }
 
-    /// The same, as far as anybody has seen by now; without a look at the clock.
+    /// The same, as far as anybody has seen by now; does not read the clock.
     pub(crate) fn was_valid(&self) -> bool {
         self.deadline.get().is_some()
     }
@@ -92,7 +92,7 @@ impl Session {
         self.deadline.is_ahead(now)
     }
 
-    /// The time until guards of the session are not valid any more, if no further renewal is acknowledged.
+    /// The time until guards of the session become invalid if no further renewal is acknowledged.
     pub(crate) fn remaining(&self) -> Duration {
         let now = now();
         let deadline = self.deadline.get().filter(|_| self.deadline.is_ahead(now));
@@ -108,13 +108,13 @@ impl Session {
         self.tell();
     }
 
-    /// The store said that it is dead. Nothing is valid any more; why is told with [`fell`](Self::fell).
+    /// The store said that it is dead. Nothing is valid any more; [`fell`](Self::fell) tells why.
     pub(crate) fn falls(&self) {
         self.falling.store(true, Ordering::Release);
         self.deadline.pass();
     }
 
-    /// It is dead, and that is why, if an operator has revoked it.
+    /// It is dead. The note tells why, if an operator has revoked it.
     pub(crate) fn fell(&self, revoked: Option<Note>) {
         if let Some(note) = revoked {
             let _ = self.revoked.set(note);
@@ -136,8 +136,9 @@ impl Session {
         numbers.find_map(|n| evicted.get(&n).cloned())
     }
 
-    /// An operator has evicted the grant, which the store has granted. From now on its guard is lost; then its number is
-    /// over, so that the next renewal frees what it holds. Does nothing, and says so, if it is not held any more.
+    /// An operator has evicted the grant, which the store has granted. From now on its guard is lost. Then its number
+    /// is retired, so that the next renewal frees what it holds. Returns `false`, and does nothing, if it is no longer
+    /// held.
     pub(crate) fn evict(&self, number: u64, note: Note) -> bool {
         let mut numbers = self.numbers();
         if !numbers.is_granted(number) {
@@ -152,14 +153,14 @@ impl Session {
         true
     }
 
-    /// The store has lost some of what it acknowledged. The session may live there.
+    /// The store has lost some acknowledged writes. The session may live there.
     pub(crate) fn forget(&self) {
         self.forgotten.store(true, Ordering::Release);
         self.deadline.pass();
         self.tell();
     }
 
-    /// Resolves when it is not of that incarnation any more.
+    /// Resolves when the session is no longer of that incarnation.
     pub(crate) async fn moved(&self, from: Incarnation) {
         loop {
             let told = self.died.notified();
@@ -170,12 +171,12 @@ impl Session {
         }
     }
 
-    /// Whoever waits for its end, or its move, looks again.
+    /// Notifies those who wait for its end or its move.
     pub(crate) fn tell(&self) {
         self.died.notify_waiters();
     }
 
-    /// Its keeper goes, which would have told of its end.
+    /// Its keeper ends, which would have notified of its end.
     pub(crate) fn leave(&self) {
         self.is_left.store(true, Ordering::Release);
         self.tell();
@@ -185,8 +186,8 @@ impl Session {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Resolves when one of these grants is not valid any more, even if the session's keeper hangs or is gone. After a
-    /// suspension it is the keeper who notices, so that many who wait here cost nothing.
+    /// Resolves when one of these grants is no longer valid, even if the session's keeper hangs or has ended. After a
+    /// suspension the keeper notices it, so that many waiters here cost nothing.
     pub(crate) async fn lost(&self, numbers: impl Iterator<Item = u64> + Clone) -> LostReason {
         loop {
             let died = self.died.notified();
@@ -215,7 +216,7 @@ impl Session {
     }
 }
 
-/// A session that is kept: while a handle lives, its keeper renews it.
+/// A session that is kept open: while a handle exists, its keeper renews it.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     pub(crate) session: Arc<Session>,
@@ -223,7 +224,8 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Asks the keeper. Without one (its runtime is gone) nothing happens: the session dies when it is due.
+    /// Sends an order to the keeper. Without a keeper (its runtime has ended) nothing happens: the session dies when it
+    /// is due.
     pub(crate) fn order(&self, order: Order) {
         // The receiver is gone only with the keeper's runtime.
         let _ = self.orders.send(order);
@@ -234,7 +236,7 @@ impl Handle {
         self.is_kept() && self.session.is_valid()
     }
 
-    /// Whether its keeper is there.
+    /// Whether its keeper exists.
     pub(crate) fn is_kept(&self) -> bool {
         !self.orders.is_closed()
     }
@@ -247,7 +249,7 @@ impl Handle {
     }
 }
 
-/// A session, without keeping it.
+/// A session, without keeping it open.
 #[derive(Debug, Clone)]
 pub(crate) struct WeakHandle {
     pub(crate) session: Arc<Session>,

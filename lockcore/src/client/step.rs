@@ -1,7 +1,10 @@
-//! One step: a request under a grant of its own, sent until its outcome is known.
+//! One batch: a request under a grant of its own, sent until its outcome is known.
 //!
-//! Where a store takes a step of several records record by record, a request of unknown outcome is not sent again: it is
-//! given back, and the next one has another number.
+//! If the store keeps a line, a batch of one claim that waits is asked for again under the same grant: that grant stands
+//! in line. Giving it back leaves the line.
+//!
+//! If a store writes a batch of several records record by record, a request of unknown outcome is not sent again: it is
+//! given back, and the next request has another number.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,11 +17,12 @@ use crate::client::core::Core;
 use crate::client::order::{Order, Release, Released};
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
+use crate::store::Past;
 use crate::{
     Acquire, Acquired, Busy, Claim, Error, FencingToken, Grant, Incarnation, OwnerId, Result,
 };
 
-/// How a step ended. What is not granted holds nothing, or is being given back.
+/// How a batch ended. Unless it was granted, it holds nothing, or is being given back.
 pub(crate) enum Step {
     Granted {
         n: u64,
@@ -33,57 +37,86 @@ pub(crate) enum Step {
     Failed(Error),
 }
 
-/// What all steps of an acquisition share.
+/// What all batches of an acquisition share.
 pub(crate) struct Asker<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) handle: &'a Handle,
     pub(crate) owner: OwnerId,
     pub(crate) claims: &'a Arc<[Claim]>,
-    /// A waiting acquisition bears with a store that is unavailable.
+    /// A waiting acquisition bears with an unavailable store.
     pub(crate) waits: bool,
 }
 
+/// What stands in line, to be asked for again.
+pub(crate) type Kept = Option<Asked>;
+
 impl Asker<'_> {
-    /// Asks for a range of the claims. When what `ends` makes does, no request is worth sending again.
+    /// Asks for a range of the claims, under the grant that was `kept` if that is for the same range. Once the future of
+    /// `ends` resolves, no request is sent again. A refusal may return a grant that stands in line, to be kept.
     ///
     /// # Cancel safety
     ///
-    /// What it was granted, or may be, is given back.
+    /// All that it was granted, or may be, is given back.
     pub(crate) async fn ask<Ends: Future + Unpin>(
         &self,
         range: Range<usize>,
         joined: bool,
+        kept: Kept,
+        past: Vec<Past>,
         ends: impl Fn() -> Ends,
-    ) -> Step {
-        let mut asked = Asked::new(self, range.clone());
+    ) -> (Step, Kept) {
+        let kept = kept.filter(|asked| asked.range == range);
+        let mut asked = kept.unwrap_or_else(|| Asked::new(self, range.clone()));
         let mut request = Acquire {
             grant: asked.grant,
             owner: self.owner,
             claims: self.claims[range.clone()].to_vec(),
             joined,
             incarnation: asked.incarnation,
+            waits: self.waits && self.core.info.line && range.len() == 1,
+            past,
         };
+        match self.ask_for(&mut asked, &mut request, &range, ends).await {
+            Step::Granted { n, token, .. } => {
+                let granted = asked
+                    .granted()
+                    .map(|in_doubt| Step::Granted { n, token, in_doubt });
+                (granted.unwrap_or(Step::Moved), None)
+            }
+            step @ Step::Busy(_) if request.waits => {
+                asked.in_line = true;
+                (step, Some(asked))
+            }
+            step => (step, None),
+        }
+    }
+
+    async fn ask_for<Ends: Future + Unpin>(
+        &self,
+        asked: &mut Asked,
+        request: &mut Acquire,
+        range: &Range<usize>,
+        ends: impl Fn() -> Ends,
+    ) -> Step {
         let torn = !self.core.info.atomic && is_of_several_records(&request.claims);
         // The token must be one that a guard can have, and greater than what was acknowledged before the first copy was sent.
         let floor = self.core.floor();
         let mut patience: Option<Instant> = None;
         let mut failures = 0;
         loop {
-            match asked.send(&request).await {
+            match asked.send(self.core, request).await {
                 Ok(Acquired::Acquired(token)) => {
                     if let Err(error) = self.core.take_token(token, floor) {
                         asked.in_doubt = true;
                         return Step::Failed(error);
                     }
-                    return asked
-                        .granted()
-                        .map_or(Step::Moved, |in_doubt| Step::Granted {
-                            n: request.grant.n,
-                            token,
-                            in_doubt,
-                        });
+                    return Step::Granted {
+                        n: request.grant.n,
+                        token,
+                        in_doubt: asked.in_doubt,
+                    };
                 }
-                // The number is over: a copy that is granted later holds nothing.
+                // Unless it stands in line, the number is over: a copy that is granted later holds nothing.
                 Ok(Acquired::Busy(busy)) => return Step::Busy(busy),
                 Ok(Acquired::Void) => return Step::Void,
                 Ok(Acquired::Moved) => return Step::Moved,
@@ -97,7 +130,7 @@ impl Asker<'_> {
                                 if !asked.is_given_back(patience).await {
                                     return false;
                                 }
-                                asked = Asked::new(self, range.clone());
+                                *asked = Asked::new(self, range.clone());
                                 (request.grant, request.incarnation) =
                                     (asked.grant, asked.incarnation);
                             }
@@ -119,36 +152,40 @@ impl Asker<'_> {
     }
 }
 
-/// A grant that was asked for. It is over when this is dropped, whatever ends the attempt, and given back if a copy of its
+/// A grant that was asked for. Dropping this retires it, however the attempt ends, and gives it back if a copy of its
 /// request may take effect.
-struct Asked<'a> {
-    asker: &'a Asker<'a>,
+pub(crate) struct Asked {
+    handle: Handle,
+    claims: Arc<[Claim]>,
     grant: Grant,
-    /// What its request is meant for.
+    /// The incarnation that its request is meant for.
     incarnation: Incarnation,
     range: Range<usize>,
     /// A copy of the request was not answered.
     in_doubt: bool,
+    /// It was refused, and stands in line.
+    in_line: bool,
     is_open: bool,
 }
 
-impl<'a> Asked<'a> {
-    fn new(asker: &'a Asker<'a>, range: Range<usize>) -> Self {
+impl Asked {
+    fn new(asker: &Asker<'_>, range: Range<usize>) -> Self {
         let (grant, incarnation) = asker.handle.session.grant();
         Self {
-            asker,
+            handle: asker.handle.clone(),
+            claims: Arc::clone(asker.claims),
             grant,
             incarnation,
             range,
             in_doubt: false,
+            in_line: false,
             is_open: true,
         }
     }
 
     /// Sends the request once.
-    async fn send(&mut self, request: &Acquire) -> Result<Acquired> {
+    async fn send(&mut self, core: &Arc<Core>, request: &Acquire) -> Result<Acquired> {
         let in_doubt = std::mem::replace(&mut self.in_doubt, true);
-        let core = self.asker.core;
         let answer = core.backend.acquire(request).await;
         core.asking.heard(&**core, &answer);
         let has_none = |error: &Error| !error.is_certainly_without_effect();
@@ -156,11 +193,11 @@ impl<'a> Asked<'a> {
         answer
     }
 
-    /// It is the attempt's from now on, and it is said whether a copy was not answered; or it is nobody's, because the
-    /// session has moved meanwhile.
+    /// The attempt has it from now on; returns whether a copy was not answered. `None` if the session has moved
+    /// meanwhile: then nobody has it.
     fn granted(mut self) -> Option<bool> {
         let stands = {
-            let mut numbers = self.asker.handle.session.numbers();
+            let mut numbers = self.handle.session.numbers();
             numbers.grant(self.grant.n, self.incarnation)
         };
         self.is_open = !stands;
@@ -168,7 +205,7 @@ impl<'a> Asked<'a> {
         stands.then_some(in_doubt)
     }
 
-    /// It is over, and that is acknowledged in time.
+    /// It is retired, and that is acknowledged in time.
     async fn is_given_back(&mut self, until: Instant) -> bool {
         let (done, given_back) = oneshot::channel();
         self.give_back(Some(done));
@@ -176,31 +213,38 @@ impl<'a> Asked<'a> {
         matches!(given_back, Ok(Ok(Ok(_))))
     }
 
+    /// It leaves the line, and that is acknowledged, or known to happen by itself.
+    pub(crate) async fn leave(mut self) {
+        let (done, left) = oneshot::channel();
+        self.give_back(Some(done));
+        drop(left.await);
+    }
+
     fn give_back(&mut self, done: Option<oneshot::Sender<Result<Released>>>) {
         self.is_open = false;
-        self.asker.handle.order(Order::Release(Release {
-            claims: Arc::clone(self.asker.claims),
+        self.handle.order(Order::Release(Release {
+            claims: Arc::clone(&self.claims),
             grants: vec![(self.grant.n, self.range.clone())],
             with_intent: false,
-            in_doubt: true,
+            in_doubt: self.in_doubt,
             by_close: false,
             done,
         }));
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Asked {
     fn drop(&mut self) {
-        if self.is_open && self.in_doubt {
+        if self.is_open && (self.in_doubt || self.in_line) {
             self.give_back(None);
         } else if self.is_open {
-            self.asker.handle.session.numbers().end(self.grant.n);
+            self.handle.session.numbers().end(self.grant.n);
         }
     }
 }
 
-/// Whether a store without atomic steps writes more than one record for them. One that is refused takes back what it
-/// wrote, perhaps late: after a copy with the same number was granted, it would be that grant's.
+/// Whether a store without atomic batches writes more than one record for them. A request that is refused takes back
+/// what it wrote, perhaps late: after a copy with the same number was granted, this would take the grant's records.
 fn is_of_several_records(claims: &[Claim]) -> bool {
     match claims {
         [one] => one.key().ancestors().next().is_some(),

@@ -1,4 +1,4 @@
-//! The one place where tasks are made.
+//! The one place that creates tasks.
 
 use std::future::Future;
 
@@ -20,7 +20,7 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(future));
 }
 
-/// The same, and says what came of it, if anybody waits for that.
+/// The same, with the future's output, if anybody waits for it.
 pub(crate) fn answers<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> oneshot::Receiver<T> {

@@ -1,4 +1,5 @@
-//! Waiting: whoever looks at the store is woken by a watch, by this process's own releases, and by a bounded poll.
+//! Waiting: a waiter asks the store again after a watch, after a release of this process, and after a bounded poll
+//! interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ pub(crate) struct Waiting {
     looks: Looks,
 }
 
-/// What it looks at the store with.
+/// How a waiter polls the store.
 #[derive(Default)]
 struct Looks {
     watch: Option<Changed>,
@@ -26,9 +27,9 @@ struct Looks {
 }
 
 impl Waiting {
-    /// Waits after a refusal. Only who holds nothing stands in line behind others: somebody in it might wait for what
-    /// another one behind it holds.
-    /// Whoever `wants` nothing but what another one of this process may hand on says so.
+    /// Waits after a refusal. Only a waiter that holds nothing queues behind others: otherwise one in the queue might
+    /// wait for what one behind it holds. `wants` is given by a waiter that takes what another task of this process may
+    /// hand on.
     pub(crate) fn refused(
         core: &Arc<Core>,
         claim: &Claim,
@@ -41,9 +42,9 @@ impl Waiting {
         Self::at(place)
     }
 
-    /// Stands in line without having asked, if others of this process wait for the key already or are asking for it.
-    /// Whoever `begins` a line and waits for ever lets those who come later stand in it while it asks, so that a crowd does
-    /// not ask at once. Whoever does not is told who is in the way, and asks by itself where nobody knows.
+    /// Queues without having asked, if other tasks of this process wait for the key already or are asking for it. A
+    /// waiter that `begins` a queue and waits for ever lets later ones queue behind it while it asks, so that a crowd
+    /// does not ask at once. Any other waiter is told who is in the way, and asks by itself if nobody knows.
     pub(crate) fn in_line(
         core: &Arc<Core>,
         claim: &Claim,
@@ -62,17 +63,17 @@ impl Waiting {
         }
     }
 
-    /// Whoever asked was refused.
+    /// The waiter asked and was refused.
     pub(crate) fn is_refused(&self, busy: Busy) {
         self.place.is_refused(busy);
     }
 
-    /// Whether it has waited: it was refused, or others were there before.
+    /// Whether it has waited: it was refused, or others came first.
     pub(crate) fn has_begun(&self) -> bool {
         self.place.has_begun()
     }
 
-    /// Who is in the way, as far as is known.
+    /// Who is in the way, as far as known.
     pub(crate) fn in_the_way(&self) -> InTheWay {
         self.place.in_the_way()
     }
@@ -81,21 +82,26 @@ impl Waiting {
         &self.place
     }
 
-    /// What somebody of this process hands on; nothing, when it is worth asking the store (again).
-    pub(crate) async fn until_offered_or_worth_asking(&mut self, core: &Core) -> Option<Offer> {
+    /// A lock that another task of this process hands on; `None` when it is time to ask the store (again). A waiter that is
+    /// `in_line` in the store asks even if it is not its turn in this process: others wait for it there.
+    pub(crate) async fn until_offered_or_worth_asking(
+        &mut self,
+        core: &Core,
+        in_line: bool,
+    ) -> Option<Offer> {
         tokio::select! {
             biased;
             () = self.place.is_offered() => self.place.offer(),
-            () = self.looks.until_worth_asking(core, &self.place) => None,
+            () = self.looks.until_worth_asking(core, &self.place, in_line) => None,
         }
     }
 }
 
 impl Looks {
-    /// Returns when it is worth asking the store (again); the watch stands then, so that a release after the question
-    /// is not missed.
-    async fn until_worth_asking(&mut self, core: &Core, place: &Place) {
-        place.until_it_looks(POLL).await;
+    /// Returns when it is time to ask the store (again). The watch stands by then, so a release after the request is
+    /// not missed.
+    async fn until_worth_asking(&mut self, core: &Core, place: &Place, in_line: bool) {
+        place.until_it_looks(POLL, in_line).await;
         if self.looked {
             self.polls += 1;
             let poll = core.backoff(self.polls, POLL.0, POLL.1);
@@ -110,7 +116,7 @@ impl Looks {
                     }
                 }
             }
-            place.until_it_looks(POLL).await;
+            place.until_it_looks(POLL, in_line).await;
         }
         // The former one is not polled meanwhile. Without a watch the poll remains.
         self.watch = None;

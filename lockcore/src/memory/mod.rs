@@ -38,17 +38,17 @@ const NAME: &str = "memory";
 /// The reference store: deterministic, in the memory of this process, with a clock that tests can move. Every other
 /// backend is compared against it.
 ///
-/// It has two forms, which refuse and grant alike. The *atomic* one ([`new`](Self::new)) takes any step in one action
-/// and keeps a path where it was claimed; its ancestors are found in the order of the keys. The one of *records*
-/// ([`records`](Self::records)) is what a store of documents is: each ancestor is a record too, every record is
-/// written by itself, and other requests come in between.
+/// It has two forms, which grant and refuse alike. The *atomic* form ([`new`](Self::new)) takes any batch in one
+/// action. It keeps a path only where it was claimed; ancestors are found by the order of the keys. The form of
+/// *records* ([`records`](Self::records)) works like a store of documents: each ancestor is a record too, every record
+/// is written by itself, and other requests come in between.
 ///
 /// The clock follows [`tokio::time`], paused or not, and begins at 2024-01-01.
 ///
 /// # Cancel safety
 ///
 /// Dropping a call of the atomic form leaves it done or not begun, except [`end`](crate::SessionStore::end) of several
-/// sessions; of the form of records, dropping an acquire or a release leaves it done in part, as a broken connection
+/// sessions. In the form of records, dropping an acquire or a release may leave it partly done, as a broken connection
 /// would.
 ///
 /// # Examples
@@ -85,7 +85,7 @@ enum Form {
     Records,
 }
 
-/// All that is stored.
+/// The whole content of the store.
 #[derive(Debug)]
 struct State {
     clock: Clock,
@@ -94,9 +94,9 @@ struct State {
     records: BTreeMap<LockKey, Record>,
     /// The number of the last write.
     writes: u64,
-    /// Its name; none as long as nothing is to take over.
+    /// The incarnation; unknown as long as no copy is to take over.
     incarnation: Incarnation,
-    /// What stopped counting, of which nobody was told yet.
+    /// What stopped being live, and nobody was notified of yet.
     freed: Freed,
 }
 
@@ -109,14 +109,14 @@ struct Freed {
 }
 
 impl MemoryBackend {
-    /// An empty store of the atomic form: any step in one action implicit, 1,000 keys per step.
+    /// An empty store of the atomic form: any batch in one action, ancestors implicit, 1,000 keys per batch.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Self::of(Form::Atomic, 1_000)
     }
 
-    /// An empty store of the form of records: one record at a time, each ancestor a record, other requests in
-    /// between, 100 keys per step.
+    /// An empty store of the form of records: one record at a time, each ancestor a record, other requests in between,
+    /// 100 keys per batch.
     #[must_use]
     pub fn records() -> Arc<Self> {
         Self::of(Form::Records, 100)
@@ -139,11 +139,11 @@ impl MemoryBackend {
         })
     }
 
-    /// The same store with other steps. For where it is made.
+    /// The same store with batches of another size. Call it where the store is created.
     ///
     /// # Panics
     ///
-    /// Panics if the store is already shared: what [`info`](LockBackend::info) says does not change.
+    /// Panics if the store is already shared, because the result of [`info`](LockBackend::info) must not change.
     #[must_use]
     pub fn with_keys_per_step(mut self: Arc<Self>, keys_per_step: usize) -> Arc<Self> {
         Arc::get_mut(&mut self)
@@ -152,18 +152,18 @@ impl MemoryBackend {
         self
     }
 
-    /// Moves the clock forward. Nobody is woken by that: a session that became due ends when it is met.
+    /// Moves the clock forward. This wakes nobody: a session that became due ends when it is met.
     pub fn advance(&self, by: Duration) {
         self.update(|state| state.clock.advance(by));
     }
 
-    /// Moves the clock back, as a real one may step.
+    /// Moves the clock back, as a real clock may step.
     pub fn retreat(&self, by: Duration) {
         self.update(|state| state.clock.retreat(by));
     }
 
-    /// Puts something on the key that cannot be understood: it is held, by nobody that could be judged, until it is
-    /// [evicted](crate::Inspect::evict).
+    /// Puts a record on the key that cannot be understood. It holds the key, for a holder that nobody can judge, until
+    /// it is [evicted](crate::Inspect::evict).
     pub fn plant(&self, key: &LockKey) {
         self.update(|state| {
             let (version, now) = (state.number(), state.clock.now());
@@ -175,11 +175,12 @@ impl MemoryBackend {
                 mode: Mode::X,
                 since: now,
                 of: 1,
+                waits: None,
             });
         });
     }
 
-    /// One action on the store. Whoever waits is told when something stopped counting in it.
+    /// One action on the store. If something stopped being live, waiters are notified.
     fn update<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let (answer, freed) = {
             let mut state = self
@@ -212,7 +213,7 @@ impl MemoryBackend {
         self.rules(A::OPERATION, |state| ready(act.run(state)))
     }
 
-    /// Lets other requests come in before the next record, where the store cannot keep them out.
+    /// Lets other requests come in before the next record, in the form that cannot keep them out.
     async fn pause(&self) {
         if self.form == Form::Records {
             tokio::task::yield_now().await;
@@ -221,19 +222,19 @@ impl MemoryBackend {
 }
 
 impl State {
-    /// The number of the write that is being made.
+    /// The number of the write in progress.
     fn number(&mut self) -> u64 {
         self.writes += 1;
         self.writes
     }
 
-    /// Whether a holder counts, as things stand; nothing is written.
+    /// Whether a holder is live at present. Writes nothing.
     fn counts(&self, grant: Grant) -> bool {
         let session = self.sessions.get(grant.session);
         session.is_some_and(|session| session.counts(grant.n))
     }
 
-    /// Whether the session lives, as things stand, and the number is not over.
+    /// Whether the session is alive at present and the number is not retired.
     fn lives(&self, grant: Grant) -> bool {
         let session = self.sessions.get(grant.session);
         session.is_some_and(|session| session.life == Life::Living && session.counts(grant.n))
@@ -244,9 +245,10 @@ impl State {
         meant.is_known() && self.incarnation.is_known() && meant != self.incarnation
     }
 
-    /// Whether all of these grants are there, each with all of its records.
+    /// Whether all of these grants exist, each with all of its records.
     fn has_granted(&self, session: SessionId, granted: &Ranges) -> bool {
         let held = self.records.values().flat_map(|record| &record.holders);
+        let held = held.filter(|held| held.waits.is_none());
         let mut left: BTreeMap<u64, usize> = BTreeMap::new();
         for held in held {
             let own = held.grant.filter(|grant| grant.session == session);
@@ -259,7 +261,7 @@ impl State {
         ranges.all(|(from, to)| (*from..=*to).all(|n| left.get(&n) == Some(&0)))
     }
 
-    /// Removes holders of one key, and the record with the last of them. Says how many there were.
+    /// Removes holders of one key, and the record with the last of them. Returns how many there were.
     fn remove(&mut self, key: &LockKey, gone: impl Fn(Option<Grant>) -> bool) -> usize {
         let number = self.writes + 1;
         let Entry::Occupied(mut entry) = self.records.entry(key.clone()) else {
@@ -291,6 +293,7 @@ impl LockBackend for MemoryBackend {
         Info {
             keys_per_step: self.keys_per_step,
             atomic: self.form == Form::Atomic,
+            line: self.form == Form::Atomic,
             survives: Survives {
                 crash: false,
                 power_loss: false,

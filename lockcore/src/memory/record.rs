@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::backend::judge::{Ask, Entry};
+use crate::backend::rows::Waits;
 use crate::session::Life;
 use crate::{Acquire, Grant, Holder, LockKey, Mode, OwnerId};
 
@@ -17,6 +18,8 @@ pub(super) struct Held {
     pub(super) since: Duration,
     /// How many records its request has written.
     pub(super) of: usize,
+    /// It holds nothing: it waits.
+    pub(super) waits: Option<Waits>,
 }
 
 impl Entry for Held {
@@ -48,6 +51,7 @@ impl Held {
             label: if known { label } else { STRANGE.to_owned() },
             since: known.then(|| SystemTime::UNIX_EPOCH + self.since),
             life: if known { life } else { Life::Living },
+            waiting: None,
         }
     }
 }
@@ -65,7 +69,7 @@ impl Record {
     /// Whether the grant already stands here in that mode: the request was sent before.
     pub(super) fn stands(&self, grant: Grant, mode: Mode) -> bool {
         self.find(Some(grant))
-            .is_ok_and(|at| self.holders[at].mode == mode)
+            .is_ok_and(|at| self.holders[at].mode == mode && self.holders[at].waits.is_none())
     }
 
     /// The holder of that grant.
@@ -99,6 +103,7 @@ impl Record {
             mode: ask.mode(),
             since: now,
             of,
+            waits: None,
         });
         true
     }

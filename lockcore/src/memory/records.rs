@@ -1,7 +1,7 @@
 //! The form of records: each target and each ancestor is a record, written by itself.
 //!
-//! No time is looked at in the records of locks. Holders that were met are judged by ending their sessions, if these
-//! are due, and the whole step is sent once more, to go past those that do not count.
+//! The records of locks contain no time. To judge the holders that a request meets, their sessions are ended if they
+//! are due, and the whole batch is sent once more, past the holders that are not live.
 
 use std::collections::BTreeMap;
 
@@ -101,8 +101,8 @@ impl MemoryBackend {
         Err(Tried::Met(met))
     }
 
-    /// A step of several records, or a joined one, is granted only if its session outlived the last write: else its
-    /// token could be greater than that of whoever took the first record meanwhile.
+    /// A batch of several records, or a joined one, is granted only if its session outlived the last write. Otherwise
+    /// its token could be greater than that of another request that took the first record meanwhile.
     async fn checked(&self, request: &Acquire, written: Vec<Written<'_>>) -> Tried<Held> {
         if written.len() == 1 && !request.joined {
             let last = written.last().expect("a claim needs a record");

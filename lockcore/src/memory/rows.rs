@@ -8,7 +8,7 @@ use super::State;
 use super::record::{Held, Record};
 use crate::backend::judge::Place;
 use crate::backend::rows::{self, At, Corrupt, Done, Freed, HolderRow, Now, Rows, SessionRow};
-use crate::backend::rows::{Stored, Strange};
+use crate::backend::rows::{Stored, Strange, Waits};
 use crate::{Acquire, Claim, FencingToken, Grant, LockKey, Registered, SessionId};
 
 /// A holder's row: of what cannot be understood there is one on a key.
@@ -28,6 +28,10 @@ impl Rows for State {
 
     fn id(key: &LockKey, grant: Grant) -> Id {
         (key.clone(), Some(grant))
+    }
+
+    fn key((key, _): &Id) -> Option<LockKey> {
+        Some(key.clone())
     }
 
     fn frees(&mut self, freed: Freed<'_>) {
@@ -138,19 +142,20 @@ impl Rows for State {
         Ok(held.map(row))
     }
 
-    async fn hold(&mut self, request: &Acquire) -> Done<(), Self> {
+    async fn hold(&mut self, request: &Acquire, waits: Option<Waits>) -> Done<(), Self> {
         let (version, since) = (self.number(), self.clock.now());
         for claim in &request.claims {
             let record = self.records.entry(claim.key().clone()).or_default();
             record.version = version;
             let mode = claim.want().mode();
-            if !record.stands(request.grant, mode) {
+            if waits.is_some() || !record.stands(request.grant, mode) {
                 record.put(Held {
                     of: request.claims.len(),
                     grant: Some(request.grant),
                     owner: Some(request.owner),
                     mode,
                     since,
+                    waits,
                 });
             }
         }
@@ -158,9 +163,17 @@ impl Rows for State {
     }
 
     async fn release(&mut self, grant: Grant, claims: &[Claim]) -> Done<usize, Self> {
-        let keys = claims.iter().map(Claim::key);
-        let removed = keys.map(|key| self.remove(key, |held| held == Some(grant)));
-        Ok(removed.sum())
+        let mut removed = 0;
+        for key in claims.iter().map(Claim::key) {
+            let held = self
+                .records
+                .get(key)
+                .and_then(|record| record.get(Some(grant)));
+            let holds = held.is_some_and(|held| held.waits.is_none());
+            self.remove(key, |held| held == Some(grant));
+            removed += usize::from(holds);
+        }
+        Ok(removed)
     }
 
     async fn remove(&mut self, ids: &[Id]) -> Done<(), Self> {
@@ -233,6 +246,7 @@ fn row((key, record, held): (&LockKey, &Record, &Held)) -> HolderRow<Id> {
         grant,
         owner,
         mode: held.mode,
+        waits: held.waits,
     });
     HolderRow {
         id: (key.clone(), held.grant),

@@ -1,4 +1,4 @@
-//! Who waits for which keys, who watches which session, and who is told.
+//! Waiters for keys, watchers of sessions, and their notification.
 
 use async_trait::async_trait;
 

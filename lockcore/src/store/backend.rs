@@ -6,19 +6,21 @@ use crate::store::{ClaimStore, Inspect, SessionStore, Wakeups};
 
 /// A store of locks: [`SessionStore`], [`ClaimStore`], [`Wakeups`] and [`Inspect`] for one namespace.
 ///
-/// Its laws are those of its parts; the public suite `lockcore-conformance` checks them all. Two are about all of them:
+/// The laws of its parts are its laws; the public suite `lockcore-conformance` checks them all. Two more laws concern
+/// all parts:
 ///
-/// - What a request holds while nobody polls it, no other needs: a program may begin one and look at something else first, as
-///   the body of a `select!` does. [`Together`](crate::backend::Together) makes what they share.
-/// - A renewal waits for no other request of its client: neither for a place, nor for a connection, nor for a login.
+/// - A request that is not polled holds nothing that another request needs. A program may begin a request and then poll
+///   something else first, as the body of a `select!` does. [`Together`](crate::backend::Together) creates what
+///   requests share.
+/// - A renewal waits for no other request of its client: not for a slot, not for a connection, not for a login.
 ///
-/// Creating the namespace is the constructor's business.
+/// The constructor creates the namespace.
 pub trait LockBackend: SessionStore + ClaimStore + Wakeups + Inspect {
-    /// What the client and the operator have to know about the store.
+    /// The properties of the store that the client and the operator have to know.
     fn info(&self) -> Info;
 }
 
-/// What a store is like. A backend takes [`Info::new`] and changes what differs:
+/// The properties of a store. A backend takes [`Info::new`] and changes what differs:
 ///
 /// ```
 /// use lockcore::Info;
@@ -33,34 +35,37 @@ pub trait LockBackend: SessionStore + ClaimStore + Wakeups + Inspect {
 pub struct Info {
     /// The backend's name, one lower-case word.
     pub name: &'static str,
-    /// Whose clock decides that a session is due, in a few words.
+    /// The clock that decides when a session is due, in a few words.
     pub clock: &'static str,
-    /// Most keys of a step; a claim counts one and its distinct ancestors. A single claim may count more.
+    /// The most keys of a batch. A claim counts as its key and its distinct ancestors; a single claim may count as more
+    /// than this.
     pub keys_per_step: usize,
-    /// Most bytes of the keys of a step, counted alike.
+    /// The most bytes of the keys of a batch, counted in the same way.
     pub bytes_per_step: usize,
-    /// So many records the client asks to [sweep](ClaimStore::sweep) in one call: more where each call is dear.
+    /// How many records the client asks to [sweep](ClaimStore::sweep) in one call; more if each call is expensive.
     pub sweep_limit: usize,
-    /// A step is taken in one atomic action.
+    /// The store takes a batch in one atomic action.
     pub atomic: bool,
-    /// The store, or the way to it, may execute a request again by itself: of what is not there when it is released nobody
-    /// knows then whether the same request has just removed it.
+    /// The store keeps a line of the waiters of a key: they come in turn, whichever process they belong to.
+    pub line: bool,
+    /// The store, or the way to it, may execute a request again by itself. Then, if a release finds nothing, nobody
+    /// knows whether the same request has just removed it.
     pub repeats: bool,
-    /// How often somebody who waits looks at the store, where the store does not push wake-ups. A
-    /// [watch](crate::Wakeups::watch) resolves within that time, and what one look takes, after what it watches was freed;
-    /// where the store pushes, `None`, within what a few requests take.
+    /// How often a waiter polls the store; `None` if the store pushes wake-ups. A [watch](crate::Wakeups::watch)
+    /// resolves within this time, plus the time of one poll, after what it watches was freed; with push, within the
+    /// time of a few requests.
     pub poll: Option<Duration>,
-    /// Shortest TTL of a session.
+    /// The shortest TTL of a session.
     pub min_ttl: Duration,
-    /// Longest TTL of a session.
+    /// The longest TTL of a session.
     pub max_ttl: Duration,
-    /// What acknowledged grants survive, as the store is configured.
+    /// The durability of acknowledged grants, as the store is configured.
     pub survives: Survives,
 }
 
 impl Info {
-    /// What is true of most stores: 1,000 keys of any length per step and 1,000 records per sweep, atomic, pushed, a TTL
-    /// from 1 s to 24 h, and grants that survive nothing.
+    /// The properties of most stores: 1,000 keys of any length per batch and 1,000 records per sweep, atomic, no line,
+    /// pushed, a TTL from 1 s to 24 h; and grants that survive nothing.
     #[must_use]
     pub fn new(name: &'static str, clock: &'static str) -> Self {
         Self {
@@ -70,6 +75,7 @@ impl Info {
             bytes_per_step: usize::MAX,
             sweep_limit: 1_000,
             atomic: true,
+            line: false,
             repeats: false,
             poll: None,
             min_ttl: crate::limits::MIN_TTL,
@@ -83,14 +89,14 @@ impl Info {
     }
 }
 
-/// What a grant survives once it was acknowledged. Where it says no, the lock may be lost; its token still never
-/// comes back.
+/// The durability of an acknowledged grant. Where a field is `false` the lock may be lost; its token still never comes
+/// back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Survives {
-    /// The end of the store's process.
+    /// The grant survives the end of the store's process.
     pub crash: bool,
-    /// A loss of power of the store's machine.
+    /// The grant survives a loss of power of the store's machine.
     pub power_loss: bool,
-    /// The promotion of another copy of the store; `true` where there is no other copy.
+    /// The grant survives the promotion of another copy of the store; `true` if there is no other copy.
     pub failover: bool,
 }

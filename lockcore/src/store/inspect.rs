@@ -1,33 +1,33 @@
-//! [`Inspect`]: what is there, for people.
+//! [`Inspect`]: listing and evicting, for people.
 
 use async_trait::async_trait;
 
 use crate::store::{Holder, SessionState};
 use crate::{LockKey, Result, SessionId};
 
-/// Which records to list.
+/// The records to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
-    /// The one of this key. For a path, whoever holds something below it is listed as well, in mode IX or IS.
+    /// The record of this key. For a path, holders of something below it are listed too, in mode IX or IS.
     Key(LockKey),
-    /// Those whose key begins with this text; all for the empty text. A store that keeps ancestors as records lists
-    /// those too.
+    /// The records whose key begins with this text; all for the empty text. A store that keeps ancestors as records
+    /// lists those too.
     Prefix(String),
-    /// Those that this session holds.
+    /// The records that this session holds.
     Session(SessionId),
 }
 
-/// Some items of a list, and where to go on.
+/// A part of a list, and where it continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,
-    /// Where the next page begins, if there is one; only its store can read it.
+    /// Where the next page begins, if there is one. Only the store can read it.
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// The first items, at least one, and the name of the last of them if there are more.
+    /// A page of at most `limit` items (one if it is 0), with the name of the last one if there are more.
     pub fn of(
         items: impl IntoIterator<Item = T>,
         limit: usize,
@@ -42,27 +42,27 @@ impl<T> Page<T> {
     }
 }
 
-/// A key that is held, and by whom.
+/// A held key and its holders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The key.
     pub key: LockKey,
-    /// Its holders that count; of many, some.
+    /// Its live holders, then its [waiters](Holder::waiting) in their order; if there are many, some of them.
     pub holders: Vec<Holder>,
     /// There are more holders than are listed.
     pub more: bool,
-    /// The state of the record as it was seen; only its store can read it.
+    /// The state of the record when it was read. Only the store can read this text.
     pub version: String,
 }
 
-/// Listing and evicting. A listing is no snapshot, and proves nothing about what may be acquired.
+/// Listing and evicting. A listing is no snapshot. It proves nothing about what may be acquired.
 #[async_trait]
 pub trait Inspect: Send + Sync {
-    /// Records that are held, in the store's order; those of which no holder counts are left out.
+    /// Lists held records, in the store's order. Records without a live holder are left out.
     ///
     /// # Errors
     ///
-    /// The store failed, or `after` is not one that it gave out.
+    /// The store failed, or it never gave out `after`.
     async fn records(
         &self,
         filter: &Filter,
@@ -70,15 +70,17 @@ pub trait Inspect: Send + Sync {
         limit: usize,
     ) -> Result<Page<Record>>;
 
-    /// Sessions, the dead ones that are still remembered too: those whose id [`open`](crate::SessionStore::open) refuses.
+    /// Lists sessions, including dead ones that are still remembered: those whose id
+    /// [`open`](crate::SessionStore::open) refuses.
     ///
     /// # Errors
     ///
-    /// The store failed, or `after` is not one that it gave out.
+    /// The store failed, or it never gave out `after`.
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>>;
 
-    /// Deletes a foreign or unreadable record, if it is still as it was seen; holders of ours on it stay. `false` if
-    /// it is not, or has nothing foreign. A holder of ours goes by [`End::Revoke`](crate::End::Revoke) of its session.
+    /// Deletes the foreign or unreadable part of a record, if the record is unchanged since it was seen. Holders of
+    /// this library on it stay. `false` if the record has changed, or contains nothing foreign. To remove a holder of
+    /// this library, end its session with [`End::Revoke`](crate::End::Revoke).
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! The traits that a store implements, one file each. Small, object-safe, without default methods.
+//! The traits of a store, one file each. They are small and object-safe and have no default methods.
 //!
-//! What every method shares: one call is **one attempt with the backend's own timeout**. An outcome that is not known
-//! for certain (a timeout, a broken connection, an answer that cannot be parsed) is an error of kind
-//! [`Indeterminate`](crate::ErrorKind::Indeterminate); only a well-formed answer of the operation itself is an answer.
-//! Retrying, ordering, waiting and renewing are the client's.
+//! All methods share one rule: one call is **one attempt with the backend's own timeout**. If the outcome is not known
+//! for certain (a timeout, a broken connection, an answer that cannot be parsed), the call fails with an error of kind
+//! [`Indeterminate`](crate::ErrorKind::Indeterminate); only a well-formed answer to the operation itself is an answer.
+//! The client does the retrying, ordering, waiting and renewing.
 
 mod backend;
 mod claim_store;
@@ -12,7 +12,9 @@ mod session_store;
 mod wakeups;
 
 pub use backend::{Info, LockBackend, Survives};
-pub use claim_store::{Acquire, Acquired, Busy, ClaimStore, Holder, Refused, Stood, Sweep, Swept};
+pub use claim_store::{
+    Acquire, Acquired, Busy, ClaimStore, Holder, Past, Refused, Stood, Sweep, Swept, Waiting,
+};
 pub use inspect::{Filter, Inspect, Page, Record};
 pub use session_store::{
     Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed,

@@ -1,4 +1,4 @@
-//! [`SessionStore`]: the only records that know time.
+//! [`SessionStore`]: the records that have a lease.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,16 +7,17 @@ use async_trait::async_trait;
 use crate::session::Life;
 use crate::{FencingToken, Label, Note, Notes, Ranges, Registered, Result, SessionId};
 
-/// The name of what a store has. It has another one whenever it may have lost what it acknowledged: when a copy takes over
-/// that was perhaps behind, or when it starts again perhaps without its last moments. A name never comes back.
+/// The name of the state that a store has. A store takes another name whenever it may have lost acknowledged writes:
+/// when a copy takes over that was perhaps behind, or when the store starts again perhaps without its last moments. A
+/// name never comes back.
 ///
-/// A client says with its requests which one it believes in, so that it hears of another one before it believes in anything
-/// that this one has forgotten.
+/// A client names the incarnation that it knows in its requests. So it learns of another one before it relies on
+/// anything that this one has forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Incarnation(u128);
 
 impl Incarnation {
-    /// No name: of a store that loses nothing, or cannot tell. A request with it is compared with nothing.
+    /// No name: the store loses nothing, or cannot tell that it did. A request with it is compared with nothing.
     pub const UNKNOWN: Self = Self(0);
 
     /// The name with this number; 0 is [`UNKNOWN`](Self::UNKNOWN).
@@ -25,7 +26,7 @@ impl Incarnation {
         Self(number)
     }
 
-    /// Its number.
+    /// The number.
     #[must_use]
     pub const fn get(self) -> u128 {
         self.0
@@ -38,27 +39,28 @@ impl Incarnation {
     }
 }
 
-/// What one renewal writes. Cumulative: whatever is not acknowledged yet is in it, so a newer one replaces an older.
+/// The content of one renewal. It is cumulative: it contains everything that is not acknowledged yet, so a newer
+/// renewal replaces an older one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Renewal {
-    /// The number of this send; every send has a new one, and they rise.
+    /// The number of this send. Every send has a new one, and they rise.
     pub seq: u64,
-    /// The greatest number that was answered [`Renewed::Living`]; 0 if none was.
+    /// The greatest number whose answer [is living](Renewed::is_living); 0 if there is none.
     pub acknowledged: u64,
-    /// All numbers of the session that are over.
+    /// All retired numbers of the session.
     pub over: Ranges,
-    /// What becomes of the session's intent.
+    /// The change to the session's intent.
     pub intent: IntentChange,
-    /// The incarnation that it is meant for.
+    /// The incarnation that the renewal is meant for.
     pub incarnation: Incarnation,
-    /// Grants without which nothing is renewed: all that the client has of the session when it moves to another incarnation,
-    /// else none.
+    /// The grants that must exist, or nothing is renewed: all that the client has of the session when it moves to
+    /// another incarnation, else none.
     pub granted: Ranges,
 }
 
 impl Renewal {
-    /// The renewal of that number, of a session of which none was acknowledged.
+    /// The renewal of that number, of a session that has no acknowledged one.
     #[must_use]
     pub fn new(seq: u64, over: Ranges, intent: IntentChange) -> Self {
         Self {
@@ -71,7 +73,7 @@ impl Renewal {
         }
     }
 
-    /// The same, of a session whose last acknowledged renewal has that number.
+    /// The same renewal, of a session whose last acknowledged renewal has that number.
     #[must_use]
     pub fn after(self, acknowledged: u64) -> Self {
         Self {
@@ -80,7 +82,7 @@ impl Renewal {
         }
     }
 
-    /// The same, for that incarnation only, and only if it has these grants.
+    /// The same renewal, only for that incarnation, and only if these grants exist there.
     #[must_use]
     pub fn within(self, incarnation: Incarnation, granted: Ranges) -> Self {
         Self {
@@ -91,14 +93,14 @@ impl Renewal {
     }
 }
 
-/// What a [`Renewal`] does to the session's one intent.
+/// The change that a [`Renewal`] makes to the session's one intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IntentChange {
-    /// It stays as the last acknowledged renewal left it.
+    /// The intent stays as the last acknowledged renewal left it.
     Keep,
-    /// It is this one.
+    /// The intent is this one.
     Put(Registered),
-    /// There is none.
+    /// There is no intent.
     Drop,
 }
 
@@ -107,7 +109,7 @@ pub enum IntentChange {
 pub enum Opened {
     /// The session lives, in this incarnation of the store.
     Opened(Incarnation),
-    /// The id was used, or has left something behind. Nothing changed; choose another id.
+    /// The id was used before, or something of it is left. Nothing changed. Choose another id.
     Used,
 }
 
@@ -116,21 +118,21 @@ pub enum Opened {
 pub enum Renewed {
     /// Written: the session lives for another TTL, and everything in the renewal is acknowledged.
     Living,
-    /// The same, and there are notes in the session's record: all of them, with each renewal.
+    /// Like `Living`; besides, the session's record contains notes. Every renewal is answered with all of them.
     Noted(Notes),
-    /// The record has a greater sequence number: nothing was changed, nothing is acknowledged.
+    /// The record has this sequence number or a greater one. Nothing was changed, nothing is acknowledged.
     Overtaken,
-    /// The record's number is smaller than the acknowledged one, or one of the grants without which nothing is to be renewed
-    /// is not there: the store has lost writes that it acknowledged. Nothing was changed.
+    /// The store has lost writes that it had acknowledged: the record's number is smaller than the acknowledged one, or
+    /// one of the required grants does not exist. Nothing was changed.
     Forgotten,
-    /// The store is of another incarnation, this one, than the one that the renewal is meant for. Nothing was changed.
+    /// The store is of this incarnation, not the one that the renewal is meant for. Nothing was changed.
     Moved(Incarnation),
-    /// The session is dead or abandoned, or has no record: nothing was changed.
+    /// The session is dead or abandoned, or has no record. Nothing was changed.
     Dead,
 }
 
 impl Renewed {
-    /// Of a session that was renewed and has these notes.
+    /// The answer for a session that was renewed and has these notes.
     #[must_use]
     pub fn living(notes: &Notes) -> Self {
         match notes.is_empty() {
@@ -139,7 +141,7 @@ impl Renewed {
         }
     }
 
-    /// Whether it was written.
+    /// Whether the renewal was written.
     #[must_use]
     pub fn is_living(&self) -> bool {
         matches!(self, Self::Living | Self::Noted(_))
@@ -149,41 +151,42 @@ impl Renewed {
 /// How a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
-    /// By anybody, if it is due by the store's time.
+    /// By anybody, if the session is due by the store's time.
     IfDue,
     /// By its owner: the last write. An intent that is still registered is left behind.
     Close,
     /// By an operator, at once. An intent that is registered is left behind.
     Revoke,
-    /// By an operator: a session that is abandoned loses its intent and is dead; its adoption number is used up, so
-    /// that an adopter's settle changes nothing. A living session stays as it is.
+    /// By an operator: an abandoned session loses its intent and is dead. Its adoption number is used up, so an
+    /// adopter's settle changes nothing. A living session stays as it is.
     Discard,
 }
 
-/// What a session is, as [`SessionStore::end`] leaves it and [`Inspect::sessions`](crate::Inspect::sessions) lists it.
+/// The state of a session, as [`SessionStore::end`] leaves it and [`Inspect::sessions`](crate::Inspect::sessions) lists
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionState {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// Its label; empty for one that was never opened.
+    /// Its label; empty if the session was never opened.
     pub label: Label,
     /// Its state.
     pub life: Life,
-    /// Its numbers that are over. May be believed from any answer.
+    /// Its retired numbers. Any answer may be believed: a number stays retired.
     pub over: Ranges,
-    /// How often an adoption number was used.
+    /// How many adoption numbers were used.
     pub adoption: u64,
     /// The session that has adopted it, if any.
     pub adopter: Option<SessionId>,
-    /// What was noted for its owner.
+    /// The notes for its owner.
     pub notes: Notes,
-    /// When it stopped living, if it did and that is known; for people.
+    /// When it stopped living, if it did and the time is known; for people.
     pub ended: Option<SystemTime>,
 }
 
 impl SessionState {
-    /// A session of which no more is known.
+    /// A session of which nothing else is known.
     #[must_use]
     pub fn new(session: SessionId, life: Life) -> Self {
         Self {
@@ -209,43 +212,44 @@ impl SessionState {
 }
 
 impl SessionState {
-    /// Whether a holder of this session counts whose grant has this number.
+    /// Whether a holder of this session is live if its grant has this number.
     #[must_use]
     pub fn counts(&self, n: u64) -> bool {
         self.life.counts() && !self.over.contains(n)
     }
 }
 
-/// What [`SessionStore::adopt`] asks for.
+/// The request to [`SessionStore::adopt`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Adopt {
-    /// The adoption.
+    /// Take the adoption.
     Take,
-    /// That an adoption by the same session which may be under way never happens: the number is used up, by nobody.
+    /// Make sure that an adoption by the same session, perhaps under way, never happens. The number is used up, and
+    /// nobody has it.
     GiveUp,
 }
 
 /// What an adopter receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adoption {
-    /// The adoption number, by which it is settled.
+    /// The adoption number, which settles it.
     pub number: u64,
     /// A new token of the store, greater than any that was granted before, and at most
     /// [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN).
     pub token: FencingToken,
-    /// The intent with the token of the holder that died.
+    /// The intent, with the token of the holder that died.
     pub left: Registered,
 }
 
 /// The answer to [`SessionStore::adopt`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Adopted {
-    /// The adoption is the adopter's.
+    /// The adopter has the adoption.
     Adopted(Adoption),
-    /// It is not, and this request has done nothing about it; or it was given up.
+    /// The adopter does not have the adoption, and this request has not changed that; or the adoption was given up.
     NotAdopted,
-    /// The store is of another incarnation than the one that the request is meant for. This request has done nothing; an
-    /// earlier copy of it, which was not answered, may have. A renewal says which one it is.
+    /// The store is of another incarnation than the one that the request is meant for. This request has done nothing;
+    /// an earlier, unanswered copy of it may have. A renewal tells the new incarnation.
     Moved,
 }
 
@@ -265,15 +269,15 @@ impl Adopted {
 pub enum Settled {
     /// That adoption has settled the session.
     Settled,
-    /// It has not: the adoption is another's, or was given up or discarded. Nothing was changed.
+    /// The adoption has not settled it: it is another session's, or was given up or discarded. Nothing was changed.
     NotSettled,
-    /// The store is of another incarnation than the one that the request is meant for. This request has done nothing; an
-    /// earlier copy of it, which was not answered, may have. A renewal says which one it is.
+    /// The store is of another incarnation than the one that the request is meant for. This request has done nothing;
+    /// an earlier, unanswered copy of it may have. A renewal tells the new incarnation.
     Moved,
 }
 
 impl Settled {
-    /// Whether it is settled.
+    /// The answer for a store that compared the incarnation: settled or not.
     #[must_use]
     pub fn of(is_settled: bool) -> Self {
         match is_settled {
@@ -293,36 +297,42 @@ impl Settled {
 ///
 /// # Laws
 ///
-/// *A dead session stays dead.* Death is one acknowledged write, made when the session is due by the store's time, or
-/// by its owner, or by an operator, or it is the store's own removal of the record; never a read, never a comparison
-/// of clocks alone. After it no renewal and no registration of that session has any effect. A missing record is a dead
-/// session's: who meets one writes a tombstone first, where the store does not remove records by itself.
+/// *A dead session stays dead.* Death is one acknowledged write. It is made when the session is due by the store's
+/// time, or by its owner, or by an operator; or it is the store's own removal of the record. It is never a read, and
+/// never a comparison of clocks alone. After it no renewal and no registration of that session has any effect. A
+/// missing record means a dead session. A request that meets a missing record writes a tombstone first, unless the
+/// store removes records by itself.
 ///
 /// *Expiry frees every lock of a session that left no intent*, at once.
 ///
-/// A record is written by its owner alone, apart from its death and its adoption.
+/// A record is written by its owner alone, apart from its death, its adoption and the notes for its owner.
 #[async_trait]
 pub trait SessionStore: Send + Sync {
-    /// Creates the session's record; the lease begins by the store's time. Never creates a second one: an id that has
-    /// a record, a tombstone or an intent is answered [`Opened::Used`] and nothing changes.
+    /// Creates the session's record. The lease begins by the store's time. Never creates a second record: if the id has
+    /// a record, a tombstone or an intent, the answer is [`Opened::Used`] and nothing changes.
     ///
     /// # Errors
     ///
     /// The store failed. After an unknown outcome the caller takes another id.
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened>;
 
-    /// Renews the lease and writes what changed, all or nothing, if the session lives, and the record's number is
-    /// smaller than `seq` and not smaller than `acknowledged`, and the store is of the incarnation that is named and has the
-    /// grants that are, in the same step. Never creates a record. A session that is due but not yet dead is renewed.
+    /// Renews the lease and writes the changes, all or nothing. Takes effect only if all of this is true in the same
+    /// atomic action:
+    ///
+    /// - the session lives;
+    /// - the record's number is smaller than `seq`, and not smaller than `acknowledged`;
+    /// - the store is of the named incarnation, and has the named grants.
+    ///
+    /// Never creates a record. A session that is due but not yet dead is renewed.
     ///
     /// # Errors
     ///
-    /// The store failed. An unknown outcome acknowledges nothing; the next renewal has it all again.
+    /// The store failed. An unknown outcome acknowledges nothing; the next renewal contains everything again.
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed>;
 
-    /// Ends sessions, and says of each, in the order asked, what it is now. `Dead` and `Abandoned` are answered only
-    /// when the death was written and acknowledged; for a session without a record a tombstone is written. May be
-    /// sent again at any time.
+    /// Ends sessions. Returns the state of each one afterwards, in the order of the request. `Dead` and `Abandoned` are
+    /// answered only when the death was written and acknowledged. For a session without a record a tombstone is
+    /// written. The request may be sent again at any time.
     ///
     /// # Errors
     ///
@@ -330,18 +340,18 @@ pub trait SessionStore: Send + Sync {
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>>;
 
     /// A compare-and-set of an abandoned session's adoption number from `seen` to `seen + 1`, with `adopter` as its
-    /// adopter. The same call again by the same adopter is answered alike, perhaps with a greater token.
-    /// [`Adopted::NotAdopted`] when the number is another, or the session is not abandoned.
+    /// adopter. The same call again by the same adopter gets the same answer, perhaps with a greater token. The answer
+    /// is [`Adopted::NotAdopted`] if the number is another one, or if the session is not abandoned.
     ///
-    /// All of it in a store of the incarnation `within` only, which is compared in the same step: in another one the number,
-    /// and what was seen with it, may be those of another adoption.
+    /// All of this happens only in a store of the incarnation `within`, which is compared in the same atomic action: in
+    /// another incarnation the number, and what was seen with it, may belong to another adoption.
     ///
     /// The caller has established in that incarnation that the former adopter, if there is one, is dead or abandoned
-    /// ([`End::IfDue`]), or is `adopter` itself and at it no longer.
+    /// ([`End::IfDue`]), or is `adopter` itself and no longer recovering the session.
     ///
-    /// [`Adopt::GiveUp`] makes sure that `adopter` does not have the adoption `seen + 1` and never will: whether the
-    /// number is still `seen`, or `seen + 1` by this adopter, afterwards it is greater than `seen` and nobody has it
-    /// by that call; an adoption of another session is left alone. The answer is [`Adopted::NotAdopted`].
+    /// [`Adopt::GiveUp`] makes sure that `adopter` does not have the adoption `seen + 1` and never will. If the number
+    /// is still `seen`, or is `seen + 1` by this adopter, then afterwards it is greater than `seen`, and nobody has the
+    /// adoption by that call. An adoption by another session is left alone. The answer is [`Adopted::NotAdopted`].
     ///
     /// # Errors
     ///
@@ -355,10 +365,10 @@ pub trait SessionStore: Send + Sync {
         within: Incarnation,
     ) -> Result<Adopted>;
 
-    /// Says that the change of an adopted session is finished or undone: its intent is gone, it is dead, and its
-    /// locks are free. Only for the adoption of that number by that session; sent again it is answered alike. Only in the
-    /// incarnation `within`, which is compared in the same step. The number alone does not do: a store that has lost an
-    /// adoption, and has no name, gives its number out again.
+    /// Declares the change of an adopted session finished or undone: its intent is gone, the session is dead, and its
+    /// locks are free. Takes effect only for the adoption with this number by `adopter`; sent again, it gets the same
+    /// answer. Takes effect only in the incarnation `within`, which is compared in the same atomic action. The number
+    /// alone does not suffice: a store that has lost an adoption, and has no incarnation, gives its number out again.
     ///
     /// # Errors
     ///
@@ -371,12 +381,12 @@ pub trait SessionStore: Send + Sync {
         within: Incarnation,
     ) -> Result<Settled>;
 
-    /// Adds a note to the session's record, whatever its state, as [`Notes::add`] does. Nothing else is changed: it is its
-    /// owner's business what it does when it reads the note, with its next renewal. Sent again it may stand there twice.
-    /// `false`, and nothing changed, when there is no record.
+    /// Adds a note to the session's record, whatever its state, as [`Notes::add`] does. Nothing else changes: the owner
+    /// reads the note with its next renewal and decides what to do. Sent again, the note may be there twice. `false` if
+    /// there is no record; then nothing changed.
     ///
     /// # Errors
     ///
-    /// The store failed; it may be there. Send it again.
+    /// The store failed; the note may be there. Send it again.
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool>;
 }

@@ -1,4 +1,4 @@
-//! [`Proxy`]: a TCP proxy between a client and its store, on which the network's faults are switched.
+//! [`Proxy`]: a TCP proxy between a client and its store, with switchable network faults.
 
 mod between;
 mod connection;
@@ -26,10 +26,10 @@ use super::NetworkFault;
 use crate::ports::Port;
 pub use between::Between;
 
-/// What the system has refused is tried again after that.
+/// The pause before a call that the system refused is repeated.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// A thread for proxies, which end with it. So whatever keeps the others busy delays nothing that passes.
+/// A thread for proxies, which end with it. So load on other threads delays no traffic.
 #[derive(Debug)]
 pub struct Proxies {
     handle: Handle,
@@ -52,8 +52,8 @@ impl Proxies {
         Ok(Self { handle, _end: end })
     }
 
-    /// Starts a proxy for a store at `HOST:PORT`, on a port of its own of this machine. What it chooses by chance follows
-    /// from the seed.
+    /// Starts a proxy for a store at `HOST:PORT`, on a port of its own of this machine. Its random choices follow from
+    /// the seed.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Proxies {
     }
 }
 
-/// A proxy on which one fault at a time can be switched. Its connections end when it is dropped.
+/// A proxy with one fault at a time. Its connections end when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     port: Port,
@@ -80,18 +80,18 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The port of this machine on which it takes connections.
+    /// The port of this machine on which it accepts connections.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// From now on there is this fault.
+    /// Begins this fault.
     pub fn strike(&self, fault: NetworkFault) {
         self.way.strike(fault);
     }
 
-    /// Ends the fault, and says whether it has changed anything: there may have been no connection, or nothing was sent.
+    /// Ends the fault. Returns whether it has had an effect: there may have been no connection, or no data.
     pub fn mend(&self) -> bool {
         self.way.fault.send_replace(None);
         self.way.met.load(Ordering::Relaxed)
@@ -104,14 +104,14 @@ impl Drop for Proxy {
     }
 }
 
-/// What the connections of a proxy share.
+/// State that the connections of a proxy share.
 #[derive(Debug)]
 struct Way {
     store: String,
     fault: watch::Sender<Option<NetworkFault>>,
-    /// The fault has changed something.
+    /// The fault has had an effect.
     met: AtomicBool,
-    /// A cut is a reset, else an end.
+    /// A cut is a reset; otherwise an orderly end.
     resets: bool,
     rng: Mutex<Xoshiro256PlusPlus>,
 }
@@ -136,7 +136,7 @@ impl Way {
         self.met.store(true, Ordering::Relaxed);
     }
 
-    /// Ends this fault, if it is there. So it meets one connection.
+    /// Ends this fault if it is present. So it affects one connection.
     fn take(&self, fault: NetworkFault) -> bool {
         let taken = self.fault.send_if_modified(|now| {
             let is_there = *now == Some(fault);
@@ -161,7 +161,7 @@ fn is_cut(fault: &Option<NetworkFault>) -> bool {
     *fault == Some(NetworkFault::Cut)
 }
 
-/// Takes connections, except while the way is cut: then the system refuses them.
+/// Accepts connections, except while the way is cut: then the system refuses them.
 async fn serve(way: Arc<Way>, listener: std::net::TcpListener, port: u16) {
     let mut fault = way.fault.subscribe();
     let mut connections = JoinSet::new();

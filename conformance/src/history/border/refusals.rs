@@ -147,6 +147,10 @@ impl Looking<'_, '_> {
         claim: &Claim,
         refused: &Refused,
     ) {
+        if refused.waiters {
+            // Where those who came before are in the way, what the holders allow may be refused.
+            return;
+        }
         self.findings.judged(Law::AllowedIsGranted, 1);
         let mut casts: Vec<Cast> = Vec::new();
         if let Some(asked) = self.border.asked.get(&grant) {

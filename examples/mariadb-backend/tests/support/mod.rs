@@ -80,7 +80,7 @@ impl Space for Database {
     /// A row whose want is of a newer version.
     async fn plant(&self, key: &LockKey) -> Result<(), BoxError> {
         let (name, key) = (&self.name, hex(key));
-        sql(format!("INSERT INTO {name}.lockkeeper_holders VALUES (x'{key}', REPEAT('s', 16), 1, 1, 'lease', 0)"))
+        sql(format!("INSERT INTO {name}.lockkeeper_holders VALUES (x'{key}', REPEAT('s', 16), 1, 1, 'lease', 0, NULL, NULL)"))
             .await?;
         Ok(())
     }

@@ -2,15 +2,15 @@
 
 use super::judging::{Look, Standing, TooMuch, holder, judge, stands};
 use super::sessions::Met;
-use super::{Access, Act, Done, Freed, Rows, Stored};
+use super::{Access, Act, Done, Freed, Rows, Stored, Waits};
 use crate::limits::{MAX_LISTED, TOMBSTONE_KEPT};
 use crate::{
     Acquire, Acquired, Busy, Claim, Grant, Operation, Refused, SessionId, Stood, Sweep, Swept,
 };
 
-/// So many rows are removed in one transaction at most, so that others do not wait for long.
+/// The most rows removed in one transaction, so that others do not wait for long.
 const SWEPT_AT_ONCE: usize = 2_000;
-/// So many sessions with holders are looked at in one page.
+/// The most sessions with holders examined in one page.
 const SESSIONS: usize = 100;
 
 pub(crate) struct Acquiring(pub(crate) Acquire);
@@ -28,7 +28,7 @@ impl Act for Acquiring {
     }
 }
 
-/// A limit is an answer, not a failure: what was found due on the way has ended all the same.
+/// A limit is an answer, not a failure: sessions found due on the way have ended all the same.
 pub(crate) async fn acquire<R: Rows>(
     rows: &mut R,
     request: &Acquire,
@@ -52,7 +52,9 @@ pub(crate) async fn acquire<R: Rows>(
         }
         let mut holders = Vec::with_capacity(found.obstacles.len());
         for it in &found.obstacles {
-            holders.push(holder(rows, &mut met, &it.row, &it.key, it.mode).await?);
+            let mut holder = holder(rows, &mut met, &it.row, &it.key, it.mode).await?;
+            holder.waiting = it.waiting;
+            holders.push(holder);
         }
         refused.push(Refused {
             claim: claim.clone(),
@@ -60,13 +62,24 @@ pub(crate) async fn acquire<R: Rows>(
             more: found.more,
         });
     }
+    for (key, id) in std::mem::take(&mut look.removed) {
+        rows.remove(&[id]).await?;
+        rows.frees(Freed::Key(&key));
+    }
     if !refused.is_empty() {
+        if look.stands_in_line(rows, request).await? {
+            let (place, passed) = (rows.next_token().await?.get(), 0);
+            rows.hold(request, Some(Waits { place, passed })).await?;
+        }
         return Ok(Ok(Acquired::Busy(Busy::new(refused, false))));
     }
     if !look.gone.is_empty() {
         rows.remove(&look.gone).await?;
     }
-    rows.hold(request).await?;
+    for (request, waits) in &look.passed {
+        rows.hold(request, Some(*waits)).await?;
+    }
+    rows.hold(request, None).await?;
     Ok(Ok(Acquired::Acquired(rows.next_token().await?)))
 }
 
@@ -198,7 +211,7 @@ impl Sweeping {
     }
 }
 
-/// Removes holders of the session that do not count, and says how many; those that cannot be understood stay.
+/// Removes holders of the session that are not live, and returns how many. Those that cannot be understood stay.
 async fn sweep<R: Rows>(
     rows: &mut R,
     met: &mut Met,

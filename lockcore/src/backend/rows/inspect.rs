@@ -1,4 +1,4 @@
-//! The acts of listing and evicting. Listing changes nothing: a session that is due is shown as it is recorded.
+//! The acts of listing and evicting. Listing changes nothing: a session that is due is shown as recorded.
 
 use super::judging::{LOOKED_AT, Pages, Standing, holder, judge};
 use super::sessions::Met;
@@ -6,9 +6,9 @@ use super::{Access, Act, At, Done, Freed, HolderRow, Rows, Stored};
 use crate::backend::judge::{Entry as _, Listed, Place};
 use crate::{Filter, LockKey, Operation, Page, Record, SessionId, SessionState};
 
-/// So many keys are looked at for one page at most; where few of them are held the page is short.
+/// The most keys examined for one page. If few of them are held, the page is short.
 const KEYS: usize = 5_000;
-/// So many keys are read at once.
+/// The number of keys read at once.
 const KEYS_READ: usize = 100;
 
 pub(crate) struct Listing {
@@ -25,7 +25,7 @@ enum After {
 }
 
 impl Listing {
-    /// `None` if the store did not give `after` out.
+    /// `None` if the store never gave out `after`.
     pub(crate) fn new(filter: &Filter, after: Option<&str>, limit: usize) -> Option<Self> {
         let after = match (filter, after) {
             (_, None) => After::Start,
@@ -121,13 +121,13 @@ impl Listing {
     }
 }
 
-/// What stands on a key itself.
+/// The holders on a key itself.
 struct OnKey<I> {
     listed: Listed,
-    /// What its foreign rows say, one after the other.
+    /// The content of its foreign rows, one after the other.
     version: String,
     foreign: Vec<I>,
-    /// Each session that a row names, with the row's number and whether the row counts.
+    /// Each session that a row names, with the row's number and whether the row is live.
     named: Vec<(SessionId, u64, bool)>,
 }
 
@@ -192,7 +192,7 @@ fn everybody(key: &LockKey, place: Place) -> At<'_> {
     }
 }
 
-/// The record of one key, with those who hold something below it.
+/// The record of one key, with the holders of something below it.
 async fn one<R: Rows>(rows: &mut R, key: &LockKey) -> Done<Page<Record>, R> {
     let mut met = Met::reading();
     let OnKey {
@@ -230,7 +230,7 @@ pub(crate) struct ListingSessions {
 }
 
 impl ListingSessions {
-    /// `None` if the store did not give `after` out.
+    /// `None` if the store never gave out `after`.
     pub(crate) fn new(after: Option<&str>, limit: usize) -> Option<Self> {
         let after = after.map(str::parse).transpose().ok()?;
         let limit = limit.max(1);

@@ -3,30 +3,33 @@
 use std::collections::BTreeSet;
 
 use super::sessions::Met;
-use super::{At, Done, HolderRow, Rows, Stored, Strange};
+use super::{At, Done, HolderRow, Rows, Stored, Strange, Waits};
 use crate::backend::judge::{Ask, Entry as _, Place};
 use crate::limits::MAX_OWN_BELOW;
+use crate::store::Past;
 use crate::{
     Acquire, Claim, Error, ErrorKind, Grant, Holder, Life, LockKey, Mode, Operation, OwnerId,
+    Waiting,
 };
 
-/// Once somebody is in the way, so many rows are looked at for others.
+/// Once a holder is in the way, so many rows are examined for others.
 pub(super) const LOOKED_AT: usize = 1_000;
-/// So many rows that do not count are remembered, to be removed.
+/// The most rows that are not live to remember for removal.
 const REMEMBERED: usize = 5_000;
-/// A page of rows has so many, then more and more: mostly there is nobody, or soon somebody who is in the way.
+/// The size of a page of rows, which grows from the first to the second: mostly nobody is in the way, or a holder soon
+/// is.
 const PAGE: (usize, usize) = (32, 1_024);
 
-/// What a holder is to everybody but its owner.
+/// The standing of a holder towards everybody but its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It counts. One that cannot be judged does.
+    /// It is live. So is a holder that cannot be judged.
     Counts,
-    /// It does not count, and never will again.
+    /// It is not live, and never will be again.
     Gone,
 }
 
-/// Judges a row. One of a session that cannot be understood cannot be understood from then on.
+/// Judges a row. If the session cannot be understood, neither can the row from then on.
 pub(super) async fn judge<R: Rows>(
     rows: &mut R,
     met: &mut Met,
@@ -36,6 +39,10 @@ pub(super) async fn judge<R: Rows>(
         return Ok(Standing::Counts);
     };
     Ok(match met.meet(rows, held.grant.session).await? {
+        // What nobody waits for any more keeps nobody waiting.
+        Stored::Row(session) if held.waits.is_some() && session.life != Life::Living => {
+            Standing::Gone
+        }
         Stored::Row(session) if session.counts(held.grant.n) => Standing::Counts,
         Stored::Row(_) | Stored::Absent => Standing::Gone,
         Stored::Unreadable => {
@@ -48,7 +55,7 @@ pub(super) async fn judge<R: Rows>(
     })
 }
 
-/// A row that counts, as a holder of `key` in that mode.
+/// A live row, as a holder of `key` in that mode.
 pub(super) async fn holder<R: Rows>(
     rows: &mut R,
     met: &mut Met,
@@ -71,7 +78,17 @@ pub(super) async fn holder<R: Rows>(
         label,
         since: row.since,
         life,
+        waiting: row.waits().map(waiting),
     })
+}
+
+/// A waiter, of which nobody has looked whether it may go.
+pub(super) fn waiting(waits: Waits) -> Waiting {
+    Waiting {
+        place: waits.place,
+        passed: waits.passed,
+        may_go: false,
+    }
 }
 
 /// All rows at a place, page by page.
@@ -112,24 +129,31 @@ impl<'a, I: Clone> Pages<'a, I> {
     }
 }
 
-/// Somebody in the way.
+/// A holder in the way.
 pub(super) struct Obstacle<I> {
     pub(super) row: HolderRow<I>,
-    /// The claim's own key, or the ancestor on which it stands.
+    /// The claim's own key, or the ancestor on which the holder stands.
     pub(super) key: LockKey,
-    /// How that key is held.
+    /// The mode in which that key is held.
     pub(super) mode: Mode,
+    /// It holds nothing, but came before.
+    pub(super) waiting: Option<Waiting>,
 }
 
-/// What was found in the way of one claim.
+/// The result for one claim.
 pub(super) struct Found<I> {
-    /// At most as many as are asked for.
+    /// At most as many as requested.
     pub(super) obstacles: Vec<Obstacle<I>>,
     /// There may be more.
     pub(super) more: bool,
-    /// Whether the grant that asks already stands on the key as it asks to; `None` if that was not seen.
+    /// Whether the asking grant already stands on the key as requested; `None` if that was not seen.
     stands: Option<bool>,
     looked_at: usize,
+    /// Those who wait for what conflicts with the claim.
+    pub(super) waiters: Vec<Obstacle<I>>,
+    /// Shares, if the claim has a limit: some of them, and how many there are.
+    shares: Vec<Obstacle<I>>,
+    counted: usize,
 }
 
 impl<I> Found<I> {
@@ -139,25 +163,28 @@ impl<I> Found<I> {
             more: false,
             stands: None,
             looked_at: 0,
+            waiters: Vec::new(),
+            shares: Vec::new(),
+            counted: 0,
         }
     }
 
-    /// Takes one more. One grant that holds much below a path is in the way once, in its strongest mode.
-    fn push(&mut self, row: HolderRow<I>, key: &LockKey, mode: Mode, most: usize) {
+    /// Adds one. A grant that holds much below a path is in the way once, in its strongest mode.
+    fn push(&mut self, one: Obstacle<I>, most: usize) {
+        let grant = one.row.grant();
         let same = |other: &&mut Obstacle<I>| {
-            row.grant().is_some() && other.row.grant() == row.grant() && other.key == *key
+            grant.is_some() && other.row.grant() == grant && other.key == one.key
         };
         if let Some(other) = self.obstacles.iter_mut().find(same) {
-            other.mode = other.mode.max(mode);
+            other.mode = other.mode.max(one.mode);
         } else if self.obstacles.len() == most {
             self.more = true;
         } else {
-            let key = key.clone();
-            self.obstacles.push(Obstacle { row, key, mode });
+            self.obstacles.push(one);
         }
     }
 
-    /// Whether to look at one more row.
+    /// Whether to examine one more row.
     fn goes_on(&mut self) -> bool {
         self.looked_at += 1;
         self.more |= self.looked_at >= LOOKED_AT && !self.obstacles.is_empty();
@@ -165,7 +192,7 @@ impl<I> Found<I> {
     }
 }
 
-/// So much of the owner's own is below what is asked for that looking at it would keep others waiting.
+/// The owner holds so many rows below the requested paths that examining them would keep others waiting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TooMuch;
 
@@ -176,29 +203,41 @@ impl TooMuch {
     }
 }
 
-/// A look for obstacles, of one claim or of many.
+/// A search for obstacles, for one claim or for many.
 pub(super) struct Look<I> {
-    asker: Option<(Grant, OwnerId)>,
-    /// Most obstacles of a claim.
-    most: usize,
-    /// Ancestors on which nobody is in the way of a claim that has them in this mode.
+    pub(super) asker: Option<(Grant, OwnerId)>,
+    /// The most obstacles of a claim.
+    pub(super) most: usize,
+    /// Ancestors on which nobody is in the way of a claim with this mode there.
     clear: BTreeSet<(Mode, LockKey)>,
-    /// Rows below claims that are the owner's, by other requests.
+    /// Rows of the owner below claims, from other requests.
     own_below: usize,
-    /// Rows in the way that do not count.
+    /// Rows in the way that are not live.
     pub(super) gone: Vec<I>,
+    /// Who asks stands in line.
+    pub(super) waits: bool,
+    /// Waiters that may be passed.
+    pub(super) past: Vec<Past>,
+    /// How who asks stands in line already.
+    pub(super) own: Option<Waits>,
+    /// Waiters that make room.
+    pub(super) removed: Vec<(LockKey, I)>,
+    /// Waiters that are passed if the request is granted, as they stand then.
+    pub(super) passed: Vec<(Acquire, Waits)>,
 }
 
 impl<I: Clone + Send + Sync + 'static> Look<I> {
-    /// A look by who asks.
+    /// A search for a request.
     pub(super) fn by(request: &Acquire, most: usize) -> Self {
         Self {
             asker: Some((request.grant, request.owner)),
+            waits: request.waits && request.claims.len() == 1,
+            past: request.past.clone(),
             ..Self::by_nobody(most)
         }
     }
 
-    /// A look by nobody in particular, in whose way everybody is.
+    /// A search for nobody in particular: everybody is in the way.
     pub(super) fn by_nobody(most: usize) -> Self {
         Self {
             asker: None,
@@ -206,10 +245,15 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
             clear: BTreeSet::new(),
             own_below: 0,
             gone: Vec::new(),
+            waits: false,
+            past: Vec::new(),
+            own: None,
+            removed: Vec::new(),
+            passed: Vec::new(),
         }
     }
 
-    /// Whether it was looked at too much; then it has ended early.
+    /// Fails if too many rows were examined; the search has ended early then.
     pub(super) fn check(&self) -> Result<(), TooMuch> {
         match self.own_below > MAX_OWN_BELOW {
             true => Err(TooMuch),
@@ -217,8 +261,8 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
         }
     }
 
-    /// Who is in the way of the claim. Nobody is if the grant stands there already: the request was sent before, and
-    /// whoever came since has come beside it.
+    /// Who is in the way of the claim. Nobody is, if the grant already stands there: the request was sent before, and
+    /// later holders were granted beside it.
     pub(super) async fn at<R: Rows<Id = I>>(
         &mut self,
         rows: &mut R,
@@ -241,6 +285,21 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
         if key.is_path() && !found.more {
             let below = ask.at(Place::Below);
             self.place(rows, met, below, key, &mut found).await?;
+        }
+        if !found.waiters.is_empty() {
+            self.keep_in_line(rows, met, claim, &mut found).await?;
+        }
+        if let Some(limit) = limit(claim) {
+            let waiting = found.waiters.iter().filter(|it| it.is_share()).count();
+            if found.counted + waiting < limit {
+                found.shares.clear();
+                found.waiters.retain(|it| !it.is_share());
+            }
+        }
+        let shares = std::mem::take(&mut found.shares);
+        let waiters = std::mem::take(&mut found.waiters);
+        for one in shares.into_iter().chain(waiters) {
+            found.push(one, self.most);
         }
         if let Some((grant, _)) = self.asker
             && !found.obstacles.is_empty()
@@ -269,19 +328,20 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
             if self.clear.contains(&clear) {
                 continue;
             }
-            let before = found.obstacles.len();
+            let in_the_way = |found: &Found<I>| found.obstacles.len() + found.waiters.len();
+            let before = in_the_way(found);
             self.place(rows, met, ask, &clear.1, found).await?;
             if found.more {
                 break;
             }
-            if found.obstacles.len() == before {
+            if in_the_way(found) == before {
                 self.clear.insert(clear);
             }
         }
         Ok(())
     }
 
-    /// Looks at the rows of one place until it is enough.
+    /// Examines the rows of one place until there are enough.
     async fn place<R: Rows<Id = I>>(
         &mut self,
         rows: &mut R,
@@ -290,9 +350,7 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
         key: &LockKey,
         found: &mut Found<I>,
     ) -> Done<(), R> {
-        let limit = ask.claim.want().limit().map(|limit| limit.get() as usize);
-        let mut shares = Found::new();
-        let mut counted = 0;
+        let limit = limit(ask.claim);
         let mut pages = Pages::new(At {
             key,
             place: match ask.place {
@@ -312,7 +370,7 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
             for mut row in page {
                 if self.is_own(&row) {
                     if ask.place == Place::Key {
-                        found.stands = Some(row.mode() == ask.mode());
+                        found.stands = Some(row.mode() == ask.mode() && row.waits().is_none());
                     }
                     continue;
                 }
@@ -330,27 +388,38 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
                     }
                     continue;
                 }
-                let mode = ask.place.seen(row.mode());
-                if is_share && row.held.is_ok() {
-                    counted += 1;
-                    shares.push(row, key, mode, self.most);
-                    let is_reached = limit.is_some_and(|limit| counted >= limit);
-                    if !shares.goes_on() && is_reached {
+                let one = Obstacle {
+                    key: key.clone(),
+                    mode: ask.place.seen(row.mode()),
+                    waiting: row.waits().map(waiting),
+                    row,
+                };
+                if one.waiting.is_some() {
+                    found.waiters.push(one);
+                    // Each of them is in the way of a request without a place.
+                    found.more |= !self.waits && found.waiters.len() > self.most;
+                    if found.more {
                         break 'all;
                     }
                     continue;
                 }
-                found.push(row, key, mode, self.most);
+                if is_share && one.row.held.is_ok() {
+                    found.counted += 1;
+                    // One more than is listed, so that it is said that there are more.
+                    if found.shares.len() <= self.most {
+                        found.shares.push(one);
+                    }
+                    let is_reached = limit.is_some_and(|limit| found.counted >= limit);
+                    if found.counted >= LOOKED_AT && is_reached {
+                        break 'all;
+                    }
+                    continue;
+                }
+                found.push(one, self.most);
                 if !found.goes_on() {
                     break 'all;
                 }
             }
-        }
-        if limit.is_some_and(|limit| counted >= limit) {
-            for share in shares.obstacles {
-                found.push(share.row, key, share.mode, self.most);
-            }
-            found.more |= shares.more;
         }
         Ok(())
     }
@@ -360,8 +429,13 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
     }
 }
 
-/// The mode of which any number stand beside each other, if the claim is one of them.
-fn harmless(ask: Ask<'_>) -> Option<Mode> {
+/// The limit of a share.
+pub(super) fn limit(claim: &Claim) -> Option<usize> {
+    claim.want().limit().map(|limit| limit.get() as usize)
+}
+
+/// The mode whose holders stand beside each other in any number, if the claim is one of them.
+pub(super) fn harmless(ask: Ask<'_>) -> Option<Mode> {
     let want = ask.claim.want();
     let mode = want.mode();
     (want.limit().is_none() && mode.beside(mode)).then_some(mode)
@@ -371,5 +445,5 @@ fn harmless(ask: Ask<'_>) -> Option<Mode> {
 pub(super) async fn stands<R: Rows>(rows: &mut R, grant: Grant, claim: &Claim) -> Done<bool, R> {
     let row = rows.holder(&R::id(claim.key(), grant)).await?;
     let held = row.and_then(|row| row.held.ok());
-    Ok(held.is_some_and(|held| held.mode == claim.want().mode()))
+    Ok(held.is_some_and(|held| held.mode == claim.want().mode() && held.waits.is_none()))
 }

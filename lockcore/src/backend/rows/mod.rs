@@ -1,22 +1,26 @@
-//! The rules of sessions and claims, once, for stores whose transactions run in our process.
+//! The rules of sessions and claims, written once, for stores whose transactions run in this process.
 //!
-//! Such a store supplies [`Rows`], which reads and writes inside one serialisable transaction, and [`RowStore`], which
-//! runs an [`Act`] in one; then it is a [`LockBackend`](crate::LockBackend). Who may acquire what, who is in the way,
-//! when a session dies and what becomes of its intent is decided here.
+//! Such a store implements [`Rows`], which reads and writes inside one serialisable transaction, and [`RowStore`],
+//! which runs an [`Act`] in one. That makes it a [`LockBackend`](crate::LockBackend). This module decides who may
+//! acquire what, who is in the way, when a session dies, and what becomes of its intent.
 //!
-//! A store on a network waits for its rows. One that never does, because it runs on a thread of its own or in memory,
-//! writes the same `async fn` without an `await` in it and runs an act with [`ready`].
+//! A store on a network waits for its rows. A store that never waits, because it runs on a thread of its own or in
+//! memory, writes the same `async fn` without an `await` in it, and runs an act with [`ready`].
 //!
-//! To take a path, the rows below it are read. A step below whose paths its owner already holds more than
-//! [`MAX_OWN_BELOW`](crate::limits::MAX_OWN_BELOW) others is refused as over a [limit](ErrorKind::Limit), so that a
-//! transaction ends soon; of somebody else's rows the first that is in the way is enough.
+//! To take a path, the rules read the rows below it. A batch is refused as over a [limit](ErrorKind::Limit) if its
+//! owner already holds more than [`MAX_OWN_BELOW`](crate::limits::MAX_OWN_BELOW) other paths below those of the batch,
+//! so that a transaction ends soon. Among other owners' rows, the first one in the way suffices.
 //!
-//! What cannot be understood is never changed and never free. A session's record that cannot be read is
+//! A waiter has a row, too, which [says so](Held::waits). It holds nothing, and refuses later requests that conflict with
+//! it. [`ClaimStore`](crate::ClaimStore) has the law.
+//!
+//! A record that cannot be understood is never changed and never free. A session's record that cannot be read is
 //! [`Stored::Unreadable`]; a holder's is [`HolderRow::held`] with an error.
 
 pub(crate) mod claims;
 pub(crate) mod inspect;
 mod judging;
+mod line;
 mod over;
 mod session;
 pub(crate) mod sessions;
@@ -41,48 +45,66 @@ use crate::{
 pub enum Stored<T> {
     /// Nothing.
     Absent,
-    /// This.
+    /// This row.
     Row(T),
     /// Something that cannot be understood.
     Unreadable,
 }
 
-/// A holder, as it is stored.
+/// A stored holder.
 #[derive(Debug, Clone)]
 pub struct HolderRow<I> {
-    /// Which row it is.
+    /// The row's id.
     pub id: I,
-    /// The session that it names, understood or not.
+    /// The session that the row names, whether the row can be understood or not.
     pub session: Option<SessionId>,
-    /// The number that it names, understood or not.
+    /// The number that the row names, whether the row can be understood or not.
     pub n: u64,
-    /// What it means.
+    /// Its meaning.
     pub held: std::result::Result<Held, Strange>,
-    /// Since when, for people.
+    /// The time of the grant, for people.
     pub since: Option<SystemTime>,
 }
 
-/// A holder's row with its key, which may be none that can be asked for.
+/// A holder's row and its key. The key may be a text that is no valid key.
 pub type Keyed<I> = (String, HolderRow<I>);
 
-/// What a holder's row means.
+/// The meaning of a holder's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// Who holds.
+    /// The holding grant.
     pub grant: Grant,
-    /// Who may re-enter.
+    /// The owner, which may re-enter.
     pub owner: OwnerId,
-    /// How the row's own key is held.
+    /// The mode in which the row's own key is held.
     pub mode: Mode,
+    /// It holds nothing: it waits, in that mode.
+    pub waits: Option<Waits>,
 }
 
-/// A holder that cannot be understood: it holds its key in mode X until it is evicted.
+/// How a row stands in line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// Its place. It rises.
+    pub place: u64,
+    /// How often it was passed.
+    pub passed: u32,
+}
+
+/// A holder that cannot be understood. It holds its key in mode X until it is evicted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strange {
-    /// What can be said of it, for people.
+    /// A description for people.
     pub what: String,
-    /// All that it says, so that another one is told from it.
+    /// The whole content, which distinguishes it from others.
     pub version: String,
+}
+
+impl<I> HolderRow<I> {
+    /// How it stands in line, if it holds nothing.
+    pub(crate) fn waits(&self) -> Option<Waits> {
+        self.held.as_ref().ok()?.waits
+    }
 }
 
 impl<I> Entry for HolderRow<I> {
@@ -104,13 +126,13 @@ impl<I> Entry for HolderRow<I> {
 pub struct At<'a> {
     /// The key.
     pub key: &'a LockKey,
-    /// Those on the key, or all below it. Never those above: they are on keys of their own.
+    /// The rows on the key, or all rows below it. Never the rows above: they are on keys of their own.
     pub place: Place,
-    /// Rows in this mode are certainly not in the way: they may be left out.
+    /// Rows in this mode are certainly not in the way. They may be left out.
     pub but: Option<Mode>,
 }
 
-/// What stopped counting.
+/// What ceased to be live.
 #[derive(Debug, Clone, Copy)]
 pub enum Freed<'a> {
     /// Something on the keys of these claims.
@@ -121,23 +143,23 @@ pub enum Freed<'a> {
     Any,
 }
 
-/// What an act does to the store.
+/// How an act uses the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It changes nothing, and need not be kept apart from others.
+    /// It changes nothing, and needs no isolation from others.
     Read,
-    /// It changes what it likes.
+    /// It may change anything.
     Write,
-    /// The same, and it is about an intent, which survives more than a lock has to.
+    /// Like `Write`, and it concerns an intent, which needs more durability than a lock.
     Durable,
 }
 
-/// A rule found something that cannot be.
+/// A rule found an impossible state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrupt(pub &'static str);
 
 impl Corrupt {
-    /// The error that says so.
+    /// The error that reports it.
     #[must_use]
     pub fn error(self, backend: &'static str, operation: Operation) -> Error {
         Error::new(ErrorKind::Corrupt, backend, operation, self.0)
@@ -146,18 +168,21 @@ impl Corrupt {
 
 /// The rows of a store, inside one serialisable transaction. Each method is one statement or a few.
 pub trait Rows: Send {
-    /// Which row of the holders, whatever it means.
+    /// The id of a holder's row, whatever the row means.
     type Id: Clone + Send + Sync + 'static;
-    /// Why the store failed; what had been done in the transaction is undone.
+    /// A failure of the store. It undoes all that was done in the transaction.
     type Failure: From<Corrupt> + Send;
 
     /// The time of the transaction.
     fn now(&self) -> Now;
 
-    /// The name of a grant's row on a key.
+    /// The id of a grant's row on a key.
     fn id(key: &LockKey, grant: Grant) -> Self::Id;
 
-    /// Says that something stopped counting, for who waits. Believe it when the transaction is committed.
+    /// The key of a row; `None` if it is no valid key.
+    fn key(id: &Self::Id) -> Option<LockKey>;
+
+    /// Reports that something ceased to be live, to notify waiters. It becomes true when the transaction is committed.
     fn frees(&mut self, freed: Freed<'_>);
 
     /// A token greater than every one before, and at most [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN).
@@ -169,7 +194,7 @@ pub trait Rows: Send {
         id: SessionId,
     ) -> impl Future<Output = Done<Stored<SessionRow>, Self>> + Send;
 
-    /// Whether the grant's session lives, and its number is not over.
+    /// Whether the grant's session lives and its number is not retired.
     fn lives(&mut self, grant: Grant) -> impl Future<Output = Done<Stored<bool>, Self>> + Send {
         async move {
             Ok(match self.session(grant.session).await? {
@@ -180,14 +205,14 @@ pub trait Rows: Send {
         }
     }
 
-    /// Creates the record, unless there is one, or an intent or a holder of that session. Says whether it did.
+    /// Creates the record, unless the session has a record, an intent or a holder. Returns whether it was created.
     fn create_session(
         &mut self,
         id: SessionId,
         row: &SessionRow,
     ) -> impl Future<Output = Done<bool, Self>> + Send;
 
-    /// Writes a record, whether there is one or not.
+    /// Writes a record, whether one exists or not.
     fn put_session(
         &mut self,
         id: SessionId,
@@ -207,7 +232,7 @@ pub trait Rows: Send {
         intent: Option<&Registered>,
     ) -> impl Future<Output = Done<(), Self>> + Send;
 
-    /// Some sessions after that one, in the order of their ids.
+    /// At most `most` sessions after that one, in the order of their ids.
     fn sessions(
         &mut self,
         after: Option<SessionId>,
@@ -217,15 +242,15 @@ pub trait Rows: Send {
     /// The sessions that live and are due.
     fn due(&mut self) -> impl Future<Output = Done<Vec<SessionId>, Self>> + Send;
 
-    /// Removes the records of some sessions that are dead since before then and have neither an intent nor holders.
-    /// Says how many it removed.
+    /// Removes the records of at most `most` sessions that died before that time and have neither an intent nor
+    /// holders. Returns how many were removed.
     fn forget(
         &mut self,
         before: Duration,
         most: usize,
     ) -> impl Future<Output = Done<usize, Self>> + Send;
 
-    /// Some holders at a place after that one, in an order of the store.
+    /// At most `most` holders at a place after that one, in an order of the store.
     fn holders(
         &mut self,
         at: At<'_>,
@@ -239,10 +264,14 @@ pub trait Rows: Send {
         id: &Self::Id,
     ) -> impl Future<Output = Done<Option<HolderRow<Self::Id>>, Self>> + Send;
 
-    /// Writes a row for each claim of the request; one that is there is written again.
-    fn hold(&mut self, request: &Acquire) -> impl Future<Output = Done<(), Self>> + Send;
+    /// Writes a row for each claim of the request, as a holder or as a waiter. A row that exists is written again.
+    fn hold(
+        &mut self,
+        request: &Acquire,
+        waits: Option<Waits>,
+    ) -> impl Future<Output = Done<(), Self>> + Send;
 
-    /// Removes the grant's rows on the claims' keys, if they can be understood. Says how many there were.
+    /// Removes the grant's rows on the claims' keys, if they can be understood. Returns how many of them were holders.
     fn release(
         &mut self,
         grant: Grant,
@@ -252,8 +281,8 @@ pub trait Rows: Send {
     /// Removes holders.
     fn remove(&mut self, ids: &[Self::Id]) -> impl Future<Output = Done<(), Self>> + Send;
 
-    /// Some rows that name the session and a number from the first to the second, after that number and key, in an
-    /// order of the store. With their keys, of which some may be none.
+    /// At most `most` rows that name the session and a number in the range `numbers`, both ends included, after that
+    /// number and key, in an order of the store. Each comes with its key, which may be no valid one.
     fn of_session(
         &mut self,
         id: SessionId,
@@ -262,14 +291,14 @@ pub trait Rows: Send {
         most: usize,
     ) -> impl Future<Output = Done<Vec<Keyed<Self::Id>>, Self>> + Send;
 
-    /// Some sessions after that one that have holders, in the order of their ids.
+    /// At most `most` sessions after that one that have holders, in the order of their ids.
     fn holding(
         &mut self,
         after: Option<SessionId>,
         most: usize,
     ) -> impl Future<Output = Done<Vec<SessionId>, Self>> + Send;
 
-    /// Some keys after that one that begin so and have holders, in an order of the store.
+    /// At most `most` keys after that one that begin with `prefix` and have holders, in an order of the store.
     fn keys(
         &mut self,
         prefix: &str,
@@ -278,26 +307,26 @@ pub trait Rows: Send {
     ) -> impl Future<Output = Done<Vec<LockKey>, Self>> + Send;
 }
 
-/// What an operation on rows came to.
+/// The result of an operation on rows.
 pub type Done<T, R> = std::result::Result<T, <R as Rows>::Failure>;
 
-/// One operation of the traits: what is done in one transaction.
+/// One operation of the traits: the content of one transaction.
 pub trait Act: Send + Sync + 'static {
-    /// What comes of it.
+    /// Its answer.
     type Answer: Send + 'static;
-    /// What it is called in an error.
+    /// Its name in an error.
     const OPERATION: Operation;
 
-    /// What it does to the store.
+    /// How it uses the store.
     fn access(&self) -> Access;
 
-    /// Does it. A store that had to undo a transaction may run it again in another one.
+    /// Runs it. A store that had to undo a transaction may run it again in another one.
     fn run<R: Rows>(&self, rows: &mut R) -> impl Future<Output = Done<Self::Answer, R>> + Send;
 }
 
-/// A store of [`Rows`]. Whoever implements this has a [`LockBackend`](crate::LockBackend).
+/// A store of [`Rows`]. Every implementation is a [`LockBackend`](crate::LockBackend).
 pub trait RowStore: Send + Sync + 'static {
-    /// What the client and the operator have to know about the store.
+    /// The properties of the store that the client and the operator have to know.
     fn info(&self) -> Info;
 
     /// Runs the act in one serialisable transaction. An error before the commit had no effect.
@@ -307,11 +336,11 @@ pub trait RowStore: Send + Sync + 'static {
     fn watch(&self, claims: &[Claim]) -> impl Future<Output = Result<Changed>> + Send;
 }
 
-/// Runs what never waits.
+/// Runs a future that never waits.
 ///
 /// # Panics
 ///
-/// Panics if it waits after all.
+/// Panics if the future waits.
 #[inline]
 pub fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

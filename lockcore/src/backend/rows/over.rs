@@ -17,7 +17,10 @@ use crate::{
 
 impl<S: RowStore> LockBackend for S {
     fn info(&self) -> Info {
-        RowStore::info(self)
+        Info {
+            line: true,
+            ..RowStore::info(self)
+        }
     }
 }
 

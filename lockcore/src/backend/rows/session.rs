@@ -1,26 +1,26 @@
-//! A session's record, and what each operation does to it: values, no I/O.
+//! A session's record, and the effect of each operation on it: values, no I/O.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::{End, Grant, Label, Life, Notes, Ranges, Renewal, Renewed, SessionId, SessionState};
 
-/// The store's time, once for a whole transaction.
+/// The store's time, fixed for a whole transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// By the clock that leases are measured with, whenever that began.
+    /// By the clock that measures leases, from any origin.
     pub lease: Duration,
     /// Since 1970: for people, and for forgetting sessions. No decision about a lock depends on it.
     pub date: Duration,
 }
 
-/// A session's record. Its intent stands beside it, so that a renewal does not rewrite it.
+/// A session's record. Its intent is stored separately, so that a renewal does not rewrite it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRow {
-    /// What people read about it.
+    /// Text that people read about it.
     pub label: Label,
-    /// How long a renewal keeps it living.
+    /// How long a renewal keeps it alive.
     pub ttl: Duration,
-    /// When it is due, by the clock of leases. Zero if that cannot be told any more: it is due.
+    /// When it is due, by the clock of leases. Zero if the time is no longer known: then it is due.
     pub due: Duration,
     /// Its state.
     pub life: Life,
@@ -28,20 +28,20 @@ pub struct SessionRow {
     pub ended: Option<Duration>,
     /// The number of its last renewal.
     pub seq: u64,
-    /// Its numbers that are over.
+    /// Its retired numbers.
     pub over: Ranges,
-    /// How often an adoption number was used.
+    /// How many adoption numbers were used.
     pub adoption: u64,
     /// The session that has adopted it.
     pub adopter: Option<SessionId>,
-    /// The adoption by which it was settled.
+    /// The adoption that settled it.
     pub settled: Option<u64>,
-    /// What was noted for its owner.
+    /// The notes for its owner.
     pub notes: Notes,
 }
 
 impl SessionRow {
-    /// One that has just been opened.
+    /// The record of a session that has just been opened.
     #[must_use]
     pub fn opened(label: Label, ttl: Duration, now: Now) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl SessionRow {
         }
     }
 
-    /// The record of a session that never was, so that it never will be.
+    /// The record of a session that never existed, so that it never will.
     #[must_use]
     pub fn tombstone(now: Now) -> Self {
         Self {
@@ -70,7 +70,8 @@ impl SessionRow {
         }
     }
 
-    /// Renews the lease. Its intent is not here: change that if the answer [is living](Renewed::is_living).
+    /// Renews the lease. The intent is not part of this record: change it if the answer [is
+    /// living](Renewed::is_living).
     pub fn renew(&mut self, renewal: &Renewal, now: Now) -> Renewed {
         if self.life != Life::Living {
             return Renewed::Dead;
@@ -87,7 +88,7 @@ impl SessionRow {
         Renewed::living(&self.notes)
     }
 
-    /// Whether that ends it.
+    /// Whether `how` ends the session now.
     #[must_use]
     pub fn ends(&self, how: End, now: Now) -> bool {
         match how {
@@ -97,8 +98,8 @@ impl SessionRow {
         }
     }
 
-    /// Ends it, if [that does](Self::ends). One that was living is abandoned if it leaves an intent; discarding takes
-    /// the intent away. Says whether it was ended.
+    /// Ends the session, if [`how` does](Self::ends). A living session becomes abandoned if it leaves an intent.
+    /// Discarding removes the intent. Returns whether the session was ended.
     pub fn end(&mut self, how: End, intent: bool, now: Now) -> bool {
         let ends = self.ends(how, now);
         if ends {
@@ -112,7 +113,8 @@ impl SessionRow {
         ends
     }
 
-    /// Gives it to `by`, if it is abandoned and nobody took it since it was `seen`. Says the number of the adoption.
+    /// Gives the session to `by`, if it is abandoned and nobody has taken it since it was `seen`. Returns the number of
+    /// the adoption.
     pub fn adopt(&mut self, seen: u64, by: SessionId) -> Option<u64> {
         let next = seen.checked_add(1)?;
         if self.life != Life::Abandoned || !(self.adoption == seen || self.is_of(next, by)) {
@@ -123,8 +125,8 @@ impl SessionRow {
         Some(next)
     }
 
-    /// Makes sure that `by` does not have the adoption after `seen`, and never will. That is done whatever the session
-    /// is: a late copy of the adoption may find it abandoned. Says whether anything changed.
+    /// Makes sure that `by` does not have the adoption after `seen`, and never will. This is done in every state of the
+    /// session: a late copy of the adoption may find it abandoned. Returns whether anything changed.
     pub fn give_up(&mut self, seen: u64, by: SessionId) -> bool {
         let next = seen.checked_add(1);
         let used = self.adoption == seen || next.is_some_and(|next| self.is_of(next, by));
@@ -134,8 +136,8 @@ impl SessionRow {
         used
     }
 
-    /// Settles it for who has that adoption; its intent has to go in the same transaction. Says whether anything
-    /// changed; whether it [is settled](Self::is_settled) is another question.
+    /// Settles the session for the holder of that adoption. Its intent must be removed in the same transaction. Returns
+    /// whether anything changed; [`is_settled`](Self::is_settled) tells whether the session is settled.
     pub fn settle(&mut self, adoption: u64, by: SessionId, now: Now) -> bool {
         let settles = self.life == Life::Abandoned && self.is_of(adoption, by);
         if settles {
@@ -154,19 +156,19 @@ impl SessionRow {
         self.life == Life::Dead && self.settled == Some(adoption) && theirs
     }
 
-    /// Whether a holder of this session counts whose grant has this number.
+    /// Whether a holder of this session is live if its grant has this number.
     #[must_use]
     pub fn counts(&self, n: u64) -> bool {
         self.life.counts() && !self.over.contains(n)
     }
 
-    /// Whether a request under that grant may have what it asks for.
+    /// Whether a request under that grant may be granted.
     #[must_use]
     pub fn admits(&self, grant: Grant) -> bool {
         self.life == Life::Living && !self.over.contains(grant.n)
     }
 
-    /// What the traits say about it.
+    /// The state that the traits report.
     #[must_use]
     pub fn state(&self, session: SessionId) -> SessionState {
         SessionState {

@@ -192,7 +192,7 @@ impl Act for Noting {
     }
 }
 
-/// The record, of which something has to be known.
+/// The record, if it can be understood.
 async fn read<R: Rows>(rows: &mut R, id: SessionId) -> Done<Option<SessionRow>, R> {
     match rows.session(id).await? {
         Stored::Absent => Ok(None),
@@ -205,7 +205,7 @@ fn cannot_be_read() -> Corrupt {
     Corrupt("the session's record cannot be understood")
 }
 
-/// Ends a session if that does; one without a record gets a tombstone.
+/// Ends a session if `how` does. A session without a record gets a tombstone.
 pub(crate) async fn end<R: Rows>(
     rows: &mut R,
     id: SessionId,
@@ -234,11 +234,11 @@ pub(crate) async fn end<R: Rows>(
     Ok(Stored::Row(row))
 }
 
-/// The sessions that one act has met, each as it was met first: if the act writes, made dead if it was due, and with a
-/// tombstone if it had no record.
+/// The sessions that one act has met, each as first met. If the act writes, a session that was due has been ended, and
+/// one without a record has a tombstone.
 pub(crate) struct Met {
     writes: bool,
-    /// Mostly it is the only one.
+    /// Mostly the only one.
     first: Option<(SessionId, Stored<SessionRow>)>,
     others: BTreeMap<SessionId, Stored<SessionRow>>,
 }
@@ -284,7 +284,7 @@ impl Met {
         })
     }
 
-    /// Whether a request under that grant may have what it asks for.
+    /// Whether a request under that grant may be granted.
     pub(crate) async fn admits<R: Rows>(&mut self, rows: &mut R, grant: Grant) -> Done<bool, R> {
         match self.meet(rows, grant.session).await? {
             Stored::Row(row) => Ok(row.admits(grant)),

@@ -1,4 +1,4 @@
-//! What a store that polls looks at for who waits.
+//! How a polling store watches for waiters.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::sessions::Met;
 use super::{Access, Act, Done, RowStore, Rows, Stored};
 use crate::{Changed, Claim, Life, LockKey, Operation, Result};
 
-/// So many obstacles of a watch that [polls](polled) are followed.
+/// The most obstacles of a watch that [polls](polled) to follow.
 const FOLLOWED: usize = 1_000;
 
-/// Who was in the way when a watch began to stand.
+/// Who was in the way when a watch began.
 #[derive(Debug, Clone)]
 pub struct Seen {
     rows: Vec<(LockKey, Arc<dyn Any + Send + Sync>)>,
@@ -20,13 +20,13 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nobody was: there is nothing to wait for.
+    /// Whether nobody was in the way: there is nothing to wait for.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// There were more in the way than are followed: every change is a hint.
+    /// Whether more holders were in the way than are followed. Then every change is a hint.
     #[must_use]
     pub fn is_part(&self) -> bool {
         self.more
@@ -40,12 +40,12 @@ impl Seen {
     }
 }
 
-/// Looks who is in the way of claims.
+/// Finds who is in the way of claims.
 #[derive(Debug)]
 pub struct Looking {
     /// The claims.
     pub claims: Vec<Claim>,
-    /// So many obstacles are followed; of more, every change is taken for a hint.
+    /// The most obstacles to follow. If there are more, every change is taken for a hint.
     pub most: usize,
 }
 
@@ -79,15 +79,15 @@ impl Act for Looking {
     }
 }
 
-/// Looks whether one of those in the way is gone, does not count any more, or is due: of each that was
-/// [seen](Looking) in the same store.
+/// Finds whether an obstacle is gone, is no longer live, or is due: for each that was [seen](Looking) in the same
+/// store.
 #[derive(Debug)]
 pub struct Moving(pub Vec<Seen>);
 
-/// What [`Moving`] finds.
+/// The result of [`Moving`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// Whether somebody moved, of each that was asked about.
+    /// Whether an obstacle moved, for each that was asked about.
     pub moved: Vec<bool>,
     /// When the first session in the way is due, by the clock of leases.
     pub due: Option<Duration>,
@@ -140,7 +140,7 @@ async fn has_moved<R: Rows>(
     Ok(false)
 }
 
-/// A watch that looks at the store itself, every so often.
+/// A watch that polls the store, every `every`.
 ///
 /// # Errors
 ///

@@ -319,7 +319,7 @@ async fn what_the_next_one_has_asked_for_meanwhile_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_the_store_and_is_not_answered_takes_what_is_offered() {
     let store = MemoryBackend::new();
-    let spy = Spy::new(Arc::clone(&store));
+    let spy = Spy::without_line(Arc::clone(&store));
     let (locks, other) = (spy.locks(), spy.locks());
     let foreign = hold(&other, &["d"]).await;
     let next = waits(&locks).await;

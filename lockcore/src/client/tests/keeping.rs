@@ -437,7 +437,7 @@ async fn many_claims_are_released_one_by_one_while_something_re_enters() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_in_a_session_that_is_closed_is_told_before_it_is() {
-    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let spy = Spy::without_line(MemoryBackend::new().with_keys_per_step(1));
     let (locks, other) = (spy.locks(), spy.locks());
     let taken = hold(&other, "taken").await;
     let guard = hold_many(&locks).await;

@@ -265,7 +265,7 @@ async fn who_stood_behind_a_wait_that_is_over_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_writer_whom_another_process_keeps_out_holds_up_its_own_readers_for_a_second() {
     let store = MemoryBackend::new();
-    let spy = Spy::new(store);
+    let spy = Spy::without_line(store);
     let (locks, other) = (spy.locks(), spy.locks());
     for (read, write) in [("/a", "/a"), ("/a/b", "/a")] {
         let foreign = other.tree().read(read).acquire().await.unwrap();

@@ -7,6 +7,7 @@ mod ended;
 mod guards;
 mod hand_over;
 mod in_doubt;
+mod in_line;
 mod keeping;
 mod line;
 mod load;

@@ -179,7 +179,7 @@ async fn a_share_is_offered_once_and_to_nobody_who_wants_more() {
 async fn who_has_shared_with_others_of_its_process_pauses() {
     for met in [true, false] {
         for many in [1, 2] {
-            let spy = Spy::new(MemoryBackend::new());
+            let spy = Spy::without_line(MemoryBackend::new());
             let (locks, other) = (spy.locks(), spy.locks());
             drop(hold(&locks, &["opens"]).await);
             let foreign = hold(&other, &["k"]).await;

@@ -25,7 +25,7 @@ async fn what_stands_before_a_refused_key_is_taken_in_one_request() {
 
 #[tokio::test(start_paused = true)]
 async fn who_holds_something_stands_before_those_who_hold_nothing() {
-    let spy = Spy::new(MemoryBackend::new());
+    let spy = Spy::without_line(MemoryBackend::new());
     let (locks, other) = (spy.locks(), spy.locks());
     let taken = hold(&other, &["d2"]).await;
     let order = Mutex::new(Vec::new());
@@ -173,7 +173,9 @@ async fn who_has_no_answer_holds_up_the_others_for_a_moment_only() {
 async fn who_met_another_process_lets_it_look_after_a_release() {
     const POLL: Duration = ms(30);
     let store = MemoryBackend::new();
-    let spy = Spy::with_info(Arc::clone(&store), |info| info.poll = Some(POLL));
+    let spy = Spy::with_info(Arc::clone(&store), |info| {
+        (info.poll, info.line) = (Some(POLL), false);
+    });
     let (locks, other) = (spy.locks(), Spy::new(store).locks());
     let takes = async || {
         let since = spy.elapsed();
@@ -235,7 +237,7 @@ async fn a_release_of_the_same_process_is_seen_without_a_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_over_names_the_last_who_was_in_the_way() {
-    let spy = Spy::new(MemoryBackend::new());
+    let spy = Spy::without_line(MemoryBackend::new());
     let (locks, one, other) = (spy.locks(), spy.locks(), spy.locks());
     let first = hold(&one, &["d"]).await;
     let waits = locks.documents(["d"]).wait(secs(5)).acquire();

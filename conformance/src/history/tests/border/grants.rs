@@ -165,6 +165,10 @@ fn refusals_name_whoever_may_hold_it() {
     let mut told = two();
     told.done(acquire((2, 1), &["create f"]), busy(Vec::new()))
         .breaks(Law::AllowedIsGranted);
+    // Those who came before wait for it.
+    let mut told = two();
+    told.done(acquire((2, 1), &["create f"]), waited_for())
+        .is_fine();
     held()
         .done(acquire((2, 1), &["create f"]), busy(Vec::new()))
         .is_fine();

@@ -98,7 +98,23 @@ fn met(of: (u128, u64), on: &str, mode: Mode, life: Answer) -> Met {
 /// The first claim was refused by these.
 fn busy(by: Vec<Met>) -> Reply {
     let (claim, more) = (0, false);
-    Reply::Busy(vec![Refused { claim, by, more }])
+    Reply::Busy(vec![Refused {
+        claim,
+        by,
+        more,
+        waiters: false,
+    }])
+}
+
+/// The first claim was refused by nobody but those who wait for it.
+fn waited_for() -> Reply {
+    let (claim, by, more) = (0, Vec::new(), false);
+    Reply::Busy(vec![Refused {
+        claim,
+        by,
+        more,
+        waiters: true,
+    }])
 }
 
 fn by(of: (u128, u64), on: &str) -> Reply {

@@ -1,0 +1,572 @@
+//! The line of a key: who waits in it comes in turn.
+
+use lockcore::backend::{Acquire, Acquired, End, Filter, IntentChange, Past, Stood};
+use lockcore::{Busy, Grant, Holder, Life, LockKey, Mode, Waiting, Want};
+
+use crate::actor::{Actor, SHARE, share};
+use crate::backend::wakeups::wakes_in_time;
+use crate::backend::watches::asleep;
+use crate::case::Case;
+use crate::scene::{Scene, claim, short};
+use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases! { Backend "line";
+        Waiting:
+            who_waits_comes_before_whoever_asks_later,
+            who_waits_above_or_below_comes_first_too,
+            who_waits_keeps_its_place,
+            what_does_not_conflict_does_not_wait,
+            a_session_waits_behind_its_own_waiter_and_an_owner_does_not,
+            who_waits_holds_nothing,
+            who_asks_without_waiting_leaves_nothing,
+            who_gives_up_makes_room,
+            who_died_makes_room,
+            what_an_abandoned_session_waits_for_is_free,
+            waiters_take_the_places_of_a_limit,
+            who_may_go_and_does_not_is_removed,
+            a_session_passes_who_waits_for_it,
+            a_session_passes_who_waits_for_who_waits_for_it,
+            who_waits_is_listed_in_its_turn,
+            a_waiter_that_goes_wakes;
+    }
+}
+
+/// Whether the store keeps a line. One that does not says so, and whoever asks first is served first.
+async fn keeps_a_line(scene: &Scene) -> Verdict<bool> {
+    Ok(scene.stranger().await?.backend().info().line)
+}
+
+/// A refused request that waits from then on.
+async fn waits(actor: &Actor, wants: &[(Want, &str)]) -> Verdict<Acquire> {
+    let request = actor.ask(wants).waiting();
+    actor.refused(&request).await?;
+    Ok(request)
+}
+
+/// Those in the way who wait.
+fn waiters(busy: &Busy) -> Vec<(Grant, Waiting)> {
+    let holders = busy.first().holders.iter();
+    holders
+        .filter_map(|holder| Some((holder.grant?, holder.waiting?)))
+        .collect()
+}
+
+/// The request is refused by those who wait alone.
+async fn refused_by(actor: &Actor, request: &Acquire, by: &[&Acquire]) -> Verdict<Busy> {
+    let busy = actor.refused(request).await?;
+    let mut grants: Vec<Grant> = waiters(&busy).into_iter().map(|(grant, _)| grant).collect();
+    let mut wanted: Vec<Grant> = by.iter().map(|request| request.grant).collect();
+    grants.sort();
+    wanted.sort();
+    ensure_eq!(grants, wanted, "who waits before");
+    let holds = |holder: &&Holder| holder.waiting.is_none();
+    let holds: Vec<_> = busy.first().holders.iter().filter(holds).collect();
+    ensure!(holds.is_empty(), "nobody holds it: {holds:?}");
+    Ok(busy)
+}
+
+/// What is held, what somebody waits for meanwhile, and what others ask for later.
+const CONFLICTS: [(Want, Want, Want); 7] = [
+    (Want::Create, Want::Create, Want::Create),
+    (Want::Upsert, Want::Upsert, Want::Create),
+    (SHARE, Want::Create, SHARE),
+    (SHARE, Want::Upsert, SHARE),
+    (Want::Create, SHARE, Want::Upsert),
+    (Want::Read, Want::Write, Want::Read),
+    (Want::Write, Want::Read, Want::Write),
+];
+
+fn key_of(want: Want, flat: &str) -> String {
+    match want.is_path() {
+        true => format!("/{flat}"),
+        false => flat.to_owned(),
+    }
+}
+
+async fn who_waits_comes_before_whoever_asks_later(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    for (at, (held, first, later)) in CONFLICTS.into_iter().enumerate() {
+        let key = key_of(held, &format!("k{at}"));
+        let key = key.as_str();
+        let holds = a.hold(&[(held, key)]).await?;
+        let waits = waits(&b, &[(first, key)]).await?;
+        if held.mode().beside(later.mode()) {
+            // Those who hold it would let it in: who waits does not.
+            let busy = c.refused(&c.ask(&[(later, key)])).await?;
+            let by = waiters(&busy);
+            ensure_eq!(
+                by.len(),
+                1,
+                "{held:?} {first:?} {later:?}: who is in the way"
+            );
+            ensure_eq!(by[0].0, waits.grant, "{held:?} {first:?} {later:?}");
+        }
+        a.release(&holds).await?;
+        refused_by(&c, &c.ask(&[(later, key)]), &[&waits]).await?;
+        refused_by(&a, &a.ask(&[(later, key)]).waiting(), &[&waits]).await?;
+        b.take(&waits).await?;
+        b.take(&waits).await?;
+        ensure!(b.confirms(&waits).await?, "who waited holds it");
+        ensure_eq!(b.gives_back(&waits).await?, Stood::Held, "its release");
+    }
+    Ok(())
+}
+
+async fn who_waits_above_or_below_comes_first_too(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    for (held, first, later) in [
+        ("/a/b", "/a", "/a/c"),
+        ("/a", "/a/b", "/a"),
+        ("/a/b/c", "/a", "/a/b/d"),
+    ] {
+        let (a, b, c) = (
+            scene.actor().await?,
+            scene.actor().await?,
+            scene.actor().await?,
+        );
+        let holds = a.hold(&[(Want::Read, held)]).await?;
+        let waits = waits(&b, &[(Want::Write, first)]).await?;
+        c.refused(&c.ask(&[(Want::Read, later)])).await?;
+        a.release(&holds).await?;
+        refused_by(&c, &c.ask(&[(Want::Read, later)]), &[&waits]).await?;
+        refused_by(&c, &c.ask(&[(Want::Write, later)]), &[&waits]).await?;
+        b.take(&waits).await?;
+        b.release(&waits).await?;
+        let read = c.hold(&[(Want::Read, later)]).await?;
+        c.release(&read).await?;
+    }
+    Ok(())
+}
+
+async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    let holds = a.hold(&[(Want::Create, "k")]).await?;
+    let second = waits(&b, &[(Want::Create, "k")]).await?;
+    let third = waits(&c, &[(Want::Create, "k")]).await?;
+    // Whoever asks again does not lose its place, and does not gain one.
+    b.refused(&second).await?;
+    c.refused(&third).await?;
+    b.refused(&second).await?;
+    a.release(&holds).await?;
+    refused_by(&c, &third, &[&second]).await?;
+    // Who has had it stands at the end.
+    refused_by(
+        &a,
+        &a.ask(&[(Want::Create, "k")]).waiting(),
+        &[&second, &third],
+    )
+    .await?;
+    b.take(&second).await?;
+    let busy = c.refused(&third).await?;
+    ensure_eq!(waiters(&busy), [], "nobody waits before the third");
+    b.release(&second).await?;
+    c.take(&third).await?;
+    Ok(())
+}
+
+async fn what_does_not_conflict_does_not_wait(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    a.hold(&[(Want::Create, "k"), (Want::Write, "/a/b")])
+        .await?;
+    waits(&b, &[(SHARE, "k")]).await?;
+    waits(&b, &[(Want::Write, "/a/b")]).await?;
+    let share = c.ask(&[(SHARE, "k")]).waiting();
+    ensure_eq!(
+        waiters(&c.refused(&share).await?),
+        [],
+        "a share beside a share"
+    );
+    c.hold(&[(Want::Create, "l")]).await?;
+    c.hold(&[(Want::Write, "/a/c")]).await?;
+    // It waits for /a/b, and so for /a in mode IX.
+    let above = c.refused(&c.ask(&[(Want::Write, "/a")])).await?;
+    ensure!(
+        !above.first().holders.is_empty(),
+        "what is below is in the way"
+    );
+    Ok(())
+}
+
+async fn a_session_waits_behind_its_own_waiter_and_an_owner_does_not(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    a.hold(&[(Want::Read, "/a")]).await?;
+    let owner = b.owner();
+    let waits = b.ask_as(owner, &[(Want::Write, "/a")]).waiting();
+    b.refused(&waits).await?;
+    refused_by(&b, &b.ask(&[(Want::Read, "/a")]), &[&waits]).await?;
+    b.hold_as(owner, &[(Want::Read, "/a/b")]).await?;
+    Ok(())
+}
+
+async fn who_waits_holds_nothing(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    let holds = a.hold(&[(SHARE, "k")]).await?;
+    let waiter = waits(&b, &[(Want::Create, "k")]).await?;
+    ensure!(!b.confirms(&waiter).await?, "a waiter holds nothing");
+    a.release(&holds).await?;
+    ensure!(
+        !b.confirms(&waiter).await?,
+        "a waiter that may go holds nothing yet"
+    );
+    ensure_eq!(
+        b.gives_back(&waiter).await?,
+        Stood::Absent,
+        "what the release of a waiter found"
+    );
+    c.hold(&[(Want::Create, "k")]).await?;
+    Ok(())
+}
+
+async fn who_asks_without_waiting_leaves_nothing(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    let holds = a.hold(&[(Want::Create, "k")]).await?;
+    b.refused(&b.ask(&[(Want::Create, "k")])).await?;
+    // Nor does one of several claims, which may wait for each of them.
+    let several = [(Want::Upsert, "k"), (Want::Upsert, "l")];
+    b.refused(&b.ask(&several).waiting()).await?;
+    let ttl = short(&c.backend().info());
+    let dead = scene.actor_for(ttl).await?;
+    waits(&dead, &[(Want::Create, "k")]).await?;
+    dead.end(End::Close).await?;
+    a.release(&holds).await?;
+    c.hold(&[(Want::Create, "k")]).await?;
+    c.hold(&[(Want::Create, "l")]).await?;
+    Ok(())
+}
+
+async fn who_gives_up_makes_room(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    a.hold(&[(SHARE, "k")]).await?;
+    let waiter = waits(&b, &[(Want::Create, "k")]).await?;
+    c.refused(&c.ask(&[(SHARE, "k")])).await?;
+    b.release(&waiter).await?;
+    let share = c.hold(&[(SHARE, "k")]).await?;
+    c.release(&share).await?;
+    // The same without a release: its number is over.
+    let waiter = waits(&b, &[(Want::Create, "k")]).await?;
+    c.refused(&c.ask(&[(SHARE, "k")])).await?;
+    b.over(&[&waiter]).await?;
+    c.hold(&[(SHARE, "k")]).await?;
+    let late = b.send(&waiter).await?;
+    ensure_eq!(late, Acquired::Void, "a late copy of what is over");
+    Ok(())
+}
+
+async fn who_died_makes_room(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, c) = (scene.actor().await?, scene.actor().await?);
+    a.hold(&[(SHARE, "k")]).await?;
+    for how in [End::Close, End::Revoke] {
+        let b = scene.actor().await?;
+        waits(&b, &[(Want::Create, "k")]).await?;
+        c.refused(&c.ask(&[(SHARE, "k")])).await?;
+        scene.end(b.session(), how).await?;
+        let share = c.hold(&[(SHARE, "k")]).await?;
+        c.release(&share).await?;
+    }
+    let ttl = short(&c.backend().info());
+    let b = scene.actor_for(ttl).await?;
+    waits(&b, &[(Want::Create, "k")]).await?;
+    scene.expire(ttl).await;
+    c.hold(&[(SHARE, "k")]).await?;
+    Ok(())
+}
+
+async fn what_an_abandoned_session_waits_for_is_free(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    let holds = a.hold(&[(Want::Create, "k")]).await?;
+    let change = b.ask(&[(Want::Create, "change")]);
+    let token = b.take(&change).await?;
+    b.intend(token, "to be finished").await?;
+    waits(&b, &[(Want::Create, "k")]).await?;
+    a.release(&holds).await?;
+    c.refused(&c.ask(&[(Want::Create, "k")])).await?;
+    scene.end(b.session(), End::Close).await?;
+    // It holds what it held, and waits for nothing any more.
+    let busy = c.refused(&c.ask(&[(Want::Create, "change")])).await?;
+    ensure_eq!(busy.first().holders[0].life, Life::Abandoned, "the holder");
+    c.hold(&[(Want::Create, "k")]).await?;
+    Ok(())
+}
+
+async fn waiters_take_the_places_of_a_limit(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    let wants = [(share(2), "s")];
+    let (first, second) = (a.hold(&wants).await?, a.hold(&wants).await?);
+    let third = waits(&b, &wants).await?;
+    a.release(&first).await?;
+    let busy = c.refused(&c.ask(&wants)).await?;
+    ensure_eq!(
+        waiters(&busy)
+            .into_iter()
+            .map(|(grant, _)| grant)
+            .collect::<Vec<_>>(),
+        [third.grant],
+        "who waits for the place"
+    );
+    // With another place there is one for both.
+    let other = c.hold(&[(share(3), "s")]).await?;
+    c.release(&other).await?;
+    a.release(&second).await?;
+    let fourth = c.hold(&wants).await?;
+    b.take(&third).await?;
+    c.refused(&c.ask(&wants)).await?;
+    c.release(&fourth).await?;
+    Ok(())
+}
+
+/// What a refusal says of the one that waits before.
+async fn seen(actor: &Actor, request: &Acquire) -> Verdict<Past> {
+    match *waiters(&actor.refused(request).await?) {
+        [(grant, waiting)] => Ok(Past { grant, waiting }),
+        ref others => Err(Wrong(format!("one waits before: {others:?}"))),
+    }
+}
+
+async fn who_may_go_and_does_not_is_removed(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    let holds = a.hold(&[(SHARE, "k")]).await?;
+    let first = waits(&b, &[(Want::Create, "k")]).await?;
+    let second = c.ask(&[(Want::Create, "k")]).waiting();
+    let before = seen(&c, &second).await?;
+    ensure!(!before.waiting.may_go, "a share keeps it out: {before:?}");
+    a.release(&holds).await?;
+    // What was true when it was seen is not any more: it has to be seen once more.
+    let still = seen(&c, &second.clone().past(vec![before])).await?;
+    ensure!(still.waiting.may_go, "nobody keeps it out: {still:?}");
+    let wrong = Past {
+        grant: second.grant,
+        ..still
+    };
+    seen(&c, &second.clone().past(vec![wrong])).await?;
+    // Who has no place in line takes none away.
+    let no_waiter = a.ask(&[(Want::Create, "k")]).past(vec![still]);
+    a.refused(&no_waiter).await?;
+    c.take(&second.clone().past(vec![still])).await?;
+    // Its place is gone: it stands at the end, behind whoever came meanwhile.
+    let third = waits(&a, &[(Want::Create, "k")]).await?;
+    b.refused(&first).await?;
+    c.release(&second).await?;
+    refused_by(&b, &first, &[&third]).await?;
+    a.take(&third).await?;
+    a.release(&third).await?;
+    b.take(&first).await?;
+    Ok(())
+}
+
+async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    for (key, held, waited_for, asked) in [
+        ("k", (SHARE, "k"), (Want::Create, "k"), (SHARE, "k")),
+        (
+            "/a",
+            (Want::Write, "/a/x"),
+            (Want::Write, "/a"),
+            (Want::Write, "/a/y"),
+        ),
+    ] {
+        let (a, b, c) = (
+            scene.actor().await?,
+            scene.actor().await?,
+            scene.actor().await?,
+        );
+        let holds = a.hold(&[held]).await?;
+        let waiter = waits(&b, &[waited_for]).await?;
+        let again = a.ask(&[asked]).waiting();
+        let past = seen(&a, &again).await?;
+        ensure!(!past.waiting.may_go, "its holder keeps it out: {past:?}");
+        ensure_eq!(past.waiting.passed, 0, "how often it was passed");
+        // Another session keeps nobody waiting, and waits.
+        let other = c.ask(&[asked]).waiting();
+        c.refused(&other).await?;
+        let busy = c.refused(&other.clone().past(vec![past])).await?;
+        ensure!(
+            waiters(&busy)
+                .iter()
+                .any(|(grant, _)| *grant == waiter.grant),
+            "it is not passed by a session that it does not wait for: {busy:?}"
+        );
+        c.release(&other).await?;
+        a.take(&again.clone().past(vec![past])).await?;
+        a.take(&again).await?;
+        // Everybody waits anew then.
+        let once_more = a.ask(&[asked]).waiting().past(vec![past]);
+        let busy = a.refused(&once_more).await?;
+        ensure_eq!(waiters(&busy)[0].1.passed, 1, "how often it was passed");
+        a.release(&once_more).await?;
+        a.release(&again).await?;
+        // It has its place, and is next.
+        a.release(&holds).await?;
+        refused_by(&c, &c.ask(&[(waited_for.0, key)]), &[&waiter]).await?;
+        b.take(&waiter).await?;
+        b.release(&waiter).await?;
+    }
+    Ok(())
+}
+
+async fn a_session_passes_who_waits_for_who_waits_for_it(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, b, c, d) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    a.hold(&[(Want::Read, "/a/b/c")]).await?;
+    let first = waits(&b, &[(Want::Write, "/a/b")]).await?;
+    // Nobody but the first one keeps it out.
+    let second = c.ask(&[(Want::Read, "/a")]).waiting();
+    refused_by(&c, &second, &[&first]).await?;
+    let third = d.ask(&[(Want::Write, "/a/y")]).waiting();
+    let past = seen(&d, &third).await?;
+    ensure_eq!(past.grant, second.grant, "who is in the way");
+    seen(&d, &third.clone().past(vec![past])).await?;
+    let again = a.ask(&[(Want::Write, "/a/z")]).waiting();
+    seen(&a, &again).await?;
+    a.take(&again.clone().past(vec![past])).await?;
+    Ok(())
+}
+
+async fn who_waits_is_listed_in_its_turn(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let a = scene.actor().await?;
+    let holds = a.hold(&[(Want::Create, "k")]).await?;
+    let mut wanted = vec![holds.grant];
+    let mut actors = Vec::new();
+    for _ in 0..4 {
+        let actor = scene.actor().await?;
+        wanted.push(waits(&actor, &[(Want::Create, "k")]).await?.grant);
+        actors.push(actor);
+    }
+    let listed = |record: &lockcore::backend::Record| -> Vec<Grant> {
+        record.holders.iter().filter_map(|it| it.grant).collect()
+    };
+    let Some(record) = scene.record("k").await? else {
+        return Err(Wrong("it is held, and not listed".to_owned()));
+    };
+    ensure_eq!(listed(&record), wanted, "the holder, and who waits");
+    let waiting = record.holders.iter().map(|holder| holder.waiting.is_some());
+    let waiting: Vec<bool> = waiting.collect();
+    ensure_eq!(
+        waiting,
+        [false, true, true, true, true],
+        "who of them waits"
+    );
+    let modes = record.holders.iter().all(|holder| holder.mode == Mode::X);
+    ensure!(modes, "how it is held, and waited for: {record:?}");
+    for filter in [
+        Filter::Prefix("k".to_owned()),
+        Filter::Session(actors[2].session()),
+    ] {
+        let records = a.listed(&filter, 10).await?;
+        ensure_eq!(records.len(), 1, "{filter:?}");
+        ensure_eq!(records[0].key, LockKey::parse("k")?, "{filter:?}");
+        ensure_eq!(listed(&records[0]), wanted, "{filter:?}");
+    }
+    a.release(&holds).await?;
+    let Some(record) = scene.record("k").await? else {
+        return Err(Wrong("somebody waits for it, and is not listed".to_owned()));
+    };
+    ensure_eq!(listed(&record), wanted[1..].to_vec(), "who waits");
+    Ok(())
+}
+
+async fn a_waiter_that_goes_wakes(scene: Scene) -> Verdict {
+    if !keeps_a_line(&scene).await? {
+        return Ok(());
+    }
+    let (a, c) = (scene.actor().await?, scene.actor().await?);
+    a.hold(&[(SHARE, "k")]).await?;
+    let b = scene.actor().await?;
+    let waiter = waits(&b, &[(Want::Create, "k")]).await?;
+    let changed = asleep(&c, &[claim(SHARE, "k")?]).await?;
+    c.refused(&c.ask(&[(SHARE, "k")])).await?;
+    wakes_in_time(&scene, changed, b.release(&waiter)).await?;
+    waits(&b, &[(Want::Create, "k")]).await?;
+    let changed = asleep(&c, &[claim(SHARE, "k")?]).await?;
+    wakes_in_time(&scene, changed, scene.end(b.session(), End::Revoke)).await?;
+    let b = scene.actor().await?;
+    let waiter = waits(&b, &[(Want::Create, "k")]).await?;
+    let changed = asleep(&c, &[claim(SHARE, "k")?]).await?;
+    let over = b.renewal(&format!("{0}-{0}", waiter.grant.n), IntentChange::Keep);
+    wakes_in_time(&scene, changed, b.send_renewal(&over)).await?;
+    c.hold(&[(SHARE, "k")]).await?;
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Mistakes in the line of those who wait.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use lockcore::backend::{Acquire, Acquired, Past, Stood};
+use lockcore::{Claim, Grant, LockBackend, Result, async_trait};
+use lockcore_conformance::Decorator;
+
+use crate::Broken;
+use crate::support::{Store, lock};
+
+pub(crate) fn all() -> Vec<Broken> {
+    vec![
+        Broken::in_line("nobody stands in line", NoLine),
+        Broken::in_line("who asks again stands at the end", Anew),
+        Broken::in_line("who may go is removed at once", Impatient),
+        Broken::in_line("nobody makes room", Stays),
+        Broken::in_line("a waiter's release says that it held", Held),
+        Broken::in_line("who gives up stays in line", |store| GivesUp {
+            store,
+            waiting: Mutex::default(),
+        }),
+    ]
+}
+
+struct NoLine(Store);
+
+#[async_trait]
+impl Decorator for NoLine {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let mut alone = request.clone();
+        alone.waits = false;
+        self.0.acquire(&alone).await
+    }
+}
+
+struct Anew(Store);
+
+#[async_trait]
+impl Decorator for Anew {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.0.acquire(request).await?;
+        if request.waits && matches!(answer, Acquired::Busy(_)) {
+            self.0.release(request.grant, &request.claims).await?;
+            return self.0.acquire(request).await;
+        }
+        Ok(answer)
+    }
+}
+
+/// Those who wait before somebody.
+fn before(answer: &Acquired) -> Vec<Past> {
+    let Acquired::Busy(busy) = answer else {
+        return Vec::new();
+    };
+    let holders = busy.first().holders.iter();
+    let waiting = holders.filter_map(|holder| Some((holder.grant?, holder.waiting?)));
+    waiting
+        .map(|(grant, waiting)| Past { grant, waiting })
+        .collect()
+}
+
+struct Impatient(Store);
+
+#[async_trait]
+impl Decorator for Impatient {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.0.acquire(request).await?;
+        let may_go: Vec<Past> = before(&answer)
+            .into_iter()
+            .filter(|past| past.waiting.may_go)
+            .collect();
+        if may_go.is_empty() {
+            return Ok(answer);
+        }
+        self.0.acquire(&request.clone().past(may_go)).await
+    }
+}
+
+struct Stays(Store);
+
+#[async_trait]
+impl Decorator for Stays {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.0.acquire(&request.clone().past(Vec::new())).await
+    }
+}
+
+struct Held(Store);
+
+#[async_trait]
+impl Decorator for Held {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        let page = self
+            .0
+            .records(
+                &lockcore::backend::Filter::Session(grant.session),
+                None,
+                100,
+            )
+            .await?;
+        let holders = page.items.iter().flat_map(|record| &record.holders);
+        let waits = holders
+            .filter(|holder| holder.grant == Some(grant))
+            .any(|holder| holder.waiting.is_some());
+        let stood = self.0.release(grant, claims).await?;
+        Ok(if waits { Stood::Held } else { stood })
+    }
+}
+
+struct GivesUp {
+    store: Store,
+    waiting: Mutex<HashMap<Grant, bool>>,
+}
+
+#[async_trait]
+impl Decorator for GivesUp {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.store.acquire(request).await?;
+        let waits = request.waits && matches!(answer, Acquired::Busy(_));
+        lock(&self.waiting).insert(request.grant, waits);
+        Ok(answer)
+    }
+
+    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
+        if lock(&self.waiting).get(&grant) == Some(&true) {
+            return Ok(Stood::Absent);
+        }
+        self.store.release(grant, claims).await
+    }
+}

@@ -1,0 +1,141 @@
+//! For how long those who came before have kept somebody waiting.
+//!
+//! Whoever waits in the store's line is asked for again while it waits, so that one which may go and does not has stopped, or
+//! died. And whoever waits for a session that waits for it waits for ever. So who is refused by a waiter for [`LONG`], during
+//! which nothing has changed about that, asks to go past it: the store removes one that may go, and lets pass one that
+//! waits for the session itself. `model/src/line.rs` has the rules, and what each of them prevents.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::client::clock::now;
+use crate::store::{Past, Waiting};
+use crate::{Busy, Grant};
+
+/// Twice the longest time between two requests of somebody who waits.
+pub(crate) const LONG: Duration = Duration::from_secs(2);
+
+/// The waiters that have refused it last, each since when.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    seen: Vec<(Grant, Waiting, Instant)>,
+}
+
+impl Patience {
+    /// It was refused (again).
+    pub(crate) fn refused(&mut self, busy: &Busy) {
+        let first = busy.first();
+        // As long as there is a holder, too, nobody waits for nothing.
+        let alone = !first.more && first.holders.iter().all(|it| it.waiting.is_some());
+        let now = now();
+        let waiting = first.holders.iter();
+        let waiting = waiting.filter_map(|it| Some((it.grant?, it.waiting?)));
+        self.seen = waiting
+            .filter(|(_, waiting)| waiting.may_go || alone)
+            .map(|(grant, waiting)| {
+                let before = self.seen.iter();
+                let mut same = before.filter(|(seen, was, _)| (*seen, *was) == (grant, waiting));
+                (
+                    grant,
+                    waiting,
+                    same.next().map_or(now, |(_, _, since)| *since),
+                )
+            })
+            .collect();
+    }
+
+    /// Those that it has waited for long enough.
+    pub(crate) fn past(&self) -> Vec<Past> {
+        let now = now();
+        let long = |since: Instant| now >= since + LONG;
+        let seen = self.seen.iter().filter(|(_, _, since)| long(*since));
+        seen.map(|(grant, waiting, _)| Past {
+            grant: *grant,
+            waiting: *waiting,
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Claim, Holder, Life, LockKey, Mode, Refused, SessionId, Want};
+
+    fn holder(n: u64, waiting: Option<Waiting>) -> Holder {
+        Holder {
+            key: LockKey::parse("k").unwrap(),
+            grant: Some(Grant {
+                session: SessionId::new(1),
+                n,
+            }),
+            owner: None,
+            mode: Mode::X,
+            label: String::new(),
+            since: None,
+            life: Life::Living,
+            waiting,
+        }
+    }
+
+    fn by(holders: Vec<Holder>) -> Busy {
+        let claim = Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap();
+        let refused = Refused {
+            claim,
+            holders,
+            more: false,
+        };
+        Busy::new(vec![refused], false)
+    }
+
+    fn waiting(passed: u32, may_go: bool) -> Option<Waiting> {
+        Some(Waiting {
+            place: 7,
+            passed,
+            may_go,
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_not_changed_for_long_enough_is_passed() {
+        let mut patience = Patience::default();
+        let stands = || {
+            by(vec![
+                holder(1, waiting(0, true)),
+                holder(2, waiting(0, false)),
+            ])
+        };
+        patience.refused(&stands());
+        tokio::time::advance(LONG - Duration::from_millis(1)).await;
+        patience.refused(&stands());
+        assert_eq!(patience.past(), []);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(patience.past().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_begins_anew() {
+        let mut patience = Patience::default();
+        for changed in [waiting(0, false), waiting(1, false), waiting(1, true)] {
+            patience.refused(&by(vec![holder(1, changed)]));
+            tokio::time::advance(LONG - Duration::from_millis(1)).await;
+        }
+        assert_eq!(patience.past(), []);
+        patience.refused(&by(vec![holder(3, None)]));
+        patience.refused(&by(vec![holder(1, waiting(1, true))]));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(patience.past(), [], "it was not in the way meanwhile");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_a_holder_only_who_may_go_is_passed() {
+        let mut patience = Patience::default();
+        let holders = |may_go| by(vec![holder(1, waiting(0, may_go)), holder(2, None)]);
+        for (may_go, passed) in [(true, 1), (false, 0)] {
+            patience.refused(&holders(may_go));
+            tokio::time::advance(LONG).await;
+            assert_eq!(patience.past().len(), passed, "{may_go}");
+        }
+    }
+}
