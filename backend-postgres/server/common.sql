@@ -82,6 +82,25 @@ CREATE OR REPLACE FUNCTION {ns}.known(p_want text) RETURNS boolean LANGUAGE sql 
     SELECT p_want IN ('create', 'upsert', 'share', 'write', 'read')
 $$;
 
+-- Whether a row that is known counts, by its session: one that waits only while that lives. Of a holder's without a record it
+-- must be established first.
+CREATE OR REPLACE FUNCTION {ns}.counts(p_place bigint, p_n bigint, p_life text, p_over int8multirange) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_place IS NULL THEN p_life IS NULL OR (p_life <> 'dead' AND NOT p_over @> p_n)
+                ELSE p_life = 'living' AND NOT p_over @> p_n END
+$$;
+
+-- A path's ancestors, the shortest one first.
+CREATE OR REPLACE FUNCTION {ns}.above(p_key text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    parts text[] := string_to_array(p_key, '/');
+BEGIN
+    IF NOT starts_with(p_key, '/') THEN
+        RETURN '{}';
+    END IF;
+    RETURN ARRAY(SELECT array_to_string(parts[1:part], '/') FROM generate_series(2, cardinality(parts) - 1) part);
+END $$;
+
 -- The number after an adoption number; the greatest has none.
 CREATE OR REPLACE FUNCTION {ns}.after(p_number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN p_number < 9223372036854775807 THEN p_number + 1 ELSE p_number END

@@ -2,15 +2,15 @@
 
 GRANT USAGE ON SCHEMA {ns} TO {role};
 GRANT EXECUTE ON FUNCTION
-    {ns}.open_session(bytea, text, bigint),
+    {ns}.begin_session(bytea, text, bigint),
     {ns}.renew(bytea, bigint, bigint, text, text, bigint, bytea, bigint, text),
     {ns}.end_sessions(bytea[], text),
     {ns}.adopt_within(bytea, bigint, bytea, bigint),
     {ns}.give_up_within(bytea, bigint, bytea, bigint),
     {ns}.settle_within(bytea, bigint, bytea, bigint),
     {ns}.note(bytea, text),
-    {ns}.acquire(bytea, bigint, bigint, text[], text[], bigint[], boolean, bigint),
-    {ns}.acquire_one(bytea, bigint, bigint, text, text, bigint, boolean, bigint),
+    {ns}.acquire(bytea, bigint, bigint, text[], text[], bigint[], boolean, bigint, boolean, text[]),
+    {ns}.acquire_one(bytea, bigint, bigint, text, text, bigint, boolean, bigint, boolean),
     {ns}.acquire_many(bytea, bigint[], bigint[], text[], text[], bigint),
     {ns}.watched(text[], text[], bigint[]),
     {ns}.release(bytea, bigint, text[]),

@@ -6,53 +6,66 @@ CREATE OR REPLACE FUNCTION {ns}.version(p_key text) RETURNS text LANGUAGE sql ST
     FROM {ns}.holders h WHERE h.key = p_key AND NOT {ns}.known(h.want)
 $$;
 
--- Some of those who hold these keys and count, in the order asked, and who holds something below them.
+-- Some of those who hold these keys and count, in the order asked, and who holds something below them; behind the holders
+-- those who wait, the first ones.
 CREATE OR REPLACE FUNCTION {ns}.records(p_keys text[], p_below boolean)
 RETURNS TABLE (
     r_place bigint, r_below boolean, r_session bytea, r_n bigint, r_m bigint, r_want text, r_since_ms bigint,
-    r_label text, r_life text, r_due boolean, r_key text, r_version text
+    r_line bigint, r_passed bigint, r_label text, r_life text, r_due boolean, r_kept_by text, r_key text, r_version text
 ) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     RETURN QUERY
         SELECT asked.place, met.below, met.session::bytea, met.n, met.m, met.want,
-               (extract(epoch FROM met.since) * 1000)::bigint, met.label, met.life, false, asked.key, version(asked.key)
+               (extract(epoch FROM met.since) * 1000)::bigint, met.place, met.passed, met.label, met.life, false, NULL,
+               asked.key, version(asked.key)
         FROM unnest(p_keys) WITH ORDINALITY asked (key, place)
         CROSS JOIN LATERAL (
-            (SELECT false AS below, h.session, h.n, h.m, h.want, h.since, s.label, s.life
-             FROM (SELECT * FROM holders x WHERE x.key = asked.key OFFSET 0) h LEFT JOIN sessions s ON s.id = h.session
-             WHERE (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+            (SELECT false AS below, h.*, s.label, s.life
+             FROM (
+                 (SELECT * FROM holders x WHERE x.key = asked.key AND (x.place IS NULL OR NOT known(x.want)) OFFSET 0)
+                 UNION ALL
+                 (SELECT * FROM holders x WHERE x.key = asked.key AND x.place IS NOT NULL AND known(x.want)
+                  ORDER BY x.place OFFSET 0)
+             ) h LEFT JOIN sessions s ON s.id = h.session
+             WHERE (NOT known(h.want) OR (s.id IS NOT NULL AND counts(h.place, h.n, s.life, s.over)))
              LIMIT 17)
             UNION ALL
-            (SELECT true, h.session, h.n, h.m, h.want, h.since, s.label, s.life
+            (SELECT true, h.*, s.label, s.life
              FROM (
-                 SELECT * FROM holders x WHERE x.key >= asked.key || '/' AND x.key < asked.key || '0' OFFSET 0
+                 (SELECT * FROM holders x
+                  WHERE x.key >= asked.key || '/' AND x.key < asked.key || '0' AND (x.place IS NULL OR NOT known(x.want))
+                  OFFSET 0)
+                 UNION ALL
+                 (SELECT * FROM holders x
+                  WHERE x.key >= asked.key || '/' AND x.key < asked.key || '0' AND x.place IS NOT NULL AND known(x.want)
+                  ORDER BY x.place OFFSET 0)
              ) h LEFT JOIN sessions s ON s.id = h.session
              WHERE p_below
-               AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+               AND (NOT known(h.want) OR (s.id IS NOT NULL AND counts(h.place, h.n, s.life, s.over)))
              LIMIT 64)
         ) met
-        ORDER BY asked.place;
+        ORDER BY asked.place, met.place NULLS FIRST;
 END $$;
 
--- The keys from one to another, the end excluded, that somebody holds.
+-- The keys from one to another, the end excluded, that somebody holds or waits for.
 CREATE OR REPLACE FUNCTION {ns}.keys(p_from text, p_after text, p_to text, p_limit bigint)
 RETURNS TABLE (r_key text) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     RETURN QUERY
         SELECT DISTINCT h.key FROM holders h LEFT JOIN sessions s ON s.id = h.session
         WHERE h.key >= p_from AND h.key > p_after AND (p_to IS NULL OR h.key < p_to)
-          AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+          AND (NOT known(h.want) OR (s.id IS NOT NULL AND counts(h.place, h.n, s.life, s.over)))
         ORDER BY h.key LIMIT p_limit;
 END $$;
 
--- The keys that a session holds.
+-- The keys that a session holds or waits for.
 CREATE OR REPLACE FUNCTION {ns}.keys_of(p_id bytea, p_n bigint, p_after text, p_limit bigint)
 RETURNS TABLE (r_n bigint, r_key text) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     RETURN QUERY
         SELECT h.n, h.key FROM holders h JOIN sessions s ON s.id = h.session
         WHERE h.session = p_id AND h.n >= p_n AND (h.n, h.key) > (p_n, p_after)
-          AND (NOT known(h.want) OR (s.life <> 'dead' AND NOT s.over @> h.n))
+          AND (NOT known(h.want) OR counts(h.place, h.n, s.life, s.over))
         ORDER BY h.n, h.key LIMIT p_limit;
 END $$;
 

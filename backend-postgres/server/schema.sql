@@ -1,4 +1,4 @@
--- Version 2 of the stored shape. Session ids are 16 bytes, big-endian. Unsigned numbers of 64 bits are stored less 2^63,
+-- Version 3 of the stored shape. Session ids are 16 bytes, big-endian. Unsigned numbers of 64 bits are stored less 2^63,
 -- so that they sort; tokens are stored as they are. A vacuum never gives space back to the system: nobody could use a table
 -- meanwhile.
 
@@ -7,7 +7,7 @@ CREATE TABLE {ns}.meta (
     version integer NOT NULL
 );
 
-INSERT INTO {ns}.meta (version) VALUES (2);
+INSERT INTO {ns}.meta (version) VALUES (3);
 
 -- The tokens. Values that were drawn ahead would come out of order.
 CREATE SEQUENCE {ns}.token AS bigint CACHE 1;
@@ -50,8 +50,9 @@ CREATE TABLE {ns}.intents (
 -- A type of its own, because a check of the table costs each insert as much as an index does.
 CREATE DOMAIN {ns}.session AS bytea CHECK (octet_length(value) = 16);
 
--- One row for each key of a grant. The ancestors of a path are not stored: whoever holds /a/b holds /a by standing in
--- the range from '/a/' to '/a0'. A want that is not known here is of a newer version: it is held, and never changed.
+-- One row for each key of a grant, and of one that waits. The ancestors of a path are not stored: whoever holds /a/b holds
+-- /a by standing in the range from '/a/' to '/a0'. A want that is not known here is of a newer version: it is held, and never
+-- changed.
 CREATE TABLE {ns}.holders (
     key     text        COLLATE "C" NOT NULL,
     session {ns}.session NOT NULL,
@@ -59,11 +60,16 @@ CREATE TABLE {ns}.holders (
     m       bigint      NOT NULL,    -- with the session: the owner
     want    text        NOT NULL,    -- create, upsert, share, write or read
     since   timestamptz NOT NULL,    -- for people
+    place   bigint,                  -- it holds nothing and waits: its place in line, a token, so that no other has it
+    passed  bigint,                  -- how often somebody has passed it
     PRIMARY KEY (key, session, n)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         vacuum_truncate = off);
 
 CREATE INDEX holders_by_session ON {ns}.holders (session, n);
+
+-- The line of each key. Who waits for nothing is not in it.
+CREATE INDEX holders_in_line ON {ns}.holders (key, place) WHERE place IS NOT NULL;
 
 -- Of which keys a process is told, so that nobody else is. After a crash of the server nobody is told of any.
 CREATE UNLOGGED TABLE {ns}.waiters (

@@ -1,9 +1,9 @@
 -- Sessions. A death takes the row for update, so that it waits for whoever has confirmed a lock in a transaction that is
 -- still open; a renewal does not.
 
--- The incarnation in which it was opened, 0 if nothing is lost with the server, or null if the id was used. Version 1 has it
--- under another name: a program of that version that was connected before the namespace was made anew opens no session here.
-CREATE OR REPLACE FUNCTION {ns}.open_session(p_id bytea, p_label text, p_ttl_ms bigint) RETURNS bigint
+-- The incarnation in which it was opened, 0 if nothing is lost with the server, or null if the id was used. Versions 1 and 2
+-- have it under other names: a program of theirs that was connected before the namespace was made anew opens no session here.
+CREATE OR REPLACE FUNCTION {ns}.begin_session(p_id bytea, p_label text, p_ttl_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     incarnation bigint;
@@ -44,7 +44,7 @@ BEGIN
     ELSIF EXISTS (
         SELECT FROM unnest(p_granted::int8multirange) grants
         CROSS JOIN LATERAL generate_series(lower(grants), coalesce(upper(grants) - 1, 9223372036854775807)) granted (n)
-        WHERE (SELECT h.n FROM holders h WHERE h.session = p_id AND h.n = granted.n LIMIT 1) IS NULL
+        WHERE (SELECT h.n FROM holders h WHERE h.session = p_id AND h.n = granted.n AND h.place IS NULL LIMIT 1) IS NULL
     ) THEN
         RETURN CASE WHEN EXISTS (
             SELECT FROM sessions WHERE id = p_id AND (life = 'living') IS TRUE

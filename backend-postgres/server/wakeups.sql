@@ -58,8 +58,6 @@ BEGIN
         WHERE starts_with(k, '/') AND w.key > k || '/' AND w.key < k || '0'
         UNION ALL
         SELECT w.* FROM {ns}.waiters w
-        WHERE starts_with(k, '/') AND w.key = ANY (ARRAY(
-            SELECT array_to_string((string_to_array(k, '/'))[1:part], '/')
-            FROM generate_series(2, cardinality(string_to_array(k, '/')) - 1) part))
+        WHERE w.key = ANY ({ns}.above(k))
     ) met;
 END $$;

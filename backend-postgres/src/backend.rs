@@ -1,4 +1,4 @@
-//! The backend itself: connecting, and what the store is like.
+//! The backend itself: connecting, and its properties.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::namespace::{About, find_or_make, let_in, remove};
 use crate::record::only;
 use crate::wakeups::{LOOK_EVERY, Watches};
 
-/// Most keys of a step: so many latches are taken at once.
+/// The most keys of a batch: as many latches are taken at once.
 const KEYS_PER_STEP: i64 = 1_000;
-/// The server has a table for all latches and locks: a step takes at most this part of it.
+/// The server has one table for all latches and locks. A batch takes at most this fraction of it.
 const PART_OF_LATCHES: i64 = 8;
 
 /// Locks in a schema of a PostgreSQL database.
 ///
-/// Its operations are those of lockcore's traits. Dropping the future of one loses the answer; what was sent may still be
-/// done. Its connection is not used for anything else; one of our own is closed when the server has answered, or its
-/// process is ended there if it does not.
+/// Its operations are those of lockcore's traits. Dropping the future of an operation loses the answer; a request that
+/// was sent may still be executed. Its connection is not used for anything else. A connection of the backend's own is
+/// closed when the server has answered; if the server does not answer, its process there is ended.
 ///
 /// # Examples
 ///
@@ -46,41 +46,40 @@ const PART_OF_LATCHES: i64 = 8;
 /// ```
 pub struct PostgresBackend {
     pub(crate) link: Arc<Link>,
-    /// `None` where who waits looks by itself.
+    /// `None` if waiters poll.
     pub(crate) watches: Option<Watches>,
     info: Info,
     pub(crate) acquiring: Batch<Acquire, Result<Option<Acquired>, Error>>,
     pub(crate) releasing: Batch<(Grant, Claim), Result<Option<Stood>, Error>>,
-    /// Where another server may be the primary by now.
+    /// Checks whether another server is the primary by now.
     _asking: Option<Task>,
 }
 
 impl PostgresBackend {
-    /// Connects to the server, and makes the namespace's schema if there is none and the user may, or puts our functions
-    /// there in the place of those of an older program. Several processes may do so at once, and others use it meanwhile.
+    /// Connects to the server. Creates the schema of the namespace if there is none and the user may, or replaces the
+    /// functions of an older program there. Several processes may do so at once, while others use it.
     ///
     /// # Errors
     ///
-    /// Of kind [`Config`](lockcore::ErrorKind::Config) for a schema that holds something else or is of another version,
-    /// a server older than 14 and a database that is not in UTF-8;
-    /// [`Unauthorized`](lockcore::ErrorKind::Unauthorized) for a user who is not let in, or may not make the schema or a
-    /// function that is missing there;
-    /// [`Unavailable`](lockcore::ErrorKind::Unavailable) for a standby; of another kind if the server fails.
+    /// Of kind [`Config`](lockcore::ErrorKind::Config): a schema that holds something else or is of another version, a
+    /// server older than 14, or a database that is not in UTF-8. [`Unauthorized`](lockcore::ErrorKind::Unauthorized): a
+    /// user who is not let in, or may not create the schema or a function that is missing there.
+    /// [`Unavailable`](lockcore::ErrorKind::Unavailable): a standby. Of another kind if the server fails.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing but perhaps the schema.
+    /// Dropping the future leaves at most the schema.
     pub async fn connect(config: PostgresConfig) -> Result<Arc<Self>, Error> {
         Self::connected(own_link(&config), &config)
             .await
             .map_err(Failure::of(Operation::Connect))
     }
 
-    /// The same with connections of the application's pool, each for the time of one round trip; and with one of our
-    /// own, to the same server, that listens. Of the configuration only the namespace, the timeout and whether there is
-    /// a pooler matter. A pool that tests its connections before it hands them out costs a round trip more for each
-    /// operation. What the pool logs of statements it logs of ours, too; an intent is in none of them. With a pooler, what
-    /// registers one therefore takes four round trips.
+    /// As [`connect`](Self::connect), with connections of the application's pool, each for one round trip, and with one
+    /// connection of the backend's own, to the same server, that listens. Of the configuration only the namespace, the
+    /// timeout and the pooler setting matter. A pool that tests its connections before it hands them out costs one more
+    /// round trip for each operation. If the pool logs statements, it logs those of the backend too; none contains an
+    /// intent. Therefore registering an intent behind a pooler takes four round trips.
     ///
     /// # Errors
     ///
@@ -101,8 +100,8 @@ impl PostgresBackend {
             .map_err(Failure::of(Operation::Connect))
     }
 
-    /// Makes the namespace's schema or brings it up to date, as its owner, and gives these roles the rights that they
-    /// need to use it: to call its functions, and none to its tables.
+    /// Creates the namespace's schema or updates it, as its owner, and grants these roles the rights that they need to
+    /// use it: to call its functions, and none to its tables.
     ///
     /// # Errors
     ///
@@ -110,7 +109,7 @@ impl PostgresBackend {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves what was done by then; do it again.
+    /// Dropping the future leaves what was done by then. Call it again.
     pub async fn init(config: PostgresConfig, roles: &[&str]) -> Result<(), Error> {
         let link = own_link(&config);
         let done = async {
@@ -120,14 +119,15 @@ impl PostgresBackend {
         done.await.map_err(Failure::of(Operation::Connect))
     }
 
-    /// Removes the namespace's schema with everything in it: who holds a lock there loses it at the deadline, and is not
-    /// asked. End all who use it first: who connects afterwards makes it anew. One that is not there is no error.
+    /// Removes the namespace's schema with everything in it. A holder of a lock in it loses the lock at its deadline
+    /// and is not asked. End all users first: the next program that connects recreates the schema. A schema that does
+    /// not exist is no error.
     ///
-    /// Only the owner of the schema may do that, which is who has made it, or a superuser.
+    /// Only the owner of the schema (the user who created it) or a superuser may do that.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect). A schema that is none of ours is not removed.
+    /// As [`connect`](Self::connect). A schema that is not of this library is not removed.
     ///
     /// # Cancel safety
     ///
@@ -157,20 +157,20 @@ impl PostgresBackend {
     }
 
     /// Whether the grants hold all of their claims and their session lives, asked inside the application's own
-    /// transaction in the same database, before or after what it writes. Until the transaction ends nobody ends the
-    /// session and nobody releases the grants, so that it is committed only while the locks are held. Renewals go on.
+    /// transaction in the same database, before or after its writes. Until the transaction ends, nobody can end the
+    /// session or release the grants. So the transaction is committed only while the locks are held. Renewals go on.
     ///
-    /// Whoever would end the session waits for the transaction for a second; then a session that is due counts as
+    /// A request to end the session waits for the transaction for a second. Then a session that is due counts as
     /// living, and any other end fails. So keep the transaction short.
     ///
     /// # Errors
     ///
-    /// Of kind [`Config`](lockcore::ErrorKind::Config) in a transaction that is not `READ COMMITTED`; as every operation
-    /// otherwise. The transaction is then broken: roll it back.
+    /// Of kind [`Config`](lockcore::ErrorKind::Config) in a transaction that is not `READ COMMITTED`; otherwise as in
+    /// every operation. The transaction is then broken: roll it back.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the connection in the middle of a request: drop the transaction, too.
+    /// Dropping the future leaves the connection in the middle of a request. Drop the transaction too.
     ///
     /// # Examples
     ///
@@ -213,7 +213,7 @@ impl PostgresBackend {
         Ok(true)
     }
 
-    /// What an operation that begins now works with.
+    /// The link and the deadline of an operation that begins now.
     pub(crate) fn begin(&self) -> (&Link, Instant) {
         (&self.link, self.link.deadline())
     }
@@ -253,6 +253,7 @@ fn info(about: &About, pushed: bool) -> Info {
     let keys = (about.latches / PART_OF_LATCHES).clamp(100, KEYS_PER_STEP);
     info.keys_per_step = usize::try_from(keys).unwrap_or(100);
     info.sweep_limit = SWEPT_AT_ONCE;
+    info.line = true;
     info.poll = (!pushed).then_some(LOOK_EVERY);
     // `off` is not heeded where something is granted.
     let waits_for_standbys = !about.standbys.trim().is_empty()

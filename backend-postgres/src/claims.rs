@@ -13,7 +13,9 @@ use tokio::time::Instant;
 use crate::PostgresBackend;
 use crate::connections::Link;
 use crate::error::{Failure, NAME, Outcome};
-use crate::record::{Entry, broken, column, id_bytes, name, only, session_id, stored, want_name};
+use crate::record::{
+    Entry, broken, column, id_bytes, name, only, seen, session_id, stored, want_name,
+};
 use crate::sessions::{end, token};
 use crate::sql::{Call, Value};
 
@@ -25,12 +27,13 @@ pub(crate) const SWEPT_AT_ONCE: usize = 20_000;
 const TOGETHER: usize = 16;
 const AT_ONCE: usize = 4;
 /// The server names no more of those in the way.
-const NAMED: usize = 5_000;
+const NAMED: usize = 1_000;
 
 #[async_trait]
 impl ClaimStore for PostgresBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        if !is_small(&request.claims) {
+        // Who passes somebody does so by a transaction of its own.
+        if !is_small(&request.claims) || !request.past.is_empty() {
             return self.acquire_alone(request).await;
         }
         let alone = |request| async move { self.acquire_alone(&request).await };
@@ -314,6 +317,8 @@ impl Asks {
 async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<Acquired> {
     let own = request.grant.session;
     let asks = Asks::of(&request.claims, Some((request.grant, request.owner)));
+    let waits = request.waits && request.claims.len() == 1;
+    let past: Vec<String> = request.past.iter().filter(|_| waits).map(seen).collect();
     let mut though_due = false;
     // Each round but the last has made somebody dead, or has found that nobody may do that to who asks.
     loop {
@@ -322,15 +327,16 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
             Value::Int(stored(request.grant.n)),
             Value::Int(stored(request.owner.m)),
         ];
-        let one = asks.one();
-        let function = if one.is_some() {
-            "acquire_one"
-        } else {
-            "acquire"
-        };
+        let one = asks.one().filter(|_| past.is_empty());
+        let is_one = one.is_some();
+        let function = if is_one { "acquire_one" } else { "acquire" };
         values.extend(one.unwrap_or_else(|| asks.values()));
         values.push(Value::Flag(though_due));
         values.push(Value::Int(name(request.incarnation)));
+        values.push(Value::Flag(waits));
+        if !is_one {
+            values.push(Value::Texts(past.clone()));
+        }
         let rows = link.call(deadline, &Call::new(function, values)).await?;
         let what: &str = only(&rows, "r_what")?;
         match what {
@@ -356,10 +362,12 @@ pub(crate) fn entries(rows: &[PgRow]) -> Outcome<Vec<Entry>> {
     rows.iter().map(Entry::read).collect()
 }
 
-/// Ends the sessions among those in the way that are due, and says whether one has ended.
+/// Ends the sessions that are due, of those in the way and of those who alone keep somebody that waits there, and says whether
+/// one has ended.
 async fn any_ends(link: &Link, deadline: Instant, entries: &[Entry]) -> Outcome<bool> {
     let due = entries.iter().filter(|entry| entry.due);
-    let due: BTreeSet<SessionId> = due.filter_map(|entry| session_id(&entry.session)).collect();
+    let mut due: BTreeSet<SessionId> = due.filter_map(|entry| session_id(&entry.session)).collect();
+    due.extend(entries.iter().flat_map(|entry| &entry.kept_by));
     if due.is_empty() {
         return Ok(false);
     }

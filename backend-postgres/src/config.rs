@@ -1,4 +1,4 @@
-//! Where the server is and how it is reached: [`PostgresConfig`].
+//! The server and how it is reached: [`PostgresConfig`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnectOptions;
 
 /// How long one operation may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most connections of our own, beside the one that listens and the one that is there for renewals.
+/// The most connections of the backend's own, besides one that listens and one reserved for renewals.
 const DEFAULT_CONNECTIONS: usize = 8;
 /// The options that the driver reads.
 const OF_THE_DRIVER: [&str; 6] = [
@@ -30,14 +30,14 @@ const GRAMMAR: Grammar = Grammar {
 const ADDRESS: &str = "the URL is written as postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS, with %40 for @ and \
                        %2F for / in a password";
 
-/// Which server, which namespace, and how it is talked to.
+/// The server, the namespace, and how requests are sent.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lockkeeper` | the schema that holds the locks |
 /// | [`timeout`](Self::timeout) | 5 s | how long one operation may take |
-/// | [`connections`](Self::connections) | 8 | most connections, beside the one that listens and one more for renewals |
-/// | [`pooled`](Self::pooled) | no | a pooler in transaction mode stands before the server |
+/// | [`connections`](Self::connections) | 8 | the most connections, besides one that listens and one for renewals |
+/// | [`pooled`](Self::pooled) | no | whether a pooler in transaction mode stands before the server |
 ///
 /// `Debug` shows no password.
 ///
@@ -54,7 +54,7 @@ const ADDRESS: &str = "the URL is written as postgres://USER:PASSWORD@HOST:PORT/
 /// ```
 #[derive(Clone)]
 pub struct PostgresConfig {
-    /// Of each server.
+    /// The options of each server.
     pub(crate) hosts: Vec<PgConnectOptions>,
     pub(crate) namespace: Namespace,
     pub(crate) timeout: Duration,
@@ -63,20 +63,21 @@ pub struct PostgresConfig {
 }
 
 impl PostgresConfig {
-    /// Takes a URL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE` or `postgresql://…`, then perhaps `?` and options with
-    /// `&` between them: ours (`namespace`, `timeout_ms`, `connections`, `pooler=transaction`), and the usual ones
-    /// (`target_session_attrs`, which is `read-write`, `host`, also of a socket's folder, `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `application_name`). `%` and
-    /// two digits are a byte. What the URL does not say is as the usual environment variables (`PGHOST`, `PGPASSWORD`
-    /// and so on) and the password file have it.
+    /// Parses a URL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE` or `postgresql://…`, optionally followed by `?` and
+    /// options with `&` between them. The options are those of this backend (`namespace`, `timeout_ms`, `connections`,
+    /// `pooler=transaction`) and the usual ones (`target_session_attrs`, which must be `read-write` or `primary`;
+    /// `host`, also the folder of a socket, not with several servers; `sslmode`, `sslrootcert`, `sslcert`, `sslkey`,
+    /// `application_name`). `%` and two digits are a byte. Whatever the URL leaves out comes from the usual environment
+    /// variables (`PGHOST`, `PGPASSWORD` and so on) and the password file.
     ///
-    /// Several servers are written with commas between them: `HOST:PORT,HOST:PORT`. The one that is no standby is used,
-    /// and another one when that has taken over. Two that are none are refused, if both answer when a connection is made:
-    /// nobody knows which of them others use.
+    /// Several servers are separated by commas: `HOST:PORT,HOST:PORT`. The one that is no standby is used, and another
+    /// one after that has taken over. If two of them are no standbys, and both answer when a connection is made, they
+    /// are refused: nobody knows which of them others use.
     ///
     /// # Errors
     ///
-    /// Another scheme, a host or port that cannot be, an option that does not exist or is given twice, a value that it
-    /// does not take.
+    /// Another scheme, an invalid host or port, an option that does not exist or is given twice, or a value that the
+    /// option does not accept.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let (_, rest) = split(url, GRAMMAR)?;
         let (address, given) = match rest.split_once('?') {
@@ -139,14 +140,14 @@ impl PostgresConfig {
         self
     }
 
-    /// Most connections of our own. They are made when they are needed, and none is held while a lock is.
+    /// The most connections of the backend's own. They are made when needed. None is occupied while a lock is held.
     #[must_use]
     pub fn connections(mut self, most: usize) -> Self {
         self.connections = most.max(1);
         self
     }
 
-    /// A pooler in transaction mode stands before the server: nothing is prepared, and who waits looks by itself.
+    /// A pooler in transaction mode stands before the server: nothing is prepared, and waiters poll.
     #[must_use]
     pub fn pooled(mut self) -> Self {
         self.pooled = true;
@@ -154,8 +155,7 @@ impl PostgresConfig {
     }
 }
 
-/// The server that the usual environment variables name, or the one on this machine, with the defaults for everything
-/// else.
+/// The server that the usual environment variables name, or the one on this machine, with defaults for everything else.
 impl Default for PostgresConfig {
     fn default() -> Self {
         Self {

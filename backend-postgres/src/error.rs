@@ -1,4 +1,4 @@
-//! The only place where an error of the server, of the driver or of the way between them becomes ours.
+//! The only place that maps errors of the server, of the driver and of the connection to those of the library.
 
 use std::borrow::Cow;
 use std::{fmt, io};
@@ -8,29 +8,29 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// The backend's name.
 pub(crate) const NAME: &str = "postgres";
-/// Of what the server says, so many characters are kept.
+/// The most characters of a server's message that are kept.
 const MESSAGE_CHARS: usize = 300;
 
-/// Why something failed.
+/// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// There is no connection: nothing was sent.
     Connecting(sqlx::Error),
     /// No connection in time: nothing was sent.
     NoConnection,
-    /// It was sent, and failed.
+    /// The request was sent, and failed.
     Sent(sqlx::Error),
-    /// It was sent, and no answer came in time.
+    /// The request was sent, and no answer came in time.
     Late,
-    /// What was answered is not an answer of the operation.
+    /// The answer is none of the operation's.
     Answer(Cow<'static, str>),
-    /// Our own finding, and what to do about it.
+    /// A condition that this backend detected, and what to do about it.
     Found(ErrorKind, Cow<'static, str>),
 }
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// What the server said. Of its details, which may quote what is stored, nothing is kept.
+/// What the server said. Its details may quote stored data, so nothing of them is kept.
 #[derive(Debug)]
 struct Said {
     fatal: bool,
@@ -52,7 +52,7 @@ impl Failure {
         Failure::Found(ErrorKind::Config, what.into())
     }
 
-    /// What makes an error of that operation of it.
+    /// Turns a failure into an error of that operation.
     pub(crate) fn of(operation: Operation) -> impl FnOnce(Failure) -> Error {
         move |failure| failure.into_error(operation)
     }
@@ -109,8 +109,8 @@ fn said(error: &sqlx::Error) -> Option<Said> {
     })
 }
 
-/// The table of what the server answers to a call. It was rolled back, whatever it was; that of which nothing is known
-/// may be something else.
+/// The table of the server's answers to a call. A failed call was rolled back, whatever it was; an unknown code may
+/// mean something else.
 fn refused(code: &str) -> (ErrorKind, &'static str) {
     use ErrorKind::{Config, Corrupt, Indeterminate, Limit, Unauthorized, Unavailable};
     match code {
@@ -166,7 +166,7 @@ fn refused(code: &str) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The table of what the server answers to a new connection, on which nothing was sent.
+/// The table of the server's answers to a new connection, on which nothing was sent.
 fn not_let_in(code: &str) -> (ErrorKind, &'static str) {
     use ErrorKind::{Config, Unauthorized, Unavailable};
     match code {

@@ -68,8 +68,8 @@ pub(crate) async fn find_or_make(link: &Link, namespace: &Namespace) -> Outcome<
     let version: i64 = only(&rows, "r_version")?;
     if version < VERSION {
         return Err(Failure::config(format!(
-            "the namespace has version {version} of the stored shape, whose programs have smaller tokens than this one, which \
-             knows {VERSION}: use another namespace, or remove this one when nobody uses it any more"
+            "the namespace has version {version} of the stored shape, whose programs do not see who waits, and this one knows \
+             {VERSION}: use another namespace, or remove this one when nobody uses it any more"
         )));
     }
     if version > VERSION {

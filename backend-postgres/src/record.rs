@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::judge::Place;
-use lockcore::backend::{Incarnation, Ranges};
+use lockcore::backend::{Incarnation, Past, Ranges};
 use lockcore::{
-    Grant, Holder, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId, SessionState, Want,
+    Grant, Holder, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId, SessionState, Waiting,
+    Want,
 };
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -150,6 +151,19 @@ fn since_1970(milliseconds: i64) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(since)
 }
 
+/// Somebody who waits, as a refusal has told it, in the server's words.
+pub(crate) fn seen(past: &Past) -> String {
+    let (grant, waiting) = (past.grant, past.waiting);
+    format!(
+        "{} {} {} {} {}",
+        grant.session,
+        stored(grant.n),
+        waiting.place,
+        waiting.passed,
+        waiting.may_go
+    )
+}
+
 /// A row of holders.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
@@ -167,6 +181,9 @@ pub(crate) struct Entry {
     since: Option<SystemTime>,
     /// Its session may be made dead.
     pub(crate) due: bool,
+    waiting: Option<Waiting>,
+    /// It waits, and only these sessions keep it, which may be made dead.
+    pub(crate) kept_by: Vec<SessionId>,
 }
 
 impl Entry {
@@ -179,6 +196,9 @@ impl Entry {
         let life: Option<String> = column(row, "r_life")?;
         let since_ms: i64 = column(row, "r_since_ms")?;
         let place: i64 = column(row, "r_place")?;
+        let (line, passed): (Option<i64>, Option<i64>) =
+            (column(row, "r_line")?, column(row, "r_passed")?);
+        let kept_by: Option<&str> = column(row, "r_kept_by")?;
         let mode = mode_of(&want);
         let place_of = if below { Place::Below } else { Place::Key };
         let id = session_id(&session).filter(|_| mode.is_some());
@@ -193,6 +213,13 @@ impl Entry {
             ),
             None => (unreadable(&want, n), Life::Living),
         };
+        let waiting = line.filter(|_| known.is_some()).map(|line| Waiting {
+            place: line.cast_unsigned(),
+            passed: u32::try_from(passed.unwrap_or(0)).unwrap_or(u32::MAX),
+            may_go: kept_by == Some(""),
+        });
+        let kept_by = kept_by.unwrap_or_default().split_whitespace();
+        let kept_by = kept_by.map(|id| id.parse().map_err(|_| broken("a session is none")));
         Ok(Self {
             place: usize::try_from(place).map_err(|_| broken("a place is none"))?,
             known,
@@ -201,6 +228,8 @@ impl Entry {
             life,
             since: since_1970(since_ms),
             due: column(row, "r_due")?,
+            waiting,
+            kept_by: kept_by.collect::<Outcome<_>>()?,
             session,
             n,
         })
@@ -215,6 +244,7 @@ impl Entry {
             label: self.label.clone(),
             since: self.since,
             life: self.life,
+            waiting: self.waiting,
         }
     }
 }

@@ -29,10 +29,10 @@ impl SessionStore for PostgresBackend {
             Value::Text(Some(label.as_str().to_owned())),
             Value::Int(ttl_ms),
         ];
-        let call = Call::new("open_session", values);
+        let call = Call::new("begin_session", values);
         let (link, deadline) = self.begin();
         let outcome = async {
-            let opened: Option<i64> = only(&link.call(deadline, &call).await?, "open_session")?;
+            let opened: Option<i64> = only(&link.call(deadline, &call).await?, "begin_session")?;
             Ok(opened.map_or(Opened::Used, |name| Opened::Opened(named(name))))
         }
         .await;

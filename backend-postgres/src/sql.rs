@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use lockcore::backend::Namespace;
 
 /// The version of the stored shape.
-pub(crate) const VERSION: i64 = 2;
-/// What makes the stored shape from nothing. Nothing brings it there from an older version, whose programs have other tokens.
+pub(crate) const VERSION: i64 = 3;
+/// What makes the stored shape from nothing. Nothing brings it there from an older version, whose programs do not see who waits.
 const SCHEMA: &str = include_str!("../server/schema.sql");
 /// The functions, which are made anew where their text is another one. One that takes or returns something else than before
 /// has another name, or belongs to another version: programs live that call the one before.

@@ -250,9 +250,9 @@ async fn another_isolation_is_told() {
     }
     let id = "decode('00000000000000000000000000000007', 'hex')";
     for call in [
-        format!("open_session({id}, '', 30000)"),
-        format!("acquire({id}, 1, 1, '{{k}}', '{{create}}', NULL, false, 0)"),
-        format!("acquire_one({id}, 2, 2, 'k', 'create', NULL, false, 0)"),
+        format!("begin_session({id}, '', 30000)"),
+        format!("acquire({id}, 1, 1, '{{k}}', '{{create}}', '{{NULL}}', false, 0, false, '{{}}')"),
+        format!("acquire_one({id}, 2, 2, 'k', 'create', NULL, false, 0, false)"),
         format!("acquire_many({id}, '{{3}}', '{{3}}', '{{k}}', '{{create}}', 0)"),
         format!("renew({id}, 1, -9223372036854775807 - 1, '{{}}', 'keep', 0, '', 0, '{{}}')"),
         format!("confirm({id}, 1, '{{k}}', '{{create}}')"),
@@ -294,15 +294,18 @@ async fn commits_that_do_not_wait_are_made_to() {
         Acquired::Acquired(_)
     ));
     // In the middle of a transaction it can be seen which of them wait.
+    let lives = format!("decode('{}', 'hex')", request.grant.session);
     let id = "decode('00000000000000000000000000000007', 'hex')";
     for (call, setting) in [
-        (format!("open_session({id}, '', 30000)"), "on"),
+        (format!("begin_session({id}, '', 30000)"), "on"),
         (
-            format!("acquire({id}, 1, 1, '{{k2}}', '{{create}}', NULL, false, 0)"),
+            format!(
+                "acquire({id}, 1, 1, '{{k2}}', '{{create}}', '{{NULL}}', false, 0, false, '{{}}')"
+            ),
             "on",
         ),
         (
-            format!("acquire_one({id}, 2, 2, 'k3', 'create', NULL, false, 0)"),
+            format!("acquire_one({id}, 2, 2, 'k3', 'create', NULL, false, 0, false)"),
             "on",
         ),
         (
@@ -318,6 +321,15 @@ async fn commits_that_do_not_wait_are_made_to() {
         (format!("give_up_within({id}, 1, NULL, 0)"), "on"),
         (format!("settle_within({id}, 1, {id}, 0)"), "on"),
         (format!("note({id}, 'ask//1/a/b')"), "on"),
+        (
+            format!("acquire_one({lives}, 5, 5, 'k', 'create', NULL, false, 0, false)"),
+            "on",
+        ),
+        // Only a place is written.
+        (
+            format!("acquire_one({lives}, 5, 5, 'k', 'create', NULL, false, 0, true)"),
+            "off",
+        ),
         ("evict('k2', '')".to_owned(), "on"),
         ("sweep_all(10)".to_owned(), "on"),
         (format!("release({id}, 1, '{{k2}}')"), "off"),

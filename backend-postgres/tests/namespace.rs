@@ -98,13 +98,13 @@ async fn a_schema_with_something_else_is_refused_and_an_empty_one_is_used() {
 #[tokio::test]
 async fn a_newer_version_is_refused() {
     let space = Space::new().await;
-    space.sql("UPDATE {ns}.meta SET version = 3").await;
+    space.sql("UPDATE {ns}.meta SET version = 4").await;
     refused(space.config(), ErrorKind::Config, "update the program").await;
 }
 
-/// Makes it look like one of version 1, whose tokens are those of the store: ours are 64 times as large.
-const VERSION_1: &str = "UPDATE {ns}.meta SET version = 1;
-                         ALTER FUNCTION {ns}.open_session(bytea, text, bigint) RENAME TO open;
+/// Makes it look like one of version 2, whose programs take whoever waits for a holder.
+const VERSION_2: &str = "UPDATE {ns}.meta SET version = 2;
+                         ALTER FUNCTION {ns}.begin_session(bytea, text, bigint) RENAME TO open_session;
                          COMMENT ON FUNCTION {ns}.about() IS 'lockkeeper 0.1.0 0'";
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn an_older_version_is_refused_and_not_changed() {
     let space = Space::new().await;
     let living = space.connect().await;
     let namespace = Namespace::parse(&space.namespace).unwrap();
-    space.sql(VERSION_1).await;
+    space.sql(VERSION_2).await;
     let before = functions(&space.namespace).await;
     // By who may change it, and by who may only use it.
     for config in [config(&namespace), space.config()] {
@@ -120,11 +120,11 @@ async fn an_older_version_is_refused_and_not_changed() {
     }
     let error = PostgresBackend::init(config(&namespace), &[ROLE]).await;
     let error = error.expect_err("it is refused");
-    assert!(error.to_string().contains("version 1"), "{error}");
+    assert!(error.to_string().contains("version 2"), "{error}");
     assert_eq!(functions(&space.namespace).await, before);
     let about = "SELECT m.version, obj_description('{ns}.about()'::regprocedure) FROM {ns}.meta m";
     let rows = space.sql(about).await;
-    assert_eq!(rows[0].get::<i32, _>(0), 1);
+    assert_eq!(rows[0].get::<i32, _>(0), 2);
     assert_eq!(rows[0].get::<&str, _>(1), "lockkeeper 0.1.0 0");
     // Nor is it used by who was connected before a program of that version made it anew.
     let label = Label::parse("test").unwrap();

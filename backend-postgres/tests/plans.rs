@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lockcore::backend::{
-    Acquire, Acquired, ClaimStore, End, Filter, Inspect, Ranges, Renewal, SessionStore, Stood,
-    Sweep, Wakeups,
+    Acquire, Acquired, ClaimStore, End, Filter, Inspect, Past, Ranges, Renewal, SessionStore,
+    Stood, Sweep, Wakeups,
 };
 use lockcore::{Claim, Grant, Label, LockKey, LockPath, OwnerId, SessionId, Want};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
@@ -104,6 +104,68 @@ async fn everything(backend: &PostgresBackend, round: u128) {
     backend.sweep(Sweep::Session(session), 100).await.unwrap();
 }
 
+/// Somebody waits, is passed, may go, and is removed; and what is left of the line is released.
+async fn line(backend: &PostgresBackend, round: u128) {
+    let [session, other] = [2, 3].map(|part| SessionId::new(round + (part << 64)));
+    let label = Label::parse("line").unwrap();
+    for session in [session, other] {
+        backend.open(session, &label, PATIENCE).await.unwrap();
+    }
+    let ask = |session, n, claim| {
+        Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim]).waiting()
+    };
+    let flat = |want| Claim::new(LockKey::parse("line").unwrap(), want).unwrap();
+    let path = |path| LockPath::parse(path).unwrap();
+    let share = flat(Want::Share { limit: None });
+    for (n, [holds, waits, again]) in [
+        (20, [share.clone(), flat(Want::Create), share]),
+        (
+            30,
+            [
+                Claim::write(path("/line/a/b")),
+                Claim::write(path("/line")),
+                Claim::write(path("/line/a/c")),
+            ],
+        ),
+    ] {
+        let holds = ask(session, n, holds);
+        let waits = ask(other, n, waits);
+        let again = ask(session, n + 1, again);
+        for (request, may_go) in [(&holds, None), (&waits, None), (&again, Some(false))] {
+            let answer = backend.acquire(request).await.unwrap();
+            let Acquired::Busy(busy) = answer else {
+                continue;
+            };
+            let waiting = busy.first().holders[0].waiting;
+            assert_eq!(waiting.map(|it| it.may_go), may_go, "{busy:?}");
+            let Some(waiting) = waiting else { continue };
+            let grant = waits.grant;
+            let past = request.clone().past(vec![Past { grant, waiting }]);
+            let answer = backend.acquire(&past).await.unwrap();
+            assert!(matches!(answer, Acquired::Acquired(_)), "{answer:?}");
+        }
+        for request in [&holds, &again] {
+            let stood = backend.release(request.grant, &request.claims).await;
+            assert_eq!(stood.unwrap(), Stood::Held);
+        }
+        let later = ask(session, n + 2, waits.claims[0].clone());
+        let Acquired::Busy(busy) = backend.acquire(&later).await.unwrap() else {
+            panic!("somebody waits");
+        };
+        let (grant, waiting) = (waits.grant, busy.first().holders[0].waiting.unwrap());
+        assert!(waiting.may_go);
+        let past = later.clone().past(vec![Past { grant, waiting }]);
+        let answer = backend.acquire(&past).await.unwrap();
+        assert!(matches!(answer, Acquired::Acquired(_)), "{answer:?}");
+        for request in [&later, &waits] {
+            backend
+                .release(request.grant, &request.claims)
+                .await
+                .unwrap();
+        }
+    }
+}
+
 /// How often each table was read from its beginning, and how many pages of each index were read. (The server does not
 /// count entries that it passes over.)
 async fn reads(space: &Space) -> Vec<(String, i64)> {
@@ -116,13 +178,13 @@ async fn reads(space: &Space) -> Vec<(String, i64)> {
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// Many sessions, and as many holders of either kind.
+/// Many sessions, and half as many holders.
 const FILL: &str = "INSERT INTO {ns}.sessions
     SELECT decode('ee' || lpad(to_hex(i), 30, '0'), 'hex'), '', 60000, clock_timestamp() + interval '1 hour', 'living', NULL,
            0, '{}', 0, NULL, NULL
-    FROM generate_series(1, 50000) i;
+    FROM generate_series(1, 200000) i;
     INSERT INTO {ns}.holders
-    SELECT prefix || i, decode('ee' || lpad(to_hex(i), 30, '0'), 'hex'), 1, 1, want, clock_timestamp()
+    SELECT prefix || repeat('x', 100) || i, decode('ee' || lpad(to_hex(i), 30, '0'), 'hex'), 1, 1, want, clock_timestamp()
     FROM generate_series(1, 50000) i, (VALUES ('d', 'upsert'), ('/z/', 'write')) kinds (prefix, want)";
 
 async fn vacuum(space: &Space) {
@@ -133,27 +195,51 @@ async fn vacuum(space: &Space) {
 
 /// Plans are made for the tables as they are, which grow then.
 async fn plans_stand_growth(space: &Space) {
-    // One connection, so that every plan is made now and is used later.
+    // One connection each, so that every plan is made now and is used later.
     let config = PostgresConfig::parse(&space.url()).unwrap().connections(1);
-    let backend = PostgresBackend::connect(config).await.unwrap();
+    let backend = PostgresBackend::connect(config.clone()).await.unwrap();
+    let in_line = PostgresBackend::connect(config).await.unwrap();
     for round in 1..=10 {
         everything(&backend, round).await;
+        line(&in_line, round).await;
     }
     space.sql(FILL).await;
-    // What the inserts have read is counted before.
+    // What the inserts have read is counted before. A connection tells what it has read last when it ends, or some seconds later.
     settled(space).await;
     let before = reads(space).await;
     for round in 11..=20 {
         everything(&backend, round).await;
     }
     drop(backend);
+    let before = few_were_read(space, before, 4_000, 2_000).await;
+    for round in 11..=20 {
+        line(&in_line, round).await;
+    }
+    drop(in_line);
+    // Each of these looks at a line several times; and what the other connection has read last may be told only now.
+    few_were_read(space, before, 12_000, 4_000).await;
+}
+
+/// Of an index, some for each of about 300 calls: at most so many of the holders' by key, and of each other one; to read one of
+/// those that are large once a round is more.
+async fn few_were_read(
+    space: &Space,
+    before: Vec<(String, i64)>,
+    by_key: i64,
+    others: i64,
+) -> Vec<(String, i64)> {
     settled(space).await;
-    for ((name, after), (_, before)) in reads(space).await.into_iter().zip(before) {
-        // Of an index, some for each of about 300 calls; to read one of those that are large once a round is more.
-        let most = if name.contains('_') { 2_000 } else { 0 };
+    let now = reads(space).await;
+    for ((name, after), (_, before)) in now.iter().zip(before) {
+        let most = match &**name {
+            "holders_pkey" => by_key,
+            name if name.contains('_') => others,
+            _ => 0,
+        };
         let read = after - before;
         assert!((0..=most).contains(&read), "{name}: {read}");
     }
+    now
 }
 
 #[tokio::test]

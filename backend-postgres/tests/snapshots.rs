@@ -53,7 +53,7 @@ async fn read_by(by: &mut PgConnection, key: &str) -> i64 {
                    WHERE indrelid = 'lockkeeper.holders'::regclass";
     let acquire = format!(
         "SELECT r_what FROM lockkeeper.acquire_one(
-             decode('{SESSION}', 'hex'), 1000000, 1000000, '{key}', 'create', NULL, false, 0)"
+             decode('{SESSION}', 'hex'), 1000000, 1000000, '{key}', 'create', NULL, false, 0, false)"
     );
     let mut answers = Vec::new();
     for text in ["BEGIN", counted, &acquire, counted, "ROLLBACK"] {
