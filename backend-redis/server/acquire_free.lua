@@ -3,7 +3,7 @@
 
 local is_elsewhere = is_elsewhere_than(ARGV[4])
 do
-    local call, sub, TOKEN = redis.call, string.sub, '/'
+    local call, sub, TOKEN = redis.call, string.sub, '//'
     local me, n = ARGV[1], ARGV[2]
     local session = call('HGET', KEYS[4], me)
     local expires, over = string.match(session or '', '^living\n(%d+)\n([%d,-]*)\n')
@@ -15,16 +15,16 @@ do
         and tonumber(expires) > tonumber(seconds .. sub(fraction, 1, 3))
         and not is_elsewhere
 
-    if free and #ARGV == 6 and string.byte(ARGV[6]) ~= 47 then
+    if free and #ARGV == 7 and string.byte(ARGV[7]) ~= 47 then
         -- One flat key: what follows does the same.
-        local key = ARGV[6]
+        local key = ARGV[7]
         local values = call('HMGET', KEYS[1], TOKEN, key)
         local token = token_after(values[1], seconds .. fraction)
         if token and not values[2] then
             local name = me .. '/' .. n
             call('ZADD', KEYS[6], '0', name .. '\n' .. key)
             call('HSET', KEYS[1], TOKEN, token, key,
-                sub(ARGV[5], 1, 1) .. name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3))
+                sub(ARGV[6], 1, 1) .. name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3))
             return token
         end
         free = false
@@ -66,7 +66,7 @@ do
 
     if free then
         local fields = { TOKEN }
-        for at = 6, #ARGV, 2 do
+        for at = 7, #ARGV, 2 do
             local key = ARGV[at]
             fields[#fields + 1] = key
             if string.byte(key) == 47 then
@@ -89,7 +89,7 @@ do
                 local name = me .. '/' .. n
                 local tail = name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3)
                 local records, step, writes, reads = { TOKEN, token }, { name }, { '0' }, { '0' }
-                for at = 5, #ARGV, 2 do
+                for at = 6, #ARGV, 2 do
                     local want, key = ARGV[at], ARGV[at + 1]
                     local letter = sub(want, 1, 1)
                     step[#step + 1] = key

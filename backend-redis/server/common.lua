@@ -1,16 +1,20 @@
--- What every script begins with, or goes on with where a shorter way does not do. The shape of what is stored, version 2; all keys have one hash tag:
+-- What every script begins with, or goes on with where a shorter way does not do. The shape of what is stored, version 3; all keys have one hash tag:
 --
 -- records   hash: a key that is held -> its holders, a line each: want, session/n/m/since, where want is the first
 --           letter of create, upsert, share, read or write, session/n the grant, session/m the owner, since in
---           milliseconds since 1970. A line that is anything else is somebody else's. The last token is under the
---           field '/', which is no key. (Version 1 had it under the empty one, and programs with smaller tokens.)
--- writes,   sorted sets of the paths that somebody holds to write or to read, in order of bytes: what is held below a
--- reads     path stands in the range from 'path/' to 'path0'. A line that is somebody else's counts as a writer's. Who
+--           milliseconds since 1970. Who holds nothing and waits has a line, too, behind those of the holders and in the
+--           order of places, which ends in /place/passed: its place in the line of the key, which is the token of that
+--           moment, and how often it was passed. A line that is anything else is somebody else's. The last token is
+--           under the field '//', which is no key. (Version 1 had it under the empty one, and programs with smaller
+--           tokens; version 2 under '/', and programs that do not see who waits.)
+-- writes,   sorted sets of the paths that somebody holds to write or to read, or waits for, in order of bytes: what is held
+-- reads     below a path stands in the range from 'path/' to 'path0'. A line that is somebody else's counts as a writer's. Who
 --           writes a path's record by hand has to enter it there, too: else it is met on that path alone.
 -- sessions  hash: id -> life, expires_ms, over, ttl_ms, seq, adoption, adopter, settled, ended_ms, label, notes; a line
 --           each.
 -- intents   hash: id -> the token, and behind the first end of a line the payload.
--- steps     sorted set: session/n and the keys of that grant, a line each; to find what a session holds.
+-- steps     sorted set: session/n and the keys of that grant, a line each; to find what a session holds. Of one that waits
+--           there is an empty line before the key: what is only waited for is no grant that a renewal could find.
 -- due       sorted set: id -> in milliseconds since 1970, when a sweep has to look at the session: one that lives when it
 --           expires, a dead one when it may be forgotten. One that is abandoned is not in it.
 -- meta      hash: version, created (in microseconds since 1970), incarnation (of the server when the last token was
@@ -20,7 +24,7 @@
 -- reads or steps without its line in records says nothing. A death is a write of its own and may come before.
 
 local RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META, WAKE, DUE = unpack(KEYS)
-local VERSION, TOKEN = '2', '/'
+local VERSION, TOKEN = '3', '//'
 local call = redis.call
 local match, gmatch, sub, byte, find = string.match, string.gmatch, string.sub, string.byte, string.find
 local clock = call('TIME')
@@ -181,22 +185,61 @@ end
 local FLAT = { c = true, u = true, s = true }
 local TREE = { w = true, r = true }
 
--- The holders in a record; one without a want is somebody else's.
-local function parse(key, record)
-    local wants = is_path(key) and TREE or FLAT
-    local entries = {}
-    for line in gmatch(record, '[^\n]+') do
-        local want, id, n, m = match(line, '^([cusrw])([0-9a-f]+)/(%d+)/(%d+)/%d+$')
-        if want and #id == 32 and wants[want] then
-            entries[#entries + 1] = { line = line, want = want, session = id, n = n, m = m }
+-- A holder, or with a place one that waits; without a want it is somebody else's.
+local function read_entry(wants, line)
+    local want, id, n, m, rest = match(line, '^([cusrw])([0-9a-f]+)/(%d+)/(%d+)/%d+(.*)$')
+    if not want or #id ~= 32 or not wants[want] then
+        return { line = line }
+    end
+    if rest == '' then
+        return { line = line, want = want, session = id, n = n, m = m }
+    end
+    local place, passed = match(rest, '^/(%d+)/(%d+)$')
+    -- So long a number is exact.
+    if not place or #place > 16 or #passed > 9 then
+        return { line = line }
+    end
+    return { line = line, want = want, session = id, n = n, m = m, place = tonumber(place), passed = tonumber(passed) }
+end
+
+-- The entries of a record, none of which is read yet.
+local function opened(key, record)
+    return { wants = is_path(key) and TREE or FLAT, lines = gmatch(record, '[^\n]+'), record = record }
+end
+
+-- An entry of a record, if there are so many. It is the first one, or the one before it was read: of a long line mostly a few
+-- matter.
+local function entry_at(entries, at)
+    if not entries[at] and entries.lines then
+        local line = entries.lines()
+        if line then
+            entries[at] = read_entry(entries.wants, line)
         else
-            entries[#entries + 1] = { line = line }
+            entries.lines = nil
+            if at == 1 then
+                entries[1] = { line = entries.record }
+            end
         end
     end
-    if #entries == 0 then
-        entries[1] = { line = record }
+    return entries[at]
+end
+
+-- The same, all of them read.
+local function complete(entries)
+    local at = #entries + 1
+    while entry_at(entries, at) do
+        at = at + 1
     end
     return entries
+end
+
+local function parse(key, record)
+    return complete(opened(key, record))
+end
+
+-- The member of steps for that key alone.
+local function step_of(entry, key)
+    return entry.session .. '/' .. entry.n .. (entry.place and '\n\n' or '\n') .. key
 end
 
 -- Whether a holder counts: 'counts', 'gone', or what can be said of one that cannot be judged. `judge` is meet or seen.
@@ -208,7 +251,8 @@ local function standing(entry, judge)
     if session == UNREADABLE then
         return 'unreadable session record ' .. entry.session
     end
-    if session.life == 'dead' or is_over(session.over, entry.n) then
+    -- What nobody waits for any more keeps nobody waiting.
+    if session.life == 'dead' or (entry.place and session.life ~= 'living') or is_over(session.over, entry.n) then
         return 'gone'
     end
     return 'counts'
@@ -364,6 +408,7 @@ local function enlist(listed, key, entry, stands, modes, judge)
     local session = not foreign and judge(entry.session)
     local holder = {
         key, entry.line, mode, foreign and stands or session.label, foreign and '' or session.life,
+        entry.may_go and 1 or 0,
     }
     listed.holders[#listed.holders + 1] = holder
     if name then
@@ -371,19 +416,34 @@ local function enlist(listed, key, entry, stands, modes, judge)
     end
 end
 
+-- Waiters, each with how it is listed, in their order.
+local function enlist_waiters(listed, waiters, judge)
+    table.sort(waiters, function(one, other)
+        return one.entry.place < other.entry.place
+    end)
+    for _, waiter in ipairs(waiters) do
+        enlist(listed, waiter.key, waiter.entry, 'counts', waiter.modes, judge)
+    end
+end
+
 -- So many paths below others are looked at in one script, in which nobody else is served: some 50 ms.
 local LOOKED_AT = 50000
-local looked_at = 0
+local looked_at = { paths = 0 }
 
 -- Calls `each` with every path below this one that is in the set, and its holders, until it answers true. A record that
--- is like `passed` is passed by.
-local function each_below(key, set, each, passed)
+-- is like `passed` is passed by. Who counts by himself how much he looks at is told if that was too much, as if `each` had
+-- answered true.
+local function each_below(key, set, each, passed, counted)
     local from, to = '[' .. key .. '/', '(' .. key .. '0'
     while true do
         local paths = call('ZRANGEBYLEX', set, from, to, 'LIMIT', '0', '500')
         local values = values_of(RECORDS, paths)
-        looked_at = looked_at + #paths
-        if looked_at > LOOKED_AT then
+        local so_far = counted or looked_at
+        so_far.paths = so_far.paths + #paths
+        if so_far.paths > LOOKED_AT then
+            if counted then
+                return true
+            end
             error(redis.error_reply('LKLIMIT more than ' .. LOOKED_AT .. ' paths are held below'))
         end
         for at, path in ipairs(paths) do

@@ -15,7 +15,7 @@ end
 for at, value in ipairs(values_of(RECORDS, keys)) do
     local found = false
     for _, entry in ipairs(value and parse(keys[at], value) or {}) do
-        found = found or (entry.session == me and entry.n == n and entry.want == ARGV[2 * at + 1])
+        found = found or (entry.session == me and entry.n == n and entry.want == ARGV[2 * at + 1] and not entry.place)
     end
     if not found then
         return 0

@@ -1,4 +1,5 @@
--- session, n, then keys -> 2 if all of it was held until then, 1 if it was there and did not count, 0 if not all was there
+-- session, n, then keys -> 2 if all of it was held until then, 1 if it was there and did not count, 0 if not all was there:
+-- who waits holds nothing, and leaves the line
 local me, n = ARGV[1], ARGV[2]
 local step = { me .. '/' .. n }
 local keys = {}
@@ -6,18 +7,22 @@ for at = 3, #ARGV do
     keys[#keys + 1] = ARGV[at]
     step[#step + 1] = ARGV[at]
 end
-local function is_mine(entry)
-    return entry.session == me and entry.n == n
-end
-local removed = 0
+local removed, went = 0, false
 for at, value in ipairs(values_of(RECORDS, keys)) do
     if value then
         local before = parse(keys[at], value)
-        local after = without(before, is_mine)
-        if #after < #before then
+        local holds, waits = false, false
+        local after = without(before, function(entry)
+            local is_mine = entry.session == me and entry.n == n
+            holds = holds or (is_mine and not entry.place)
+            waits = waits or (is_mine and entry.place)
+            return is_mine
+        end)
+        if holds or waits then
             save(keys[at], before, after)
-            removed = removed + 1
+            went = true
         end
+        removed = removed + (holds and 1 or 0)
     end
 end
 if call('ZREM', STEPS, table.concat(step, '\n')) == 0 then
@@ -27,20 +32,21 @@ if call('ZREM', STEPS, table.concat(step, '\n')) == 0 then
         released[key] = true
     end
     for _, member in ipairs(call('ZRANGEBYLEX', STEPS, '[' .. step[1] .. '\n', '(' .. step[1] .. '\11')) do
-        local left = { step[1] }
+        local left = { step[1], match(member, '\n()\n') and '' }
+        local others = #left
         for key in gmatch(sub(member, #step[1] + 2), '[^\n]+') do
             if not released[key] then
                 left[#left + 1] = key
             end
         end
         remove(STEPS, member)
-        if #left > 1 then
+        if #left > others then
             add(STEPS, table.concat(left, '\n'))
         end
     end
 end
 flush()
-if removed > 0 then
+if went then
     local names = table.concat(keys, '\n')
     call('SPUBLISH', WAKE, #names <= 16384 and names or '*')
 end

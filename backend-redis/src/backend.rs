@@ -1,4 +1,4 @@
-//! The backend itself: connecting, and what it is like.
+//! The backend itself: connecting, and its properties.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::primary::asking;
 use crate::scripts;
 use crate::wakeups::{Subscription, Watches};
 
-/// So many keys are taken or released in about two milliseconds, during which all other clients of the server wait.
+/// As many keys as are taken or released in about two milliseconds, during which all other clients of the server wait.
 const KEYS_PER_STEP: usize = 1_000;
 
 /// Locks in a Redis, or in one slot of a Redis Cluster.
 ///
-/// Its operations are those of lockcore's traits. Dropping the future of one does not take back what was sent: it is
-/// done, and its answer is lost. Dropping the backend closes its connections.
+/// Its operations are those of lockcore's traits. Dropping the future of an operation does not take back a request that
+/// was sent: it is executed, and its answer is lost. Dropping the backend closes its connections.
 ///
 /// # Examples
 ///
@@ -44,19 +44,19 @@ pub struct RedisBackend {
     pub(crate) subscription: Subscription,
     pub(crate) acquiring: Batch<Acquire, Result<Option<Acquired>, Error>>,
     pub(crate) releasing: Batch<(Grant, Claim), Result<Option<Stood>, Error>>,
-    /// Where another server may be the primary by now.
+    /// Checks whether another server is the primary by now.
     _asking: Option<Task>,
 }
 
 impl RedisBackend {
-    /// Connects, and makes the namespace where it does not exist yet. Several processes may do so at once.
+    /// Connects. Creates the namespace if it does not exist yet. Several processes may do so at once.
     ///
     /// # Errors
     ///
-    /// Of kind [`Config`](lockcore::ErrorKind::Config) for a server that cannot keep locks: a replica alone, one that
-    /// throws data away when its memory is full, one that is too old, a namespace of another version; and for a
-    /// certificate that cannot be read. Of kind [`Unauthorized`](lockcore::ErrorKind::Unauthorized) where the user may
-    /// not do what is needed. Other kinds as every operation has them.
+    /// Of kind [`Config`](lockcore::ErrorKind::Config): the server cannot keep locks (a lone replica, a server that
+    /// evicts data when its memory is full, one that is too old, a namespace of another version), or a certificate
+    /// cannot be read. Of kind [`Unauthorized`](lockcore::ErrorKind::Unauthorized): the user lacks a right that is
+    /// needed. Of other kinds as in every operation.
     ///
     /// # Cancel safety
     ///
@@ -75,11 +75,12 @@ impl RedisBackend {
         }))
     }
 
-    /// Removes the namespace with everything in it: who holds a lock there loses it at the next renewal, and is not
-    /// asked. End all who use it first, because what they ask afterwards makes it anew. One that is not there is no
-    /// error.
+    /// Removes the namespace with everything in it. A holder of a lock in it loses the lock at its next renewal and is
+    /// not asked. End all users first, because their later requests would recreate the namespace. A namespace that does
+    /// not exist is no error.
     ///
-    /// Besides those in `server/least.acl` the user needs the right to `UNLINK`, also where there is nothing to remove.
+    /// Besides the rights in `server/least.acl` the user needs the right to `UNLINK`, even if there is nothing to
+    /// remove.
     ///
     /// # Errors
     ///
@@ -114,6 +115,7 @@ impl LockBackend for RedisBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the wall clock of the Redis server");
         info.keys_per_step = KEYS_PER_STEP;
+        info.line = true;
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.survives = self.link.survives();
         info

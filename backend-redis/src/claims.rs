@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{Acquire, Acquired, Batch, ClaimStore, Stood, Sweep, Swept};
-use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result};
+use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result, Waiting};
 use redis::Value;
 
 use crate::RedisBackend;
@@ -113,12 +113,14 @@ impl RedisBackend {
             request.owner.m.to_string(),
             name(request.incarnation),
         ];
+        let line = line(request);
         let wants: Vec<String> = request.claims.iter().map(want).collect();
         let mut arguments = vec![
             session.as_bytes(),
             n.as_bytes(),
             m.as_bytes(),
             incarnation.as_bytes(),
+            line.as_bytes(),
         ];
         for (claim, want) in request.claims.iter().zip(&wants) {
             arguments.push(want.as_bytes());
@@ -294,6 +296,25 @@ impl RedisBackend {
 fn count(answer: Answer) -> Result<usize> {
     let odd = answer.odd();
     usize::try_from(answer.number()?).map_err(|_| odd)
+}
+
+/// How a request stands in line: nothing if it does not, else that it waits, and the waiters that it may pass.
+fn line(request: &Acquire) -> String {
+    if !request.waits || request.claims.len() != 1 {
+        return String::new();
+    }
+    let mut line = "waits".to_owned();
+    for past in &request.past {
+        let Grant { session, n } = past.grant;
+        let Waiting {
+            place,
+            passed,
+            may_go,
+        } = past.waiting;
+        let may_go = u8::from(may_go);
+        line += &format!("\n{session}/{n}/{place}/{passed}/{may_go}");
+    }
+    line
 }
 
 /// The letter of the want, and the limit of a share behind it.

@@ -1,4 +1,4 @@
-//! Where the server is and how it is reached: [`RedisConfig`].
+//! The server and how it is reached: [`RedisConfig`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -26,22 +26,22 @@ const GRAMMAR: Grammar = Grammar {
 const SENTINEL_PATH: &str = "behind the sentinels stands the name that they know the primary by, and the number of the \
      database if it is not 0, as in redis+sentinel://a,b,c/mymaster/0?namespace=fs";
 
-/// Which servers, which namespace, and how requests are sent.
+/// The servers, the namespace, and how requests are sent.
 ///
-/// Several hosts are one primary and its replicas, in any order, or some nodes of one cluster: the right one is found,
-/// and found again after a failover. Two that both say that they are the primary are refused. With `redis+sentinel://`
+/// Several hosts are one primary and its replicas, in any order, or some nodes of one cluster. The right one is found,
+/// and found again after a failover. Two hosts that both claim to be the primary are refused. With `redis+sentinel://`
 /// the hosts are sentinels, and the latest failover that one of them knows of decides.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
-/// | [`namespace`](Self::namespace) | `lockkeeper` | what the names of all keys begin with, in braces |
-/// | [`password`](Self::password) | none | who we are |
+/// | [`namespace`](Self::namespace) | `lockkeeper` | the prefix of all keys, in braces |
+/// | [`password`](Self::password) | none | the credentials |
 /// | [`database`](Self::database) | 0 | the number of the database; in a URL it is the path |
-/// | [`sentinel_password`](Self::sentinel_password) | none | who we are for sentinels; in a URL `sentinel_user` and `sentinel_password` |
-/// | [`ca`](Self::ca) | the usual authorities | a file with the certificate that has signed the server's |
+/// | [`sentinel_password`](Self::sentinel_password) | none | the credentials for sentinels; in a URL `sentinel_user` and `sentinel_password` |
+/// | [`ca`](Self::ca) | the usual authorities | a file with the certificate of the authority that signed the server's |
 /// | [`timeout`](Self::timeout) | 5 s | how long one request may take |
-/// | [`replicas`](Self::replicas) | 0 | how many replicas have to have a write before it counts as done |
-/// | [`wait`](Self::wait) | 1 s | how long they are waited for |
+/// | [`replicas`](Self::replicas) | 0 | how many replicas must have a write before it counts as done |
+/// | [`wait`](Self::wait) | 1 s | how long a write waits for them |
 ///
 /// `Debug` shows no password.
 ///
@@ -64,7 +64,7 @@ const SENTINEL_PATH: &str = "behind the sentinels stands the name that they know
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     pub(crate) tls: bool,
-    /// Servers, or sentinels that know them.
+    /// The servers, or the sentinels that know them.
     pub(crate) nodes: Vec<Host>,
     pub(crate) sentinels: Option<Sentinels>,
     pub(crate) namespace: Namespace,
@@ -76,10 +76,10 @@ pub struct RedisConfig {
     pub(crate) wait: Duration,
 }
 
-/// That the hosts are sentinels.
+/// Makes the hosts sentinels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sentinels {
-    /// By which they know the primary.
+    /// The sentinels' name for the primary.
     pub(crate) name: String,
     pub(crate) auth: Option<Auth>,
 }
@@ -92,14 +92,15 @@ pub(crate) struct Auth {
 }
 
 impl RedisConfig {
-    /// Reads `redis://[[USER]:PASSWORD@]HOST[:PORT][,…][/DATABASE][?OPTION=VALUE&…]`, or `rediss://` for TLS; or
-    /// `redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT][,…]/NAME[/DATABASE][?OPTION=VALUE&…]`, or `rediss+sentinel://` for
-    /// TLS to sentinels and servers, where the hosts are sentinels, and the user and the password are for the servers.
-    /// What stands for a user, a password or a value is percent-encoded.
+    /// Parses `redis://[[USER]:PASSWORD@]HOST[:PORT][,…][/DATABASE][?OPTION=VALUE&…]`, or `rediss://` for TLS; or
+    /// `redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT][,…]/NAME[/DATABASE][?OPTION=VALUE&…]`, or `rediss+sentinel://`
+    /// for TLS to sentinels and servers. In the latter two the hosts are sentinels, and the user and the password are
+    /// for the servers. User, password and values are percent-encoded.
     ///
     /// # Errors
     ///
-    /// A text that is no such URL, or an option that does not exist or cannot have that value.
+    /// The text is no such URL, an option does not exist or does not accept the value, or `sentinel_user` is given without
+    /// `sentinel_password`.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let mut url = StoreUrl::parse(url, GRAMMAR)?;
         let (plain, by_sentinels) = match url.scheme.strip_suffix("+sentinel") {
@@ -161,14 +162,14 @@ impl RedisConfig {
         Ok(config)
     }
 
-    /// The namespace, with which the names of all keys begin, in braces.
+    /// The namespace: the prefix of all keys, in braces.
     #[must_use]
     pub fn namespace(mut self, namespace: Namespace) -> Self {
         self.namespace = namespace;
         self
     }
 
-    /// A user and the password; the empty user is the default one.
+    /// A user and the password. The empty user is the default one.
     #[must_use]
     pub fn password(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.auth = Some(Auth {
@@ -178,8 +179,8 @@ impl RedisConfig {
         self
     }
 
-    /// A user and the password for the sentinels, where those want one; the empty user is the default one. Where the
-    /// hosts are no sentinels it does nothing.
+    /// A user and the password for the sentinels, if they require one. The empty user is the default one. Without
+    /// sentinels this has no effect.
     #[must_use]
     pub fn sentinel_password(
         mut self,
@@ -202,7 +203,7 @@ impl RedisConfig {
         self
     }
 
-    /// A file with the certificate, as PEM, of the authority that has signed the server's. Read when connecting.
+    /// A file with the certificate, as PEM, of the authority that signed the server's. It is read when connecting.
     #[must_use]
     pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(path.into());
@@ -216,16 +217,16 @@ impl RedisConfig {
         self
     }
 
-    /// How many replicas have to confirm a grant, a renewal, a death, an adoption or a settlement before it counts as
-    /// done. With all of them a grant survives the promotion of any. Where too few do, the outcome is unknown: what was
-    /// granted is given back by the client, and a session that cannot be renewed is lost.
+    /// How many replicas must confirm a grant, a renewal, a death, an adoption or a settlement before it counts as
+    /// done. With all replicas, a grant survives the promotion of any of them. If too few confirm, the outcome is
+    /// unknown: the client gives back the grant, and a session that cannot be renewed is lost.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// How long replicas are waited for, and at most a third of the [timeout](Self::timeout) of a request.
+    /// How long a write waits for replicas; at most a third of the [timeout](Self::timeout) of a request.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;

@@ -1,4 +1,4 @@
-//! The only place where an error of the driver or the server becomes ours.
+//! The only place that maps errors of the driver and the server to those of the library.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,17 @@ pub(crate) const NAME: &str = "redis";
 pub(crate) enum Phase {
     /// There was no connection yet.
     Connecting,
-    /// It was handed over to one.
+    /// The request was handed to a connection.
     Sent,
 }
 
-/// An error of the driver as one of ours.
+/// Maps an error of the driver.
 pub(crate) fn from_redis(operation: Operation, phase: Phase, error: RedisError) -> Error {
     let (kind, what) = judge(phase, &error);
     Error::new(kind, NAME, operation, what).with_source(error)
 }
 
-/// Our own finding.
+/// A condition that this backend detected.
 pub(crate) fn found(
     kind: ErrorKind,
     operation: Operation,
@@ -55,6 +55,11 @@ fn judge(phase: Phase, error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
             Config,
             "the namespace is of version 1, whose programs have smaller tokens than this one: use another namespace, or \
              have a program of that version remove it when nobody uses it any more",
+        ),
+        Some("LKVERSION") if detail == "2" => (
+            Config,
+            "the namespace is of version 2, whose programs do not see who waits: use another namespace, or have a program \
+             of that version remove it when nobody uses it any more",
         ),
         Some("LKVERSION") => (
             Config,
@@ -118,7 +123,7 @@ fn judge(phase: Phase, error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
     (kind, what.into())
 }
 
-/// Whether a script was refused a command or a key.
+/// Whether a script was not permitted to use a command or a key.
 fn may_not(detail: &str) -> bool {
     detail.contains("user executing the script") || detail.contains("ACL failure in script")
 }
@@ -158,7 +163,8 @@ mod tests {
         our_own_finding: "LKCORRUPT the counter is broken" => Corrupt, Corrupt;
         too_much_to_look_at: "LKLIMIT more than 50000 paths are held below script: f, on @user_script:1." => Limit, Limit;
         an_older_version: "LKVERSION 1" => Config, Config;
-        another_version: "LKVERSION 3" => Config, Config;
+        the_version_before: "LKVERSION 2" => Config, Config;
+        another_version: "LKVERSION 4" => Config, Config;
         another_type: "WRONGTYPE Operation against a key holding the wrong kind of value" => Corrupt, Corrupt;
         no_password: "NOAUTH Authentication required." => Unauthorized, Unauthorized;
         another_password: "WRONGPASS invalid username-password pair" => Unauthorized, Unauthorized;

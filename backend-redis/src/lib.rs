@@ -1,61 +1,70 @@
-//! Locks in Redis (7 and later, or Valkey): the backend of lockkeeper for whoever reaches one server, a primary with its
-//! replicas, or a cluster.
+//! Locks in Redis (7 and later, or Valkey): the backend of lockkeeper for one server, a primary with its replicas, or a
+//! cluster.
 //!
 //! # What it promises
 //!
-//! All laws of [`lockcore`]'s traits. Every operation is one script, which the server runs alone, so that a step of any
-//! number of claims is taken whole or not at all, and there is one order of all grants. Requests for one flat key each
-//! that come while others are under way share a script, up to 64, each with an answer of its own. A path costs as much at any
-//! depth: its ancestors are read, and not written. Nothing has a time to live in the server's sense, and nothing is
-//! ever thrown away by it: a server that evicts is refused.
+//! All laws of [`lockcore`]'s traits. Every operation is one script, which the server runs alone. So a batch of any
+//! number of claims is taken whole or not at all, and all grants have one order. Requests for one flat key each that
+//! come while others are under way share a script, up to 64, each with an answer of its own. A path costs the same at
+//! any depth: its ancestors are read and not written. No key has a time to live on the server, and the server evicts
+//! nothing: a server that evicts is refused.
 //!
-//! What a grant survives depends on the server's settings, which [`Info::survives`](lockcore::Info::survives) tells as
-//! they were when the last connection was made, as far as the user may read them; what is not known is not promised:
+//! The durability of a grant depends on the server's settings. [`Info::survives`](lockcore::Info::survives) tells it as
+//! of the last connection, as far as the user may read the settings; what is unknown is not promised:
 //!
 //! - the server's end (`crash`): with `appendonly yes` and `appendfsync always` or `no`. With `everysec` the server may
-//!   keep what was acknowledged to itself for up to two seconds.
+//!   keep acknowledged writes in memory for up to two seconds.
 //! - a loss of power: with `appendfsync always` and `no-appendfsync-on-rewrite no`.
-//! - the promotion of a replica: where there is none, or where [`replicas`](RedisConfig::replicas) are waited for and
-//!   that are all of them. Replicas that are added later, or that come back empty, are the operator's business.
+//! - the promotion of a replica: if there is none, or if writes wait for [`replicas`](RedisConfig::replicas) and those
+//!   are all of them. Replicas that are added later, or that come back empty, are the operator's responsibility.
 //!
-//! Where it does not survive, the locks of the lost moments are gone, and their holders are told at the next renewal: the
-//! server has another `master_replid` then, and is asked for all that they hold. Tokens rise all the same: they are
-//! microseconds since 1970 by the server's clock, or one more than the last one, whichever is greater, and a server with
-//! another `master_replid` begins an hour ahead of the clock. So they are greater than what an old primary that was cut off
-//! grants for an hour, and go back only if a server takes over whose clock is behind by more than an hour, or than the old
-//! one was up if that is less; then the client refuses to go on.
+//! If grants do not survive, the locks of the lost moments are gone, and their holders are notified at the next
+//! renewal: the server then has another `master_replid`, and each client asks it for everything that it holds. Tokens
+//! rise all the same. A token is the server's clock in microseconds since 1970, or one more than the last token,
+//! whichever is greater; a server with another `master_replid` begins an hour ahead of its clock. So tokens are greater
+//! than those that an old primary, cut off from the others, grants for an hour. They go back only if a server takes
+//! over whose clock is behind by more than an hour, or by more than the old server's uptime if that is less; then the
+//! client refuses to go on.
 //!
-//! # Which server it is
+//! # Who waits
 //!
-//! - One host: that one.
-//! - Several hosts: all are asked at every connection, and the primary is taken. Two that both say that they are it are
-//!   refused, for each may have grants that the other one lacks: make one of them a replica.
-//! - Several hosts of a cluster: whichever has the namespace.
-//! - Sentinels, as in `redis+sentinel://a,b,c/mymaster`: where the one with the latest failover says. They are asked anew
-//!   whenever a connection was lost.
+//! Who waits for one key and is refused stands in the key's record, behind its holders, and comes in its turn, whichever process
+//! it is of. Its place is the token of that moment. Where nobody waits no script reads or writes anything more for it; a key for
+//! which somebody waits is taken and given back by the long scripts. Where the memory is full nobody gets a place in line, and
+//! whoever asks first is served first. Programs of before have another version of the namespace, and are refused.
+//!
+//! # Which server is used
+//!
+//! - One host: that server.
+//! - Several hosts: all are asked at every connection, and the primary is used. Two that both claim to be the primary
+//!   are refused, because each may have grants that the other lacks: make one of them a replica.
+//! - Several hosts of a cluster: the one that has the namespace.
+//! - Sentinels, as in `redis+sentinel://a,b,c/mymaster`: the server that the sentinel with the latest failover names.
+//!   They are asked again whenever a connection was lost.
 //!
 //! # Its clock
 //!
-//! The wall clock of the server. Who sets it forward, or promotes a replica whose clock is ahead, ends sessions early by
-//! that much.
+//! The wall clock of the server. Setting it forward, or promoting a replica whose clock is ahead, ends sessions early
+//! by that much.
 //!
 //! # Its limits
 //!
-//! - The namespace lies in one slot, that is on one primary of a cluster: more namespaces, more primaries. While the
-//!   slot is being moved, requests fail as [`Unavailable`](lockcore::ErrorKind::Unavailable).
-//! - While a step of 1,000 keys is taken nobody else is served, for about two milliseconds.
-//! - The holders of one key are in one record: a share that thousands hold costs each of them as much.
-//! - To write a path, everybody who holds something below it is looked at; to read it, every writer below.
-//! - The user needs the rights in `server/least.acl` of this package, and may lack those to `CONFIG GET` and `CLUSTER SLOTS`,
-//!   and to `INFO`: without that, a failover is noticed only if it lost a renewal, and does not raise tokens. The same goes
-//!   for a managed service that does not have those commands.
-//! - To write or read a path below which its owner holds more than 50,000 others is refused as over a limit.
-//! - Wake-ups go through one subscription for each process, on a connection of its own, and through a timer for the end of a
-//!   lease; besides, whoever waits looks once a second at the latest. A process that holds something is told of what operators
-//!   do to its sessions. Only one that has waited is told of releases, and its connection is probed every 5 s.
-//! - With [`replicas`](RedisConfig::replicas) every write waits for them; too few in time make its outcome unknown.
-//! - A record that cannot be understood is held and never changed. A key that is no key cannot be listed; a session
-//!   whose record is unreadable lives, and what it holds goes by [`evict`](lockcore::backend::Inspect::evict).
+//! - The namespace lies in one slot, that is, on one primary of a cluster: more namespaces use more primaries. While
+//!   the slot is being moved, requests fail as [`Unavailable`](lockcore::ErrorKind::Unavailable).
+//! - While a batch of 1,000 keys is taken, the server serves nobody else, for about two milliseconds.
+//! - The holders of one key are in one record, so a share that thousands hold costs each of them accordingly.
+//! - To write a path, every holder below it is read; to read a path, every writer below it.
+//! - The user needs the rights in `server/least.acl` of this package. It may lack those to `CONFIG GET`, `CLUSTER
+//!   SLOTS` and `INFO`. Without `INFO` a failover is noticed only if it lost a renewal, and does not raise tokens. The
+//!   same is true of a managed service without those commands.
+//! - Writing or reading a path below which its owner holds more than 50,000 others is refused as over a limit.
+//! - Wake-ups use one subscription for each process, on a connection of its own, and a timer for the end of a lease.
+//!   Besides, a waiter polls at least once a second. A process that holds something is notified of what operators do to
+//!   its sessions. Only a process that has waited is notified of releases; its connection is probed every 5 s.
+//! - With [`replicas`](RedisConfig::replicas) every write waits for them. If too few answer in time, the outcome is
+//!   unknown.
+//! - A record that cannot be understood is held and never changed. A key that is not valid cannot be listed. A session
+//!   whose record is unreadable lives; [`evict`](lockcore::backend::Inspect::evict) frees what it holds.
 //!
 //! # Examples
 //!
@@ -98,16 +107,16 @@ mod wakeups;
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
 
-/// A script for values of the program's own in a Redis: it writes one, unless a later holder of the lock has written it
+/// A script for the program's own values in a Redis. It writes a value unless a later holder of the lock has written it
 /// before. A lease can end while its holder is paused before a write; this refuses that write.
 ///
-/// Its keys are the value's and a second one, beside it, which keeps the greatest token that has written it; in a
-/// cluster both have to be in one slot. Its arguments are the token of the writer's guard and the value. It answers 1 if
-/// the value was written, and 0 if it was refused. Whoever else writes the value has to use it, too. It compares tokens as
-/// texts: as numbers of Lua they would be rounded.
+/// Its keys are the key of the value, and a second key beside it for the greatest token that has written the value. In
+/// a cluster both must be in one slot. Its arguments are the token of the writer's guard and the value. It answers 1 if
+/// the value was written, and 0 if it was refused. Every writer of the value must use the script. It compares tokens as
+/// texts: as Lua numbers they would be rounded.
 ///
-/// The program runs it through a client of its own, as a user with the right to `EVALSHA`, `SCRIPT LOAD`, `GET` and
-/// `MSET` there.
+/// The program runs the script through a client of its own, as a user with the right to `EVALSHA`, `SCRIPT LOAD`, `GET`
+/// and `MSET` there.
 ///
 /// # Examples
 ///

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use lockcore::backend::{Incarnation, Record, Registered};
 use lockcore::{
     Error, FencingToken, Grant, Holder, Intent, Label, Life, LockKey, Mode, Notes, Operation,
-    OwnerId, SessionId, SessionState, Want,
+    OwnerId, SessionId, SessionState, Waiting, Want,
 };
 use redis::Value;
 
@@ -208,18 +208,35 @@ fn since_1970(milliseconds: u64) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(milliseconds))
 }
 
-/// A line of a record: the grant, the owner, and since when.
-fn read_line(line: &str) -> Option<(Grant, OwnerId, Option<SystemTime>)> {
+/// A line of a record.
+struct Line {
+    grant: Grant,
+    owner: OwnerId,
+    since: Option<SystemTime>,
+    /// Its place in line and how often it was passed, if it holds nothing and waits.
+    waits: Option<(u64, u32)>,
+}
+
+fn read_line(line: &str) -> Option<Line> {
     let mut fields = line.get(1..)?.split('/');
     let session: SessionId = fields.next()?.parse().ok()?;
     let [n, m, since_ms] = [(); 3].map(|()| fields.next()?.parse::<u64>().ok());
     let since = since_1970(since_ms?);
     let (grant, owner) = (Grant { session, n: n? }, OwnerId { session, m: m? });
-    fields.next().is_none().then_some((grant, owner, since))
+    let waits = match fields.next() {
+        Some(place) => Some((place.parse().ok()?, fields.next()?.parse().ok()?)),
+        None => None,
+    };
+    fields.next().is_none().then_some(Line {
+        grant,
+        owner,
+        since,
+        waits,
+    })
 }
 
-/// Holders, each as key, line, mode, label, life; of one that is somebody else's the label says what is known of it, and
-/// the life is empty.
+/// Holders, each as key, line, mode, label, life and whether it may go if it waits; of one that is somebody else's the label
+/// says what is known of it, and the life is empty.
 pub(crate) fn holders(answer: Answer) -> Result<Vec<Holder>, Error> {
     answer.parts()?.map(holder).collect()
 }
@@ -240,16 +257,22 @@ fn holder(answer: Answer) -> Result<Holder, Error> {
     };
     let label = parts.part()?.lossy()?;
     let life = read_life(&parts.part()?.text()?);
+    let may_go = parts.part()?.yes()?;
     let known = life.and_then(|life| Some((life, read_line(&line)?)));
     Ok(match known {
-        Some((life, (grant, owner, since))) => Holder {
+        Some((life, line)) => Holder {
             key,
-            grant: Some(grant),
-            owner: Some(owner),
+            grant: Some(line.grant),
+            owner: Some(line.owner),
             mode,
             label,
-            since,
+            since: line.since,
             life,
+            waiting: line.waits.map(|(place, passed)| Waiting {
+                place,
+                passed,
+                may_go,
+            }),
         },
         None => Holder {
             key,
@@ -259,6 +282,7 @@ fn holder(answer: Answer) -> Result<Holder, Error> {
             label,
             since: None,
             life: Life::Living,
+            waiting: None,
         },
     })
 }
@@ -328,24 +352,32 @@ mod tests {
 
     #[test]
     fn a_line_is_a_holder_or_nobody() {
-        let (grant, owner, since) = read_line(&format!("w{ID}/3/4/1500")).unwrap();
         let session: SessionId = ID.parse().unwrap();
-        assert_eq!(grant, Grant { session, n: 3 });
-        assert_eq!(owner, OwnerId { session, m: 4 });
-        assert_eq!(
-            since,
-            Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500))
-        );
+        for (behind, waits) in [
+            ("", None),
+            ("/1700000000000001/2", Some((1_700_000_000_000_001, 2))),
+        ] {
+            let line = read_line(&format!("w{ID}/3/4/1500{behind}")).unwrap();
+            assert_eq!(line.grant, Grant { session, n: 3 });
+            assert_eq!(line.owner, OwnerId { session, m: 4 });
+            assert_eq!(
+                line.since,
+                Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500))
+            );
+            assert_eq!(line.waits, waits);
+        }
         for broken in [
             "",
             "w",
             "é",
             &format!("w{ID}/3/4"),
             &format!("w{ID}/3/4/5/6"),
+            &format!("w{ID}/3/4/5/6/"),
+            &format!("w{ID}/3/4/5/6/7/8"),
             &format!("w{}/3/4/5", ID.to_uppercase()),
             &format!("w{ID}/3/4/-5"),
         ] {
-            assert_eq!(read_line(broken), None, "{broken:?}");
+            assert!(read_line(broken).is_none(), "{broken:?}");
         }
     }
 

@@ -21,7 +21,7 @@ scripts! {
     ADOPT = "common", "even_if_full", "adopt";
     SETTLE = "common", "even_if_full", "settle";
     NOTE = "common", "even_if_full", "note";
-    ACQUIRE = "short", "acquire_free", "common", "acquire";
+    ACQUIRE = "short", "acquire_free", "common", "line", "acquire";
     ACQUIRE_MANY = "short", "acquire_many";
     RELEASE = "release_alone", "common", "release";
     RELEASE_MANY = "release_many";
@@ -38,7 +38,7 @@ scripts! {
 
 #[cfg(test)]
 mod tests {
-    use lockcore::limits::TOMBSTONE_KEPT;
+    use lockcore::limits::{MAX_LISTED, MAX_WAITERS, TOMBSTONE_KEPT};
     use std::collections::BTreeSet;
     use std::{fs, path::Path};
 
@@ -54,6 +54,14 @@ mod tests {
     fn the_server_remembers_the_dead_as_long_as_all_do() {
         let kept = format!("local KEPT_MS = {}\n", TOMBSTONE_KEPT.as_millis());
         assert!(include_str!("../server/common.lua").contains(&kept));
+    }
+
+    #[test]
+    fn the_server_has_the_limits_of_all() {
+        let listed = format!("local LISTED = {MAX_LISTED}\n");
+        assert!(include_str!("../server/common.lua").contains(&listed));
+        let waiters = format!("local MAX_WAITERS = {MAX_WAITERS}\n");
+        assert!(include_str!("../server/line.lua").contains(&waiters));
     }
 
     #[test]

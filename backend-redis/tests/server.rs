@@ -442,7 +442,7 @@ async fn a_server_that_was_emptied_is_noticed_and_tokens_rise() {
     let after = granted(&backend, &request(other, 1, &["c k"])).await;
     assert!(after > before);
     let (version, created) = created(&space);
-    assert_eq!(version, "2", "it was made anew");
+    assert_eq!(version, "3", "it was made anew");
     assert!(created > first_created);
 }
 
@@ -534,6 +534,15 @@ async fn a_full_memory_takes_all_but_openings_and_grants() {
         .open(SessionId::new(6), &label, Duration::from_secs(1))
         .await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+    // Nobody gets a place in line, and is refused all the same.
+    let waits = request(session, 5, &["c a"]).waiting();
+    let refused = backend.acquire(&waits).await.unwrap();
+    assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+    let refused = backend.acquire(&request(session, 6, &["c a"])).await;
+    let Acquired::Busy(busy) = refused.unwrap() else {
+        panic!("it is held");
+    };
+    assert_eq!(busy.first().holders.len(), 1, "{busy:?}");
     // Who holds something goes on, and whoever is gone goes.
     assert_eq!(
         backend.renew(session, &renewal(1)).await.unwrap(),
@@ -794,12 +803,12 @@ async fn what_may_not_be_removed_stays() {
     space.raw::<()>(&mut set).unwrap();
     let mut version = redis::cmd("HSET");
     version.arg(space.key("meta")).arg("version");
-    for another in ["1", "3"] {
+    for another in ["1", "2", "4"] {
         space.raw::<()>(version.clone().arg(another)).unwrap();
         let error = RedisBackend::remove(space.config()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     }
-    space.raw::<()>(version.arg("2")).unwrap();
+    space.raw::<()>(version.arg("3")).unwrap();
     RedisBackend::remove(space.config()).await.unwrap();
     let left: Vec<String> = space.raw(redis::cmd("KEYS").arg("*")).unwrap();
     assert_eq!(left, [""; 0]);
