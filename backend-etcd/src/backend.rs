@@ -1,4 +1,4 @@
-//! The backend itself: connecting, and what it is like.
+//! The backend itself: connecting, and its properties.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::together::{acquiring, releasing};
 use crate::txn::{Found, Way, keys};
 use crate::wakeups::Watches;
 
-/// The server makes no shorter leases, as it is configured by itself.
+/// The server makes no shorter leases with its default configuration.
 const MIN_TTL: Duration = Duration::from_secs(2);
-/// So many keys are removed in one request: a million would take the server longer than a request may.
+/// How many keys are removed in one request. A million would take the server longer than a request may.
 const REMOVED_AT_ONCE: usize = 5_000;
 
 /// Locks in an etcd.
 ///
-/// Its operations are those of lockcore's traits. Dropping the future of one does not take back what was sent: it may be
-/// done, and its answer is lost. Dropping the backend closes its connection.
+/// Its operations are those of lockcore's traits. Dropping the future of an operation does not take back a request that
+/// was sent: it may be executed, and its answer is lost. Dropping the backend closes its connection.
 ///
 /// # Examples
 ///
@@ -50,13 +50,13 @@ pub struct EtcdBackend {
 }
 
 impl EtcdBackend {
-    /// Connects, and makes the namespace where it does not exist yet. Several processes may do so at once.
+    /// Connects. Creates the namespace if it does not exist yet. Several processes may do so at once.
     ///
     /// # Errors
     ///
-    /// Of kind [`Config`](lockcore::ErrorKind::Config) for a namespace of another version, for certificates that cannot be
-    /// read, and for a user where the server has none. Of kind [`Unauthorized`](lockcore::ErrorKind::Unauthorized) where
-    /// the server refuses who we are or what we do. Other kinds as every operation has them.
+    /// Of kind [`Config`](lockcore::ErrorKind::Config): a namespace of another version, certificates that cannot be
+    /// read, or a user where the server has none. Of kind [`Unauthorized`](lockcore::ErrorKind::Unauthorized): the
+    /// server rejects the credentials or does not permit the request. Of other kinds as in every operation.
     ///
     /// # Cancel safety
     ///
@@ -72,11 +72,11 @@ impl EtcdBackend {
         }))
     }
 
-    /// Removes the namespace with everything in it: who holds a lock there loses it at the next renewal, and is not
-    /// asked. End all who use it first, because what they ask afterwards makes it anew. One that is not there is no
-    /// error. No other rights are needed than to use it.
+    /// Removes the namespace with everything in it. A holder of a lock in it loses the lock at its next renewal and is
+    /// not asked. End all users first, because their later requests would recreate the namespace. A namespace that does
+    /// not exist is no error. The call needs no other rights than to use the namespace.
     ///
-    /// Its leases, on which nothing is then, end by themselves: those of sessions within their TTL, and those of
+    /// Its leases, which hold nothing then, end by themselves: those of sessions within their TTL, and those of
     /// tombstones, which a sweep of everything makes, within a day.
     ///
     /// # Errors
@@ -85,7 +85,8 @@ impl EtcdBackend {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves what was not removed by then, or no more than the key `NAMESPACE/meta`; do it again.
+    /// Dropping the future leaves what was not removed by then, or no more than the key `NAMESPACE/meta`. Call it
+    /// again.
     pub async fn remove(config: EtcdConfig) -> Result<(), Error> {
         let link = Arc::new(Link::new(config)?);
         let (mut range, operation) = (link.names.all(), Operation::Remove);
@@ -95,7 +96,7 @@ impl EtcdBackend {
         };
         loop {
             let mut found = way.all(vec![keys(&range, REMOVED_AT_ONCE)]).await?;
-            let Found { pairs, more } = found.found()?;
+            let Found { pairs, more, .. } = found.found()?;
             let next = after(&pairs, more);
             let to = next.clone().unwrap_or_else(|| range.to.clone());
             let removal = DeleteOptions::new().with_range(to);
@@ -115,7 +116,7 @@ impl EtcdBackend {
         }
     }
 
-    /// So many claims and ancestors fit into a transaction.
+    /// How many claims and ancestors fit into a transaction.
     pub(crate) fn keys_per_step(&self) -> usize {
         self.link.config.step().0
     }
@@ -125,6 +126,7 @@ impl LockBackend for EtcdBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the monotonic clock of the cluster's leader");
         (info.keys_per_step, info.bytes_per_step) = self.link.config.step();
+        info.line = true;
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.survives = Survives {
             crash: true,

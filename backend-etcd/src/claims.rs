@@ -7,45 +7,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use lockcore::backend::judge::{self, Ask, Entry as _, Judged, Listed, Place, Verdict};
+use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
+use lockcore::backend::judge::Entry as _;
 use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
-use lockcore::{Busy, Claim, Grant, LockKey, Operation, Result, SessionState, Want};
+use lockcore::{Claim, Grant, LockKey, Operation, Result, Want};
 
 use crate::EtcdBackend;
 use crate::config::{MAX_REMOVED, OVERHEAD};
 use crate::error::NAME;
+use crate::judging::{FIRST_LOOK, Judgement, Learnt, Look, Meeting, View};
+use crate::line::{InLine, is_in_line};
 use crate::namespace::unix_ms;
-use crate::pages::{PAGE, after};
+use crate::pages::PAGE;
 use crate::record::{
-    Classes, Held, Names, Range, SHARED, class, digits, holder_value, shares_from, step_value,
-    values_of,
+    Classes, Held, Names, Range, SHARED, class, digits, holder_value, holds_from, shares_from,
+    step_value, values_of,
 };
-use crate::txn::{Answer, Found, get, nobody, not_since, present};
+use crate::txn::{get, nobody, not_since, present};
 
-/// So many holders of each range are read with a refusal.
-const FIRST_LOOK: usize = 64;
 /// So many bytes has what removes a holder beside its name, which is there three times: whether the step is taken or not.
 const BESIDE_A_NAME: usize = 64;
+/// So many operations has what removes one where somebody has come meanwhile: they count beside all others.
+const CLEARED: usize = 1;
 /// How often a step is taken past those who do not count before it gives way to those who are quicker.
 const ATTEMPTS: usize = 64;
-
-/// Where a step meets others: who holds a key, in these classes, and whoever holds something below it.
-#[derive(Debug)]
-pub(crate) struct Look {
-    key: LockKey,
-    classes: Classes,
-    pub(crate) range: Range,
-}
-
-/// Who was met, as of a revision.
-struct View {
-    revision: i64,
-    /// Beside each look.
-    held: Vec<Vec<Held>>,
-    /// From where on there are more.
-    more: Vec<Option<Vec<u8>>>,
-}
 
 /// What is known of who is in the way of a step.
 enum Known {
@@ -60,6 +45,7 @@ enum Known {
         gone: Vec<Vec<u8>>,
         /// Beside looks that ask for those who hold exclusively: only others are there, and more of them may come.
         shared: Vec<bool>,
+        line: InLine,
     },
 }
 
@@ -112,7 +98,7 @@ impl ClaimStore for EtcdBackend {
                 some.iter().partition(|claim| class(claim.want()) == SHARED);
             let shared = shared
                 .into_iter()
-                .map(|claim| present(names.holder(grant, SHARED, claim.key().as_str())));
+                .map(|claim| holds(names, grant, SHARED, claim.key().as_str()));
             let all = not_over(names, grant).into_iter().chain(shared).collect();
             // Something is written, so that no member answers from what it has not heard of yet.
             let same = PutOptions::new().with_ignore_value().with_ignore_lease();
@@ -131,7 +117,7 @@ impl ClaimStore for EtcdBackend {
             }
             answer.skip();
             for _ in &exclusive {
-                if !answer.succeeded_or_found()? {
+                if !answer.done_or_holds()? {
                     return Ok(false);
                 }
             }
@@ -150,7 +136,7 @@ impl EtcdBackend {
         let looks = looks(&self.link.names, claims);
         let free = self.seems_free(claims);
         let mut known = if free { Known::Nothing } else { Known::Asked };
-        let mut judged = Judged::default();
+        let mut learnt = Learnt::default();
         for _ in 0..ATTEMPTS {
             let mut view = match self.take_step(request, &looks, known).await? {
                 Tried::Granted(granted) => return Ok(granted),
@@ -162,10 +148,15 @@ impl EtcdBackend {
                     continue;
                 }
             };
-            if let Some(refused) = self.judge(request, &looks, &mut view, &mut judged).await? {
-                return Ok(refused);
-            }
-            known = self.passed(request, &looks, &view, &judged);
+            let met = Meeting {
+                request,
+                looks: &looks,
+            };
+            known = match self.judge(met, &mut view, &mut learnt).await? {
+                Judgement::Answer(answer) => return Ok(answer),
+                Judgement::Again => Known::Asked,
+                Judgement::Nobody(line) => self.passed(met, &view, &learnt, line),
+            };
         }
         Err(self.way(Operation::Acquire).never_still())
     }
@@ -179,15 +170,18 @@ impl EtcdBackend {
             .map(|claim| removal(names, grant, class(claim.want()), claim.key().as_str()));
         // The step is forgotten with the last of them.
         let forgotten = TxnOp::delete(names.step(grant), None);
-        let mut removals: Vec<TxnOp> = [lives].into_iter().chain(each).chain([forgotten]).collect();
+        // Only one claim waits.
+        let waits = (claims.len() == 1).then(|| TxnOp::delete(names.waiting_step(grant), None));
+        let forgotten = [forgotten].into_iter().chain(waits);
+        let mut removals: Vec<TxnOp> = [lives].into_iter().chain(each).chain(forgotten).collect();
         let (mut lives, mut removed) = (None, Vec::with_capacity(claims.len()));
         while !removals.is_empty() {
             let some = self.some_of(&mut removals);
             let mut answer = self.way(Operation::Release).all(some).await?;
             if lives.is_none() {
-                lives = Some(answer.succeeded_or_found()?);
+                lives = Some(answer.done()?);
             }
-            removed.extend(answer.each_removed());
+            removed.extend(answer.each_holder_removed());
         }
         let there = removed.len() > claims.len() && removed[..claims.len()].iter().all(|n| *n > 0);
         Ok(match (there, lives) {
@@ -225,6 +219,11 @@ impl EtcdBackend {
                 Known::Passed { revision, .. } => not_since(&look.range, *revision),
                 Known::Nothing | Known::Asked => nobody(&look.range),
             });
+            let still = match &known {
+                Known::Passed { line, .. } => line.still.as_slice(),
+                Known::Nothing | Known::Asked => &[],
+            };
+            let free = free.chain(still.iter().cloned());
             not_over(names, *grant).into_iter().chain(free).collect()
         };
         let then = || {
@@ -238,7 +237,15 @@ impl EtcdBackend {
                 TxnOp::put(place, value, None)
             });
             let step = TxnOp::put(names.step(*grant), step_value(claims), None);
-            removed.chain(entered).chain([step]).collect()
+            // Who shares a key and has waited for it is in nobody's way where it is granted.
+            let waited = || TxnOp::delete(names.waiting_step(*grant), None);
+            let line = match &known {
+                Known::Nothing => Vec::new(),
+                Known::Asked if is_in_line(request) => vec![waited()],
+                Known::Asked => Vec::new(),
+                Known::Passed { line, .. } => line.changes.clone(),
+            };
+            removed.chain(entered).chain(line).chain([step]).collect()
         };
         let first_look = if counted { PAGE } else { FIRST_LOOK };
         let or_else = || {
@@ -291,114 +298,13 @@ impl EtcdBackend {
             .link
             .config
             .operations
-            .saturating_sub(looks.len() + OVERHEAD);
+            .saturating_sub(looks.len() + OVERHEAD + CLEARED);
         let cleared = gone.iter().take(room).map(|name| {
             let as_seen = Compare::mod_revision(name.clone(), CompareOp::Less, revision + 1);
             let removal = TxnOp::delete(name.clone(), None);
             TxnOp::txn(Txn::new().when([as_seen]).and_then([removal]))
         });
         cleared.collect()
-    }
-
-    fn view(&self, looks: &[Look], answer: &mut Answer) -> Result<View> {
-        let mut view = View {
-            revision: answer.revision,
-            held: Vec::with_capacity(looks.len()),
-            more: Vec::with_capacity(looks.len()),
-        };
-        for look in looks {
-            let Found { pairs, more } = answer.found()?;
-            view.more.push(after(&pairs, more));
-            view.held.push(self.held(&look.key, &pairs));
-        }
-        Ok(view)
-    }
-
-    /// Whether somebody who counts is in the way; learns of those who do not count.
-    async fn judge(
-        &self,
-        request: &Acquire,
-        looks: &[Look],
-        view: &mut View,
-        judged: &mut Judged,
-    ) -> Result<Option<Acquired>> {
-        loop {
-            let met = self.met(request, looks, view, judged.free());
-            if met.is_empty() {
-                // Whoever comes meanwhile is newer than the view.
-                if !self.look_on(looks, view).await? {
-                    return Ok(None);
-                }
-                continue;
-            }
-            let to_end = Judged::to_end(request, &met);
-            let states = self.way(Operation::Acquire).look_at(&to_end).await?;
-            match judged.learn(request, &met, states) {
-                Verdict::Again => {}
-                Verdict::Void => return Ok(Some(Acquired::Void)),
-                Verdict::Busy => {
-                    let busy = self.busy(request, looks, view, judged);
-                    return Ok(Some(Acquired::Busy(busy)));
-                }
-            }
-        }
-    }
-
-    /// Reads some more of those ranges that were not read to their end. Says whether there were any.
-    async fn look_on(&self, looks: &[Look], view: &mut View) -> Result<bool> {
-        for (at, look) in looks.iter().enumerate() {
-            let Some(from) = view.more[at].take() else {
-                continue;
-            };
-            let rest = Range {
-                from,
-                to: look.range.to.clone(),
-            };
-            let (Found { pairs, more }, _) = self.way(Operation::Acquire).get(&rest, PAGE).await?;
-            view.more[at] = after(&pairs, more);
-            view.held[at].extend(self.held(&look.key, &pairs));
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    /// Who was met that may be in the way of one of the claims, but for those who are known not to count.
-    fn met(
-        &self,
-        request: &Acquire,
-        looks: &[Look],
-        view: &View,
-        free: &BTreeSet<Grant>,
-    ) -> judge::Met<Held> {
-        let not_free = |grant: Grant| !free.contains(&grant);
-        let mut met = judge::Met::new();
-        for claim in &request.claims {
-            for (_, held) in in_the_way(request, claim, looks, view, not_free) {
-                let known: &mut Vec<Held> = met.entry(held.key.clone()).or_default();
-                if !known.contains(held) {
-                    known.push(held.clone());
-                }
-            }
-        }
-        met
-    }
-
-    fn busy(&self, request: &Acquire, looks: &[Look], view: &View, judged: &Judged) -> Busy {
-        let counts = |grant: Grant| !judged.free().contains(&grant);
-        let refused = request.claims.iter().filter_map(|claim| {
-            let mut listed = Listed::default();
-            for (place, held) in in_the_way(request, claim, looks, view, counts) {
-                let state: Option<&SessionState> =
-                    held.grant().and_then(|grant| judged.state(grant));
-                let (key, mode) = match place {
-                    Place::Below => (claim.key(), place.seen(held.mode())),
-                    Place::Key | Place::Above => (&held.key, held.mode()),
-                };
-                listed.add(held.holder(key, mode, state));
-            }
-            listed.refusal(claim)
-        });
-        Busy::of(refused).expect("somebody is in the way of a claim")
     }
 
     /// Where the claims' holders stand where nobody else is.
@@ -413,11 +319,8 @@ impl EtcdBackend {
     }
 
     /// How a step is taken past those who were met.
-    fn passed(&self, request: &Acquire, looks: &[Look], view: &View, judged: &Judged) -> Known {
-        let is_free = |held: &Held| {
-            held.grant()
-                .is_some_and(|grant| judged.free().contains(&grant))
-        };
+    fn passed(&self, met: Meeting<'_>, view: &View, learnt: &Learnt, line: InLine) -> Known {
+        let Meeting { request, looks } = met;
         let held = || view.held.iter().flatten();
         let mut places = self.places(request);
         for (claim, place) in request.claims.iter().zip(&mut places) {
@@ -428,19 +331,19 @@ impl EtcdBackend {
                 .find(|held| held.grant() == Some(request.grant))
             {
                 place.clone_from(&own.name);
-            } else if here.any(|held| held.name == *place && !is_free(held)) {
+            } else if here.any(|held| held.name == *place && !learnt.is_gone(held)) {
                 let (class, key) = (class(claim.want()), claim.key().as_str());
                 *place = self.link.names.holder_beside(request.grant, class, key);
             }
         }
-        // As many as fit into the transaction; what is put is not removed besides.
+        // As many as fit into the transaction, with what clears them otherwise; what is put is not removed besides.
         let room = self
             .link
             .config
             .operations
-            .saturating_sub(request.claims.len() + 1);
-        let gone = held().filter(|held| is_free(held)).map(|held| &held.name);
-        let gone: BTreeSet<&Vec<u8>> = gone.collect();
+            .saturating_sub(request.claims.len() + 1 + line.changes.len() + CLEARED);
+        let gone = held().filter(|held| learnt.is_gone(held));
+        let gone: BTreeSet<&Vec<u8>> = gone.map(|held| &held.name).collect();
         let put: BTreeSet<&Vec<u8>> = places.iter().collect();
         let mut bytes = 0;
         let fits = |name: &&&Vec<u8>| {
@@ -457,6 +360,7 @@ impl EtcdBackend {
             places,
             gone,
             shared: shared.collect(),
+            line,
         }
     }
 }
@@ -467,7 +371,7 @@ fn is_small(claims: &[Claim]) -> bool {
 }
 
 /// That a session lives, and a number of it is not over.
-fn not_over(names: &Names, grant: Grant) -> [Compare; 2] {
+pub(crate) fn not_over(names: &Names, grant: Grant) -> [Compare; 2] {
     [
         present(names.live(grant.session)),
         behind_over(names, grant),
@@ -484,7 +388,7 @@ pub(crate) fn behind_over(names: &Names, grant: Grant) -> Compare {
 pub(crate) fn stands(names: &Names, grant: Grant, class: u8, key: &str) -> Vec<Compare> {
     let name = names.holder(grant, class, key);
     if class == SHARED {
-        return vec![present(name)];
+        return vec![holds(names, grant, class, key)];
     }
     let [from, to] = values_of(grant);
     vec![
@@ -493,13 +397,20 @@ pub(crate) fn stands(names: &Names, grant: Grant, class: u8, key: &str) -> Vec<C
     ]
 }
 
-/// Removes a grant's holder, and nobody else's, wherever it stands.
+/// That a grant holds at its own name, and does not wait.
+pub(crate) fn holds(names: &Names, grant: Grant, class: u8, key: &str) -> Compare {
+    let name = names.holder_beside(grant, class, key);
+    Compare::value(name, CompareOp::Greater, holds_from(grant, class))
+}
+
+/// Removes a grant's holder, and nobody else's, wherever it stands. What may have waited is told with its value.
 pub(crate) fn removal(names: &Names, grant: Grant, class: u8, key: &str) -> TxnOp {
-    let holder = TxnOp::delete(names.holder(grant, class, key), None);
+    let told = DeleteOptions::new().with_prev_key();
+    let beside = TxnOp::delete(names.holder_beside(grant, class, key), Some(told));
     if class == SHARED {
-        return holder;
+        return beside;
     }
-    let beside = TxnOp::delete(names.holder_beside(grant, class, key), None);
+    let holder = TxnOp::delete(names.holder(grant, class, key), None);
     let stands = stands(names, grant, class, key);
     TxnOp::txn(Txn::new().when(stands).and_then([holder]).or_else([beside]))
 }
@@ -528,55 +439,6 @@ pub(crate) fn looks(names: &Names, claims: &[Claim]) -> Vec<Look> {
         }
     });
     above.chain(own).collect()
-}
-
-/// Who is in the way of a claim, and where.
-fn in_the_way<'a>(
-    request: &Acquire,
-    claim: &'a Claim,
-    looks: &[Look],
-    view: &'a View,
-    counts: impl Fn(Grant) -> bool + Copy,
-) -> Vec<(Place, &'a Held)> {
-    let ask = Ask::of(request, claim);
-    let own = claim.key();
-    let mut met = Vec::new();
-    for (look, held) in looks.iter().zip(&view.held) {
-        if look.key.is_above(own) {
-            let there = held.iter().filter(|held| held.key == look.key);
-            met.push((Place::Above, there.map(Standing).collect()));
-        } else if look.key == *own {
-            let (here, below) = held
-                .iter()
-                .map(Standing)
-                .partition(|held| held.0.key == *own);
-            met.extend([(Place::Key, here), (Place::Below, below)]);
-        }
-    }
-    let there = met
-        .iter()
-        .flat_map(|(place, held): &(Place, Vec<Standing<'a>>)| {
-            let there = ask.at(*place).in_the_way(held, counts);
-            there.into_iter().map(|held| (*place, held.0))
-        });
-    there.collect()
-}
-
-/// One of those who were met.
-struct Standing<'a>(&'a Held);
-
-impl judge::Entry for Standing<'_> {
-    fn grant(&self) -> Option<Grant> {
-        self.0.grant()
-    }
-
-    fn owner(&self) -> Option<lockcore::OwnerId> {
-        self.0.owner()
-    }
-
-    fn mode(&self) -> lockcore::Mode {
-        self.0.mode()
-    }
 }
 
 /// What several claims ask of their ancestors.

@@ -1,4 +1,4 @@
-//! Where the server is and how it is reached: [`EtcdConfig`].
+//! The server and how it is reached: [`EtcdConfig`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,21 +11,22 @@ use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 /// How long one request may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_PORT: u16 = 2379;
-/// As many operations as a server takes in one transaction unless its `--max-txn-ops` says otherwise.
+/// The most operations that a server takes in one transaction, unless its `--max-txn-ops` says otherwise.
 const DEFAULT_OPERATIONS: usize = 128;
-/// So many of them are needed beside those for the claims.
+/// The operations that a transaction needs besides those for the claims.
 pub(crate) const OVERHEAD: usize = 3;
-/// One path of the greatest depth has to fit.
+/// The number for one path of the greatest depth.
 const MIN_OPERATIONS: u64 = 67;
 const MAX_OPERATIONS: u64 = 10_000;
-/// A step is as large as this at most: what is left of the 1.5 MiB that a server takes in one request is for removing what
-/// is met on the way.
+/// The largest batch. The rest of the 1.5 MiB that a server takes in one request is for removing what is met on the
+/// way.
 const MAX_REQUEST: usize = 1_280 * 1024;
 pub(crate) const MAX_REMOVED: usize = 200 * 1024;
 const _: () = assert!(MAX_REQUEST + MAX_REMOVED + 32 * 1024 < 1_536 * 1024);
-/// So often a key stands in a request: from and to of what it is compared with and of what is read, the holder, the step.
+/// How often a key stands in a request: from and to of its comparison and of its read, the holder, the record of the
+/// request.
 const NAMED: usize = 6;
-/// So many bytes beside its names a key has there at most.
+/// The most bytes for a key there, besides its names.
 const BESIDE: usize = 250;
 const _: () = assert!(lockcore::limits::MAX_PATH_COMPONENTS + OVERHEAD == 67);
 
@@ -36,18 +37,18 @@ const GRAMMAR: Grammar = Grammar {
     path: "the URL has no path: the namespace is an option, as in etcd://localhost/?namespace=fs",
 };
 
-/// Which servers, which namespace, and how requests are sent.
+/// The servers, the namespace, and how requests are sent.
 ///
 /// Several hosts are members of one cluster: one of them is used until it fails, then the next.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
-/// | [`namespace`](Self::namespace) | `lockkeeper` | what all keys begin with, and a `/` behind it |
-/// | [`password`](Self::password) | none | who we are |
-/// | [`ca`](Self::ca) | the usual authorities | a file with the certificate that has signed the server's |
-/// | [`certificate`](Self::certificate) | none | files with a certificate of ours and its key (`cert`, `key`) |
+/// | [`namespace`](Self::namespace) | `lockkeeper` | the prefix of all keys, followed by a `/` |
+/// | [`password`](Self::password) | none | the credentials |
+/// | [`ca`](Self::ca) | the usual authorities | a file with the certificate of the authority that signed the server's |
+/// | [`certificate`](Self::certificate) | none | files with a client certificate and its key (`cert`, `key`) |
 /// | [`timeout`](Self::timeout) | 5 s | how long one request may take |
-/// | [`operations`](Self::operations) | 128 | as many as the server takes in one transaction (`txn_ops`) |
+/// | [`operations`](Self::operations) | 128 | the most operations that the server takes in one transaction (`txn_ops`) |
 ///
 /// `Debug` shows no password.
 ///
@@ -79,7 +80,7 @@ pub struct EtcdConfig {
     pub(crate) operations: usize,
 }
 
-/// The files of a certificate of ours and of its key.
+/// The files of a client certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Certificate {
     pub(crate) cert: Option<PathBuf>,
@@ -93,12 +94,13 @@ pub(crate) struct Auth {
 }
 
 impl EtcdConfig {
-    /// Reads `etcd://[USER:PASSWORD@]HOST[:PORT][,…][/][?OPTION=VALUE&…]`, or `etcds://` for TLS. What stands for a
-    /// user, a password or a value is percent-encoded.
+    /// Parses `etcd://[USER:PASSWORD@]HOST[:PORT][,…][/][?OPTION=VALUE&…]`, or `etcds://` for TLS. User, password and
+    /// values are percent-encoded.
     ///
     /// # Errors
     ///
-    /// A text that is no such URL, or an option that does not exist or cannot have that value.
+    /// The text is no such URL, an option does not exist or does not accept the value, `cert` or `key` is given alone,
+    /// or a certificate is given without TLS.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let mut url = StoreUrl::parse(url, GRAMMAR)?;
         if !url.path.is_empty() {
@@ -139,7 +141,7 @@ impl EtcdConfig {
         Ok(config)
     }
 
-    /// The namespace, with which all keys begin, and a `/` behind it.
+    /// The namespace: the prefix of all keys, followed by a `/`.
     #[must_use]
     pub fn namespace(mut self, namespace: Namespace) -> Self {
         self.namespace = namespace;
@@ -156,14 +158,14 @@ impl EtcdConfig {
         self
     }
 
-    /// A file with the certificate, as PEM, of the authority that has signed the server's. Read when connecting.
+    /// A file with the certificate, as PEM, of the authority that signed the server's. It is read when connecting.
     #[must_use]
     pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(path.into());
         self
     }
 
-    /// Files with a certificate, as PEM, that says who we are, and with its key. Read when connecting.
+    /// Files with a client certificate, as PEM, and its key. They are read when connecting.
     #[must_use]
     pub fn certificate(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.certificate = Certificate {
@@ -173,17 +175,17 @@ impl EtcdConfig {
         self
     }
 
-    /// How long one request may take. Where there are several members, choose less than a third of the sessions' TTL: one
-    /// that does not answer is left for the next when the time is over, and renewals go out every third.
+    /// How long one request may take. With several members, choose less than a third of the sessions' TTL: a member
+    /// that does not answer is left for the next one after this time, and renewals go out every third of the TTL.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// As many operations as the server takes in one transaction, which is its `--max-txn-ops`: so large are steps, as far
-    /// as their keys fit into 1.5 MiB, the longest request of a server. Less than 67, which a path of 64 components needs,
-    /// and more than 10,000 are taken as those.
+    /// The most operations that the server takes in one transaction: its `--max-txn-ops`. It determines the size of
+    /// batches, as far as their keys fit into 1.5 MiB, the longest request of a server. Values are clamped to the range
+    /// from 67, which a path of 64 components needs, to 10,000.
     #[must_use]
     pub fn operations(mut self, operations: usize) -> Self {
         let operations = u64::try_from(operations).unwrap_or(u64::MAX);
@@ -194,7 +196,7 @@ impl EtcdConfig {
 }
 
 impl EtcdConfig {
-    /// So many claims and ancestors fit into a step, and so many bytes of their keys.
+    /// How many claims and ancestors fit into a batch, and how many bytes of their keys.
     pub(crate) fn step(&self) -> (usize, usize) {
         let of_each = NAMED * self.namespace.to_string().len() + BESIDE;
         // Half of a request is for the keys themselves.

@@ -1,4 +1,4 @@
-//! The only place where an error of the driver or the server becomes ours.
+//! The only place that maps errors of the driver and the server to those of the library.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,17 @@ pub(crate) const NAME: &str = "etcd";
 pub(crate) enum Phase {
     /// There was no connection yet.
     Connecting,
-    /// It was handed over to one.
+    /// The request was handed to a connection.
     Sent,
 }
 
-/// An error of the driver as one of ours.
+/// Maps an error of the driver.
 pub(crate) fn from_etcd(operation: Operation, phase: Phase, error: etcd_client::Error) -> Error {
     let (kind, what) = judge(phase, &error);
     Error::new(kind, NAME, operation, what).with_source(error)
 }
 
-/// Our own finding.
+/// A condition that this backend detected.
 pub(crate) fn found(
     kind: ErrorKind,
     operation: Operation,
@@ -41,7 +41,7 @@ pub(crate) fn odd_answer(operation: Operation) -> Error {
     )
 }
 
-/// Whether another member may do better: this one, or the way to it, does not take requests.
+/// Whether another member may succeed: this one, or the way to it, does not take requests.
 pub(crate) fn is_of_the_member(error: &etcd_client::Error) -> bool {
     match error {
         etcd_client::Error::GRpcStatus(status) => match status.code() {
@@ -53,8 +53,8 @@ pub(crate) fn is_of_the_member(error: &etcd_client::Error) -> bool {
     }
 }
 
-/// Whether who we are has to be said again before the server looks at a request: a name that it has given out is no good any
-/// more, as after every change of its users where it signs them (`--auth-token jwt`).
+/// Whether the credentials must be sent again before the server looks at a request. A token that it issued is no longer
+/// valid, as after every change of its users if it signs tokens (`--auth-token jwt`).
 pub(crate) fn is_of_the_login(error: &etcd_client::Error) -> bool {
     match error {
         etcd_client::Error::GRpcStatus(status) => {
@@ -75,7 +75,7 @@ fn is_old_login(status: &tonic::Status) -> bool {
     )
 }
 
-/// What a server says, without its name before it.
+/// The server's message, without its name in front.
 fn said(status: &tonic::Status) -> &str {
     let message = status.message();
     message.strip_prefix("etcdserver: ").unwrap_or(message)

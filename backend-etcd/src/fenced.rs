@@ -1,16 +1,16 @@
-//! A check of tokens for what programs keep in etcd themselves.
+//! A check of tokens for the program's own keys in etcd.
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use lockcore::FencingToken;
 
 use crate::record::digits;
 
-/// A transaction for keys of the program's own in etcd: it does these operations, unless a later holder of the lock has
-/// done some before. A lease can end while its holder is paused before a write; this refuses that write.
+/// A transaction for the program's own keys in etcd. It executes these operations unless a later holder of the lock has
+/// executed some before. A lease can end while its holder is paused before a write; this refuses that write.
 ///
-/// `token_key` is a key beside those that are written, which keeps the greatest token that has written them. The answer
-/// says `succeeded` if a greater one was found there: then **nothing was written**. Whoever else writes those keys has to
-/// do it so, too. The program sends the transaction through a client of its own.
+/// `token_key` is a key beside those that are written. It keeps the greatest token that has written them. The answer
+/// says `succeeded` if a greater token was found there: then **nothing was written**. Every writer of those keys must
+/// do the same. The program sends the transaction through a client of its own.
 ///
 /// # Examples
 ///

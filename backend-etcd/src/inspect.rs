@@ -119,9 +119,11 @@ impl EtcdBackend {
         let states = way.peek(grants.map(|grant| grant.session)).await?;
         let state = |grant: Grant| states.get(&grant.session);
         held.retain(|held| {
-            held.grant()
-                .is_none_or(|grant| state(grant).is_some_and(|state| state.counts(grant.n)))
+            let counts = |grant| state(grant).is_some_and(|state| held.counts(state));
+            held.grant().is_none_or(counts)
         });
+        // Of many some are listed: first those who hold it, then those who wait, in their order.
+        held.sort_by_key(Held::place);
         if let Filter::Session(session) = filter {
             let mut grants = held.iter().filter_map(Held::grant);
             if !grants.any(|grant| grant.session == *session) {

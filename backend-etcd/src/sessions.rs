@@ -12,6 +12,7 @@ use lockcore::backend::{
 use lockcore::{ErrorKind, Label, Life, Note, Notes, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
+use crate::line::{QUITS, quits};
 use crate::record::{NOBODY, Session, digits, intent, last, news, number, read_intent, read_ttl};
 use crate::states::SESSIONS_PER_REQUEST;
 use crate::txn::{Here, Moved, absent, get, keys, nobody, present};
@@ -50,7 +51,9 @@ impl SessionStore for EtcdBackend {
             let steps = (!renewal.granted.is_empty()).then(|| names.steps(Some(session)));
             let steps = steps.map(|steps| keys(&steps, 0));
             let ttl = TxnOp::get(names.ttl(session), None);
-            let own = [get(&names.session(session), 0), ttl];
+            // Who waits under a number that is over makes room.
+            let waits = get(&names.waiting_steps(session), 0);
+            let own = [get(&names.session(session), 0), ttl, waits];
             own.into_iter().chain(steps).collect()
         };
         let (any, nothing) = (Incarnation::UNKNOWN, || Some(Vec::new()));
@@ -65,6 +68,7 @@ impl SessionStore for EtcdBackend {
         };
         let ttl = found.found()?.pairs;
         let ttl = ttl.first().and_then(|pair| read_ttl(pair.value()));
+        let waits = found.found()?.pairs;
         let (Some(seq), Some(ttl)) = (read.live, ttl) else {
             return Ok(Renewed::Dead);
         };
@@ -75,7 +79,8 @@ impl SessionStore for EtcdBackend {
         if !renewal.granted.is_empty() {
             let steps = found.found()?.pairs;
             let steps = steps.iter().filter_map(|step| names.read_step(step.key()));
-            let there: BTreeSet<u64> = steps.map(|grant| grant.n).collect();
+            let taken = steps.filter(|step| !step.waits);
+            let there: BTreeSet<u64> = taken.map(|step| step.grant.n).collect();
             if !has_all(&there, &renewal.granted) {
                 return Ok(Renewed::Forgotten);
             }
@@ -90,9 +95,18 @@ impl SessionStore for EtcdBackend {
         // and has been followed by another would end it, too early.
         let lease = way.grant(ttl).await?;
         let mut changes = self.over_changes(session, &read.over, &renewal.over);
+        for pair in &waits {
+            let step = names.read_step(pair.key());
+            let over = step.filter(|step| renewal.over.contains(step.grant.n));
+            changes.extend(
+                over.into_iter()
+                    .flat_map(|step| quits(names, step.grant, pair)),
+            );
+        }
         // A part of them does no harm: what is over stays so.
-        while changes.len() > self.keys_per_step() {
-            let some = changes.drain(..self.keys_per_step()).collect();
+        let most = self.keys_per_step() - QUITS;
+        while changes.len() > most {
+            let some = changes.drain(..most).collect();
             if let Some(renewed) = self.write(session, renewal, some).await? {
                 return Ok(renewed);
             }

@@ -6,7 +6,7 @@ use etcd_client::{KeyValue, TxnOp};
 use lockcore::{Result, SessionId, SessionState};
 
 use crate::record::Session;
-use crate::txn::{Way, get, nobody};
+use crate::txn::{Found, Way, get, nobody};
 
 /// So many sessions are asked about in one request.
 pub(crate) const SESSIONS_PER_REQUEST: usize = 50;
@@ -14,13 +14,39 @@ pub(crate) const SESSIONS_PER_REQUEST: usize = 50;
 impl Way<'_> {
     /// Sessions as they are; one that was never opened never will be.
     pub(crate) async fn look_at(self, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
+        Ok(self.look_at_beside(sessions, Vec::new()).await?.0)
+    }
+
+    /// The same, with a few other looks in the first request, and what those have found.
+    pub(crate) async fn look_at_beside(
+        self,
+        sessions: &[SessionId],
+        mut others: Vec<TxnOp>,
+    ) -> Result<(Vec<SessionState>, Vec<Found>)> {
         let mut states = Vec::with_capacity(sessions.len());
+        let mut found = Vec::with_capacity(others.len());
         for some in sessions.chunks(SESSIONS_PER_REQUEST) {
-            for (session, pairs) in self.read(some).await? {
-                states.push(self.state(session, &pairs).await?);
+            let others = std::mem::take(&mut others);
+            let each = others.len();
+            let mut answer = self
+                .all(others.into_iter().chain(self.gets(some)).collect())
+                .await?;
+            for _ in 0..each {
+                found.push(answer.found()?);
+            }
+            for session in some {
+                let pairs = answer.found()?.pairs;
+                states.push(self.state(*session, &pairs).await?);
             }
         }
-        Ok(states)
+        Ok((states, found))
+    }
+
+    fn gets(self, sessions: &[SessionId]) -> impl Iterator<Item = TxnOp> {
+        let names = &self.link.names;
+        sessions
+            .iter()
+            .map(|session| get(&names.session(*session), 0))
     }
 
     /// Those of the sessions that have a record, each asked about once.
@@ -44,10 +70,7 @@ impl Way<'_> {
         self,
         sessions: &[SessionId],
     ) -> Result<Vec<(SessionId, Vec<KeyValue>)>> {
-        let gets = sessions
-            .iter()
-            .map(|session| get(&self.link.names.session(*session), 0));
-        let mut answer = self.all(gets.collect()).await?;
+        let mut answer = self.all(self.gets(sessions).collect()).await?;
         let read = |session: &SessionId| Ok((*session, answer.found()?.pairs));
         sessions.iter().map(read).collect()
     }

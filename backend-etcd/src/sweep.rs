@@ -3,12 +3,13 @@
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp};
 use lockcore::backend::{Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
-use lockcore::{Grant, Life, Operation, Result, SessionId, SessionState};
+use lockcore::{Life, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
 use crate::claims::removal;
+use crate::line::quits;
 use crate::pages::{PAGE, after};
-use crate::record::{SHARED, Session, read_step};
+use crate::record::{SHARED, Session, Step, read_step};
 use crate::states::SESSIONS_PER_REQUEST;
 use crate::txn::{absent, present};
 
@@ -17,7 +18,7 @@ const STEPS: usize = 32;
 
 /// A step that does not count, as it is stored.
 struct Gone {
-    grant: Grant,
+    whose: Step,
     step: KeyValue,
 }
 
@@ -55,18 +56,19 @@ impl EtcdBackend {
         let read = pairs
             .iter()
             .filter_map(|pair| Some((names.read_step(pair.key())?, pair)));
-        let steps: Vec<(Grant, &KeyValue)> = read.collect();
-        let sessions = steps.iter().map(|(grant, _)| grant.session);
+        let steps: Vec<(Step, &KeyValue)> = read.collect();
+        let sessions = steps.iter().map(|(whose, _)| whose.grant.session);
         let states = self.way(Operation::Sweep).peek(sessions).await?;
         // One that nobody knows was forgotten, long after it had died.
-        let counts = |grant: &Grant| {
-            states
-                .get(&grant.session)
-                .is_some_and(|state| state.counts(grant.n))
+        let counts = |Step { grant, waits }: &Step| {
+            states.get(&grant.session).is_some_and(|state| {
+                let lives = !waits || state.life == Life::Living;
+                lives && state.counts(grant.n)
+            })
         };
-        let gone = steps.into_iter().filter(|(grant, _)| !counts(grant));
-        let gone = gone.map(|(grant, pair)| Gone {
-            grant,
+        let gone = steps.into_iter().filter(|(whose, _)| !counts(whose));
+        let gone = gone.map(|(whose, pair)| Gone {
+            whose,
             step: pair.clone(),
         });
         Ok(gone.collect())
@@ -74,8 +76,13 @@ impl EtcdBackend {
 
     /// Removes what a step has left, and says how many holders that were.
     async fn remove_gone(&self, gone: Gone) -> Result<usize> {
-        let Gone { grant, step } = gone;
-        let names = &self.link.names;
+        let Gone { whose, step } = gone;
+        let (names, grant) = (&self.link.names, whose.grant);
+        if whose.waits {
+            let ops = quits(names, grant, &step);
+            let mut answer = self.way(Operation::Sweep).all(ops).await?;
+            return Ok(answer.all_removed().saturating_sub(1));
+        }
         let holders: Vec<(u8, &str)> = read_step(step.value()).collect();
         // The step is the last: until then it is found again.
         let step_too = || [TxnOp::delete(step.key(), None)];

@@ -7,10 +7,10 @@ use etcd_client::{Compare, Txn, TxnOp};
 use lockcore::backend::{Acquire, Acquired, Batch, Stood};
 use lockcore::{Claim, Grant, Operation, Result};
 
-use crate::claims::{behind_over, looks, stands};
+use crate::claims::{behind_over, holds, looks, stands};
 use crate::link::SharedLink;
 use crate::namespace::unix_ms;
-use crate::record::{class, holder_value, step_value};
+use crate::record::{SHARED, class, holder_value, step_value};
 use crate::txn::{Way, nobody, present};
 
 /// So many requests go together at most, and so many of these are under way at once.
@@ -73,7 +73,7 @@ async fn acquire_many(link: &SharedLink, requests: &[Acquire]) -> Result<Vec<Opt
     }
     let token = answer.token()?;
     let acquired = goes.into_iter().map(|goes| {
-        let granted = goes && answer.succeeded_or_found()?;
+        let granted = goes && answer.done()?;
         Ok(granted.then_some(Acquired::Acquired(token)))
     });
     acquired.collect()
@@ -97,11 +97,24 @@ async fn release_many(
     let names = &link.names;
     let part = |(grant, claim): &(Grant, Claim)| {
         let (class, key) = (class(claim.want()), claim.key().as_str());
-        let holder = names.holder(*grant, class, key);
+        let not_over = || behind_over(names, *grant);
+        let removed = |keys: Vec<Vec<u8>>| -> Vec<TxnOp> {
+            let keys = keys.into_iter();
+            keys.map(|key| TxnOp::delete(key, None)).collect()
+        };
         let mut held = stands(names, *grant, class, key);
-        held.push(behind_over(names, *grant));
-        let removed = [holder, names.step(*grant)].map(|key| TxnOp::delete(key, None));
-        TxnOp::txn(Txn::new().when(held).and_then(removed))
+        held.push(not_over());
+        let there = removed(vec![names.holder(*grant, class, key), names.step(*grant)]);
+        // Who has waited holds where it has.
+        let beside = (class != SHARED).then(|| {
+            let steps = [names.step(*grant), names.waiting_step(*grant)];
+            let mut keys = vec![names.holder_beside(*grant, class, key)];
+            keys.extend(steps);
+            let held = [holds(names, *grant, class, key), not_over()];
+            TxnOp::txn(Txn::new().when(held).and_then(removed(keys)))
+        });
+        let beside: Vec<TxnOp> = beside.into_iter().collect();
+        TxnOp::txn(Txn::new().when(held).and_then(there).or_else(beside))
     };
     let way = Way {
         link,
@@ -114,7 +127,7 @@ async fn release_many(
         return Ok(vec![None; releases.len()]);
     }
     let stood = releases.iter().map(|_| {
-        let held = answer.succeeded_or_found()?;
+        let held = answer.done()?;
         Ok(held.then_some(Stood::Held))
     });
     stood.collect()

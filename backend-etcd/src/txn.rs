@@ -12,7 +12,7 @@ use lockcore::{Error, ErrorKind, FencingToken, Operation};
 use crate::error::{found, odd_answer};
 use crate::link::{Connection, Link};
 use crate::namespace::{Base, Heard, LOOKS, NEVER_THERE};
-use crate::record::Range;
+use crate::record::{Range, is_waiter};
 
 /// The store is of this incarnation, which is another one than the request is meant for. Nothing was sent.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ impl Answer {
         match self.parts.next() {
             Some(TxnOpResponse::Get(mut got)) => Ok(Found {
                 more: got.more(),
+                count: usize::try_from(got.count()).unwrap_or(0),
                 pairs: got.take_kvs(),
             }),
             _ => Err(self.odd()),
@@ -70,15 +71,34 @@ impl Answer {
         self.parts.by_ref().map(removed)
     }
 
-    /// Whether the next operation, a transaction, has succeeded, or has found something otherwise.
-    pub(crate) fn succeeded_or_found(&mut self) -> Result<bool, Error> {
+    /// How many holders each that follows has removed, where what may have waited is told with its value.
+    pub(crate) fn each_holder_removed(&mut self) -> impl Iterator<Item = usize> {
+        self.parts.by_ref().map(holders_removed)
+    }
+
+    /// Whether the next operation, a transaction, has succeeded, or has found a holder otherwise, who does not wait.
+    pub(crate) fn done_or_holds(&mut self) -> Result<bool, Error> {
         match self.parts.next() {
             Some(TxnOpResponse::Txn(done)) => {
-                let found = |part: &TxnOpResponse| match part {
-                    TxnOpResponse::Get(got) => !got.kvs().is_empty(),
+                let holds = |part: &TxnOpResponse| match part {
+                    TxnOpResponse::Get(got) => got.kvs().iter().any(|it| !is_waiter(it.value())),
                     _ => false,
                 };
-                Ok(done.succeeded() || done.op_responses().iter().any(found))
+                Ok(done.succeeded() || done.op_responses().iter().any(holds))
+            }
+            _ => Err(self.odd()),
+        }
+    }
+
+    /// Whether the next operation, a transaction, has succeeded, or one that it has in its place otherwise.
+    pub(crate) fn done(&mut self) -> Result<bool, Error> {
+        match self.parts.next() {
+            Some(TxnOpResponse::Txn(done)) => {
+                let instead = |part: &TxnOpResponse| match part {
+                    TxnOpResponse::Txn(done) => done.succeeded(),
+                    _ => false,
+                };
+                Ok(done.succeeded() || done.op_responses().iter().any(instead))
             }
             _ => Err(self.odd()),
         }
@@ -104,12 +124,28 @@ fn removed(part: TxnOpResponse) -> usize {
     }
 }
 
+/// The same without those who only waited.
+fn holders_removed(part: TxnOpResponse) -> usize {
+    match part {
+        TxnOpResponse::Delete(mut deleted) => {
+            let told = deleted.take_prev_kvs();
+            let waited = told.iter().filter(|pair| is_waiter(pair.value())).count();
+            let all = usize::try_from(deleted.deleted()).unwrap_or(0);
+            all.saturating_sub(waited)
+        }
+        TxnOpResponse::Txn(done) => done.op_responses().into_iter().map(holders_removed).sum(),
+        TxnOpResponse::Put(_) | TxnOpResponse::Get(_) => 0,
+    }
+}
+
 /// Some keys of a range.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) pairs: Vec<KeyValue>,
     /// There are more.
     pub(crate) more: bool,
+    /// How many there are in all.
+    pub(crate) count: usize,
 }
 
 /// The way to the store for one operation, which errors name.
@@ -276,6 +312,14 @@ pub(crate) fn keys(range: &Range, limit: usize) -> TxnOp {
     TxnOp::get(range.from.clone(), Some(options))
 }
 
+/// How many keys of a range there are.
+pub(crate) fn count(range: &Range) -> TxnOp {
+    TxnOp::get(
+        range.from.clone(),
+        Some(some_of(range, 0).with_count_only()),
+    )
+}
+
 fn some_of(range: &Range, limit: usize) -> GetOptions {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     GetOptions::new()
@@ -296,6 +340,11 @@ pub(crate) fn absent(key: Vec<u8>) -> Compare {
 /// That no key of a range is there.
 pub(crate) fn nobody(range: &Range) -> Compare {
     absent(range.from.clone()).with_range(range.to.clone())
+}
+
+/// That a key is as a revision has written it.
+pub(crate) fn as_seen(key: Vec<u8>, revision: i64) -> Compare {
+    Compare::mod_revision(key, CompareOp::Equal, revision)
 }
 
 /// That nothing in a range was written after a revision.

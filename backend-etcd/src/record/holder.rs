@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use etcd_client::KeyValue;
 use lockcore::backend::judge::Entry;
-use lockcore::{Claim, Grant, Holder, Life, LockKey, Mode, OwnerId, SessionState, Want};
+use lockcore::{Claim, Grant, Holder, Life, LockKey, Mode, OwnerId, SessionState, Waiting, Want};
 
 use super::names::{EXCLUSIVE, Names, SHARED};
 
@@ -25,8 +25,27 @@ pub(crate) fn shares_from() -> &'static str {
     SHARES
 }
 
+/// What stands behind the grant in the value of one that waits, and how often it was passed behind that. It is less than what
+/// stands there in a holder's, so that one comparison tells the two apart.
+const WAITS: char = '.';
+
 /// The value of a claim's holder.
 pub(crate) fn holder_value(want: Want, grant: Grant, owner: OwnerId, since_ms: u64) -> String {
+    value(want, &grant.to_string(), owner, since_ms)
+}
+
+/// The value of one that waits to hold a claim, and was passed so often.
+pub(crate) fn waiter_value(
+    want: Want,
+    grant: Grant,
+    owner: OwnerId,
+    since_ms: u64,
+    passed: u32,
+) -> String {
+    value(want, &format!("{grant}{WAITS}{passed}"), owner, since_ms)
+}
+
+fn value(want: Want, grant: &str, owner: OwnerId, since_ms: u64) -> String {
     let letter = match want {
         Want::Create => 'c',
         Want::Upsert => 'u',
@@ -38,9 +57,26 @@ pub(crate) fn holder_value(want: Want, grant: Grant, owner: OwnerId, since_ms: u
     format!("{shares}{grant}/{letter}/{}/{since_ms}", owner.m)
 }
 
-/// That a holder is a grant's, by its value, which lies between these.
+/// That somebody holds exclusively under a grant, by the value, which lies between these. That of one that waits does not.
 pub(crate) fn values_of(grant: Grant) -> [String; 2] {
     [format!("{grant}/"), format!("{grant}0")]
+}
+
+/// That what stands at a name of a grant's own holds, by the value, which is greater than this.
+pub(crate) fn holds_from(grant: Grant, class: u8) -> String {
+    let shares = if class == SHARED { SHARES } else { "" };
+    format!("{shares}{grant}/")
+}
+
+/// That it waits, by the value, which is greater than this, and less than that of whoever [holds](holds_from).
+pub(crate) fn waits_from(grant: Grant, class: u8) -> String {
+    let shares = if class == SHARED { SHARES } else { "" };
+    format!("{shares}{grant}{WAITS}")
+}
+
+/// Whether what stands at a name of a grant's own waits.
+pub(crate) fn is_waiter(value: &[u8]) -> bool {
+    read_value(value).is_some_and(|(_, known)| known.passed.is_some())
 }
 
 /// Somebody who holds a key.
@@ -53,6 +89,10 @@ pub(crate) struct Held {
     /// `None` for a foreign one, which nobody can judge.
     known: Option<Known>,
     mode: Mode,
+    /// The revision that has written it last.
+    pub(crate) seen: i64,
+    /// The revision that has written it first: of those who wait, the place in line.
+    made: i64,
 }
 
 /// A holder of ours.
@@ -61,6 +101,9 @@ struct Known {
     grant: Grant,
     owner: OwnerId,
     since_ms: u64,
+    want: Want,
+    /// It holds nothing: it waits, and was passed so often.
+    passed: Option<u32>,
 }
 
 impl Held {
@@ -71,7 +114,8 @@ impl Held {
             .unwrap_or_else(|| (asked.clone(), EXCLUSIVE, b"?"));
         let read = read_value(found.value()).filter(|(want, known)| {
             let beside = rest == known.grant.to_string().as_bytes();
-            let stands = beside || (rest.is_empty() && class == EXCLUSIVE);
+            let alone = rest.is_empty() && class == EXCLUSIVE && known.passed.is_none();
+            let stands = beside || alone;
             stands && self::class(*want) == class && want.is_path() == key.is_path()
         });
         let (known, mode) = match read {
@@ -85,7 +129,45 @@ impl Held {
             key,
             known,
             mode,
+            seen: found.mod_revision(),
+            made: found.create_revision(),
         }
+    }
+
+    /// How it stands in line, if it does. Whether it may go was not looked at.
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        let passed = self.known?.passed?;
+        Some(Waiting {
+            place: u64::try_from(self.made).unwrap_or(0),
+            passed,
+            may_go: false,
+        })
+    }
+
+    /// Its place in line; of a holder, before all of them.
+    pub(crate) fn place(&self) -> u64 {
+        self.waiting().map_or(0, |waiting| waiting.place)
+    }
+
+    /// The value of one that waits, once it was passed once more.
+    pub(crate) fn passed_once_more(&self) -> Option<String> {
+        let Known {
+            grant,
+            owner,
+            since_ms,
+            want,
+            passed,
+        } = self.known?;
+        let passed = passed?.saturating_add(1);
+        Some(waiter_value(want, grant, owner, since_ms, passed))
+    }
+
+    /// Whether it counts, if its session is that: one that waits does so only as long as that lives.
+    pub(crate) fn counts(&self, state: &SessionState) -> bool {
+        self.known.is_none_or(|known| {
+            let lives = known.passed.is_none() || state.life == Life::Living;
+            lives && state.counts(known.grant.n)
+        })
     }
 
     /// Whether it is one of ours that shares its key or reads it.
@@ -114,6 +196,7 @@ impl Held {
             label,
             since: since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)),
             life,
+            waiting: self.waiting(),
         }
     }
 }
@@ -145,15 +228,22 @@ fn read_value(value: &[u8]) -> Option<(Want, Known)> {
         _ => return None,
     };
     let grant = fields.next()?;
-    let grant: Grant = match class(want) {
-        SHARED => grant.strip_prefix(SHARES)?.parse().ok()?,
-        _ => grant.parse().ok()?,
+    let grant = match class(want) {
+        SHARED => grant.strip_prefix(SHARES)?,
+        _ => grant,
     };
+    let (grant, passed) = match grant.split_once(WAITS) {
+        Some((grant, passed)) => (grant, Some(passed.parse().ok()?)),
+        None => (grant, None),
+    };
+    let grant: Grant = grant.parse().ok()?;
     let session = grant.session;
     let known = Known {
         grant,
         owner: OwnerId { session, m },
         since_ms,
+        want,
+        passed,
     };
     Some((want, known))
 }
@@ -222,8 +312,20 @@ mod tests {
                 grant,
                 owner,
                 since_ms: 1_500,
+                want,
+                passed: None,
             };
             assert_eq!(read_value(value.as_bytes()), Some((want, known)));
+            assert!(!is_waiter(value.as_bytes()), "{value}");
+            let value = waiter_value(want, grant, owner, 1_500, 7);
+            let passed = Some(7);
+            let known = Known { passed, ..known };
+            assert_eq!(read_value(value.as_bytes()), Some((want, known)));
+            assert!(is_waiter(value.as_bytes()), "{value}");
+        }
+        for broken in [".", ".x", ".-1", ".1.2", ".4294967296"] {
+            let broken = format!("{grant}{broken}/w/4/5");
+            assert_eq!(read_value(broken.as_bytes()), None, "{broken}");
         }
         for broken in [
             "", "w", "w/4", "w/4/5", "W/4/5", "w/-4/5", "w/4/x", "w/4/5/6", "{}",
@@ -273,7 +375,25 @@ mod tests {
             for other in [1, 2, 9, 10, 11, 19, 100, u64::MAX] {
                 let [from, to] = values_of(grant(other));
                 assert_eq!(from < value && value < to, n == other, "{n} {other}");
+                let waits = waiter_value(Want::Write, grant(n), owner, 5, 6);
+                assert!(waits < from || to < waits, "{n} {other}");
             }
+        }
+    }
+
+    #[test]
+    fn one_comparison_tells_who_waits_from_who_holds() {
+        let session = session();
+        let (grant, owner) = (Grant { session, n: 3 }, OwnerId { session, m: 4 });
+        for want in [Want::Create, Want::Share { limit: None }, Want::Read] {
+            let class = class(want);
+            let (waits, holds) = (waits_from(grant, class), holds_from(grant, class));
+            assert!(waits < holds);
+            for passed in [0, 9, u32::MAX] {
+                let value = waiter_value(want, grant, owner, 5, passed);
+                assert!(waits < value && value < holds, "{value}");
+            }
+            assert!(holds < holder_value(want, grant, owner, 5));
         }
     }
 

@@ -4,6 +4,9 @@ mod holder;
 mod names;
 mod session;
 
-pub(crate) use holder::{Held, class, holder_value, read_step, shares_from, step_value, values_of};
-pub(crate) use names::{Classes, Names, Range, SHARED, digits, last, number};
+pub(crate) use holder::{
+    Held, class, holder_value, holds_from, is_waiter, read_step, shares_from, step_value,
+    values_of, waiter_value, waits_from,
+};
+pub(crate) use names::{Classes, Names, Range, SHARED, Step, digits, last, number};
 pub(crate) use session::{NOBODY, Session, intent, news, read_intent, read_news, read_ttl};

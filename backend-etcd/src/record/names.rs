@@ -11,7 +11,7 @@ const LOCK: &str = "lock/";
 const BEHIND: usize = 40;
 
 /// Keys from one on, up to another one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Range {
     pub(crate) from: Vec<u8>,
     /// Excluded.
@@ -254,7 +254,22 @@ impl Names {
         format!("{}step/{session}/{}", self.prefix, digits(n)).into_bytes()
     }
 
-    /// The steps of a session, or of all.
+    /// What a step waits for. Those of a session stand behind all that it has taken: who waits has nothing that a store could
+    /// forget.
+    pub(crate) fn waiting_step(&self, grant: Grant) -> Vec<u8> {
+        let Grant { session, n } = grant;
+        format!("{}step/{session}/{LAST}{}", self.prefix, digits(n)).into_bytes()
+    }
+
+    /// All that a session waits for.
+    pub(crate) fn waiting_steps(&self, session: SessionId) -> Range {
+        Range {
+            from: format!("{}step/{session}/{LAST}", self.prefix).into_bytes(),
+            ..self.steps(Some(session))
+        }
+    }
+
+    /// The steps of a session, or of all, with those that wait.
     pub(crate) fn steps(&self, session: Option<SessionId>) -> Range {
         let prefix = &self.prefix;
         let (from, to) = match session {
@@ -270,17 +285,29 @@ impl Names {
         }
     }
 
-    pub(crate) fn read_step(&self, name: &[u8]) -> Option<Grant> {
+    pub(crate) fn read_step(&self, name: &[u8]) -> Option<Step> {
         let name = std::str::from_utf8(name).ok()?;
         let rest = name
             .strip_prefix(self.prefix.as_str())?
             .strip_prefix("step/")?;
-        let (session, n) = rest.split_once('/')?;
-        Some(Grant {
-            session: session.parse().ok()?,
-            n: number(n.as_bytes())?,
+        let (session, rest) = rest.split_once('/')?;
+        let n = rest.strip_prefix(LAST);
+        Some(Step {
+            grant: Grant {
+                session: session.parse().ok()?,
+                n: number(n.unwrap_or(rest).as_bytes())?,
+            },
+            waits: n.is_some(),
         })
     }
+}
+
+/// Whose step it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) grant: Grant,
+    /// It has taken nothing: it waits.
+    pub(crate) waits: bool,
 }
 
 /// A number whose text sorts as it does.
@@ -456,8 +483,17 @@ mod tests {
             Some((session(), "live"))
         );
         assert_eq!(names.read_session(b"fs/session/x/live"), None);
-        assert_eq!(names.read_step(&names.step(grant)), Some(grant));
-        assert_eq!(names.read_step(b"fs/step/x"), None);
+        let (step, waits) = (names.step(grant), names.waiting_step(grant));
+        for (name, waits) in [(&step, false), (&waits, true)] {
+            assert_eq!(names.read_step(name), Some(Step { grant, waits }));
+        }
+        let waiting = names.waiting_steps(grant.session);
+        assert!(step < waiting.from && waiting.from <= waits && waits < waiting.to);
+        let all = names.steps(Some(grant.session));
+        assert!(all.from <= step && waits < all.to);
+        for odd in ["fs/step/x", "fs/step/~"] {
+            assert_eq!(names.read_step(odd.as_bytes()), None);
+        }
     }
 
     #[test]
