@@ -12,7 +12,7 @@ const EXIT_STATUS: &str = "Exit status: the command's own (128 + n after signal 
 69 store unavailable, 75 busy or the wait is over, 76 lock lost, 77 abandoned work in the way, 126 the command cannot \
 be run, 127 there is no such command.";
 
-/// Runs commands under locks, and shows and mends the locks of a store.
+/// Runs commands under locks, and shows and fixes the locks of a store.
 #[derive(Parser)]
 #[command(name = "lockkeeper", version, disable_help_subcommand = true)]
 #[command(after_help = EXIT_STATUS)]
@@ -44,13 +44,14 @@ pub(crate) enum Action {
     /// released when the command ends; what it leaves running in the background is not protected. While a shell has
     /// stopped it, the lock is not renewed.
     Run(Box<RunArgs>),
-    /// Lists what is held.
+    /// Lists what is held, and who waits for it.
     ///
-    /// One line for each holder, with tabs: key, mode, since, session, state, label.
+    /// One line for each holder and waiter, with tabs: key, mode, since, session, state, label. The state is living, abandoned
+    /// or waiting; waiters stand in the order in which they come in turn.
     Ls(LsArgs),
-    /// Shows who holds a key.
+    /// Shows who holds a key, and who waits for it.
     ///
-    /// One line for each holder, with tabs: mode, since, session, state, label.
+    /// One line for each holder and waiter, with tabs: mode, since, session, state, label.
     Inspect(InspectArgs),
     /// Lists the sessions of holders.
     ///

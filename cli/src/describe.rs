@@ -6,7 +6,7 @@ use lockkeeper::backend::Record;
 use lockkeeper::{Abandoned, Busy, Holder, Life, Note, SessionState};
 use serde::Serialize;
 
-/// "KEY is held by LABEL (X since …), LABEL …".
+/// "KEY is held by LABEL (X since …), LABEL …"; of those who wait and came before the same.
 pub(crate) fn busy(busy: &Busy) -> String {
     let first = busy.first();
     let holders: Vec<String> = first.holders.iter().take(3).map(holder).collect();
@@ -21,12 +21,18 @@ pub(crate) fn busy(busy: &Busy) -> String {
     } else {
         holders.join(", ")
     };
-    format!("{:?} is held by {by}{more}", first.claim.key().as_str())
+    let all_wait = first.holders.iter().all(|it| it.waiting.is_some());
+    let is_held = match all_wait && !first.holders.is_empty() {
+        true => "is waited for by",
+        false => "is held by",
+    };
+    format!("{:?} {is_held} {by}{more}", first.claim.key().as_str())
 }
 
 fn holder(holder: &Holder) -> String {
-    let state = match holder.life {
-        Life::Abandoned => ", abandoned",
+    let state = match (holder.life, holder.waiting) {
+        (_, Some(_)) => ", waiting",
+        (Life::Abandoned, None) => ", abandoned",
         _ => "",
     };
     let since = holder
@@ -99,9 +105,17 @@ impl<'a> From<&'a Holder> for HolderJson<'a> {
             session: holder.grant.map(|grant| grant.session.to_string()),
             grant: holder.grant.map(|grant| grant.to_string()),
             owner: holder.owner.map(|owner| owner.to_string()),
-            state: holder.life.as_str(),
+            state: state(holder),
             label: &holder.label,
         }
+    }
+}
+
+/// What a holder is at: the state of its session, or that it waits.
+pub(crate) fn state(holder: &Holder) -> &'static str {
+    match holder.waiting {
+        Some(_) => "waiting",
+        None => holder.life.as_str(),
     }
 }
 

@@ -1,7 +1,8 @@
-//! The `lockkeeper` command: `lockkeeper run CLAIMS -- COMMAND` runs a command under a lock; `ls`, `inspect` and
-//! `sessions` show who holds what; `break`, `recover`, `discard` and `sweep` are for operators; `bench` measures a store.
+//! The `lockkeeper` command. `lockkeeper run CLAIMS -- COMMAND` runs a command under a lock. `ls`, `inspect` and
+//! `sessions` show who holds what. `break`, `recover`, `discard` and `sweep` are for operators. `bench` measures a
+//! store.
 //!
-//! This library is the command and nothing else: it has no stable interface.
+//! This library contains only the command; it has no stable interface.
 
 mod args;
 mod bench;
@@ -31,7 +32,7 @@ use tokio::runtime::Runtime;
 use args::{Action, Cli};
 use failure::{Failure, status};
 
-/// Does what the arguments of this process ask for, and says its exit status.
+/// Executes the arguments of this process and returns its exit status.
 #[must_use]
 pub fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
@@ -48,8 +49,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command's parent-death signal follows the thread that starts it, so everything that starts one stays on this
-/// thread: a runtime of one thread.
+/// The command's parent-death signal follows the thread that starts it. So everything that starts a command stays on
+/// this thread: the runtime has one thread.
 fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -57,7 +58,7 @@ fn runtime() -> Result<Runtime, Failure> {
         .map_err(|error| Failure::new(status::UNAVAILABLE, format!("no runtime: {error}")))
 }
 
-/// Does it, in a runtime of its own.
+/// Runs the action in a runtime of its own.
 fn within(action: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     runtime()?.block_on(action)
 }
@@ -77,7 +78,7 @@ fn act(cli: Cli) -> Result<u8, Failure> {
     }
 }
 
-/// Help and version go where they belong; everything else is one line, and the status of bad usage.
+/// Prints help and version where they belong; everything else as one line, with the status of bad usage.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
     if matches!(error.kind(), DisplayHelp | DisplayVersion) {

@@ -131,8 +131,8 @@ fn fields(holder: &Holder) -> String {
     let session = holder
         .grant
         .map_or_else(|| "foreign".to_owned(), |grant| grant.session.to_string());
-    let (mode, life) = (holder.mode, holder.life);
+    let (mode, state) = (holder.mode, describe::state(holder));
     // What stands where a line or a field ends was written by others.
     let label = one_line(&holder.label);
-    format!("{mode}\t{since}\t{session}\t{life}\t{label}")
+    format!("{mode}\t{since}\t{session}\t{state}\t{label}")
 }

@@ -110,7 +110,9 @@ impl Breaking<'_> {
         self.abandoned.clear();
         for record in records(self.backend, &Filter::Key(self.args.key.clone())).await? {
             round.more |= record.more;
-            for holder in &record.holders {
+            // Who waits holds nothing.
+            let holders = record.holders.iter().filter(|it| it.waiting.is_none());
+            for holder in holders {
                 let Some(grant) = holder.grant else { continue };
                 let label = &holder.label;
                 if holder.life == Life::Abandoned {

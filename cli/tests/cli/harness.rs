@@ -161,7 +161,7 @@ impl Running {
         line
     }
 
-    fn stderr_now(&mut self) -> String {
+    pub(crate) fn stderr_now(&mut self) -> String {
         for line in self.stderr.try_iter() {
             self.stderr_seen.push_str(&line);
             self.stderr_seen.push('\n');

@@ -1,6 +1,8 @@
 //! Listings, and what operators do.
 
 use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use serde_json::Value;
@@ -44,6 +46,36 @@ fn listings() {
     );
     assert!(holder["owner"].is_string() && holder["since"].is_string());
     assert_eq!((one.ends().status, two.ends().status), (0, 0));
+}
+
+#[test]
+fn who_waits_is_listed_behind_who_holds() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--lock", "a"]);
+    let mut waiter =
+        Running::new(&mut place.lockkeeper(["run", "--lock", "a", "--", "echo", "had it"]));
+    // It says so once it was refused.
+    while !waiter.stderr_now().contains("waiting") {
+        sleep(Duration::from_millis(10));
+    }
+    let states = |text: &str| -> Vec<String> {
+        let states = text.lines().map(|line| line.split('\t').rev().nth(1));
+        states.map(|state| state.unwrap().to_owned()).collect()
+    };
+    for args in [&["ls"][..], &["inspect", "a"]] {
+        let listed = place.ends(args).stdout;
+        assert_eq!(states(&listed), ["living", "waiting"], "{listed}");
+    }
+    let values = json(&place.ends(&["ls", "--json"]).stdout);
+    assert_eq!(values[0]["holders"][1]["state"], "waiting");
+    // A waiter holds nothing that could be broken; whoever comes now is refused by both.
+    let refused = place.runs(&["--lock", "a", "--no-wait"], "true");
+    assert_eq!(refused.status, 75);
+    assert!(refused.stderr.contains("waiting)"), "{}", refused.stderr);
+    assert_eq!(holder.ends().status, 0);
+    let ended = waiter.ends();
+    assert_eq!((ended.status, ended.stdout.as_str()), (0, "had it\n"));
+    assert_eq!(place.held(), [""; 0]);
 }
 
 #[test]
