@@ -16,7 +16,7 @@ pub(super) fn redis(url: &str, file: &str, source: Sources<'_>) -> Result<bool, 
     let stem = file.trim_end_matches(".lua");
     let script = match stem {
         "short" | "acquire_free" => {
-            let files = ["short", "acquire_free", "common", "acquire"];
+            let files = ["short", "acquire_free", "common", "line", "acquire"];
             files.map(source).concat()
         }
         "acquire_many" => source("short") + &source("acquire_many"),

@@ -56,6 +56,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
         programs: &[
             ("conformance", "redis::", 32),
             ("records", "", 8),
+            ("line", "", 8),
             ("large", "", 4),
             ("fenced", "", 8),
             ("server", "", 8),
@@ -92,10 +93,15 @@ pub(super) const SUBJECTS: &[Subject] = &[
             "acquire_many",
             "acquire",
             "in_the_way",
+            "keepers",
+            "kept_by",
+            "is_kept_by",
+            "go_past",
         ],
         programs: &[
             ("sessions", "", 4),
             ("together", "", 4),
+            ("line", "", 4),
             ("conformance", "postgres-", 12),
             ("namespace", "", 4),
             ("wakeups", "", 4),
@@ -173,6 +179,7 @@ pub(super) const RUST: &[(&str, &[&str])] = &[
         &[
             "--lib",
             "--test=records",
+            "--test=line",
             "--test=fenced",
             "--test=server",
             "--test=conformance",
