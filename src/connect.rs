@@ -1,4 +1,4 @@
-//! [`connect`]: from a URL to [`Locks`]; and why there may be none.
+//! [`connect`]: from a URL to [`Locks`]; and its error.
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use lockcore::{Error, InputError, LockBackend, Locks};
 
 use crate::store::Store;
 
-/// Connects to the store of a URL, with the client's defaults. Its namespace is made where it does not exist yet.
+/// Connects to the store that the URL names, with the client's defaults. Creates the namespace if it does not exist
+/// yet.
 ///
 /// # Errors
 ///
-/// [`ConnectError`]: a URL that no store of this build takes, or a store that cannot be used.
+/// [`ConnectError`]: no store of this build takes the URL, or the store cannot be used.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves no lock and no session; a namespace may have been made.
+/// Dropping the future leaves no lock and no session. The namespace may have been created.
 ///
 /// # Examples
 ///
@@ -31,15 +32,15 @@ pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
     Ok(Locks::builder(backend(url).await?).build()?)
 }
 
-/// Connects to the store of a URL, for [`Locks::builder`].
+/// Connects to the store that the URL names, for [`Locks::builder`]. Creates the namespace if it does not exist yet.
 ///
 /// # Errors
 ///
-/// [`ConnectError`]: a URL that no store of this build takes, or a store that cannot be used.
+/// [`ConnectError`]: no store of this build takes the URL, or the store cannot be used.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves no lock and no session; a namespace may have been made.
+/// Dropping the future leaves no lock and no session. The namespace may have been created.
 ///
 /// # Examples
 ///
@@ -58,17 +59,16 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     Ok(Store::parse(url)?.connect().await?)
 }
 
-/// Why there is no connection. Of a URL that may have a password, nothing but the scheme is
-/// part of the text.
+/// Why there is no connection. The URL may contain a password, so the text repeats only its scheme.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The text does not begin with a scheme.
+    /// The URL does not begin with a scheme.
     #[error(
         "the URL has no scheme: write it as sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST, etcd://HOST or memory:"
     )]
     MissingScheme,
-    /// A scheme that no store has.
+    /// No store has this scheme.
     #[error(
         "no store has the scheme {scheme:?}: use sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST, etcd://HOST or memory:"
     )]
@@ -76,27 +76,27 @@ pub enum ConnectError {
         /// The scheme.
         scheme: String,
     },
-    /// The store of that scheme was left out of this build.
+    /// This build does not include the store of that scheme.
     #[error("this build has no {scheme:?} store: switch on the feature {feature:?} of lockkeeper")]
     NotCompiledIn {
         /// The scheme.
         scheme: &'static str,
-        /// The feature to switch on.
+        /// The feature to enable.
         feature: &'static str,
     },
-    /// An `@` behind the hosts.
+    /// An `@` after the hosts.
     #[error(
         "an @ stands behind the host of the URL: in a user name or password write / as %2F, ? as %3F and # as %23; \
          elsewhere write @ as %40"
     )]
     UserCutShort,
-    /// `memory:` with something behind the colon.
+    /// `memory:` followed by something.
     #[error("memory: takes nothing behind the colon: each connection is a store of its own")]
     MemoryTakesNothing,
-    /// What the URL says of its store cannot be.
+    /// The store cannot use the rest of the URL.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The store does not take a default of the client; build one with [`backend`] and [`Locks::builder`].
+    /// The store rejects a default of the client. Use [`backend`] and [`Locks::builder`] to choose another value.
     #[error(transparent)]
     Defaults(#[from] InputError),
     /// The store cannot be used.

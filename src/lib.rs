@@ -5,7 +5,7 @@ mod scratch;
 mod store;
 mod url;
 
-/// For [`Recover`] and for backends.
+/// Marks an implementation of [`Recover`] or of a backend trait.
 pub use async_trait::async_trait;
 pub use connect::{ConnectError, backend, connect};
 pub use lockcore::{
@@ -14,7 +14,7 @@ pub use lockcore::{
     Label, LabelError, Life, LockBackend, LockKey, LockPath, Locks, LocksBuilder, LostReason,
     MemoryBackend, Mode, Note, NoteKind, Notes, Operation, Owner, OwnerId, PrepareError, Progress,
     Recover, RecoverError, Recovery, Refused, Released, Result, RunError, RwLock, SessionId,
-    SessionState, Survives, TokenError, Tree, Want, backend, limits,
+    SessionState, Survives, TokenError, Tree, Waiting, Want, backend, limits,
 };
 pub use scratch::Scratch;
 

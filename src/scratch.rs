@@ -1,4 +1,4 @@
-//! [`Scratch`]: a namespace for a while.
+//! [`Scratch`]: a temporary namespace.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use lockcore::{Error, ErrorKind, LockBackend, Operation};
 use crate::store::Store;
 use crate::{ConnectError, url};
 
-/// What the names of all of them begin with.
+/// The prefix of all their names.
 const NAME: &str = "lockkeeper-scratch-";
 
-/// A namespace with a random name, for measurements and tests in a store that others use. It is made empty, and
-/// [removed](Self::remove) with everything in it; only what was made here can be removed so.
+/// A temporary namespace with a random name, for measurements and tests in a store that others use. It starts empty.
+/// [`remove`](Self::remove) deletes it with everything in it, and can delete nothing else.
 ///
-/// Its name begins with `lockkeeper-scratch-`, and 16 hexadecimal digits follow. If the process dies before it has
-/// removed it, it stays; so an operator finds it and removes it by the store's own means:
+/// Its name is `lockkeeper-scratch-` and 16 hexadecimal digits. If the process dies before it removes the namespace,
+/// the namespace stays. An operator finds it by its name and removes it with the store's own tools:
 ///
 /// | store | what stays |
 /// |---|---|
@@ -26,8 +26,9 @@ const NAME: &str = "lockkeeper-scratch-";
 /// | etcd | keys that begin with `lockkeeper-scratch-…/` |
 /// | memory | nothing |
 ///
-/// It takes more rights than to use a namespace that is there: to make one of such a name, and to remove it, which the
-/// `remove` of each backend tells. Who lacks those to remove it is told before anything is made.
+/// A scratch namespace needs more rights than an existing one: the rights to create and to remove a namespace of that
+/// name (see `remove` of each backend). If the right to remove is missing, [`new`](Self::new) fails before it creates
+/// anything.
 ///
 /// `Debug` shows no password.
 ///
@@ -60,12 +61,13 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one in the store of that URL. The namespace in the URL, or the file, is not touched; its other options hold.
+    /// Creates one in the store of that URL. It does not touch the namespace, or the file, that the URL names. The
+    /// other options of the URL apply.
     ///
     /// # Errors
     ///
-    /// As [`backend`](crate::backend()), and where the rights to make or to remove a namespace are missing. An empty one may
-    /// be left where the store does not answer.
+    /// As [`backend`](crate::backend()), and if the rights to create or to remove a namespace are missing. If the store
+    /// does not answer, an empty namespace may remain.
     ///
     /// # Cancel safety
     ///
@@ -94,35 +96,36 @@ impl Scratch {
         })
     }
 
-    /// The name of the namespace; of an SQLite file, what its path ends with.
+    /// The name of the namespace. For an SQLite file: the end of its path.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What other processes connect with, to the same namespace. It has the password in it that the URL had. Of `memory:`
-    /// others have a store of their own.
+    /// The URL with which other processes connect to the same namespace. It contains the password of the original URL.
+    /// With `memory:`, every process gets a store of its own.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The store, connected, for [`Locks::builder`](lockcore::Locks::builder).
+    /// The connected store, for [`Locks::builder`](lockcore::Locks::builder).
     #[must_use]
     pub fn backend(&self) -> Arc<dyn LockBackend> {
         Arc::clone(&self.backend)
     }
 
-    /// Removes the namespace with everything in it. Shut down all clients and end all processes that use it before: what
-    /// they ask afterwards may leave something again. After an error, call it again; one that is gone is no error.
+    /// Removes the namespace with everything in it. First shut down all clients and end all processes that use it:
+    /// later requests may create something again. After an error, call it again. It is no error if the namespace is
+    /// gone.
     ///
     /// # Errors
     ///
-    /// As every operation; then all or a part of it may be there still.
+    /// Those of every operation. All or part of the namespace may remain.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves all or a part of it, or nothing; call it again.
+    /// Dropping the future leaves all of it, a part, or nothing. Call it again.
     pub async fn remove(&self) -> Result<(), Error> {
         // Behind what this process has asked of an SQLite file before, which would be made anew. How it ends is no matter.
         let _ = self.backend.sessions(None, 1).await;

@@ -1,4 +1,4 @@
-//! [`Store`]: which store a URL names, and how it is reached.
+//! [`Store`]: the store that a URL names, and how to reach it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use lockcore_sqlite::{SqliteBackend, SqliteConfig};
 
 use crate::{ConnectError, url};
 
-/// One of the stores of this build, as a URL names it.
+/// A store of this build, as a URL names it.
 #[derive(Debug, Clone)]
 pub(crate) enum Store {
     Memory,
@@ -73,7 +73,7 @@ impl Store {
         }
     }
 
-    /// Connects, and makes the namespace where it does not exist yet.
+    /// Connects. Creates the namespace if it does not exist yet.
     pub(crate) async fn connect(self) -> Result<Arc<dyn LockBackend>, Error> {
         match self {
             Self::Memory => Ok(MemoryBackend::new()),

@@ -1,6 +1,6 @@
-//! What a URL says before its store reads it: the scheme, and whether its user is whole.
+//! Reads a URL before its store does: the scheme, and whether its user is complete.
 
-/// The scheme and what stands behind its colon; `None` for a text that has no scheme.
+/// The scheme and the text after its colon; `None` if the text has no scheme.
 pub(crate) fn split(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once(':')?;
     let letter = scheme.starts_with(|c: char| c.is_ascii_lowercase());
@@ -8,15 +8,16 @@ pub(crate) fn split(url: &str) -> Option<(&str, &str)> {
     (letter && scheme.chars().all(plain)).then_some((scheme, rest))
 }
 
-/// Whether an `@` stands behind the hosts. Then what was meant as a user or a password has a `/`, `?` or `#` in it, and
-/// nobody could tell where it ends.
+/// Whether an `@` follows the hosts. Then the intended user or password contains a `/`, `?` or `#`, and its end cannot
+/// be determined.
 pub(crate) fn user_is_cut_short(rest: &str) -> bool {
     rest.strip_prefix("//")
         .and_then(|rest| rest.split_once(['/', '?', '#']))
         .is_some_and(|(_, behind)| behind.contains('@'))
 }
 
-/// The same URL, of another namespace; of an SQLite file beside that one. It is one that its store takes.
+/// The same URL with another namespace. For an SQLite file: another file beside it. The store of the URL takes the
+/// result.
 pub(crate) fn in_namespace(url: &str, namespace: &str) -> String {
     let (address, options) = match url.split_once('?') {
         Some((address, options)) => (address, Some(options)),

@@ -1,4 +1,4 @@
-//! Who we are, and how a request says so.
+//! Credentials, and how requests carry them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::config::EsConfig;
 use crate::error::{Failure, Outcome};
 use crate::http::Request;
 
-/// Who we are, as it is configured.
+/// The configured credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Auth {
     Basic {
@@ -42,7 +42,7 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// A bearer token that the program may replace while it runs. Clones are the same token. `Debug` does not show it.
+/// A bearer token that the program may replace at run time. Clones are the same token. `Debug` does not show it.
 ///
 /// # Examples
 ///
@@ -60,13 +60,13 @@ impl fmt::Debug for Auth {
 pub struct BearerToken(Arc<RwLock<String>>);
 
 impl BearerToken {
-    /// A token, as it stands behind `Bearer`.
+    /// A token: the text after `Bearer`.
     #[must_use]
     pub fn new(token: impl Into<String>) -> Self {
         Self(Arc::new(RwLock::new(token.into())))
     }
 
-    /// Another token: requests that begin from now on have it.
+    /// Replaces the token in all requests that begin from now on.
     pub fn replace(&self, token: impl Into<String>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = token.into();
     }
@@ -103,9 +103,9 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// What is put into requests.
+/// The credentials as they go into requests.
 pub(crate) enum Identity {
-    /// Nothing, or what the program's own transport puts there.
+    /// None, or those of the program's own transport.
     None,
     Fixed(HeaderValue),
     Bearer(BearerToken),
@@ -139,7 +139,7 @@ impl Identity {
         })
     }
 
-    /// What says who we are in a request to any node.
+    /// The credentials in a request to any node.
     pub(crate) fn authorization(&self) -> Outcome<Option<HeaderValue>> {
         Ok(match self {
             Self::None => None,
@@ -154,7 +154,7 @@ impl Identity {
         })
     }
 
-    /// What says who we are, if it is something else than what the server has just refused.
+    /// The credentials, if they differ from those that the server has just refused.
     pub(crate) async fn other_than(&self, refused: &HeaderValue) -> Option<HeaderValue> {
         if let Self::File { path, token } = self {
             let text = tokio::fs::read_to_string(path).await;
@@ -186,7 +186,7 @@ impl Identity {
     }
 }
 
-/// The token in a file, without the blanks around it.
+/// The token in a file, without surrounding blanks.
 fn in_file(path: &Path, text: std::io::Result<String>) -> Outcome<HeaderValue> {
     let text = text.map_err(|error| {
         Failure::config(format!("the bearer token in {}: {error}", path.display()))

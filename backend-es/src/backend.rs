@@ -1,4 +1,4 @@
-//! The backend itself: connecting, the namespace's index, and what the store is like.
+//! The backend itself: connecting, the namespace's index, and the properties of the store.
 
 use std::fmt;
 use std::sync::{Arc, RwLock};
@@ -19,15 +19,15 @@ use crate::primary::Known;
 use crate::read::Refreshed;
 use crate::sweep;
 
-/// So many records are written in some 50 ms.
+/// As many records as are written in about 50 ms.
 const KEYS_PER_STEP: usize = 2_000;
 /// A renewal takes its time, and so does a failover.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
 /// Locks in an index of Elasticsearch or OpenSearch.
 ///
-/// Its operations are those of lockcore's traits. Dropping the future of one ends the connection that it uses; what was
-/// sent may still be done, and its answer is lost. A clone uses the same connections.
+/// Its operations are those of lockcore's traits. Dropping the future of an operation ends the connection that it uses.
+/// A request that was sent may still be executed; its answer is lost. A clone uses the same connections.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ const MIN_TTL: Duration = Duration::from_secs(2);
 pub struct EsBackend {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) alias: String,
-    /// How much longer than its lease a session of ours lives.
+    /// How much longer than its lease a session of this client lives.
     pub(crate) allowance: Duration,
     pub(crate) known: Arc<RwLock<Known>>,
     pub(crate) looks: Arc<Looks>,
@@ -64,33 +64,34 @@ pub struct EsBackend {
 }
 
 impl EsBackend {
-    /// Connects to the server, and makes the namespace's index if there is none. Several processes may do so at once.
+    /// Connects to the server. Creates the index of the namespace if there is none. Several processes may do so at
+    /// once.
     ///
     /// # Errors
     ///
-    /// Of kind [`Config`](lockcore::ErrorKind::Config) for an alias that is none of ours (it names an index, several indices, or
-    /// one that another program or another version made), and for a CA certificate that cannot be read; of another kind
-    /// if the server fails.
+    /// Of kind [`Config`](lockcore::ErrorKind::Config): the name is not an alias of this library's (it is an index,
+    /// stands for several indices, or for one that another program or another version made), or a CA certificate cannot
+    /// be read. Of another kind if the server fails.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing but perhaps the index.
+    /// Dropping the future leaves at most the index.
     pub async fn connect(config: EsConfig) -> Result<Arc<Self>, Error> {
         Self::connected(config)
             .await
             .map_err(|failure| failure.into_error(Operation::Connect))
     }
 
-    /// Removes the namespace, the index with its alias: who holds a lock there loses it at the next renewal, or at the
-    /// deadline, and is not asked. End all who use it first: who connects afterwards makes it anew. One that is not there
-    /// is no error.
+    /// Removes the namespace, that is, the index with its alias. A holder of a lock in it loses the lock at its next
+    /// renewal, or at the deadline, and is not asked. End all users first: the next program that connects recreates the
+    /// index. A namespace that does not exist is no error.
     ///
-    /// Neither of the roles that are shipped suffices: it takes `delete_index` (of OpenSearch `indices:admin/delete`) for
-    /// `NAMESPACE-*` besides, also where there is nothing to remove.
+    /// Neither of the shipped roles suffices: the call also needs `delete_index` (in OpenSearch `indices:admin/delete`)
+    /// for `NAMESPACE-*`, even if there is nothing to remove.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect). An index that is none of ours is not removed.
+    /// As [`connect`](Self::connect). An index that is not of this library is not removed.
     ///
     /// # Cancel safety
     ///

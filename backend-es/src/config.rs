@@ -1,4 +1,4 @@
-//! Where the server is and how it is reached: [`EsConfig`].
+//! The server and how it is reached: [`EsConfig`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use crate::proxy::Proxy;
 
 /// How long one request may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How far the clocks of the nodes may be apart, unless the program says how far they are.
+/// How far the clocks of the nodes may be apart, unless the program sets another time.
 const DEFAULT_CLOCK_SKEW: Duration = Duration::from_secs(1);
-/// Copies of the index beside the primary, where it is made.
+/// Copies of the index besides the primary, when it is created.
 const DEFAULT_REPLICAS: u32 = 1;
 const DEFAULT_PORT: u16 = 9200;
-/// Most connections at once, beside the one that is there for renewals.
+/// The most connections at once, besides the one reserved for renewals.
 const DEFAULT_CONNECTIONS: usize = 64;
 
 const GRAMMAR: Grammar = Grammar {
@@ -41,19 +41,19 @@ const GRAMMAR: Grammar = Grammar {
            letters, digits and -._~%; the namespace is an option, as in elasticsearch://localhost/?namespace=fs",
 };
 
-/// Which server, which namespace, and how requests are sent.
+/// The server, the namespace, and how requests are sent.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lockkeeper` | the alias of the index that holds the locks |
-/// | [`password`](Self::password), [`api_key`](Self::api_key), [`bearer`](Self::bearer), [`bearer_file`](Self::bearer_file), `aws`, `aws_region` | none | who we are |
+/// | [`password`](Self::password), [`api_key`](Self::api_key), [`bearer`](Self::bearer), [`bearer_file`](Self::bearer_file), `aws`, `aws_region` | none | the credentials |
 /// | [`proxy`](Self::proxy) | none, whatever the environment says | the way to the server |
-/// | [`ca`](Self::ca) | the usual authorities | a file with the certificate that has signed the server's |
+/// | [`ca`](Self::ca) | the usual authorities | a file with the certificate of the authority that signed the server's |
 /// | [`timeout`](Self::timeout) | 5 s | how long one request may take |
-/// | [`connections`](Self::connections) | 64 | most connections, beside one more for renewals |
+/// | [`connections`](Self::connections) | 64 | the most connections, besides one more for renewals |
 /// | [`clock_skew`](Self::clock_skew) | 1 s | how far the clocks of the nodes may be apart |
-/// | [`replicas`](Self::replicas) | 1 | copies of the index beside the primary, where it is made |
-/// | [`wait_for_active_shards`](Self::wait_for_active_shards) | 1 | copies, the primary among them, that have to be active for anything to be written |
+/// | [`replicas`](Self::replicas) | 1 | copies of the index besides the primary, when it is created |
+/// | [`wait_for_active_shards`](Self::wait_for_active_shards) | 1 | copies, including the primary, that must be active for any write |
 ///
 /// `Debug` shows no password, no key and no token.
 ///
@@ -75,7 +75,7 @@ const GRAMMAR: Grammar = Grammar {
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct EsConfig {
-    /// None where there is a transport.
+    /// Empty if there is a transport.
     pub(crate) nodes: Vec<Url>,
     pub(crate) transport: Option<Given>,
     pub(crate) namespace: Namespace,
@@ -89,13 +89,13 @@ pub struct EsConfig {
     pub(crate) active: Option<ActiveShards>,
 }
 
-/// How many copies of the index, the primary among them, have to be active for anything to be written.
+/// How many copies of the index, including the primary, must be active for any write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ActiveShards {
-    /// So many, from 1.
+    /// This many, from 1.
     Count(u32),
-    /// As many as there are.
+    /// All copies.
     All,
 }
 
@@ -123,7 +123,7 @@ impl fmt::Display for ActiveShards {
     }
 }
 
-/// A transport of the program's own.
+/// The program's own transport.
 #[derive(Clone)]
 pub(crate) struct Given(pub(crate) Arc<Transport>);
 
@@ -136,21 +136,20 @@ impl PartialEq for Given {
 impl Eq for Given {}
 
 impl EsConfig {
-    /// Takes a URL: `elasticsearch://HOST:PORT`, with several hosts separated by commas, with `USER:PASSWORD@` before
-    /// them, then perhaps `/` or the path of a reverse proxy, then perhaps `?` and options (`namespace`, `api_key`,
-    /// `bearer_token`, `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `connections`, `clock_skew_ms`,
-    /// `replicas`, `wait_for_active_shards`) with `&` between them. `elasticsearchs://` is by TLS; `opensearch://` and
-    /// `opensearchs://` are the same. Without a port it is 9200. `%` and two digits are a byte in user, password and
-    /// values.
+    /// Parses a URL: `elasticsearch://USER:PASSWORD@HOST:PORT`, with several hosts separated by commas; then optionally
+    /// `/` or the path of a reverse proxy; then optionally `?` and options (`namespace`, `api_key`, `bearer_token`,
+    /// `bearer_token_file`, `aws_region`, `proxy`, `ca`, `timeout_ms`, `connections`, `clock_skew_ms`, `replicas`,
+    /// `wait_for_active_shards`) with `&` between them. User and password are optional. `elasticsearchs://` uses TLS;
+    /// `opensearch://` and `opensearchs://` mean the same. The default port is 9200. In user, password and values, `%`
+    /// and two digits are a byte.
     ///
-    /// Requests go to the hosts that are named and to no other: nobody asks the server for more. The path is the same at
-    /// each of them.
+    /// Requests go to the named hosts only: the server is not asked for others. The path is the same on each of them.
     ///
     /// # Errors
     ///
-    /// Another scheme, no host or none that can be one, a path that cannot be, a user without password or two ways to say
-    /// who we are, an option that does not exist or is given twice, a value that it does not take, `aws_region` in a
-    /// build without the feature `aws`.
+    /// Another scheme, no host or an invalid one, an invalid path, a user without password, more than one kind of
+    /// credentials, an option that does not exist or is given twice, a value that the option does not accept, or
+    /// `aws_region` in a build without the feature `aws`.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let mut url = StoreUrl::parse(url, GRAMMAR)?;
         let tls = matches!(url.scheme, "elasticsearchs" | "opensearchs");
@@ -218,17 +217,17 @@ impl EsConfig {
         Ok(config)
     }
 
-    /// Takes the program's own client: [`with_transport`](Self::with_transport) with its transport.
+    /// Uses the program's own client: [`with_transport`](Self::with_transport) with its transport.
     #[must_use]
     pub fn with_client(client: &Elasticsearch) -> Self {
         Self::with_transport(client.transport().clone())
     }
 
-    /// Takes the program's own transport, with its nodes, proxy, certificates, compression and credentials; the other
-    /// options have their defaults. What says who we are here is said instead of the transport's credentials.
+    /// Uses the program's own transport, with its nodes, proxy, certificates, compression and credentials. The other
+    /// options have their defaults. Credentials that are set here replace those of the transport.
     ///
-    /// The transport chooses the node of each request: after one that takes no connection, two more are tried. Its
-    /// connections are not replaced when one is silent: each that a network has forgotten costs a time-out.
+    /// The transport chooses the node of each request: after a node that takes no connection, two more are tried.
+    /// Silent connections are not replaced: each one that a network has forgotten costs a time-out.
     ///
     /// # Examples
     ///
@@ -265,7 +264,7 @@ impl EsConfig {
         }
     }
 
-    /// What a transport decides itself is not configured beside it.
+    /// Checks that nothing is configured that the transport decides itself.
     pub(crate) fn goes_with_a_transport(&self) -> Outcome<()> {
         if self.ca.is_some() || self.proxy.is_some() {
             return Err(Failure::config(
@@ -298,7 +297,7 @@ impl EsConfig {
         self
     }
 
-    /// An API key, in the one text that the server calls `encoded`.
+    /// An API key, as the one text that the server calls `encoded`.
     #[must_use]
     pub fn api_key(mut self, key: impl Into<String>) -> Self {
         self.auth = Some(Auth::ApiKey(key.into()));
@@ -312,16 +311,16 @@ impl EsConfig {
         self
     }
 
-    /// A file with a bearer token, read when connecting, and again when the server does not know the token any more; what
-    /// was refused is then sent once again.
+    /// A file with a bearer token. It is read when connecting, and again when the server no longer knows the token; the
+    /// refused request is then sent once more.
     #[must_use]
     pub fn bearer_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.auth = Some(Auth::BearerFile(path.into()));
         self
     }
 
-    /// Signs requests for Amazon OpenSearch Service in this region, with the credentials that AWS' tools find: those in
-    /// the environment, of the profile, of the container, of the machine.
+    /// Signs requests for Amazon OpenSearch Service in this region, with the credentials that AWS' tools find: in the
+    /// environment, the profile, the container or the machine.
     #[cfg(feature = "aws")]
     #[must_use]
     pub fn aws_region(mut self, region: impl Into<String>) -> Self {
@@ -329,8 +328,8 @@ impl EsConfig {
         self
     }
 
-    /// Signs requests for Amazon OpenSearch Service with the region and the credentials of this configuration. They are
-    /// asked for again a minute before they end, or every quarter of an hour.
+    /// Signs requests for Amazon OpenSearch Service with the region and the credentials of this configuration. The
+    /// credentials are requested again a minute before they expire, or every quarter of an hour.
     #[cfg(feature = "aws")]
     #[must_use]
     pub fn aws(mut self, config: &aws_config::SdkConfig) -> Self {
@@ -338,12 +337,12 @@ impl EsConfig {
         self
     }
 
-    /// A proxy on the way to every node, `http://USER:PASSWORD@HOST:PORT` or `https://…`. To a server with TLS it is asked
-    /// for a tunnel. What the environment says of proxies is not used.
+    /// A proxy on the way to every node, `http://USER:PASSWORD@HOST:PORT` or `https://…`. For a server with TLS the
+    /// proxy is asked for a tunnel. The proxy variables in the environment are not used.
     ///
     /// # Errors
     ///
-    /// Another URL.
+    /// The text is no such URL.
     pub fn proxy(mut self, url: &str) -> Result<Self, UrlError> {
         let bad = || UrlError::Value {
             name: "proxy".into(),
@@ -353,38 +352,38 @@ impl EsConfig {
         Ok(self)
     }
 
-    /// A file with the certificate, as PEM, of the authority that has signed the server's. Read when connecting.
+    /// A file with the certificate, as PEM, of the authority that signed the server's. It is read when connecting.
     #[must_use]
     pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(path.into());
         self
     }
 
-    /// How long one request may take. Where there are several nodes, choose less than a third of the sessions' TTL: one
-    /// that does not answer is left for the next when the time is over, and renewals go out every third.
+    /// How long one request may take. With several nodes, choose less than a third of the sessions' TTL: a node that
+    /// does not answer is left for the next one after this time, and renewals go out every third of the TTL.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Most connections at once, and so most requests: more wait until one comes back, as long as one request may take.
-    /// Renewals have one more, so that no lease ends because so much else is asked.
+    /// The most connections at once, and so the most concurrent requests. Further requests wait for a connection, as
+    /// long as one request may take. Renewals have one more connection, so that no lease ends because of other load.
     #[must_use]
     pub fn connections(mut self, most: usize) -> Self {
         self.connections = most.max(1);
         self
     }
 
-    /// How far the clocks of the nodes may be apart: that much later than its TTL a session of this client is due, for the
-    /// primary may move from one node to another. Zero for a single node.
+    /// How far the clocks of the nodes may be apart. A session of this client is due this much later than its TTL,
+    /// because the primary may move from one node to another. Zero for a single node.
     #[must_use]
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.clock_skew = skew;
         self
     }
 
-    /// Copies of the index beside the primary; matters only where the namespace is made. Without any, a lock is lost
+    /// Copies of the index besides the primary. Used only when the namespace is created. Without copies, a lock is lost
     /// with its node's disk.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
@@ -392,10 +391,10 @@ impl EsConfig {
         self
     }
 
-    /// How many copies of the index, the primary among them, have to be active for anything to be written. A write waits
-    /// for those that are active, whatever this says: where only the primary is, it stands on one disk, and a lock is lost
-    /// with that. With this, nothing is written then: neither acquired nor renewed, and leases run out. The server looks
-    /// before it writes, so that a copy which fails meanwhile may be missing all the same.
+    /// How many copies of the index, including the primary, must be active for any write. Whatever the number, a write
+    /// waits for all copies that are active. If only the primary is active, a write is on one disk, and a lock is lost
+    /// with that disk. With this option nothing is written then: no lock is acquired or renewed, and leases run out.
+    /// The server checks before it writes, so a copy that fails meanwhile may be missing all the same.
     #[must_use]
     pub fn wait_for_active_shards(mut self, active: ActiveShards) -> Self {
         self.active = Some(active);
@@ -409,7 +408,7 @@ const REGION_TAKES: &str = "the name of an AWS region, as in eu-central-1";
 const REGION_TAKES: &str =
     "for builds with the feature \"aws\": switch it on, or leave the option out";
 
-/// A region of AWS.
+/// The name of an AWS region.
 #[cfg(feature = "aws")]
 fn region(text: &str) -> Option<Auth> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -422,7 +421,7 @@ fn region(_: &str) -> Option<Auth> {
     None
 }
 
-/// The path of a URL as a prefix of others: `/`, or `/` before and behind its segments.
+/// The path of a URL as a prefix: `/`, or `/` before and after its segments.
 fn prefix(path: &str) -> Option<String> {
     if path.is_empty() {
         return Some("/".to_owned());

@@ -1,4 +1,4 @@
-//! The only place where an error of the server or of the way to it becomes ours.
+//! The only place that maps errors of the server and of the connection to those of the library.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,31 +9,31 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// The backend's name.
 pub(crate) const NAME: &str = "elasticsearch";
-/// Of a server's reason, so many bytes are kept.
+/// The most bytes of a server's reason that are kept.
 const REASON_BYTES: usize = 300;
 
-/// Why something failed.
+/// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No connection to any node: nothing was sent.
     Unreachable(elasticsearch::Error),
-    /// The connection broke or the time was over: it may have been sent.
+    /// The connection broke, or the time was up: the request may have been sent.
     Broken(elasticsearch::Error),
     /// The server refused, or failed.
     Server(Refusal),
-    /// The server refused to make the namespace, which is not there.
+    /// The server refused to create the missing namespace.
     Unmade(Refusal),
-    /// It failed after something of the same request was written, or may have been.
+    /// It failed after a part of the same request was written, or may have been.
     InPart(Box<Failure>),
-    /// What was answered is not an answer of the operation.
+    /// The answer is none of the operation's.
     Answer(Cow<'static, str>),
-    /// Our own finding, and what to do about it.
+    /// A condition that this backend detected, and what to do about it.
     Found(ErrorKind, Cow<'static, str>),
 }
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// What the server said: a status, and a cause where it could be read.
+/// The server's answer: a status, and a cause if it could be read.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -50,7 +50,7 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
-    /// The uuid of the index that it is about, where that is said.
+    /// The uuid of the index that it is about, if that is known.
     pub(crate) fn index_uuid(&self) -> Option<&str> {
         self.index_uuid.as_deref()
     }
@@ -77,7 +77,8 @@ impl Cause {
                 .is_some_and(|cause| cause.says(text))
     }
 
-    /// A script ran and could not understand what it found. Not: it could not be compiled.
+    /// A script ran and could not understand what it found; not a script that could not be
+    /// compiled.
     pub(crate) fn is_of_the_record(&self) -> bool {
         self.comes_of("script_exception")
             && !self.comes_of("circuit_breaking_exception")
@@ -85,7 +86,7 @@ impl Cause {
             && !self.says("compile error")
     }
 
-    /// The action that we are not allowed, as Elasticsearch and OpenSearch say it.
+    /// The action that is not permitted, as Elasticsearch and OpenSearch name it.
     fn forbidden(&self) -> Option<&str> {
         let between = |before, after| Some(self.reason.split_once(before)?.1.split_once(after)?.0);
         between("action [", "] is unauthorized")
@@ -97,7 +98,7 @@ impl Cause {
         self.comes_of("ingest_processor_exception") || self.missing_pipeline().is_some()
     }
 
-    /// The ingest pipeline that the index names and nobody has made.
+    /// The ingest pipeline that the index names and that does not exist.
     fn missing_pipeline(&self) -> Option<&str> {
         let (_, name) = self.reason.split_once("pipeline with id [")?;
         name.split_once("] does not exist").map(|(name, _)| name)
@@ -158,7 +159,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl Refusal {
-    /// What is to be done, with the name of what it is about, where the server has said that.
+    /// What to do, with the name of the object, if the server has named it.
     fn named(&self) -> Option<Cow<'static, str>> {
         let cause = self.cause.as_ref()?;
         let named = match (cause.missing_pipeline(), cause.forbidden()) {
@@ -194,7 +195,7 @@ impl Failure {
         Failure::Found(ErrorKind::Config, what.into())
     }
 
-    /// The same failure, for one more who has it; without the cause of a connection's.
+    /// A copy of the failure, for another caller; without the cause of a connection's failure.
     pub(crate) fn copy(&self) -> Self {
         match self {
             Failure::Unreachable(_) => Failure::Found(ErrorKind::Unavailable, UNREACHABLE.into()),
@@ -209,7 +210,7 @@ impl Failure {
         }
     }
 
-    /// The same after something was written.
+    /// The same failure, after something was written.
     pub(crate) fn in_part(self) -> Self {
         Failure::InPart(self.into())
     }
@@ -237,12 +238,12 @@ impl Failure {
         }
     }
 
-    /// The server or a proxy has not taken the request, for its size.
+    /// The server or a proxy rejected the request for its size.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self, Failure::Server(refusal) if refusal.status == 413)
     }
 
-    /// Another node may do what this one has not.
+    /// Another node may succeed where this one failed.
     pub(crate) fn is_the_nodes(&self) -> bool {
         match self {
             Failure::Broken(_) => true,
@@ -294,7 +295,7 @@ fn broken(error: &elasticsearch::Error) -> &'static str {
     }
 }
 
-/// Why the server does not take the index as it is made.
+/// Why the server rejects the index as it is created.
 fn unmade(refusal: &Refusal, otherwise: &'static str) -> &'static str {
     let says = |text| refusal.cause.as_ref().is_some_and(|it| it.says(text));
     if says("serverless") {
@@ -308,7 +309,7 @@ fn unmade(refusal: &Refusal, otherwise: &'static str) -> &'static str {
     }
 }
 
-/// What a block of an index or of the cluster is about. Its number stands in the reason.
+/// The meaning of a block of an index or of the cluster. Its number is in the reason.
 fn blocked(cause: &Cause) -> &'static str {
     let is = |number: &str| cause.says(&format!("/{number}/"));
     if is("5") || is("8") {

@@ -1,49 +1,51 @@
-//! Locks in an index of Elasticsearch or OpenSearch: the backend of lockkeeper for programs whose documents are there.
+//! Locks in an index of Elasticsearch or OpenSearch: the backend of lockkeeper for applications that already use it.
 //!
 //! Tested on Elasticsearch 7.10.2 and 9.2.0 and on OpenSearch 2.19, 3.4 and 3.8: [how far](#versions).
 //!
 //! # What it promises
 //!
-//! All laws of [`lockcore`]'s traits. The largest atomic thing of the store is one document: every claim is a document,
-//! every ancestor of a path is one too, and a step is one `_bulk` request, of which everything is given back if a part
-//! is refused. Everything that decides is a write by the primary shard that every copy in sync has acknowledged, never
-//! a read. Nothing is refreshed to acquire, to renew or to release. Small requests that come while others are under way go
-//! together in one `_bulk`, each with an answer of its own; renewals go by themselves.
+//! All laws of [`lockcore`]'s traits. The store's largest atomic unit is one document: every claim is a document, every
+//! ancestor of a path is one too, and a batch is one `_bulk` request. If a part of it is refused, all of it is given
+//! back. Every decision is a write by the primary shard that every copy in sync has acknowledged, never a read.
+//! Acquiring, renewing and releasing need no refresh. Small requests that come while others are under way go together
+//! in one `_bulk`, each with an answer of its own; renewals go separately.
 //!
 //! A namespace is an alias, and one index with one primary shard behind it. Tokens are the sequence numbers of that
-//! shard's writes, above a base that begins anew with every primary that takes over, at its node's time: they rise over
-//! deletions, over failover, and over whatever brings an older state back. Acknowledged grants survive the end of every node
-//! as long as one copy in sync is left. They do not survive `translog.durability: async` with a loss of power, the loss of
-//! all copies, a stale or empty primary that an operator forces, or an index that is restored from a snapshot.
+//! shard's writes, above a base. The base begins anew, at the node's time, with every primary that takes over. So
+//! tokens rise over deletions, over failover, and over the return of an older state. Acknowledged grants survive the
+//! end of every node as long as one copy in sync is left. They do not survive a loss of power with
+//! `translog.durability: async`, the loss of all copies, a stale or empty primary that an operator forces, or an index
+//! that is restored from a snapshot.
 //!
-//! All of these are known by the term of the primary or the uuid of the index, which every answer that grants or renews
-//! says. Then each client asks for everything that it holds, at its next renewal or acquisition; what is not there is told
-//! as lost.
+//! All of these are known by the term of the primary or the uuid of the index, which is part of every answer that
+//! grants or renews. Then each client asks for everything that it holds, at its next renewal or acquisition. Whatever
+//! is missing is reported as lost.
 //!
 //! If the index is removed under a running program, its guards are lost at the next renewal, or at their deadline if
-//! nobody makes the namespace anew.
+//! nobody recreates the namespace.
 //!
 //! # Its clock
 //!
-//! That of the node with the primary shard, which the scripts read when they run; the time that a server gives its
-//! scripts stands still while the server does, and would begin a lease before its renewal was sent. A session is due the
-//! difference between the nodes' clocks ([`EsConfig::clock_skew`] of whoever opened it, 1 s by default) after its lease.
-//! Nodes whose clocks are farther apart can end a session early when the primary moves; tokens still rise.
+//! The clock of the node with the primary shard. The scripts read it when they run: the time that a server passes to
+//! its scripts stands still while the server does, and would begin a lease before its renewal was sent. A session is
+//! due after its lease plus the allowed difference between the nodes' clocks ([`EsConfig::clock_skew`] of the program
+//! that opened it, 1 s by default). Nodes whose clocks are farther apart can end a session early when the primary
+//! moves; tokens still rise.
 //!
 //! # What is in the index
 //!
 //! | id | document |
 //! |---|---|
 //! | the key, or `~sha256/<hex>` for one of more than 512 bytes or with a `~` in front | `{"key", "lock_type": "exclusive" or "shared", "lock_count", "process_id": owner, "processes": [session…], "holders": {grant: {"owner", "session", "mode", "since", "of": records of the request, "again" (of one that was sent again)}}}` |
-//! | `~session/<id>` | a session: its label, lease, number of the last renewal, numbers that are over, intent, adoption |
+//! | `~session/<id>` | a session: its label, lease, number of the last renewal, retired numbers, intent, adoption |
 //! | `~intent/<session>/<n>` | the payload of an intent, before the session names it |
-//! | `~store` | where the tokens of the last primary begin that somebody has met |
-//! | `~mark` | nothing: it is written before something is listed, and read with it, so that a copy that was left behind is told |
+//! | `~store` | the base of the tokens of the last primary that a program has met |
+//! | `~mark` | nothing: it is written before a listing and read together with it, so that a copy that was left behind is recognised |
 //!
-//! A lock record is the document that *Elasticsearch: The Definitive Guide* locks with, and three fields more. Clients
-//! that follow the book by hand may share the index: what they write (`{}`, `{"process_id"}`, `{"lock_type":
-//! "exclusive"}`, `{"lock_type": "shared", "lock_count"}`) holds until they remove it, or an operator evicts it; what
-//! this library writes, the book's scripts are refused by or counted with.
+//! A lock record is the document that *Elasticsearch: The Definitive Guide* locks with, plus three fields. Clients that
+//! follow the book by hand may share the index. Their records (`{}`, `{"process_id"}`, `{"lock_type": "exclusive"}`,
+//! `{"lock_type": "shared", "lock_count"}`) hold until they remove them, or an operator evicts them. The book's scripts
+//! are refused by the records of this library, or count with them.
 //!
 //! # How it is reached
 //!
@@ -59,20 +61,21 @@
 //! | a proxy | `?proxy=http://USER:PASSWORD%40HOST:PORT` | [`proxy`](EsConfig::proxy) |
 //! | the program's own client | | [`with_client`](EsConfig::with_client), [`with_transport`](EsConfig::with_transport) |
 //!
-//! Of what says who we are, one is given. None of it is part of an error, of a `Debug` or of a log. Requests go to the nodes
-//! that are named, and nobody asks the server for others; a node that fails is left for the next. The variables for proxies
-//! in the environment are not used. A token in a file is read again when the server answers that it does not know the one
-//! that was read before.
+//! Give only one of the credentials. They are never part of an error, of a `Debug` or of a log. Requests go only to the
+//! named nodes; the server is not asked for others, and a node that fails is left for the next. The proxy variables in
+//! the environment are not used. A token in a file is read again when the server answers that it does not know the
+//! token that was read before.
 //!
 //! A domain of Amazon OpenSearch Service is `opensearchs://NAME.REGION.es.amazonaws.com:443/?aws_region=REGION`. The
-//! credentials are those that AWS' tools find, in the environment, a profile, the container or the machine, or those of an
-//! `SdkConfig` of the program; they are asked for again a minute before they end. A signature is good for five minutes by
-//! AWS' clock: where this machine's is farther off, requests are refused. OpenSearch Serverless is not taken: it is another
-//! service with other rules, and nothing has been tested there.
+//! credentials are those that AWS' tools find, in the environment, a profile, the container or the machine, or those of
+//! an `SdkConfig` of the program. They are requested again a minute before they expire. A signature is good for five
+//! minutes by AWS' clock: if this machine's clock is farther off, requests are refused. OpenSearch Serverless is not
+//! supported: it is another service with other rules, and nothing has been tested there.
 //!
-//! The program's own transport keeps its nodes, proxy, certificates and credentials. It chooses the node of each request,
-//! and we cannot see which: after one that takes no connection two more are tried. Connections that a silent network has
-//! forgotten cost a time-out each there, where ours are left together.
+//! The program's own transport keeps its nodes, proxy, certificates and credentials. It chooses the node of each
+//! request, and the backend cannot see which: after a node that takes no connection, two more are tried. There, each
+//! connection that a silent network has forgotten costs a time-out; with the backend's own transport, all of them are
+//! given up together.
 //!
 //! ```
 //! use lockcore_es::{BearerToken, EsConfig};
@@ -89,15 +92,16 @@
 //!
 //! # Privileges
 //!
-//! On a server with security a program needs one role to use a namespace, and another to make it, once: whoever only has
-//! the first connects to a namespace that is there. To [remove](EsBackend::remove) it takes one right more. Both are shipped in the form that the server takes, for the namespace
-//! `lockkeeper`; put yours in its place. Nothing in them can be spared, and nobody who has only these can remove the
-//! index, close it, or change its mapping or its settings; to move the alias away takes the role that makes it.
+//! On a server with security a program needs one role to use a namespace, and another one to create it, once. A program
+//! with only the first role connects to a namespace that exists. To [remove](EsBackend::remove) a namespace takes one
+//! right more. Both roles are shipped in the form that the server takes, for the namespace `lockkeeper`; replace the
+//! name with yours. They contain nothing that can be spared. A user with only these rights cannot remove the index,
+//! close it, or change its mapping or its settings; moving the alias away takes the role that creates the namespace.
 //!
 //! | | Elasticsearch: `PUT _security/role/NAME` | OpenSearch: `PUT _plugins/_security/api/roles/NAME` |
 //! |---|---|---|
 //! | to use it | `server/role-use.json` | `server/opensearch-role-use.json` |
-//! | to make it | `server/role-init.json` | `server/opensearch-role-init.json` |
+//! | to create it | `server/role-init.json` | `server/opensearch-role-init.json` |
 //!
 //! To use it:
 //!
@@ -105,19 +109,20 @@
 #![doc = include_str!("../server/role-use.json")]
 //! ```
 //!
-//! To make it:
+//! To create it:
 //!
 //! ```json
 #![doc = include_str!("../server/role-init.json")]
 //! ```
 //!
-//! Some privileges are single actions, where the server's own groups give more: its `write` also lets one change the
-//! mapping, where the base of the tokens is.
+//! Some privileges are single actions, because the server's own groups grant more: its `write` also permits a change of
+//! the mapping, which contains the base of the tokens.
 //!
-//! An API key gets them as its `role_descriptors`. Scripts must be allowed inline, in Painless. A program whose password,
-//! key or role is taken away is told so, can neither acquire nor renew, and loses its guards at their deadline; given back
-//! before that, everything goes on. Of a single privilege that is missing, the error names the action. Connecting takes no
-//! other right than to read the index's settings: what else is missing is told by the first call that needs it.
+//! An API key gets them as its `role_descriptors`. Inline scripts in Painless must be allowed. A program whose
+//! password, key or role is taken away gets an error that says so. It can neither acquire nor renew, and loses its
+//! guards at their deadline; if the right is given back before that, everything goes on. If a single privilege is
+//! missing, the error names the action. Connecting needs only the right to read the index's settings; the first call
+//! that needs another missing right reports it.
 //!
 //! # Versions
 //!
@@ -131,30 +136,30 @@
 //! | OpenSearch 2.19.5 | records, namespaces, an index that fails under a program; a path prefix, a proxy, tokens and several nodes; requests signed for AWS, by a verifier of the tests that takes AWS' published signatures; a cluster of three, whose nodes are killed and stopped | the whole suite; nodes of a cluster that are cut off | users and roles |
 //! | Elasticsearch 8, other versions, Elastic's serverless, Amazon OpenSearch Service itself | nothing | nothing | everything |
 //!
-//! What is not run is a claim. So is one thing of Elasticsearch 9.2: the archive that is tested is the real server, but it
-//! lacks Elastic's own Painless. Its scripts run in OpenSearch's, whose classes are renamed for it: what the server does
-//! with an update is tested, and not that Elastic's own compiler takes the scripts as that of 7.10.2 does. Serverless does
-//! not take all settings that a namespace is made with.
+//! What is not run is a claim. So is one thing about Elasticsearch 9.2: the tested archive is the real server, but it
+//! lacks Elastic's own Painless. Its scripts run in OpenSearch's Painless, whose classes are renamed for it. So the
+//! server's handling of an update is tested, but not whether Elastic's own compiler takes the scripts as that of 7.10.2
+//! does. Serverless does not take all settings that a namespace is created with.
 //!
 //! # Its limits
 //!
-//! - Nobody is told of a release in another process: who waits looks, some twenty times a second,
-//!   by reading. All who wait in a process look together: a request reads what a thousand of them need.
+//! - No process is notified of a release in another one: a waiter polls by reading, some twenty times a second. All
+//!   waiters in a process poll together: one request reads what a thousand of them need.
 //! - A record with thousands of holders is slow: each of them is written again with every change.
-//! - The index holds nothing but locks, but its disk is shared: when it is full, nothing can be locked, renewed or
+//! - The index contains only locks, but its disk is shared. When the disk is full, nothing can be locked, renewed or
 //!   released, and leases run out.
-//! - The server compiles only some scripts in five minutes. This crate sends fifteen, each once for each node; another
-//!   program that makes up scripts all the time can use the limit up, and then requests fail without effect.
-//! - A request of more than one record has 1 MiB at most, which a proxy takes unless it is told otherwise. One that the server
-//!   (`http.max_content_length`) or a proxy takes for too large is sent in halves, each of them a request of its own. What it
-//!   refuses for a single record fails without effect.
-//! - An index with an ingest pipeline, a lifecycle policy among its settings, or a mapping that a template has changed is
-//!   refused when a program connects, and the error says what to remove. An ISM policy that takes the index by its name is not
-//!   in its settings: let none match `NAMESPACE-*`.
-//! - A block or a closed index that comes later fails requests until it is lifted. What is held stays held until its
+//! - The server compiles only some scripts in five minutes. This crate sends fifteen, each once for each node. Another
+//!   program that keeps generating scripts can use up the limit; then requests fail without effect.
+//! - A request of more than one record has at most 1 MiB, which proxies accept by default. A request that the server
+//!   (`http.max_content_length`) or a proxy finds too large is sent in halves, each a request of its own. If a single
+//!   record is refused, the request fails without effect.
+//! - An index with an ingest pipeline, a lifecycle policy among its settings, or a mapping that a template has changed
+//!   is refused when a program connects; the error says what to remove. An ISM policy that matches the index by its
+//!   name is not in its settings: let none match `NAMESPACE-*`.
+//! - A later block or a closed index makes requests fail until it is lifted. What is held stays held until its
 //!   deadline.
-//! - A default pipeline that comes later is passed by. A final one cannot be: where it fails or drops documents, requests
-//!   fail and say so; where it changes fields, nobody notices until the next program connects.
+//! - A default pipeline that is added later is bypassed. A final one cannot be: if it fails or drops documents,
+//!   requests fail and say so; if it changes fields, nobody notices until the next program connects.
 //! - A key that another writer has put under an id of its own cannot be listed by prefix if its `key` says otherwise.
 //!
 //! # Examples
@@ -206,10 +211,10 @@ mod sweep;
 mod wakeups;
 
 pub use auth::BearerToken;
-/// What [`EsConfig::aws`] takes is of this version.
+/// The version whose types [`EsConfig::aws`] takes.
 #[cfg(feature = "aws")]
 pub use aws_config;
 pub use backend::EsBackend;
 pub use config::{ActiveShards, EsConfig};
-/// What [`EsConfig::with_transport`] takes is of this version.
+/// The version whose types [`EsConfig::with_transport`] takes.
 pub use elasticsearch;

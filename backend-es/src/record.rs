@@ -113,6 +113,7 @@ impl Held {
             label,
             since: since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)),
             life,
+            waiting: None,
         }
     }
 }
