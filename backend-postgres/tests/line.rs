@@ -8,7 +8,6 @@
 mod support;
 
 use std::pin::pin;
-use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::poll;
@@ -17,31 +16,14 @@ use lockcore::backend::{
     SessionStore, Stood, Wakeups,
 };
 use lockcore::limits::{MAX_LISTED, MAX_WAITERS};
-use lockcore::{Busy, Claim, Grant, Label, LockKey, LockPath, OwnerId, SessionId, Want};
+use lockcore::{Busy, Want};
 use lockcore_postgres::PostgresBackend;
 use sqlx::{AssertSqlSafe, Row as _};
 use tokio::time::timeout;
 
-use support::{PATIENCE, Space, owner, until};
+use support::{PATIENCE, Space, open, owner, request, until};
 
 const SHARE: Want = Want::Share { limit: None };
-
-async fn open(backend: &PostgresBackend) -> SessionId {
-    let session = SessionId::new(rand::random());
-    let label = Label::parse("").unwrap();
-    let opened = backend.open(session, &label, Duration::from_secs(60));
-    opened.await.unwrap();
-    session
-}
-
-fn request(session: SessionId, n: u64, want: Want, key: &str) -> Acquire {
-    let claim = match (LockPath::parse(key), want) {
-        (Ok(path), Want::Read) => Claim::read(path),
-        (Ok(path), _) => Claim::write(path),
-        (Err(_), want) => Claim::new(LockKey::parse(key).unwrap(), want).unwrap(),
-    };
-    Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
-}
 
 async fn granted(backend: &PostgresBackend, request: &Acquire) {
     let answer = backend.acquire(request).await.unwrap();

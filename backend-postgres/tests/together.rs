@@ -8,7 +8,6 @@
 mod support;
 
 use std::pin::pin;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::poll;
@@ -16,28 +15,12 @@ use lockcore::backend::{
     Acquire, Acquired, ClaimStore, End, Incarnation, IntentChange, Ranges, Renewal, SessionStore,
     Stood, Wakeups,
 };
-use lockcore::{Claim, Grant, Label, LockKey, LockPath, OwnerId, SessionId, Want};
+use lockcore::{SessionId, Want};
 use lockcore_postgres::PostgresBackend;
 use sqlx::{AssertSqlSafe, Row as _};
 use tokio::time::timeout;
 
-use support::{PATIENCE, Space, owner, until};
-
-async fn open(backend: &PostgresBackend) -> SessionId {
-    let session = SessionId::new(rand::random());
-    let label = Label::parse("").unwrap();
-    let opened = backend.open(session, &label, Duration::from_secs(60));
-    opened.await.unwrap();
-    session
-}
-
-fn request(session: SessionId, n: u64, want: Want, key: &str) -> Acquire {
-    let claim = match LockPath::parse(key) {
-        Ok(path) => Claim::write(path),
-        Err(_) => Claim::new(LockKey::parse(key).unwrap(), want).unwrap(),
-    };
-    Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
-}
+use support::{PATIENCE, Space, open, owner, request, until};
 
 async fn acquire_all(backend: &PostgresBackend, requests: &[Acquire]) -> Vec<Acquired> {
     let asked = requests.iter().map(|request| backend.acquire(request));

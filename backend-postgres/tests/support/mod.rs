@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lockcore::backend::{Acquire, SessionStore as _};
+use lockcore::{Claim, Grant, Label, LockKey, LockPath, OwnerId, SessionId, Want};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -157,4 +159,23 @@ impl Drop for Space {
         // Not on this thread, which may be in a runtime. What is left behind harms no other test.
         let _ = std::thread::spawn(remove).join();
     }
+}
+
+/// A session that does not become due.
+pub async fn open(backend: &PostgresBackend) -> SessionId {
+    let session = SessionId::new(rand::random());
+    let label = Label::parse("").unwrap();
+    let opened = backend.open(session, &label, Duration::from_secs(60));
+    opened.await.unwrap();
+    session
+}
+
+/// A request for one claim: of a path, to read it or to write it.
+pub fn request(session: SessionId, n: u64, want: Want, key: &str) -> Acquire {
+    let claim = match (LockPath::parse(key), want) {
+        (Ok(path), Want::Read) => Claim::read(path),
+        (Ok(path), _) => Claim::write(path),
+        (Err(_), want) => Claim::new(LockKey::parse(key).unwrap(), want).unwrap(),
+    };
+    Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
 }

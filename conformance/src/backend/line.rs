@@ -32,9 +32,16 @@ pub(super) fn cases() -> Vec<Case> {
     }
 }
 
-/// Whether the store keeps a line. One that does not says so, and whoever asks first is served first.
-async fn keeps_a_line(scene: &Scene) -> Verdict<bool> {
-    Ok(scene.stranger().await?.backend().info().line)
+/// So many processes, where the store keeps a line. One that keeps none says so: whoever asks first is served first.
+async fn in_line<const N: usize>(scene: &Scene) -> Verdict<Option<[Actor; N]>> {
+    if !scene.stranger().await?.backend().info().line {
+        return Ok(None);
+    }
+    let mut actors = Vec::with_capacity(N);
+    for _ in 0..N {
+        actors.push(scene.actor().await?);
+    }
+    Ok(actors.try_into().ok())
 }
 
 /// A refused request that waits from then on.
@@ -85,14 +92,9 @@ fn key_of(want: Want, flat: &str) -> String {
 }
 
 async fn who_waits_comes_before_whoever_asks_later(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     for (at, (held, first, later)) in CONFLICTS.into_iter().enumerate() {
         let key = key_of(held, &format!("k{at}"));
         let key = key.as_str();
@@ -121,19 +123,14 @@ async fn who_waits_comes_before_whoever_asks_later(scene: Scene) -> Verdict {
 }
 
 async fn who_waits_above_or_below_comes_first_too(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
-        return Ok(());
-    }
     for (held, first, later) in [
         ("/a/b", "/a", "/a/c"),
         ("/a", "/a/b", "/a"),
         ("/a/b/c", "/a", "/a/b/d"),
     ] {
-        let (a, b, c) = (
-            scene.actor().await?,
-            scene.actor().await?,
-            scene.actor().await?,
-        );
+        let Some([a, b, c]) = in_line(&scene).await? else {
+            return Ok(());
+        };
         let holds = a.hold(&[(Want::Read, held)]).await?;
         let waits = waits(&b, &[(Want::Write, first)]).await?;
         c.refused(&c.ask(&[(Want::Read, later)])).await?;
@@ -149,14 +146,9 @@ async fn who_waits_above_or_below_comes_first_too(scene: Scene) -> Verdict {
 }
 
 async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     let second = waits(&b, &[(Want::Create, "k")]).await?;
     let third = waits(&c, &[(Want::Create, "k")]).await?;
@@ -182,14 +174,9 @@ async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
 }
 
 async fn what_does_not_conflict_does_not_wait(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     a.hold(&[(Want::Create, "k"), (Want::Write, "/a/b")])
         .await?;
     waits(&b, &[(SHARE, "k")]).await?;
@@ -212,10 +199,9 @@ async fn what_does_not_conflict_does_not_wait(scene: Scene) -> Verdict {
 }
 
 async fn a_session_waits_behind_its_own_waiter_and_an_owner_does_not(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    };
     a.hold(&[(Want::Read, "/a")]).await?;
     let owner = b.owner();
     let waits = b.ask_as(owner, &[(Want::Write, "/a")]).waiting();
@@ -226,14 +212,9 @@ async fn a_session_waits_behind_its_own_waiter_and_an_owner_does_not(scene: Scen
 }
 
 async fn who_waits_holds_nothing(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     let holds = a.hold(&[(SHARE, "k")]).await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
     ensure!(!b.confirms(&waiter).await?, "a waiter holds nothing");
@@ -252,14 +233,9 @@ async fn who_waits_holds_nothing(scene: Scene) -> Verdict {
 }
 
 async fn who_asks_without_waiting_leaves_nothing(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     b.refused(&b.ask(&[(Want::Create, "k")])).await?;
     // Nor does one of several claims, which may wait for each of them.
@@ -276,14 +252,9 @@ async fn who_asks_without_waiting_leaves_nothing(scene: Scene) -> Verdict {
 }
 
 async fn who_gives_up_makes_room(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     a.hold(&[(SHARE, "k")]).await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
     c.refused(&c.ask(&[(SHARE, "k")])).await?;
@@ -301,10 +272,9 @@ async fn who_gives_up_makes_room(scene: Scene) -> Verdict {
 }
 
 async fn who_died_makes_room(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, c) = (scene.actor().await?, scene.actor().await?);
+    };
     a.hold(&[(SHARE, "k")]).await?;
     for how in [End::Close, End::Revoke] {
         let b = scene.actor().await?;
@@ -323,14 +293,9 @@ async fn who_died_makes_room(scene: Scene) -> Verdict {
 }
 
 async fn what_an_abandoned_session_waits_for_is_free(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     let change = b.ask(&[(Want::Create, "change")]);
     let token = b.take(&change).await?;
@@ -347,14 +312,9 @@ async fn what_an_abandoned_session_waits_for_is_free(scene: Scene) -> Verdict {
 }
 
 async fn waiters_take_the_places_of_a_limit(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     let wants = [(share(2), "s")];
     let (first, second) = (a.hold(&wants).await?, a.hold(&wants).await?);
     let third = waits(&b, &wants).await?;
@@ -388,14 +348,9 @@ async fn seen(actor: &Actor, request: &Acquire) -> Verdict<Past> {
 }
 
 async fn who_may_go_and_does_not_is_removed(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     let holds = a.hold(&[(SHARE, "k")]).await?;
     let first = waits(&b, &[(Want::Create, "k")]).await?;
     let second = c.ask(&[(Want::Create, "k")]).waiting();
@@ -426,9 +381,6 @@ async fn who_may_go_and_does_not_is_removed(scene: Scene) -> Verdict {
 }
 
 async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
-        return Ok(());
-    }
     for (key, held, waited_for, asked) in [
         ("k", (SHARE, "k"), (Want::Create, "k"), (SHARE, "k")),
         (
@@ -438,11 +390,9 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
             (Want::Write, "/a/y"),
         ),
     ] {
-        let (a, b, c) = (
-            scene.actor().await?,
-            scene.actor().await?,
-            scene.actor().await?,
-        );
+        let Some([a, b, c]) = in_line(&scene).await? else {
+            return Ok(());
+        };
         let holds = a.hold(&[held]).await?;
         let waiter = waits(&b, &[waited_for]).await?;
         let again = a.ask(&[asked]).waiting();
@@ -478,15 +428,9 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
 }
 
 async fn a_session_passes_who_waits_for_who_waits_for_it(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, b, c, d]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, b, c, d) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    };
     a.hold(&[(Want::Read, "/a/b/c")]).await?;
     let first = waits(&b, &[(Want::Write, "/a/b")]).await?;
     // Nobody but the first one keeps it out.
@@ -503,17 +447,13 @@ async fn a_session_passes_who_waits_for_who_waits_for_it(scene: Scene) -> Verdic
 }
 
 async fn who_waits_is_listed_in_its_turn(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, actors @ ..]) = in_line::<5>(&scene).await? else {
         return Ok(());
-    }
-    let a = scene.actor().await?;
+    };
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     let mut wanted = vec![holds.grant];
-    let mut actors = Vec::new();
-    for _ in 0..4 {
-        let actor = scene.actor().await?;
-        wanted.push(waits(&actor, &[(Want::Create, "k")]).await?.grant);
-        actors.push(actor);
+    for actor in &actors {
+        wanted.push(waits(actor, &[(Want::Create, "k")]).await?.grant);
     }
     let listed = |record: &lockcore::backend::Record| -> Vec<Grant> {
         record.holders.iter().filter_map(|it| it.grant).collect()
@@ -549,10 +489,9 @@ async fn who_waits_is_listed_in_its_turn(scene: Scene) -> Verdict {
 }
 
 async fn a_waiter_that_goes_wakes(scene: Scene) -> Verdict {
-    if !keeps_a_line(&scene).await? {
+    let Some([a, c]) = in_line(&scene).await? else {
         return Ok(());
-    }
-    let (a, c) = (scene.actor().await?, scene.actor().await?);
+    };
     a.hold(&[(SHARE, "k")]).await?;
     let b = scene.actor().await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
