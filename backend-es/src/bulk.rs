@@ -273,6 +273,17 @@ impl Bulk {
         self.update(id, script, params, Some(document), None, Some(true));
     }
 
+    /// Writes a document where there is none, else runs a script on what is there.
+    pub(crate) fn put_or_run(
+        &mut self,
+        id: &str,
+        document: &impl Serialize,
+        script: &str,
+        params: impl Serialize,
+    ) {
+        self.update(id, script, params, Some(document), None, None);
+    }
+
     fn update(
         &mut self,
         id: &str,

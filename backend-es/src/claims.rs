@@ -3,10 +3,11 @@
 //! No time is looked at in lock records. Holders that were met are judged by ending their sessions, if these are due,
 //! and the whole step is sent once more, to go past those that do not count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use lockcore::backend::judge::{self, Ask, ByRecord, Past, Tried, needed};
+use lockcore::backend::judge::{self, Aside, Ask, ByRecord, Tried, needed, stands_in_line};
 use lockcore::backend::{Acquire, Acquired, ClaimStore, End, Incarnation, Stood, Sweep, Swept};
 use lockcore::{
     Claim, FencingToken, Grant, Holder, LockKey, Mode, Operation, Result, SessionId, SessionState,
@@ -19,8 +20,8 @@ use crate::bulk::{Bulk, Item, Reply, expect};
 use crate::error::{Failure, Outcome};
 use crate::namespace::unix_ms;
 use crate::primary::another;
-use crate::record::{Held, Names, Session, held, lock_id, session_id, stood, unreadable};
-use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, LOOK, RELEASE};
+use crate::record::{Held, Names, Session, held, lock_id, place, session_id, stood, unreadable};
+use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, LOOK, RELEASE, WAIT};
 
 /// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
 const CREATE_FIRST: usize = 32;
@@ -36,15 +37,22 @@ const REMOVED: [Reply; 4] = [
 /// The records that claims need, in path order.
 type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
 
-/// Who was in the way.
-type Met = judge::Met<Held>;
+/// Who is not in the way, by record.
+type Asides = BTreeMap<LockKey, Aside>;
+
+/// Of a request that may be asked for again under its grant, each attempt has a number that no earlier one of this process
+/// has: a late undo of one does not touch what another has entered.
+static ATTEMPTS: AtomicU64 = AtomicU64::new(1);
 
 /// What was written so far.
 #[derive(Default)]
 struct Written<'a> {
     /// The records, and whether the grant is new there.
     records: Vec<(&'a LockKey, bool)>,
-    met: Met,
+    /// All that are in the records in which somebody was in the way.
+    met: judge::Met<Held>,
+    /// The place in line that the grant has, or had, in each of its records.
+    places: Vec<Option<u64>>,
     /// Of the last item that was written.
     token: Option<Outcome<FencingToken>>,
     /// Which incarnations have written something.
@@ -91,13 +99,29 @@ impl ByRecord for Records<'_> {
         &self,
         request: &Acquire,
         needed: &Needed<'_>,
-        past: &Past,
+        aside: &Asides,
     ) -> Outcome<Tried<Held>> {
-        self.0.try_step(request, needed, past).await
+        self.0.try_step(request, needed, aside).await
     }
 
     async fn end_due(&self, sessions: &[SessionId]) -> Outcome<Vec<SessionState>> {
         self.0.end_sessions(sessions, End::IfDue).await
+    }
+
+    async fn entries(&self, keys: Vec<LockKey>) -> Outcome<judge::Met<Held>> {
+        let ids = keys.iter().map(|key| lock_id(key).into_owned());
+        let documents = self.0.get(ids.collect()).await?;
+        let records = keys.into_iter().zip(documents);
+        let read = records.filter_map(|(key, document)| {
+            let held = held(&key, &document?.source);
+            Some((key, held))
+        });
+        Ok(read.collect())
+    }
+
+    fn waits_for(key: &LockKey, waiter: &Held) -> LockKey {
+        let claim = waiter.waits.as_ref().map(|(_, claim)| claim);
+        claim.unwrap_or(key).clone()
     }
 
     fn holder(key: &LockKey, held: &Held, state: Option<&SessionState>) -> Holder {
@@ -111,7 +135,7 @@ impl EsBackend {
         &self,
         request: &Acquire,
         needed: &Needed<'_>,
-        past: &Past,
+        aside: &Asides,
     ) -> Outcome<Tried<Held>> {
         if self.elsewhere(request.incarnation).is_some() {
             return Ok(Tried::Moved);
@@ -121,6 +145,9 @@ impl EsBackend {
         // Who does not say which store is meant may have opened its session in the one before.
         let moved = self.has_moved() && !request.incarnation.is_known();
         let checked = needed.len() > 1 || request.joined || moved;
+        // Who needs one record waits in it at once.
+        let in_line = stands_in_line(request) && needed.len() > 1;
+        let attempt = in_line.then(|| ATTEMPTS.fetch_add(1, Ordering::Relaxed));
         let mut written = Written::default();
         let mut left: Vec<(&LockKey, Ask<'_>)> =
             needed.iter().map(|(key, ask)| (key, *ask)).collect();
@@ -128,19 +155,36 @@ impl EsBackend {
             left = self.create(request, left, &mut written).await?;
         }
         if !left.is_empty() {
-            let of = needed.len();
-            let entered = self.enter(request, &left, of, past, checked, &mut written);
+            let enters = Enters {
+                request,
+                of: needed.len(),
+                attempt,
+            };
+            let entered = self.enter(enters, &left, aside, checked, &mut written);
             let after = |failure: Failure| if create { failure.in_part() } else { failure };
             entered.await.map_err(after)?;
         }
         let Written {
             records,
             met,
+            places,
             token,
             by,
             alive,
         } = written;
         if !met.is_empty() {
+            if let (Some(attempt), Some(Ok(new)), Some(true)) = (attempt, &token, alive) {
+                let same = places.iter().all(|place| *place == places[0]);
+                let place = places[0].filter(|_| same).unwrap_or(new.get());
+                let enters = Enters {
+                    request,
+                    of: needed.len(),
+                    attempt: Some(attempt),
+                };
+                let waits = self.wait(enters, needed, place).await;
+                waits.map_err(Failure::in_part)?;
+                return Ok(Tried::Met(met));
+            }
             let all = records.iter().map(|(key, _)| *key);
             let given_back = self.give_back(request.grant, all).await;
             given_back.map_err(Failure::in_part)?;
@@ -197,30 +241,36 @@ impl EsBackend {
         Ok(left)
     }
 
-    /// Enters the grant in the records, which are some of so many.
+    /// Enters the grant in the records.
     async fn enter<'a>(
         &self,
-        request: &Acquire,
+        enters: Enters<'_>,
         records: &[(&'a LockKey, Ask<'_>)],
-        of: usize,
-        past: &Past,
+        aside: &Asides,
         checked: bool,
         written: &mut Written<'a>,
     ) -> Outcome<()> {
-        let (grant, owner) = (request.grant.to_string(), request.owner.to_string());
-        let session = request.grant.session.to_string();
-        let none = BTreeSet::new();
-        let past = |key: &LockKey| past.get(key).unwrap_or(&none);
-        let mut names = Names::new(request, of, unix_ms());
+        let request = enters.request;
+        let none = Aside::default();
+        let aside = |key: &LockKey| aside.get(key).unwrap_or(&none);
+        let waits = stands_in_line(request) && enters.of == 1;
+        let mut names = enters.names();
         let mut bulk = Bulk::by_whom();
         for (key, ask) in records {
             let want = ask.claim.want();
-            let free: Vec<String> = past(key).iter().map(Grant::to_string).collect();
-            let params = json!({
-                "key": key.as_str(), "grant": grant, "owner": owner, "session": session,
-                "mode": ask.mode().as_str(), "with": with(ask.mode()), "reenter": want.reenters(),
-                "limit": want.limit().map_or(0, std::num::NonZeroU32::get), "free": free, "of": of,
+            let mut params = enters.params(key, *ask);
+            params["with"] = with(ask.mode()).into();
+            params["reenter"] = want.reenters().into();
+            params["limit"] = want.limit().map_or(0, std::num::NonZeroU32::get).into();
+            params["waits"] = waits.into();
+            let aside = aside(key);
+            params["gone"] = aside.gone.iter().map(Grant::to_string).collect();
+            let past = aside.passed.iter().map(|past| {
+                let waiting = past.waiting;
+                let known = json!({"place": waiting.place, "passed": waiting.passed, "may_go": waiting.may_go});
+                (past.grant.to_string(), known)
             });
+            params["past"] = Value::Object(past.collect());
             let sole = names.sole(key, ask.mode());
             bulk.create_or_run(&lock_id(key), &sole, &ACQUIRE, params);
         }
@@ -235,8 +285,18 @@ impl EsBackend {
         ];
         let items = expect(self.bulk(bulk).await?, &known)?;
         for ((key, ask), item) in records.iter().zip(&items) {
-            match (item.reply(), item.document()) {
-                (Reply::Written, Some(document)) => {
+            let document = item.document();
+            let held = held(key, document.unwrap_or(&Value::Null));
+            let is_own = |held: &&Held| held.grant() == Some(request.grant);
+            let waits = held
+                .iter()
+                .find(is_own)
+                .is_some_and(|own| own.waits.is_some());
+            written
+                .places
+                .push(document.and_then(|it| place(it, request.grant)));
+            match (item.reply(), document) {
+                (Reply::Written, Some(document)) if !waits => {
                     written.records.push((key, !stood(document, request.grant)));
                     written.takes(item);
                 }
@@ -244,17 +304,12 @@ impl EsBackend {
                     return Err(Failure::Answer("a record is missing".into()));
                 }
                 (_, document) => {
-                    let document = document.unwrap_or(&Value::Null);
-                    let held = held(key, document);
-                    let mut met: Vec<Held> = ask
-                        .in_the_way(&held, |other| !past(key).contains(&other))
-                        .into_iter()
-                        .cloned()
-                        .collect();
-                    if met.is_empty() {
-                        met.push(unreadable(document));
+                    let mut held = held;
+                    let is_left = |held: &Held| aside(key).leaves(held);
+                    if ask.in_the_way(&held, is_left).is_empty() {
+                        held.push(unreadable(document.unwrap_or(&Value::Null)));
                     }
-                    written.met.insert((*key).clone(), met);
+                    written.met.insert((*key).clone(), held);
                 }
             }
         }
@@ -264,13 +319,30 @@ impl EsBackend {
         Ok(())
     }
 
+    /// What a refused attempt has entered, and what it has not, becomes a waiter.
+    async fn wait(&self, enters: Enters<'_>, needed: &Needed<'_>, place: u64) -> Outcome<()> {
+        let claim = enters.request.claims[0].key();
+        let mut names = enters.names().waiting(place, claim);
+        let mut bulk = Bulk::default();
+        for (key, ask) in needed {
+            let mut params = enters.params(key, *ask);
+            params["waits"] = claim.as_str().into();
+            params["place"] = place.into();
+            let sole = names.sole(key, ask.mode());
+            bulk.put_or_run(&lock_id(key), &sole, &WAIT, params);
+        }
+        let known = [Reply::Written, Reply::Refused, Reply::Unreadable];
+        expect(self.bulk(bulk).await?, &known)?;
+        Ok(())
+    }
+
     async fn give_back<'a>(
         &self,
         grant: Grant,
         keys: impl DoubleEndedIterator<Item = &'a LockKey>,
     ) -> Outcome<()> {
         let mut bulk = Bulk::default();
-        remove(&mut bulk, grant, keys);
+        remove(&mut bulk, grant, keys, false);
         if bulk.is_empty() {
             return Ok(());
         }
@@ -284,12 +356,19 @@ impl EsBackend {
         // The shard answers in order: who dies after this has held until then.
         let session = grant.session;
         bulk.run_and_read(&session_id(session), &LOOK, json!({}));
-        remove(&mut bulk, grant, needed.keys());
+        remove(&mut bulk, grant, needed.keys(), false);
         let items = expect(self.bulk(bulk).await?, &REMOVED)?;
         let Some((looked, removed)) = items.split_first() else {
             return Err(Failure::Answer("nothing was answered".into()));
         };
         let there = removed.iter().all(|item| item.reply() == Reply::Written);
+        let left = needed.keys().rev().zip(removed);
+        let left = left.filter(|(_, item)| item.reply() == Reply::Refused);
+        let mut leaves = Bulk::default();
+        remove(&mut leaves, grant, left.rev().map(|(key, _)| key), true);
+        if !leaves.is_empty() {
+            expect(self.bulk(leaves).await?, &REMOVED)?;
+        }
         let found = looked
             .document()
             .and_then(|document| Session::read(session, document));
@@ -340,9 +419,38 @@ impl Written<'_> {
     }
 }
 
-/// Removes the grant from records, the lowest first: whatever is held, its ancestors are too.
-fn remove<'a>(bulk: &mut Bulk, grant: Grant, keys: impl DoubleEndedIterator<Item = &'a LockKey>) {
-    let params = json!({"grants": [grant.to_string()]});
+/// What an attempt at a request enters in its records.
+#[derive(Clone, Copy)]
+struct Enters<'a> {
+    request: &'a Acquire,
+    /// In so many records.
+    of: usize,
+    attempt: Option<u64>,
+}
+
+impl Enters<'_> {
+    fn names(self) -> Names {
+        Names::new(self.request, self.of, unix_ms()).of_attempt(self.attempt)
+    }
+
+    fn params(self, key: &LockKey, ask: Ask<'_>) -> Value {
+        let Acquire { grant, owner, .. } = self.request;
+        json!({
+            "key": key.as_str(), "grant": grant.to_string(), "owner": owner.to_string(),
+            "session": grant.session.to_string(), "mode": ask.mode().as_str(), "of": self.of, "attempt": self.attempt,
+        })
+    }
+}
+
+/// Removes what the grant holds from records, the lowest first: whatever is held, its ancestors are too. With `waiters`,
+/// also what it waits for.
+fn remove<'a>(
+    bulk: &mut Bulk,
+    grant: Grant,
+    keys: impl DoubleEndedIterator<Item = &'a LockKey>,
+    waiters: bool,
+) {
+    let params = json!({"grants": [grant.to_string()], "waiters": waiters});
     for key in keys.rev() {
         bulk.run(&lock_id(key), &RELEASE, &params);
     }

@@ -43,6 +43,7 @@ impl EsBackend {
                 for held in held(&key, &document.source) {
                     let asked = |n| renewal.granted.contains(n);
                     let known = held.known.filter(|it| it.grant.session == session);
+                    let known = known.filter(|_| held.waits.is_none());
                     let Some(known) = known.filter(|it| asked(it.grant.n)) else {
                         continue;
                     };

@@ -1,26 +1,35 @@
-//! What those of this process who wait look at: all of them together, by the same requests.
+//! What those of this process who wait look at: all who look at about the same time together, by the same requests.
+//!
+//! Whoever stands in line looks for its turn. The next one in line looks often at first, then less and less often; the
+//! others look the more seldom the more waiters stand before them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lockcore::backend::Task;
-use lockcore::{LockKey, SessionId};
+use lockcore::backend::judge::{Entry as _, asks};
+use lockcore::{Claim, Grant, LockKey, OwnerId, SessionId};
 use tokio::sync::watch::{self, Receiver};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::EsBackend;
 use crate::error::Outcome;
-use crate::read::states;
+use crate::read::{States, states};
 use crate::record::{Held, held, lock_id, session_id};
 use crate::sweep::sessions_of;
 use crate::wakeups::counts_by;
 
-/// Longest time from one look to the next. Somebody who has just released a key lets that much time pass, so that all
-/// who wait for it have looked.
+/// Longest time from one look to the next, for who is not in line, and for who comes next in it.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(60);
 /// Looks come up to that much earlier, at random, so that processes do not look in step.
 const JITTER_MS: u64 = 30;
+/// The first look of who comes next in line; each later one takes twice as long to come.
+const NEXT: Duration = Duration::from_millis(2);
+/// The first look of any other for each waiter before it; about as long as a hand-over takes.
+const HAND_OVER: Duration = Duration::from_millis(4);
+/// Longest time from one look to the next of who does not come next.
+const SELDOM: Duration = Duration::from_millis(500);
 /// So many documents are looked at by one request.
 const AT_ONCE: usize = 1_000;
 
@@ -38,14 +47,34 @@ pub(crate) struct Looks {
 #[derive(Debug, Default)]
 struct Watching {
     next: u64,
-    watches: BTreeMap<u64, Arc<[InTheWay]>>,
+    watches: BTreeMap<u64, Watched>,
     round: Option<Arc<Round>>,
 }
 
-/// A look at everything that is watched.
+/// What is looked at.
+#[derive(Debug, Clone)]
+enum Watched {
+    /// Whether all of these still stand there and are live.
+    All(Arc<[InTheWay]>),
+    /// Whether this waiter may go.
+    Turn(Arc<Turn>),
+}
+
+/// A waiter that looks for its turn.
+#[derive(Debug)]
+struct Turn {
+    grant: Grant,
+    owner: OwnerId,
+    claim: Claim,
+    /// The sessions of those who were in the way last.
+    sessions: Mutex<BTreeSet<SessionId>>,
+}
+
+/// A look at what some of the watches watch.
 #[derive(Debug)]
 struct Round {
     at: Instant,
+    numbers: Mutex<BTreeSet<u64>>,
     look: OnceLock<Look>,
 }
 
@@ -53,15 +82,78 @@ struct Round {
 struct Look {
     /// In the runtime of whoever was first. When that ends, nothing is said, and everybody asks by himself.
     _task: Task,
-    /// Of each watch that is looked at whether all of those still stand there and count.
-    said: Receiver<Option<Arc<BTreeMap<u64, bool>>>>,
+    said: Receiver<Option<Arc<BTreeMap<u64, Said>>>>,
 }
 
-/// A watch over those who are in the way, which stands until it is dropped.
+/// What a look says of a watch.
+#[derive(Debug, Clone)]
+enum Said {
+    /// It is worth asking.
+    Changed,
+    /// It is not.
+    Same,
+    /// So many waiters stand before this one.
+    Behind(usize),
+    /// It is not in line. Who is in its way.
+    NotInLine(Arc<[InTheWay]>),
+}
+
+/// A watch, which stands until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     looks: Arc<Looks>,
     number: u64,
+    pace: Pace,
+}
+
+/// How often to look.
+#[derive(Debug)]
+struct Pace {
+    /// How many waiters stand before it; `None` for who is not in line.
+    behind: Option<usize>,
+    pause: Duration,
+}
+
+impl Pace {
+    fn not_in_line() -> Self {
+        Self {
+            behind: None,
+            pause: LOOK_EVERY,
+        }
+    }
+
+    fn in_line() -> Self {
+        Self {
+            behind: Some(0),
+            pause: NEXT,
+        }
+    }
+
+    /// So many stand before it.
+    fn is_behind(&mut self, waiters: usize) {
+        let (first, longest) = match u32::try_from(waiters).unwrap_or(u32::MAX) {
+            0 => (NEXT, LOOK_EVERY),
+            some => (
+                HAND_OVER.saturating_mul(some).min(SELDOM),
+                LOOK_EVERY
+                    .saturating_mul(some.saturating_add(1))
+                    .min(SELDOM),
+            ),
+        };
+        self.pause = match self.behind == Some(waiters) {
+            true => (2 * self.pause).clamp(first, longest),
+            false => first,
+        };
+        self.behind = Some(waiters);
+    }
+
+    fn next(&self) -> Instant {
+        let early = match self.behind {
+            None => Duration::from_millis(rand::random_range(0..=JITTER_MS)),
+            Some(_) => Duration::ZERO,
+        };
+        Instant::now() + self.pause - early
+    }
 }
 
 impl Looks {
@@ -72,33 +164,61 @@ impl Looks {
         }
     }
 
-    pub(crate) fn add(looks: &Arc<Self>, in_the_way: Vec<InTheWay>) -> Watch {
+    /// A watch over those in the way.
+    pub(crate) fn all(looks: &Arc<Self>, in_the_way: Vec<InTheWay>) -> Watch {
+        Self::add(looks, Watched::All(in_the_way.into()), Pace::not_in_line())
+    }
+
+    /// A watch for the turn of a waiter.
+    pub(crate) fn turn(looks: &Arc<Self>, grant: Grant, owner: OwnerId, claim: Claim) -> Watch {
+        let turn = Turn {
+            grant,
+            owner,
+            claim,
+            sessions: Mutex::default(),
+        };
+        Self::add(looks, Watched::Turn(Arc::new(turn)), Pace::in_line())
+    }
+
+    fn add(looks: &Arc<Self>, watched: Watched, pace: Pace) -> Watch {
         let mut watching = looks.watching();
         watching.next += 1;
         let number = watching.next;
-        watching.watches.insert(number, in_the_way.into());
+        watching.watches.insert(number, watched);
         drop(watching);
         Watch {
             looks: Arc::clone(looks),
             number,
+            pace,
         }
     }
 
-    /// The look that is to come, or is under way.
-    fn round(&self) -> Arc<Round> {
+    /// The next look of a watch: the one that is to come, if it comes neither later nor much earlier than it should, or else
+    /// one of its own.
+    fn round(&self, number: u64, pace: &Pace) -> Arc<Round> {
+        let (soonest, at) = (Instant::now() + pace.pause / 4, pace.next());
         let mut watching = self.watching();
-        let late = |round: &Round| round.at + self.patience <= Instant::now();
-        watching
-            .round
-            .take_if(|round| round.is_over() || late(round));
+        let fits = |round: &Round| {
+            round.look.get().is_none() && (soonest..=at.max(soonest)).contains(&round.at)
+        };
+        watching.round.take_if(|round| !fits(round));
         let round = watching.round.get_or_insert_with(|| {
-            let early = Duration::from_millis(rand::random_range(0..=JITTER_MS));
             Arc::new(Round {
-                at: Instant::now() + LOOK_EVERY - early,
+                at,
+                numbers: Mutex::default(),
                 look: OnceLock::new(),
             })
         });
+        round.numbers().insert(number);
         Arc::clone(round)
+    }
+
+    /// What the watches of a round watch; nobody joins it any more.
+    fn begin(&self, round: &Round) -> BTreeMap<u64, Watched> {
+        let watching = self.watching();
+        let numbers = std::mem::take(&mut *round.numbers());
+        let watched = |number: u64| Some((number, watching.watches.get(&number)?.clone()));
+        numbers.into_iter().filter_map(watched).collect()
     }
 
     fn watching(&self) -> MutexGuard<'_, Watching> {
@@ -107,21 +227,20 @@ impl Looks {
 }
 
 impl Round {
-    fn is_over(&self) -> bool {
-        let said = self.look.get().map(|look| &look.said);
-        said.is_some_and(|said| said.has_changed().is_err() || said.borrow().is_some())
+    fn numbers(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins the look, where nobody has.
-    fn look(&self, backend: &EsBackend) -> &Look {
+    fn look(self: &Arc<Self>, backend: &EsBackend) -> &Look {
         self.look.get_or_init(|| {
             let (says, said) = watch::channel(None);
-            let backend = backend.clone();
+            let (backend, round) = (backend.clone(), Arc::clone(self));
             let task = Task::begin(async move {
-                let watches = backend.looks.watching().watches.clone();
+                let watches = backend.looks.begin(&round);
                 // A store that cannot be read ends the watches: the clients ask by themselves, and will see the error.
-                if let Ok(stand) = backend.which_stand(&watches).await {
-                    says.send_replace(Some(Arc::new(stand)));
+                if let Ok(found) = backend.look_at(&watches).await {
+                    says.send_replace(Some(Arc::new(found)));
                 }
             });
             Look { _task: task, said }
@@ -130,10 +249,10 @@ impl Round {
 }
 
 impl Watch {
-    /// Resolves when one of those who were in the way does not stand there any more, or does not count.
-    pub(crate) async fn changed(self, backend: EsBackend) {
+    /// Resolves when it is worth asking again.
+    pub(crate) async fn changed(mut self, backend: EsBackend) {
         loop {
-            let round = self.looks.round();
+            let round = self.looks.round(self.number, &self.pace);
             sleep_until(round.at).await;
             let mut said = round.look(&backend).said.clone();
             let said = timeout_at(
@@ -143,10 +262,16 @@ impl Watch {
             let Ok(Ok(said)) = said.await else {
                 return;
             };
-            // One that was set up after the look began is in the next.
-            let stand = said.as_ref().and_then(|stand| stand.get(&self.number));
-            if stand == Some(&false) {
-                return;
+            match said.as_ref().and_then(|said| said.get(&self.number)) {
+                Some(Said::Changed) => return,
+                Some(Said::Behind(waiters)) => self.pace.is_behind(*waiters),
+                Some(Said::NotInLine(in_the_way)) => {
+                    self.pace = Pace::not_in_line();
+                    let watched = Watched::All(Arc::clone(in_the_way));
+                    self.looks.watching().watches.insert(self.number, watched);
+                }
+                // One that joined after the look began is in the next.
+                Some(Said::Same) | None => {}
             }
         }
     }
@@ -158,15 +283,74 @@ impl Drop for Watch {
     }
 }
 
+impl Turn {
+    fn sessions(&self) -> MutexGuard<'_, BTreeSet<SessionId>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who is in its way, as the records and the sessions stand, and whether it is in line itself: in all of its records.
+    fn in_the_way(&self, records: &Records, states: &States) -> (Vec<InTheWay>, bool) {
+        let (mut found, mut in_line) = (Vec::new(), true);
+        for (key, ask) in asks(&self.claim, Some((self.grant, self.owner))) {
+            let entries = records.get(&key).map_or(&[][..], Vec::as_slice);
+            let is_own = |held: &&Held| held.grant() == Some(self.grant);
+            let own = entries.iter().find(is_own);
+            in_line &= own.is_some_and(|own| own.waits().is_some());
+            let met = ask.in_the_way(entries, |held| counts_by(held, states));
+            found.extend(met.into_iter().map(|held| (key.clone(), held.clone())));
+        }
+        (found, in_line)
+    }
+
+    fn said(&self, records: &Records, states: &States) -> Said {
+        let (in_the_way, in_line) = self.in_the_way(records, states);
+        let waiters = in_the_way.iter().filter(|(_, held)| held.waits().is_some());
+        match in_line {
+            _ if in_the_way.is_empty() => Said::Changed,
+            true => Said::Behind(waiters.count()),
+            false => Said::NotInLine(in_the_way.into()),
+        }
+    }
+}
+
+/// Who is in records.
+type Records = BTreeMap<LockKey, Vec<Held>>;
+
+impl Watched {
+    fn keys(&self) -> Vec<LockKey> {
+        match self {
+            Watched::All(all) => all.iter().map(|(key, _)| key.clone()).collect(),
+            Watched::Turn(turn) => asks(&turn.claim, None).map(|(key, _)| key).collect(),
+        }
+    }
+
+    /// The sessions of those who were in the way before.
+    fn sessions(&self) -> Vec<SessionId> {
+        match self {
+            Watched::All(all) => sessions_of(all.iter().map(|(_, held)| held)),
+            Watched::Turn(turn) => turn.sessions().iter().copied().collect(),
+        }
+    }
+
+    fn said(&self, records: &Records, states: &States) -> Said {
+        let stands = |(key, held): &InTheWay| {
+            let there = records.get(key).is_some_and(|all| all.contains(held));
+            there && counts_by(held, states)
+        };
+        match self {
+            Watched::Turn(turn) => turn.said(records, states),
+            Watched::All(all) if all.iter().all(stands) => Said::Same,
+            Watched::All(_) => Said::Changed,
+        }
+    }
+}
+
 impl EsBackend {
-    /// Of each watch whether everybody still stands there and counts.
-    async fn which_stand(
-        &self,
-        watches: &BTreeMap<u64, Arc<[InTheWay]>>,
-    ) -> Outcome<BTreeMap<u64, bool>> {
-        let all = || watches.values().flat_map(|watch| watch.iter());
-        let keys: BTreeSet<&LockKey> = all().map(|(key, _)| key).collect();
-        let sessions: Vec<SessionId> = sessions_of(all().map(|(_, held)| held));
+    /// What there is to say of each of these watches.
+    async fn look_at(&self, watches: &BTreeMap<u64, Watched>) -> Outcome<BTreeMap<u64, Said>> {
+        let keys: BTreeSet<LockKey> = watches.values().flat_map(Watched::keys).collect();
+        let sessions: BTreeSet<SessionId> = watches.values().flat_map(Watched::sessions).collect();
+        let mut sessions: Vec<SessionId> = sessions.into_iter().collect();
         let records = keys.iter().map(|key| lock_id(key).into_owned());
         let ids = records.chain(sessions.iter().map(|session| session_id(*session)));
         let ids: Vec<String> = ids.collect();
@@ -174,18 +358,61 @@ impl EsBackend {
         for some in ids.chunks(AT_ONCE) {
             documents.extend(self.get(some.to_vec()).await?);
         }
-        let states = states(&sessions, documents.split_off(keys.len()));
+        let mut states = states(&sessions, documents.split_off(keys.len()));
         let records = keys.into_iter().zip(documents);
-        let records: BTreeMap<&LockKey, Vec<Held>> = records
-            .filter_map(|(key, document)| Some((key, held(key, &document?.source))))
+        let records: Records = records
+            .filter_map(|(key, document)| {
+                let held = held(&key, &document?.source);
+                Some((key, held))
+            })
             .collect();
-        let stands = |(key, held): &InTheWay| {
-            let there = records.get(key).is_some_and(|all| all.contains(held));
-            there && counts_by(held, &states)
-        };
-        let stand = watches.iter();
-        Ok(stand
-            .map(|(number, watch)| (*number, watch.iter().all(stands)))
-            .collect())
+        sessions.sort_unstable();
+        let mut unknown = BTreeSet::new();
+        for watched in watches.values() {
+            if let Watched::Turn(turn) = watched {
+                // As if all of them were live.
+                let entries = asks(&turn.claim, None).filter_map(|(key, _)| records.get(&key));
+                let met = sessions_of(entries.flatten());
+                let mut known = turn.sessions();
+                known.clear();
+                known.extend(&met);
+                unknown.extend(
+                    met.into_iter()
+                        .filter(|it| sessions.binary_search(it).is_err()),
+                );
+            }
+        }
+        let unknown: Vec<SessionId> = unknown.into_iter().collect();
+        for some in unknown.chunks(AT_ONCE) {
+            states.extend(self.states(some).await?);
+        }
+        let said = |(number, watched): (&u64, &Watched)| (*number, watched.said(&records, &states));
+        Ok(watches.iter().map(said).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_next_looks_often_and_the_others_the_more_seldom_the_more_come_first() {
+        let ms = |pace: &Pace| pace.pause.as_millis();
+        let mut pace = Pace::in_line();
+        let mut next = Vec::new();
+        for _ in 0..7 {
+            pace.is_behind(0);
+            next.push(ms(&pace));
+        }
+        assert_eq!(next, [4, 8, 16, 32, 60, 60, 60]);
+        let mut third = Pace::in_line();
+        let mut pauses = Vec::new();
+        for waiters in [2, 2, 2, 2, 2, 2, 1, 0, 0] {
+            third.is_behind(waiters);
+            pauses.push(ms(&third));
+        }
+        assert_eq!(pauses, [8, 16, 32, 64, 128, 180, 4, 2, 4]);
+        third.is_behind(100_000);
+        assert_eq!(third.pause, SELDOM);
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::judge::Entry;
+use lockcore::backend::rows::Waits;
 use lockcore::backend::{Acquire, Ranges};
 use lockcore::{
     FencingToken, Grant, Holder, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId,
@@ -17,7 +18,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 /// The version of the stored shape, in the index's mapping.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 /// Longest id of a document.
 const MAX_ID_BYTES: usize = 512;
 const SESSION: &str = "~session/";
@@ -72,9 +73,11 @@ pub(crate) struct Held {
     pub(crate) mode: Mode,
     /// What can be said of a foreign one.
     pub(crate) label: String,
+    /// If it holds nothing and waits: its place, and the key of its claim.
+    pub(crate) waits: Option<(Waits, LockKey)>,
 }
 
-/// A holder of ours.
+/// A holder or a waiter of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) grant: Grant,
@@ -90,6 +93,7 @@ impl Held {
             known: None,
             mode,
             label,
+            waits: None,
         }
     }
 
@@ -113,7 +117,7 @@ impl Held {
             label,
             since: since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)),
             life,
-            waiting: None,
+            waiting: self.waits().map(Waits::waiting),
         }
     }
 }
@@ -130,6 +134,10 @@ impl Entry for Held {
     fn mode(&self) -> Mode {
         self.mode
     }
+
+    fn waits(&self) -> Option<Waits> {
+        self.waits.as_ref().map(|(waits, _)| *waits)
+    }
 }
 
 /// Who is in the lock record of a key, as the scripts read it too.
@@ -140,7 +148,8 @@ pub(crate) fn held(key: &LockKey, document: &Value) -> Vec<Held> {
     match (count, &document["holders"]) {
         (Some(count), Value::Object(holders)) if document["key"] == key.as_str() => {
             let mut held: Vec<Held> = holders.iter().map(|(name, of)| read(name, of)).collect();
-            let ours = i32::try_from(holders.len()).unwrap_or(i32::MAX);
+            let ours = held.iter().filter(|held| held.waits.is_none()).count();
+            let ours = i32::try_from(ours).unwrap_or(i32::MAX);
             held.extend(shares(count.saturating_sub(ours)));
             held
         }
@@ -183,16 +192,34 @@ fn read(name: &str, of: &Value) -> Held {
             since_ms: of["since"].as_u64(),
             of: of["of"].as_u64().unwrap_or(1),
         };
-        (grant.session == session && owner.session == session).then_some((known, mode))
+        let waits = match &of["waits"] {
+            Value::Null => None,
+            claim => Some((waits(of)?, LockKey::parse(claim.as_str()?).ok()?)),
+        };
+        (grant.session == session && owner.session == session).then_some((known, mode, waits))
     };
     match known() {
-        Some((known, mode)) => Held {
+        Some((known, mode, waits)) => Held {
             known: Some(known),
             mode,
             label: String::new(),
+            waits,
         },
         None => Held::foreign(Mode::X, format!("another writer's holder {}", shown(name))),
     }
+}
+
+/// The place in line that an entry has, or had before it was granted.
+fn waits(entry: &Value) -> Option<Waits> {
+    Some(Waits {
+        place: entry["place"].as_u64()?,
+        passed: u32::try_from(entry["passed"].as_u64()?).ok()?,
+    })
+}
+
+/// The place that a grant has, or had, in a record.
+pub(crate) fn place(document: &Value, grant: Grant) -> Option<u64> {
+    Some(waits(&document["holders"][grant.to_string()])?.place)
 }
 
 /// Whether the request was sent before: its entry was there already.
@@ -219,6 +246,9 @@ pub(crate) struct Names {
     session: String,
     since_ms: u64,
     of: usize,
+    attempt: Option<u64>,
+    /// How it waits, and what for; it holds nothing then.
+    waits: Option<(u64, LockKey)>,
     /// The one entry of the holders, the same on every key, by its mode.
     holders: BTreeMap<Mode, Box<RawValue>>,
 }
@@ -227,6 +257,8 @@ impl Names {
     /// Of a request that needs so many records.
     pub(crate) fn new(request: &Acquire, of: usize, since_ms: u64) -> Self {
         Self {
+            attempt: None,
+            waits: None,
             grant: request.grant,
             owner: request.owner.to_string(),
             session: request.grant.session.to_string(),
@@ -236,20 +268,39 @@ impl Names {
         }
     }
 
+    /// The same, of that attempt.
+    pub(crate) fn of_attempt(self, attempt: Option<u64>) -> Self {
+        Self { attempt, ..self }
+    }
+
+    /// The same, of a grant that waits at that place for a claim of that key.
+    pub(crate) fn waiting(self, place: u64, claim: &LockKey) -> Self {
+        let waits = Some((place, claim.clone()));
+        Self { waits, ..self }
+    }
+
     /// The record of a key that nobody else holds.
     pub(crate) fn sole<'a>(&'a mut self, key: &'a LockKey, mode: Mode) -> Sole<'a> {
         let holders = self.holders.entry(mode).or_insert_with(|| {
-            let entry = json!({
+            let mut entry = json!({
                 "owner": self.owner, "session": self.session, "mode": mode.as_str(), "since": self.since_ms, "of": self.of,
             });
+            if let Some(attempt) = self.attempt {
+                entry["attempt"] = attempt.into();
+            }
+            if let Some((place, claim)) = &self.waits {
+                entry["waits"] = claim.as_str().into();
+                entry["place"] = (*place).into();
+                entry["passed"] = 0.into();
+            }
             let holders = to_raw_value(&json!({self.grant.to_string(): entry}));
             holders.expect("a JSON value has a form in JSON")
         });
         Sole {
             key: key.as_str(),
             lock_type: lock_type(mode),
-            lock_count: 1,
-            process_id: (mode == Mode::X).then_some(&self.owner),
+            lock_count: u32::from(self.waits.is_none()),
+            process_id: (mode == Mode::X && self.waits.is_none()).then_some(&self.owner),
             processes: [&self.session],
             holders,
         }
@@ -277,6 +328,7 @@ pub(crate) fn without_foreign(key: &LockKey, document: &Value) -> Option<Value> 
         return None;
     }
     let of = |mode: &str| holders.values().find(move |of| of["mode"] == mode);
+    let waiters = holders.values().filter(|of| !of["waits"].is_null()).count();
     let exclusive = of("X").or_else(|| of("S")).is_some();
     let sessions: BTreeSet<&str> = holders
         .values()
@@ -285,11 +337,11 @@ pub(crate) fn without_foreign(key: &LockKey, document: &Value) -> Option<Value> 
     let mut record = json!({
         "key": key.as_str(),
         "lock_type": if exclusive { "exclusive" } else { "shared" },
-        "lock_count": holders.len(),
+        "lock_count": holders.len() - waiters,
         "processes": sessions,
         "holders": holders,
     });
-    if let Some(holder) = of("X") {
+    if let Some(holder) = of("X").filter(|_| waiters == 0) {
         record["process_id"] = holder["owner"].clone();
     }
     Some(record)

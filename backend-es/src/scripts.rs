@@ -6,15 +6,17 @@ use std::sync::LazyLock;
 pub(crate) type Script = LazyLock<String>;
 
 macro_rules! scripts {
-    ($($name:ident: $file:literal;)*) => {
-        $(pub(crate) static $name: Script =
-            LazyLock::new(|| sent(include_str!(concat!("../server/", $file, ".painless"))));)*
+    ($($name:ident: $($file:literal)*;)*) => {
+        $(pub(crate) static $name: Script = LazyLock::new(|| {
+            sent(concat!($(include_str!(concat!("../server/", $file, ".painless"))),*))
+        });)*
     };
 }
 
 scripts! {
-    ACQUIRE: "acquire";
-    RELEASE: "release";
+    ACQUIRE: "record" "acquire";
+    WAIT: "record" "wait";
+    RELEASE: "record" "release";
     CONFIRM: "confirm";
     ALIVE: "alive";
     OPEN: "open";

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockcore::backend::judge::is_live;
 use lockcore::backend::{End, Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{Grant, Life, SessionId, SessionState};
@@ -120,7 +121,7 @@ impl EsBackend {
         let mut bulk = Bulk::default();
         for (id, grants) in gone {
             let grants: Vec<String> = grants.iter().map(Grant::to_string).collect();
-            bulk.run(id, &RELEASE, json!({"grants": grants}));
+            bulk.run(id, &RELEASE, json!({"grants": grants, "waiters": true}));
         }
         let known = [
             Reply::Written,
@@ -144,8 +145,8 @@ impl EsBackend {
         loop {
             let (sessions, next) = self.sessions_that_hold(&after).await?;
             let states = self.end_sessions(&sessions, End::IfDue).await?;
-            // Of the others everything counts.
-            let left = |state: &&SessionState| state.life == Life::Dead || !state.over.is_empty();
+            // Of the others everything is live.
+            let left = |state: &&SessionState| state.life != Life::Living || !state.over.is_empty();
             for state in states.iter().filter(left) {
                 let swept = self.sweep_session(state, limit - removed).await?;
                 removed += swept.removed;
@@ -293,9 +294,11 @@ fn over(document: &Document, state: &SessionState) -> Vec<Grant> {
         return Vec::new();
     };
     let held = held(&key, &document.source);
-    let grants = held.iter().filter_map(Held::grant);
-    let own = grants.filter(|grant| grant.session == state.session);
-    own.filter(|grant| !state.counts(grant.n)).collect()
+    let gone = held.iter().filter(|held| !is_live(*held, state));
+    let grants = gone.filter_map(Held::grant);
+    grants
+        .filter(|grant| grant.session == state.session)
+        .collect()
 }
 
 fn session_of(document: &Document) -> Option<SessionId> {

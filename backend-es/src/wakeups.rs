@@ -1,9 +1,9 @@
 //! `Wakeups`: the store tells nobody anything, so whoever waits looks at what is in the way.
 
 use async_trait::async_trait;
-use lockcore::backend::judge::needed;
+use lockcore::backend::judge::{is_live, needed};
 use lockcore::backend::{Changed, Wakeups, never};
-use lockcore::{Claim, LockKey, Operation, Result, SessionId};
+use lockcore::{Claim, Grant, LockKey, Operation, OwnerId, Result, SessionId};
 
 use crate::EsBackend;
 use crate::error::Outcome;
@@ -25,8 +25,18 @@ impl Wakeups for EsBackend {
         if in_the_way.is_empty() {
             return Ok(Box::pin(std::future::ready(())));
         }
-        let watch = Looks::add(&self.looks, in_the_way);
+        let watch = Looks::all(&self.looks, in_the_way);
         Ok(Box::pin(watch.changed(self.clone())))
+    }
+
+    async fn watch_turn(
+        &self,
+        grant: Grant,
+        owner: OwnerId,
+        claim: &Claim,
+    ) -> Result<Option<Changed>> {
+        let watch = Looks::turn(&self.looks, grant, owner, claim.clone());
+        Ok(Some(Box::pin(watch.changed(self.clone()))))
     }
 
     async fn watch_session(&self, _: SessionId) -> Result<Changed> {
@@ -60,8 +70,7 @@ impl EsBackend {
 /// Whether a holder counts, as the records of sessions stand; one without a record is dead.
 pub(crate) fn counts_by(held: &Held, states: &States) -> bool {
     held.grant().is_none_or(|grant| {
-        states
-            .get(&grant.session)
-            .is_some_and(|state| state.counts(grant.n))
+        let state = states.get(&grant.session);
+        state.is_some_and(|state| is_live(held, state))
     })
 }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A namespace, as the server describes it.
-const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"dynamic":"false","_meta":{"lockkeeper":2,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.uuid":"u","index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
+const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"dynamic":"false","_meta":{"lockkeeper":3,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.uuid":"u","index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
 
 /// Where its tokens begin.
 const BEGUN: &str = r#"{"update":{"_index":"lockkeeper-1","_id":"~store","result":"noop","_seq_no":0,"_primary_term":1,"status":200,"get":{"_source":{"uuid":"u","term":1,"seq":0,"base":1024}}}}"#;

@@ -56,18 +56,13 @@ pub(crate) enum Judgement {
 #[derive(Default)]
 pub(crate) struct Learnt {
     judged: Judged,
-    /// Those who waited, of sessions that do not live any more. They never will; what else they hold may count.
-    quit: BTreeSet<Grant>,
     pub(crate) states: BTreeMap<SessionId, SessionState>,
 }
 
 impl Learnt {
     /// Whether it does not count, and never will.
     pub(crate) fn is_gone(&self, held: &Held) -> bool {
-        held.grant().is_some_and(|grant| {
-            let quits = held.waiting().is_some() && self.quit.contains(&grant);
-            quits || self.judged.free().contains(&grant)
-        })
+        self.judged.is_gone(held)
     }
 
     /// What was learnt last of its session.
@@ -88,23 +83,7 @@ impl Learnt {
         states: Vec<SessionState>,
     ) -> Verdict {
         self.take(&states);
-        let verdict = self.judged.learn(request, met, states);
-        let quits = |held: &&Held| {
-            let counts = self.state(held).is_none_or(|state| held.counts(state));
-            held.waiting().is_some() && !counts
-        };
-        let quit: Vec<Grant> = met
-            .values()
-            .flatten()
-            .filter(quits)
-            .filter_map(|held| held.grant())
-            .collect();
-        let all_count = quit.is_empty();
-        self.quit.extend(quit);
-        match verdict {
-            Verdict::Busy if !all_count => Verdict::Again,
-            verdict => verdict,
-        }
+        self.judged.learn(request, met, states)
     }
 }
 

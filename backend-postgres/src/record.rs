@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::judge::Place;
+use lockcore::backend::rows::Waits;
 use lockcore::backend::{Incarnation, Past, Ranges};
 use lockcore::{
     Grant, Holder, Label, Life, LockKey, Mode, Notes, OwnerId, SessionId, SessionState, Waiting,
@@ -260,6 +261,10 @@ impl lockcore::backend::judge::Entry for Entry {
 
     fn mode(&self) -> Mode {
         self.mode
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        self.waiting.map(Waits::from)
     }
 }
 

@@ -8,7 +8,9 @@ use lockcore::backend::{
     Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
     Opened, Page, Record, Renewal, Renewed, SessionStore, Settled, Stood, Sweep, Swept, Wakeups,
 };
-use lockcore::{Claim, Grant, Info, Label, LockBackend, Note, Result, SessionId, SessionState};
+use lockcore::{
+    Claim, Grant, Info, Label, LockBackend, Note, OwnerId, Result, SessionId, SessionState,
+};
 
 /// Changes some calls of a backend, and passes on the others. [`Decorated`] makes it a backend.
 ///
@@ -100,6 +102,15 @@ pub trait Decorator: Send + Sync {
 
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         self.inner().watch(claims).await
+    }
+
+    async fn watch_turn(
+        &self,
+        grant: Grant,
+        owner: OwnerId,
+        claim: &Claim,
+    ) -> Result<Option<Changed>> {
+        self.inner().watch_turn(grant, owner, claim).await
     }
 
     async fn watch_session(&self, session: SessionId) -> Result<Changed> {
@@ -199,6 +210,15 @@ impl<D: Decorator> ClaimStore for Decorated<D> {
 impl<D: Decorator> Wakeups for Decorated<D> {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         self.0.watch(claims).await
+    }
+
+    async fn watch_turn(
+        &self,
+        grant: Grant,
+        owner: OwnerId,
+        claim: &Claim,
+    ) -> Result<Option<Changed>> {
+        self.0.watch_turn(grant, owner, claim).await
     }
 
     async fn watch_session(&self, session: SessionId) -> Result<Changed> {

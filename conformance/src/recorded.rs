@@ -9,7 +9,9 @@ use lockcore::backend::{
     Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
     Opened, Page, Record, Renewal, Renewed, SessionStore, Settled, Stood, Sweep, Swept, Wakeups,
 };
-use lockcore::{Claim, Grant, Info, Label, LockBackend, Note, Result, SessionId, SessionState};
+use lockcore::{
+    Claim, Grant, Info, Label, LockBackend, Note, OwnerId, Result, SessionId, SessionState,
+};
 
 use crate::journal::Journal;
 
@@ -189,6 +191,22 @@ impl Wakeups for Recorded {
     async fn watch(&self, watched: &[Claim]) -> Result<Changed> {
         let what = format!("watch {}", claims(watched));
         self.watching(what, self.backend.watch(watched)).await
+    }
+
+    async fn watch_turn(
+        &self,
+        grant: Grant,
+        owner: OwnerId,
+        claim: &Claim,
+    ) -> Result<Option<Changed>> {
+        let turn = self.backend.watch_turn(grant, owner, claim).await;
+        match turn {
+            Ok(Some(turn)) => {
+                let what = format!("watch the turn of {grant}");
+                Ok(Some(self.watching(what, async { Ok(turn) }).await?))
+            }
+            other => other,
+        }
     }
 
     async fn watch_session(&self, session: SessionId) -> Result<Changed> {

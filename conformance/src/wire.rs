@@ -11,8 +11,8 @@ use lockcore::backend::{
     Settled, Stood, Sweep, Swept,
 };
 use lockcore::{
-    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, Result, SessionId,
-    SessionState,
+    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, OwnerId, Result,
+    SessionId, SessionState,
 };
 
 use tokio::sync::watch;
@@ -262,6 +262,16 @@ impl Decorator for Wire {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         self.call(Operation::Watch, || self.backend.watch(claims))
             .await
+    }
+
+    async fn watch_turn(
+        &self,
+        grant: Grant,
+        owner: OwnerId,
+        claim: &Claim,
+    ) -> Result<Option<Changed>> {
+        let turn = || self.backend.watch_turn(grant, owner, claim);
+        self.passed(Operation::Watch, turn).await
     }
 
     async fn watch_session(&self, session: SessionId) -> Result<Changed> {

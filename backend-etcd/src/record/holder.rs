@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use etcd_client::KeyValue;
 use lockcore::backend::judge::Entry;
+use lockcore::backend::rows::Waits;
 use lockcore::{Claim, Grant, Holder, Life, LockKey, Mode, OwnerId, SessionState, Waiting, Want};
 
 use super::names::{EXCLUSIVE, Names, SHARED};
@@ -212,6 +213,10 @@ impl Entry for Held {
 
     fn mode(&self) -> Mode {
         self.mode
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        self.waiting().map(Waits::from)
     }
 }
 

@@ -1,14 +1,17 @@
 //! The line of a key: who waits in it comes in turn.
 
-use lockcore::backend::{Acquire, Acquired, End, Filter, IntentChange, Past, Stood};
+use std::time::Duration;
+
+use lockcore::backend::{Acquire, Acquired, Changed, End, Filter, IntentChange, Past, Stood};
 use lockcore::{Busy, Grant, Holder, Life, LockKey, Mode, Waiting, Want};
+use tokio::time::timeout;
 
 use crate::actor::{Actor, SHARE, share};
 use crate::backend::wakeups::wakes_in_time;
 use crate::backend::watches::asleep;
 use crate::case::Case;
 use crate::scene::{Scene, claim, short};
-use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+use crate::verdict::{Unpassed, Verdict, Wrong, cases, ensure, ensure_eq, within};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "line";
@@ -28,9 +31,15 @@ pub(super) fn cases() -> Vec<Case> {
             a_session_passes_who_waits_for_it,
             a_session_passes_who_waits_for_who_waits_for_it,
             who_waits_is_listed_in_its_turn,
-            a_waiter_that_goes_wakes;
+            a_waiter_that_goes_wakes,
+            a_waiter_learns_that_it_may_go;
     }
 }
+
+/// Longest that a case waits for a waiter's turn.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long nothing happens.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// So many processes, where the store keeps a line. One that keeps none says so: whoever asks first is served first.
 async fn in_line<const N: usize>(scene: &Scene) -> Verdict<Option<[Actor; N]>> {
@@ -508,4 +517,51 @@ async fn a_waiter_that_goes_wakes(scene: Scene) -> Verdict {
     wakes_in_time(&scene, changed, b.send_renewal(&over)).await?;
     c.hold(&[(SHARE, "k")]).await?;
     Ok(())
+}
+
+/// The watch for a waiter's turn, where the store has one.
+async fn turn(actor: &Actor, waiter: &Acquire) -> Verdict<Option<Changed>> {
+    let (backend, claim) = (actor.backend(), &waiter.claims[0]);
+    let watch = backend.watch_turn(waiter.grant, waiter.owner, claim);
+    Ok(watch.await?)
+}
+
+async fn a_waiter_learns_that_it_may_go(scene: Scene) -> Verdict {
+    for wants in [(Want::Create, "k"), (Want::Write, "/a/b")] {
+        let Some([a, b, c, d]) = in_line(&scene).await? else {
+            return Ok(());
+        };
+        let holds = a.hold(&[wants]).await?;
+        let (first, second, third) = (
+            waits(&b, &[wants]).await?,
+            waits(&c, &[wants]).await?,
+            waits(&d, &[wants]).await?,
+        );
+        let Some(mut changed) = turn(&b, &first).await? else {
+            return Ok(());
+        };
+        let quiet = timeout(QUIET, &mut changed).await;
+        ensure!(quiet.is_err(), "it sleeps while somebody is in its way");
+        wakes_in_time(&scene, changed, a.release(&holds)).await?;
+        // What has happened before the watch stood is learnt, too.
+        let late = turn(&b, &first).await?.ok_or_else(none)?;
+        wakes_in_time(&scene, late, async { Ok(()) }).await?;
+        let mut changed = turn(&d, &third).await?.ok_or_else(none)?;
+        let quiet = timeout(QUIET, &mut changed).await;
+        ensure!(quiet.is_err(), "who waits before is in its way");
+        b.take(&first).await?;
+        b.release(&first).await?;
+        c.release(&second).await?;
+        within(PATIENCE, "the last one's turn", changed).await?;
+        d.take(&third).await?;
+        let changed = turn(&d, &third).await?.ok_or_else(none)?;
+        // It is no waiter any more.
+        within(PATIENCE, "who has been granted it", changed).await?;
+        d.release(&third).await?;
+    }
+    Ok(())
+}
+
+fn none() -> Unpassed {
+    Unpassed::from(Wrong("a store has such a watch, or has none".to_owned()))
 }

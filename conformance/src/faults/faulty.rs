@@ -12,8 +12,8 @@ use lockcore::backend::{
     Opened, Page, Record, Renewal, Renewed, SessionStore, Settled, Stood, Sweep, Swept, Wakeups,
 };
 use lockcore::{
-    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, Result, SessionId,
-    SessionState,
+    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, OwnerId, Result,
+    SessionId, SessionState,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -366,6 +366,16 @@ impl Wakeups for Faulty {
         let changed =
             call!(self, Watch, (claims = claims.to_vec()), store => store.watch(&claims))?;
         Ok(self.unless_cut(changed))
+    }
+
+    async fn watch_turn(
+        &self,
+        grant: Grant,
+        owner: OwnerId,
+        claim: &Claim,
+    ) -> Result<Option<Changed>> {
+        let turn = call!(self, Watch, (claim = claim.clone()), store => store.watch_turn(grant, owner, &claim))?;
+        Ok(turn.map(|turn| self.unless_cut(turn)))
     }
 
     async fn watch_session(&self, session: SessionId) -> Result<Changed> {

@@ -232,6 +232,18 @@ impl Decorator for BrokenStore {
         }
         self.store.watch(claims).await
     }
+
+    async fn watch_turn(
+        &self,
+        grant: Grant,
+        owner: OwnerId,
+        claim: &Claim,
+    ) -> Result<Option<Changed>> {
+        if self.breach == Breach::NeverWakes {
+            return Ok(None);
+        }
+        self.store.watch_turn(grant, owner, claim).await
+    }
 }
 
 impl BrokenStore {

@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 
+use crate::backend::rows::Waits;
 use crate::limits::MAX_LISTED;
+use crate::store::Past;
 use crate::{
     Acquire, Acquired, Busy, Claim, FencingToken, Grant, Holder, Life, LockKey, Mode, OwnerId,
-    Record, Refused, SessionId, SessionState,
+    Record, Refused, SessionId, SessionState, Want,
 };
 
 /// Where a claim meets a holder.
@@ -33,14 +35,23 @@ impl Place {
     }
 }
 
-/// A holder in a record.
+/// A holder or a waiter in a record.
 pub trait Entry {
     /// The grant; `None` if the holder cannot be understood. Such a holder is always live.
     fn grant(&self) -> Option<Grant>;
     /// The owner; `None` if the holder cannot be understood.
     fn owner(&self) -> Option<OwnerId>;
-    /// The mode in which the record's key is held.
+    /// The mode in which the record's key is held, or waited for.
     fn mode(&self) -> Mode;
+    /// Its place in line if it is a waiter.
+    fn waits(&self) -> Option<Waits>;
+}
+
+/// Whether an entry is live, by the state of its session. A waiter is live only while its session is living.
+#[must_use]
+pub fn is_live(entry: &impl Entry, state: &SessionState) -> bool {
+    let lives = entry.waits().is_none() || state.life == Life::Living;
+    lives && entry.grant().is_none_or(|grant| state.counts(grant.n))
 }
 
 /// What a claim asks of one place.
@@ -94,26 +105,38 @@ impl<'a> Ask<'a> {
             }
     }
 
-    /// The holders in the way of a grant that does not stand here yet: those that the matrix forbids beside the claim,
-    /// and the shares if their limit is reached. `counts` is called only for these; those for which it is false are left
-    /// out.
-    pub fn in_the_way<E: Entry>(
+    /// Those in the way of a grant that does not hold the place yet: the holders and the earlier waiters that the matrix
+    /// forbids beside the claim, and the shares if their limit is reached. `counts` is called only for these; those for
+    /// which it is false are left out.
+    pub fn in_the_way<E: Entry>(self, entries: &[E], counts: impl FnMut(&E) -> bool) -> Vec<&E> {
+        let own = self.asker.map(|(grant, _)| grant);
+        let is_own = |entry: &&E| own.is_some() && entry.grant() == own;
+        let waits = entries.iter().find(is_own).and_then(Entry::waits);
+        self.in_the_way_of(waits.map_or(u64::MAX, |waits| waits.place), entries, counts)
+    }
+
+    /// The same for a grant with that place in line.
+    pub fn in_the_way_of<E: Entry>(
         self,
-        holders: &[E],
-        mut counts: impl FnMut(Grant) -> bool,
+        place: u64,
+        entries: &[E],
+        mut counts: impl FnMut(&E) -> bool,
     ) -> Vec<&E> {
         let own = self.asker.map(|(grant, _)| grant);
-        let mut counts = |held: &&E| held.grant().is_none_or(&mut counts);
-        let mut found: Vec<&E> = holders
+        let is_before = |entry: &&E| entry.waits().is_none_or(|waits| waits.place < place);
+        let before: Vec<&E> = entries.iter().filter(is_before).collect();
+        let mut found: Vec<&E> = before
             .iter()
-            .filter(|held| !self.beside(*held))
-            .filter(&mut counts)
+            .copied()
+            .filter(|entry| !self.beside(*entry))
+            .filter(|entry| counts(entry))
             .collect();
         if let Some(limit) = self.claim.want().limit() {
-            let share = |held: &&E| {
-                held.mode() == Mode::IS && held.grant().is_some() && held.grant() != own
+            let share = |entry: &&E| {
+                entry.mode() == Mode::IS && entry.grant().is_some() && entry.grant() != own
             };
-            let shares: Vec<&E> = holders.iter().filter(share).filter(&mut counts).collect();
+            let shares = before.into_iter().filter(share);
+            let shares: Vec<&E> = shares.filter(|entry| counts(entry)).collect();
             if shares.len() >= usize::try_from(limit.get()).unwrap_or(usize::MAX) {
                 found.extend(shares);
             }
@@ -207,7 +230,7 @@ impl Listed {
     }
 }
 
-/// The holders in the way, by record.
+/// Entries, by record.
 pub type Met<E> = BTreeMap<LockKey, Vec<E>>;
 
 /// The refusal of a request by the holders that were met in the records that it [needs](needed). A record may have been
@@ -241,11 +264,13 @@ pub fn refusal<E: Entry>(
     Busy::of(request.claims.iter().filter_map(refused)).expect("a refusal names who is in the way")
 }
 
-/// What is known of the holders that were met, for a store that judges by a request of its own: it sends the batch,
+/// What is known of the entries that were met, for a store that judges by a request of its own: it sends the batch,
 /// ends the sessions in the way that are due, and sends the batch again, to pass those that are not live.
 #[derive(Debug, Default)]
 pub struct Judged {
-    free: BTreeSet<Grant>,
+    gone: BTreeSet<Grant>,
+    /// Waiters of sessions that do not live any more. What they hold elsewhere may be live.
+    quit: BTreeSet<Grant>,
     states: BTreeMap<SessionId, SessionState>,
 }
 
@@ -254,30 +279,33 @@ pub struct Judged {
 pub enum Verdict {
     /// The asking session does not live, or its number is retired.
     Void,
-    /// Some of the holders that were met are not live: send the batch again.
+    /// Some of those that were met are not live: send the batch again.
     Again,
     /// All of them are live.
     Busy,
 }
 
 impl Judged {
-    /// The grants that were found not to be live. They never will be again.
+    /// Whether the entry was found not to be live. It never will be again.
     #[must_use]
-    pub fn free(&self) -> &BTreeSet<Grant> {
-        &self.free
+    pub fn is_gone(&self, entry: &impl Entry) -> bool {
+        let quits = |grant| entry.waits().is_some() && self.quit.contains(&grant);
+        let grant = entry.grant();
+        grant.is_some_and(|grant| self.gone.contains(&grant) || quits(grant))
     }
 
-    /// The sessions to [end if due](crate::End::IfDue): those of all holders that were met, and that of the request.
+    /// The sessions to [end if due](crate::End::IfDue): those of all that were met, and that of the request.
     /// The latter matters because the holders of a dead session stay in place, so its refusal could not name the first
     /// claim.
     #[must_use]
     pub fn to_end<E: Entry>(request: &Acquire, met: &Met<E>) -> Vec<SessionId> {
-        let mut ids: BTreeSet<SessionId> = grants(met).map(|grant| grant.session).collect();
+        let entries = met.values().flatten();
+        let mut ids: BTreeSet<SessionId> = sessions(entries).collect();
         ids.insert(request.grant.session);
         ids.into_iter().collect()
     }
 
-    /// Takes the states of [those sessions](Self::to_end). A holder that was found not to be live is not met again, so
+    /// Takes the states of [those sessions](Self::to_end). One that was found not to be live is not met again, so
     /// [`Again`](Verdict::Again) is not returned often.
     pub fn learn<E: Entry>(
         &mut self,
@@ -285,21 +313,38 @@ impl Judged {
         met: &Met<E>,
         states: Vec<SessionState>,
     ) -> Verdict {
-        self.states = states
-            .into_iter()
-            .map(|state| (state.session, state))
-            .collect();
+        let found = self.knows(met.values().flatten(), states);
         let own = self.state(request.grant);
         if own.is_none_or(|own| own.life != Life::Living || !own.counts(request.grant.n)) {
             return Verdict::Void;
         }
-        let counts = |grant: &Grant| self.state(*grant).is_none_or(|it| it.counts(grant.n));
-        let gone: Vec<Grant> = grants(met).filter(|grant| !counts(grant)).collect();
-        if gone.is_empty() {
-            return Verdict::Busy;
+        match found {
+            true => Verdict::Again,
+            false => Verdict::Busy,
         }
-        self.free.extend(gone);
-        Verdict::Again
+    }
+
+    /// Judges the entries by these states. Returns whether any of them is not live.
+    fn knows<'a, E: Entry + 'a>(
+        &mut self,
+        entries: impl Iterator<Item = &'a E>,
+        states: Vec<SessionState>,
+    ) -> bool {
+        let states = states.into_iter().map(|state| (state.session, state));
+        self.states.extend(states);
+        let mut found = false;
+        for entry in entries {
+            let Some(grant) = entry.grant() else { continue };
+            if self.state(grant).is_none_or(|state| is_live(entry, state)) {
+                continue;
+            }
+            found = true;
+            match entry.waits() {
+                Some(_) => self.quit.insert(grant),
+                None => self.gone.insert(grant),
+            };
+        }
+        found
     }
 
     /// The last known state of a grant's session.
@@ -307,6 +352,12 @@ impl Judged {
     pub fn state(&self, grant: Grant) -> Option<&SessionState> {
         self.states.get(&grant.session)
     }
+}
+
+fn sessions<'a, E: Entry + 'a>(
+    entries: impl Iterator<Item = &'a E>,
+) -> impl Iterator<Item = SessionId> {
+    entries.filter_map(|entry| Some(entry.grant()?.session))
 }
 
 /// How one attempt at a batch ended that did not fail.
@@ -319,27 +370,51 @@ pub enum Tried<E> {
     /// The store is of another incarnation than the one that the request is meant for. Whatever this attempt wrote is
     /// given back.
     Moved,
-    /// A holder was in the way. Whatever this attempt wrote is given back.
+    /// Somebody was in the way: all entries of the records that were not written for that reason. Whatever this attempt
+    /// wrote is given back. If the request [stands in line](stands_in_line), it is a waiter in each of its records.
     Met(Met<E>),
 }
 
-/// The grants that were met in each record and are not live. They never will be again.
-pub type Past = BTreeMap<LockKey, BTreeSet<Grant>>;
+/// The entries of a record that are not in the way.
+#[derive(Debug, Clone, Default)]
+pub struct Aside {
+    /// Not live. They never will be again.
+    pub gone: BTreeSet<Grant>,
+    /// Waiters that are passed, as long as they have this place and were not passed meanwhile. One that may go is removed;
+    /// of any other it is written that it was passed.
+    pub passed: Vec<Past>,
+}
+
+impl Aside {
+    /// Whether an entry is in the way all the same.
+    pub fn leaves(&self, entry: &impl Entry) -> bool {
+        let (Some(grant), waits) = (entry.grant(), entry.waits()) else {
+            return true;
+        };
+        let is_passed = |past: &Past| past.grant == grant && waits == Some(past.waiting.into());
+        !self.gone.contains(&grant) && !self.passed.iter().any(is_passed)
+    }
+}
+
+/// Whether a refused request becomes a waiter.
+#[must_use]
+pub fn stands_in_line(request: &Acquire) -> bool {
+    request.waits && request.claims.len() == 1
+}
 
 /// A store whose largest atomic unit is one record, and which judges holders by a request of its own.
 pub trait ByRecord: Sync {
-    /// A holder in a record.
-    type Held: Entry + Send;
+    /// A holder or a waiter in a record.
+    type Held: Entry + Clone + Send + Sync;
     /// Why the store failed.
     type Failure: Send;
 
-    /// Writes the records that the request [needs](needed), each past the grants that were met in it and are not live.
-    /// A holder in a record that is not among these is met.
+    /// Writes the records that the request [needs](needed), each past those who are not in the way there.
     fn attempt(
         &self,
         request: &Acquire,
         needed: &BTreeMap<LockKey, Ask<'_>>,
-        past: &Past,
+        aside: &BTreeMap<LockKey, Aside>,
     ) -> impl Future<Output = Result<Tried<Self::Held>, Self::Failure>> + Send;
 
     /// Ends those of the sessions [that are due](crate::End::IfDue).
@@ -348,46 +423,248 @@ pub trait ByRecord: Sync {
         sessions: &[SessionId],
     ) -> impl Future<Output = Result<Vec<SessionState>, Self::Failure>> + Send;
 
-    /// A holder in the way, with what is known of its session.
+    /// All entries of these records.
+    fn entries(
+        &self,
+        keys: Vec<LockKey>,
+    ) -> impl Future<Output = Result<Met<Self::Held>, Self::Failure>> + Send;
+
+    /// The key of the claim that a waiter in the record of `key` waits for.
+    fn waits_for(key: &LockKey, waiter: &Self::Held) -> LockKey;
+
+    /// One in the way, with what is known of its session.
     fn holder(key: &LockKey, held: &Self::Held, state: Option<&SessionState>) -> Holder;
 }
 
-/// One batch: tries, ends the sessions in the way that are due, and tries again, past the holders that are not live,
-/// until the batch is granted or all holders in the way are live.
+/// One batch: tries, ends the sessions in the way that are due, and tries again, past those that are not live, until the
+/// batch is granted or all in the way are live.
 ///
 /// # Errors
 ///
 /// The store failed.
 pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquired, S::Failure> {
     let needed = needed(&request.claims, Some((request.grant, request.owner)));
-    let (mut judged, mut past) = (Judged::default(), Past::new());
+    let (mut judged, mut aside) = (Judged::default(), BTreeMap::new());
     loop {
-        let met = match store.attempt(request, &needed, &past).await? {
+        let records = match store.attempt(request, &needed, &aside).await? {
             Tried::Granted(token) => return Ok(Acquired::Acquired(token)),
             Tried::Void => return Ok(Acquired::Void),
             Tried::Moved => return Ok(Acquired::Moved),
-            Tried::Met(met) => met,
+            Tried::Met(records) => records,
         };
+        let met = met(&needed, &records, &aside);
         let states = store.end_due(&Judged::to_end(request, &met)).await?;
         match judged.learn(request, &met, states) {
-            Verdict::Again => {
-                for (key, held) in &met {
-                    let gone = held.iter().filter_map(Entry::grant);
-                    let gone = gone.filter(|grant| judged.free().contains(grant));
-                    past.entry(key.clone()).or_default().extend(gone);
-                }
-            }
             Verdict::Void => return Ok(Acquired::Void),
-            Verdict::Busy => {
-                let busy = refusal(request, &met, |key, held| {
-                    S::holder(key, held, held.grant().and_then(|it| judged.state(it)))
-                });
-                return Ok(Acquired::Busy(busy));
+            Verdict::Again => {
+                for (key, entries) in &met {
+                    let gone = entries.iter().filter(|entry| judged.is_gone(*entry));
+                    let aside: &mut Aside = aside.entry(key.clone()).or_default();
+                    aside.gone.extend(gone.filter_map(Entry::grant));
+                }
+                continue;
             }
+            Verdict::Busy => {}
         }
+        let may_go = match stands_in_line(request) {
+            true => {
+                let mut line = Line {
+                    store,
+                    records,
+                    judged: &mut judged,
+                    limit: request.claims[0].want().limit(),
+                };
+                let (may_go, passed) = line.examined(request, &met).await?;
+                if !passed.is_empty() {
+                    for (key, past) in passed {
+                        aside.entry(key).or_default().passed.push(past);
+                    }
+                    continue;
+                }
+                may_go
+            }
+            false => BTreeSet::new(),
+        };
+        let busy = refusal(request, &met, |key, held| {
+            let state = held.grant().and_then(|it| judged.state(it));
+            let mut holder = S::holder(key, held, state);
+            if let Some(waiting) = &mut holder.waiting {
+                waiting.may_go = held.grant().is_some_and(|it| may_go.contains(&it));
+            }
+            holder
+        });
+        return Ok(Acquired::Busy(busy));
     }
 }
 
-fn grants<E: Entry>(met: &Met<E>) -> impl Iterator<Item = Grant> {
-    met.values().flatten().filter_map(Entry::grant)
+/// Who is in the way in the records that were refused.
+fn met<E: Entry + Clone>(
+    needed: &BTreeMap<LockKey, Ask<'_>>,
+    records: &Met<E>,
+    aside: &BTreeMap<LockKey, Aside>,
+) -> Met<E> {
+    let mut met = Met::new();
+    for (key, entries) in records {
+        let is_left = |entry: &E| aside.get(key).is_none_or(|aside| aside.leaves(entry));
+        let found = needed[key].in_the_way(entries, is_left);
+        met.insert(key.clone(), found.into_iter().cloned().collect());
+    }
+    met
+}
+
+/// The line of a key, as a refused request that stands in it sees it.
+struct Line<'a, S: ByRecord> {
+    store: &'a S,
+    /// The records that are known.
+    records: Met<S::Held>,
+    judged: &'a mut Judged,
+    /// That of who asks. It is that of all who want a share of the key.
+    limit: Option<std::num::NonZeroU32>,
+}
+
+/// A waiter.
+struct Waiter {
+    grant: Grant,
+    owner: OwnerId,
+    claim: Claim,
+    place: u64,
+}
+
+/// Who keeps a waiter out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeper {
+    /// Nobody.
+    Nobody,
+    /// A holder, or an earlier waiter.
+    Somebody,
+    /// A holder of the session that was asked about.
+    Asked,
+}
+
+impl<S: ByRecord> Line<'_, S> {
+    /// Which of the waiters in the way may go, and which of them the request passes.
+    async fn examined(
+        &mut self,
+        request: &Acquire,
+        met: &Met<S::Held>,
+    ) -> Result<(BTreeSet<Grant>, Vec<(LockKey, Past)>), S::Failure> {
+        let waits = |(key, entries): (&LockKey, &Vec<S::Held>)| {
+            let waiting = entries.iter().filter_map(|it| Some((it.waits()?, it)));
+            let found = waiting.map(|(waits, it)| (waits, key.clone(), it.clone()));
+            found.collect::<Vec<_>>()
+        };
+        let mut waiters: Vec<(Waits, LockKey, S::Held)> = met.iter().flat_map(waits).collect();
+        waiters.sort_by_key(|(waits, ..)| waits.place);
+        waiters.truncate(MAX_LISTED);
+        let (mut may_go, mut passed) = (BTreeSet::new(), Vec::new());
+        for (waits, key, entry) in waiters {
+            let Some(waiter) = self.waiter(&key, &entry, waits.place) else {
+                continue;
+            };
+            let grant = waiter.grant;
+            let is_past = |past: &&Past| past.grant == grant && Waits::from(past.waiting) == waits;
+            let past = request.past.iter().find(is_past).copied();
+            let asked = past.filter(|past| !past.waiting.may_go);
+            let keeper = self.keeper(waiter, asked.map(|_| request.grant.session));
+            let keeper = keeper.await?;
+            if keeper == Keeper::Nobody {
+                may_go.insert(grant);
+            }
+            let lets_by = match keeper {
+                Keeper::Nobody => past.filter(|past| past.waiting.may_go),
+                Keeper::Asked => asked,
+                Keeper::Somebody => None,
+            };
+            passed.extend(lets_by.map(|past| (key, past)));
+        }
+        Ok((may_go, passed))
+    }
+
+    fn waiter(&self, key: &LockKey, entry: &S::Held, place: u64) -> Option<Waiter> {
+        let mode = entry.mode();
+        Some(Waiter {
+            grant: entry.grant()?,
+            owner: entry.owner()?,
+            claim: waited_for(S::waits_for(key, entry), mode, self.limit)?,
+            place,
+        })
+    }
+
+    /// Who keeps a waiter from what it asks for. If a session is `asked` about, whether that does: as a holder, or because
+    /// an earlier waiter waits for it in turn.
+    async fn keeper(
+        &mut self,
+        waiter: Waiter,
+        asked: Option<SessionId>,
+    ) -> Result<Keeper, S::Failure> {
+        let mut keeper = Keeper::Nobody;
+        let mut seen = BTreeSet::from([waiter.grant]);
+        let mut left = vec![waiter];
+        while let Some(waiter) = left.pop() {
+            self.read(&waiter).await?;
+            for (key, ask) in asks(&waiter.claim, Some((waiter.grant, waiter.owner))) {
+                let entries = self.records.get(&key).map_or(&[][..], Vec::as_slice);
+                let is_live = |entry: &S::Held| !self.judged.is_gone(entry);
+                for entry in ask.in_the_way_of(waiter.place, entries, is_live) {
+                    keeper = Keeper::Somebody;
+                    let Some(asked) = asked else {
+                        return Ok(keeper);
+                    };
+                    let grant = entry.grant();
+                    match entry.waits() {
+                        None if grant.is_some_and(|grant| grant.session == asked) => {
+                            return Ok(Keeper::Asked);
+                        }
+                        Some(before) if grant.is_some_and(|grant| seen.insert(grant)) => {
+                            left.extend(self.waiter(&key, entry, before.place));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(keeper)
+    }
+
+    /// Reads and judges what a waiter needs.
+    async fn read(&mut self, waiter: &Waiter) -> Result<(), S::Failure> {
+        let keys: Vec<LockKey> = asks(&waiter.claim, None).map(|(key, _)| key).collect();
+        let unread = keys.iter().filter(|key| !self.records.contains_key(*key));
+        let unread: Vec<LockKey> = unread.cloned().collect();
+        if !unread.is_empty() {
+            let mut read = self.store.entries(unread.clone()).await?;
+            for key in unread {
+                let entries = read.remove(&key).unwrap_or_default();
+                self.records.insert(key, entries);
+            }
+        }
+        let states = self.store.end_due(&self.unknown(&keys)).await?;
+        let entries = keys.iter().filter_map(|key| self.records.get(key));
+        self.judged.knows(entries.flatten(), states);
+        Ok(())
+    }
+
+    /// The sessions in these records of which nothing is known.
+    fn unknown(&self, keys: &[LockKey]) -> Vec<SessionId> {
+        let entries = keys.iter().filter_map(|key| self.records.get(key));
+        let mut unknown: BTreeSet<SessionId> = sessions(entries.flatten()).collect();
+        unknown.retain(|session| !self.judged.states.contains_key(session));
+        unknown.into_iter().collect()
+    }
+}
+
+/// What a waiter asks for that waits in this mode, on the key or on an ancestor of it. A share has the limit of who asks: it
+/// is that of all who want one.
+pub(crate) fn waited_for(
+    key: LockKey,
+    mode: Mode,
+    limit: Option<std::num::NonZeroU32>,
+) -> Option<Claim> {
+    let want = match (mode, key.is_path()) {
+        (Mode::X | Mode::IX, true) => Want::Write,
+        (Mode::S | Mode::IS, true) => Want::Read,
+        (Mode::X, false) => Want::Upsert,
+        (_, false) => Want::Share { limit },
+    };
+    Claim::new(key, want)
 }

@@ -341,7 +341,7 @@ impl Taking<'_> {
             if !std::mem::take(&mut goes_on)
                 && let Some(waits) = waiting.as_mut().filter(|waiting| waiting.has_begun())
             {
-                let in_line = self.kept.is_some();
+                let in_line = self.kept.as_ref().map(|kept| (kept.grant(), self.owner));
                 let offered = pin!(waits.until_offered_or_worth_asking(self.core, in_line));
                 if let Some(offer) = self.stoppable(offered).await? {
                     if let Some(guard) = self.accepted(offer) {
@@ -621,7 +621,11 @@ impl Taking<'_> {
 
     fn wait_over(&self) -> Stop {
         match self.plan.seen.busy() {
-            Some(busy) => AcquireError::Busy(busy).into(),
+            Some(busy) => {
+                // It stays known when its place in the queue is gone: leaving the store's line may take long.
+                *self.plan.seen.last() = Some(Last::Refused(busy.clone()));
+                AcquireError::Busy(busy).into()
+            }
             // The caller has its own answer for a wait that ended before any refusal.
             None => Stop::Cancelled,
         }

@@ -183,6 +183,10 @@ impl Asked {
         }
     }
 
+    pub(crate) fn grant(&self) -> Grant {
+        self.grant
+    }
+
     /// Sends the request once.
     async fn send(&mut self, core: &Arc<Core>, request: &Acquire) -> Result<Acquired> {
         let in_doubt = std::mem::replace(&mut self.in_doubt, true);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::core::Core;
 use crate::client::queue::{InTheWay, Offer, Place};
-use crate::{Busy, Changed, Claim};
+use crate::{Busy, Changed, Claim, Grant, OwnerId};
 
 /// The fallback poll's first and longest pause.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -21,8 +21,10 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 struct Looks {
     watch: Option<Changed>,
-    /// The store was asked since the watch stands.
+    /// The store was asked since the watch stands, or need not be.
     looked: bool,
+    /// The watch is one for the waiter's turn.
+    is_for_its_turn: bool,
     polls: u32,
 }
 
@@ -87,7 +89,7 @@ impl Waiting {
     pub(crate) async fn until_offered_or_worth_asking(
         &mut self,
         core: &Core,
-        in_line: bool,
+        in_line: Option<(Grant, OwnerId)>,
     ) -> Option<Offer> {
         tokio::select! {
             biased;
@@ -100,11 +102,28 @@ impl Waiting {
 impl Looks {
     /// Returns when it is time to ask the store (again). The watch stands by then, so a release after the request is
     /// not missed.
-    async fn until_worth_asking(&mut self, core: &Core, place: &Place, in_line: bool) {
-        place.until_it_looks(POLL, in_line).await;
+    async fn until_worth_asking(
+        &mut self,
+        core: &Core,
+        place: &Place,
+        in_line: Option<(Grant, OwnerId)>,
+    ) {
+        let is_in_line = in_line.is_some();
+        place.until_it_looks(POLL, is_in_line).await;
+        if !self.looked
+            && let Some((grant, owner)) = in_line
+        {
+            let turn = core.backend.watch_turn(grant, owner, place.claim()).await;
+            self.watch = turn.ok().flatten();
+            self.is_for_its_turn = self.watch.is_some();
+            self.looked = self.is_for_its_turn;
+        }
         if self.looked {
             self.polls += 1;
-            let poll = core.backoff(self.polls, POLL.0, POLL.1);
+            let poll = match self.is_for_its_turn {
+                true => core.backoff(u32::MAX, POLL.1, POLL.1),
+                false => core.backoff(self.polls, POLL.0, POLL.1),
+            };
             tokio::select! {
                 biased;
                 () = place.woken() => self.polls = 0,
@@ -116,10 +135,15 @@ impl Looks {
                     }
                 }
             }
-            place.until_it_looks(POLL, in_line).await;
+            place.until_it_looks(POLL, is_in_line).await;
         }
         // The former one is not polled meanwhile. Without a watch the poll remains.
         self.watch = None;
+        if std::mem::take(&mut self.is_for_its_turn) {
+            // If it is refused all the same, it looks for its turn again.
+            self.looked = false;
+            return;
+        }
         let claims = std::slice::from_ref(place.claim());
         self.watch = core.backend.watch(claims).await.ok();
         self.looked = true;

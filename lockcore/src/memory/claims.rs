@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use super::record::Held;
 use super::records::Records;
 use super::{Form, MemoryBackend, NAME, State};
 use crate::backend::judge;
@@ -65,7 +66,7 @@ impl MemoryBackend {
         // What was seen not to count never counts again, so it may be removed later.
         for (key, grants) in found {
             self.pause().await;
-            let gone = |held: Option<Grant>| held.is_some_and(|grant| grants.contains(&grant));
+            let gone = |held: &Held| held.grant.is_some_and(|grant| grants.contains(&grant));
             removed += self.update(|state| state.remove(&key, gone));
         }
         if which == Sweep::All && !more {
@@ -100,9 +101,9 @@ impl State {
             let mut grants: Vec<Grant> = record
                 .holders
                 .iter()
+                .filter(|held| !self.is_live(held))
                 .filter_map(|held| held.grant)
                 .filter(|grant| asked(&grant.session))
-                .filter(|grant| !self.counts(*grant))
                 .collect();
             if grants.len() > left {
                 grants.truncate(left);

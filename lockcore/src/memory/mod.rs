@@ -94,6 +94,8 @@ struct State {
     records: BTreeMap<LockKey, Record>,
     /// The number of the last write.
     writes: u64,
+    /// The number of the last attempt at a batch of records.
+    attempts: u64,
     /// The incarnation; unknown as long as no copy is to take over.
     incarnation: Incarnation,
     /// What stopped being live, and nobody was notified of yet.
@@ -132,6 +134,7 @@ impl MemoryBackend {
                 intents: BTreeMap::new(),
                 records: BTreeMap::new(),
                 writes: 0,
+                attempts: 0,
                 incarnation: Incarnation::UNKNOWN,
                 freed: Freed::default(),
             }),
@@ -175,7 +178,10 @@ impl MemoryBackend {
                 mode: Mode::X,
                 since: now,
                 of: 1,
+                attempt: 0,
                 waits: None,
+                waited: None,
+                claim: None,
             });
         });
     }
@@ -228,10 +234,14 @@ impl State {
         self.writes
     }
 
-    /// Whether a holder is live at present. Writes nothing.
-    fn counts(&self, grant: Grant) -> bool {
+    /// Whether an entry is live at present. Writes nothing.
+    fn is_live(&self, held: &Held) -> bool {
+        let Some(grant) = held.grant else { return true };
         let session = self.sessions.get(grant.session);
-        session.is_some_and(|session| session.counts(grant.n))
+        let waits = held.waits.is_some();
+        session.is_some_and(|session| {
+            session.counts(grant.n) && (!waits || session.life == Life::Living)
+        })
     }
 
     /// Whether the session is alive at present and the number is not retired.
@@ -261,15 +271,15 @@ impl State {
         ranges.all(|(from, to)| (*from..=*to).all(|n| left.get(&n) == Some(&0)))
     }
 
-    /// Removes holders of one key, and the record with the last of them. Returns how many there were.
-    fn remove(&mut self, key: &LockKey, gone: impl Fn(Option<Grant>) -> bool) -> usize {
+    /// Removes entries of one key, and the record with the last of them. Returns how many there were.
+    fn remove(&mut self, key: &LockKey, gone: impl Fn(&Held) -> bool) -> usize {
         let number = self.writes + 1;
         let Entry::Occupied(mut entry) = self.records.entry(key.clone()) else {
             return 0;
         };
         let record = entry.get_mut();
         let before = record.holders.len();
-        record.holders.retain(|held| !gone(held.grant));
+        record.holders.retain(|held| !gone(held));
         let removed = before - record.holders.len();
         if removed > 0 {
             record.version = number;
@@ -293,7 +303,7 @@ impl LockBackend for MemoryBackend {
         Info {
             keys_per_step: self.keys_per_step,
             atomic: self.form == Form::Atomic,
-            line: self.form == Form::Atomic,
+            line: true,
             survives: Survives {
                 crash: false,
                 power_loss: false,

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::backend::judge::{Ask, Entry};
+use crate::backend::judge::{Aside, Ask, Entry};
 use crate::backend::rows::Waits;
+use crate::limits::MAX_WAITERS;
 use crate::session::Life;
 use crate::{Acquire, Grant, Holder, LockKey, Mode, OwnerId};
 
 /// An entry in a record.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Held {
     /// `None` for what cannot be understood: it always counts, and only an eviction removes it.
     pub(super) grant: Option<Grant>,
@@ -18,8 +19,14 @@ pub(super) struct Held {
     pub(super) since: Duration,
     /// How many records its request has written.
     pub(super) of: usize,
+    /// The attempt that wrote it last.
+    pub(super) attempt: u64,
     /// It holds nothing: it waits.
     pub(super) waits: Option<Waits>,
+    /// How it waited before it was entered.
+    pub(super) waited: Option<Waits>,
+    /// The key of the claim that it waits for.
+    pub(super) claim: Option<LockKey>,
 }
 
 impl Entry for Held {
@@ -33,6 +40,10 @@ impl Entry for Held {
 
     fn mode(&self) -> Mode {
         self.mode
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        self.waits
     }
 }
 
@@ -51,7 +62,33 @@ impl Held {
             label: if known { label } else { STRANGE.to_owned() },
             since: known.then(|| SystemTime::UNIX_EPOCH + self.since),
             life: if known { life } else { Life::Living },
-            waiting: None,
+            waiting: self.waits.map(Waits::waiting),
+        }
+    }
+}
+
+/// What an attempt at a request enters in a record.
+#[derive(Clone, Copy)]
+pub(super) struct Entered<'a> {
+    pub(super) request: &'a Acquire,
+    pub(super) ask: Ask<'a>,
+    /// In so many records.
+    pub(super) of: usize,
+    pub(super) attempt: u64,
+}
+
+impl Entered<'_> {
+    fn held(self, since: Duration, waits: Option<Waits>, waited: Option<Waits>) -> Held {
+        Held {
+            grant: Some(self.request.grant),
+            owner: Some(self.request.owner),
+            mode: self.ask.mode(),
+            since,
+            of: self.of,
+            attempt: self.attempt,
+            waits,
+            waited,
+            claim: waits.map(|_| self.ask.claim.key().clone()),
         }
     }
 }
@@ -85,27 +122,58 @@ impl Record {
     /// Enters the grant, once nobody was found in the way. `false` if it stood there before.
     pub(super) fn enter(
         &mut self,
-        request: &Acquire,
-        ask: Ask<'_>,
-        of: usize,
+        entry: Entered<'_>,
+        aside: Option<&Aside>,
         now: Duration,
-        version: u64,
     ) -> bool {
-        self.version = version;
-        if self.stands(request.grant, ask.mode()) {
+        let grant = Some(entry.request.grant);
+        if self.stands(entry.request.grant, entry.ask.mode()) {
+            let at = self.find(grant).expect("it stands here");
+            let attempt = &mut self.holders[at].attempt;
+            *attempt = entry.attempt.max(*attempt);
             return false;
         }
-        // What the matrix forbids and is here all the same was found not to count.
-        self.holders.retain(|held| ask.beside(held));
-        self.put(Held {
-            grant: Some(request.grant),
-            owner: Some(request.owner),
-            mode: ask.mode(),
-            since: now,
-            of,
-            waits: None,
-        });
+        if let Some(aside) = aside {
+            self.set_aside(aside);
+        }
+        let waited = self.get(grant).and_then(|own| own.waits);
+        self.put(entry.held(now, None, waited));
         true
+    }
+
+    /// Removes what is not live, and who may go and does not; the others were passed once more.
+    fn set_aside(&mut self, aside: &Aside) {
+        let gone = |held: &Held| held.grant.is_some_and(|it| aside.gone.contains(&it));
+        self.holders.retain(|held| !gone(held));
+        for past in &aside.passed {
+            let Ok(at) = self.find(Some(past.grant)) else {
+                continue;
+            };
+            match &mut self.holders[at].waits {
+                Some(_) if past.waiting.may_go => drop(self.holders.remove(at)),
+                Some(waits) => waits.passed = waits.passed.saturating_add(1),
+                None => {}
+            }
+        }
+    }
+
+    /// Whether a refused request has no place here yet, and there is one.
+    pub(super) fn has_a_place_for(&self, request: &Acquire) -> bool {
+        let waiters = self.holders.iter().filter(|held| held.waits.is_some());
+        self.get(Some(request.grant)).is_none() && waiters.count() < MAX_WAITERS
+    }
+
+    /// The grant of a refused attempt waits at that place, unless a later attempt was granted.
+    pub(super) fn stand(&mut self, entry: Entered<'_>, place: u64, now: Duration) {
+        let own = self.get(Some(entry.request.grant));
+        let is_later = own.is_some_and(|own| own.attempt > entry.attempt);
+        if is_later || own.is_none() && !self.has_a_place_for(entry.request) {
+            return;
+        }
+        let waited = own.and_then(|own| own.waits.or(own.waited));
+        let waited = waited.filter(|waited| waited.place == place);
+        let waits = waited.unwrap_or(Waits { place, passed: 0 });
+        self.put(entry.held(now, Some(waits), None));
     }
 
     pub(super) fn put(&mut self, held: Held) {

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::record::Held;
+use super::record::{Entered, Held};
 use super::{MemoryBackend, State, token};
-use crate::backend::judge::{self, Ask, ByRecord, Past, Tried, needed};
+use crate::backend::judge::{self, Aside, Ask, ByRecord, Tried, needed, stands_in_line};
 use crate::{
     Acquire, Claim, End, Grant, Holder, Life, LockKey, SessionId, SessionState, SessionStore, Stood,
 };
@@ -15,8 +15,8 @@ use crate::{
 /// The records that claims need, in path order.
 type Needed<'a> = BTreeMap<LockKey, Ask<'a>>;
 
-/// Who was in the way.
-type Met = judge::Met<Held>;
+/// Who is not in the way, by record.
+type Asides = BTreeMap<LockKey, Aside>;
 
 /// A record that was written.
 struct Written<'a> {
@@ -30,7 +30,7 @@ struct Written<'a> {
 enum Wrote {
     /// Its number, and whether the grant is new there.
     Written(u64, bool),
-    /// Who is in its way.
+    /// Somebody is in its way: all its entries.
     Met(Vec<Held>),
     /// The store is of another incarnation.
     Moved,
@@ -47,9 +47,9 @@ impl ByRecord for Records<'_> {
         &self,
         request: &Acquire,
         needed: &Needed<'_>,
-        past: &Past,
+        aside: &Asides,
     ) -> crate::Result<Tried<Held>> {
-        Ok(match self.0.write_all(request, needed, past).await {
+        Ok(match self.0.write_all(request, needed, aside).await {
             Ok(written) => self.0.checked(request, written).await,
             Err(tried) => tried,
         })
@@ -57,6 +57,22 @@ impl ByRecord for Records<'_> {
 
     async fn end_due(&self, sessions: &[SessionId]) -> crate::Result<Vec<SessionState>> {
         self.0.end(sessions, End::IfDue).await
+    }
+
+    async fn entries(&self, keys: Vec<LockKey>) -> crate::Result<judge::Met<Held>> {
+        let read = |state: &mut State| {
+            let records = keys
+                .iter()
+                .filter_map(|key| state.records.get_key_value(key));
+            let entries = records.map(|(key, record)| (key.clone(), record.holders.clone()));
+            entries.collect()
+        };
+        Ok(self.0.update(read))
+    }
+
+    fn waits_for(_: &LockKey, waiter: &Held) -> LockKey {
+        let claim = waiter.claim.as_ref();
+        claim.expect("a waiter waits for something").clone()
     }
 
     fn holder(key: &LockKey, held: &Held, state: Option<&SessionState>) -> Holder {
@@ -72,17 +88,24 @@ impl MemoryBackend {
         &self,
         request: &Acquire,
         needed: &'a Needed<'_>,
-        past: &Past,
+        aside: &Asides,
     ) -> Result<Vec<Written<'a>>, Tried<Held>> {
         let mut written = Vec::new();
-        let mut met = Met::new();
+        let mut met = judge::Met::new();
         let of = needed.len();
+        let attempt = self.update(State::attempt);
         for (key, ask) in needed {
             self.pause().await;
-            match self.update(|state| state.write(key, request, (*ask, of), past)) {
+            let entry = Entered {
+                request,
+                ask: *ask,
+                of,
+                attempt,
+            };
+            match self.update(|state| state.write(key, entry, aside.get(key))) {
                 Wrote::Written(number, new) => written.push(Written { key, number, new }),
-                Wrote::Met(in_the_way) => {
-                    met.insert(key.clone(), in_the_way);
+                Wrote::Met(entries) => {
+                    met.insert(key.clone(), entries);
                 }
                 Wrote::Moved => {
                     self.take_back(request.grant, &written).await;
@@ -93,10 +116,29 @@ impl MemoryBackend {
         if met.is_empty() {
             return Ok(written);
         }
-        // Nobody is told: whoever waits would wake itself by every refusal of its own.
-        for written in written.iter().rev() {
+        let mut place = None;
+        if stands_in_line(request) && needed.len() > 1 {
             self.pause().await;
-            self.update(|state| state.remove(written.key, |held| held == Some(request.grant)));
+            place = self.update(|state| state.place(request.grant, needed));
+        }
+        // Nobody is told: whoever waits would wake itself by every refusal of its own.
+        match place {
+            Some(place) => {
+                for (key, ask) in needed.iter().rev() {
+                    self.pause().await;
+                    let entry = Entered {
+                        request,
+                        ask: *ask,
+                        of,
+                        attempt,
+                    };
+                    self.update(|state| state.stand(key, entry, place));
+                }
+            }
+            None => {
+                let keys = written.iter().map(|written| written.key);
+                self.give_back(request.grant, keys).await;
+            }
         }
         Err(Tried::Met(met))
     }
@@ -129,8 +171,8 @@ impl MemoryBackend {
         self.give_back(grant, new.map(|written| written.key)).await;
     }
 
-    /// Removes the grant from records, the lowest first: whatever is held, its ancestors are too. Nobody is woken by
-    /// what was written for a moment beside a refusal: two who wait would wake each other without end.
+    /// Removes what the grant holds from records, the lowest first: whatever is held, its ancestors are too. Nobody is
+    /// woken by what was written for a moment beside a refusal: two who wait would wake each other without end.
     ///
     /// Says how many there were.
     async fn give_back(
@@ -138,10 +180,11 @@ impl MemoryBackend {
         grant: Grant,
         keys: impl DoubleEndedIterator<Item = &LockKey>,
     ) -> usize {
+        let own = |held: &Held| held.grant == Some(grant) && held.waits.is_none();
         let mut removed = 0;
         for key in keys.rev() {
             self.pause().await;
-            removed += self.update(|state| state.remove(key, |held| held == Some(grant)));
+            removed += self.update(|state| state.remove(key, own));
         }
         removed
     }
@@ -152,6 +195,13 @@ impl MemoryBackend {
         let lives = self.update(|state| state.lives(grant));
         let needed = needed(claims, None);
         let removed = self.give_back(grant, needed.keys()).await;
+        if removed < needed.len() {
+            // It leaves the line.
+            for key in needed.keys().rev() {
+                self.pause().await;
+                self.update(|state| state.remove(key, |held| held.grant == Some(grant)));
+            }
+        }
         needed.keys().for_each(|key| self.watches.wake(key));
         match removed == needed.len() {
             true if lives => Stood::Held,
@@ -182,32 +232,64 @@ impl MemoryBackend {
 }
 
 impl State {
-    /// One record's write, of so many.
-    fn write(
-        &mut self,
-        key: &LockKey,
-        request: &Acquire,
-        (ask, of): (Ask<'_>, usize),
-        past: &Past,
-    ) -> Wrote {
+    /// The number of an attempt that begins.
+    fn attempt(&mut self) -> u64 {
+        self.attempts += 1;
+        self.attempts
+    }
+
+    /// One record's write. Who needs no other one, and is refused, waits from then on if it may.
+    fn write(&mut self, key: &LockKey, entry: Entered<'_>, aside: Option<&Aside>) -> Wrote {
+        let (request, ask) = (entry.request, entry.ask);
         if self.is_elsewhere(request.incarnation) {
             return Wrote::Moved;
         }
-        if let Some(record) = self.records.get(key)
+        let (number, now) = (self.writes + 1, self.clock.now());
+        if let Some(record) = self.records.get_mut(key)
             && !record.stands(request.grant, ask.mode())
         {
-            let past = past.get(key);
-            let in_the_way = ask.in_the_way(&record.holders, |grant| {
-                !past.is_some_and(|past| past.contains(&grant))
-            });
-            if !in_the_way.is_empty() {
-                return Wrote::Met(in_the_way.into_iter().copied().collect());
+            let is_left = |held: &Held| aside.is_none_or(|aside| aside.leaves(held));
+            if !ask.in_the_way(&record.holders, is_left).is_empty() {
+                let stands = stands_in_line(request) && entry.of == 1;
+                if stands && record.has_a_place_for(request) {
+                    record.stand(entry, number, now);
+                    record.version = number;
+                    self.writes = number;
+                }
+                return Wrote::Met(record.holders.clone());
             }
         }
+        let record = self.records.entry(key.clone()).or_default();
+        record.version = number;
+        self.writes = number;
+        Wrote::Written(number, record.enter(entry, aside, now))
+    }
+
+    /// The place in line of a refused attempt: the one that it has in all of its records, or else a new one. `None` if its
+    /// session does not live.
+    fn place(&mut self, grant: Grant, needed: &Needed<'_>) -> Option<u64> {
+        let new = self.check(grant)?;
+        let place = |key: &LockKey| {
+            let own = self.records.get(key)?.get(Some(grant))?;
+            Some(own.waits.or(own.waited)?.place)
+        };
+        let mut places = needed.keys().map(place);
+        let first = places.next().flatten();
+        Some(match places.all(|other| other == first) {
+            true => first.unwrap_or(new),
+            false => new,
+        })
+    }
+
+    /// One record of a refused attempt: it waits there.
+    fn stand(&mut self, key: &LockKey, entry: Entered<'_>, place: u64) {
         let (number, now) = (self.number(), self.clock.now());
         let record = self.records.entry(key.clone()).or_default();
-        let new = record.enter(request, ask, of, now, number);
-        Wrote::Written(number, new)
+        record.version = number;
+        record.stand(entry, place, now);
+        if record.holders.is_empty() {
+            self.records.remove(key);
+        }
     }
 
     /// A write of the session's record that changes nothing, made only if the session lives and the number is not

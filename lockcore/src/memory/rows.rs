@@ -155,7 +155,10 @@ impl Rows for State {
                     owner: Some(request.owner),
                     mode,
                     since,
+                    attempt: 0,
                     waits,
+                    waited: None,
+                    claim: None,
                 });
             }
         }
@@ -170,7 +173,7 @@ impl Rows for State {
                 .get(key)
                 .and_then(|record| record.get(Some(grant)));
             let holds = held.is_some_and(|held| held.waits.is_none());
-            self.remove(key, |held| held == Some(grant));
+            self.remove(key, |held| held.grant == Some(grant));
             removed += usize::from(holds);
         }
         Ok(removed)
@@ -178,7 +181,7 @@ impl Rows for State {
 
     async fn remove(&mut self, ids: &[Id]) -> Done<(), Self> {
         for (key, grant) in ids {
-            State::remove(self, key, |held| held == *grant);
+            State::remove(self, key, |held| held.grant == *grant);
         }
         Ok(())
     }

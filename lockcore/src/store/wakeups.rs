@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use async_trait::async_trait;
 
-use crate::{Claim, Result, SessionId};
+use crate::{Claim, Grant, OwnerId, Result, SessionId};
 
 /// Resolves when one of the watched claims may have become free, or when the watched session has news.
 ///
@@ -45,6 +45,27 @@ pub trait Wakeups: Send + Sync {
     ///
     /// The watch could not be set up; the caller polls.
     async fn watch(&self, claims: &[Claim]) -> Result<Changed>;
+
+    /// A watch for the turn of a [waiter](crate::backend::Acquire::waits), for a store without push that can look at the
+    /// line. The returned future resolves when nobody is in the way of the waiter any more, also if that was so before
+    /// the call, or when it is no waiter any more. So the caller need not ask once more when the watch stands. It has the
+    /// bounds of [`watch`](Self::watch), but a waiter that others precede may learn later that it comes next, within
+    /// 500 ms.
+    ///
+    /// `None`: the store has no such watch, and the caller uses [`watch`](Self::watch).
+    ///
+    /// # Errors
+    ///
+    /// The watch could not be set up; the caller polls.
+    async fn watch_turn(
+        &self,
+        grant: Grant,
+        owner: OwnerId,
+        claim: &Claim,
+    ) -> Result<Option<Changed>> {
+        let _ = (grant, owner, claim);
+        Ok(None)
+    }
 
     /// Returns when the watch stands. The returned future resolves soon after the session was revoked, or a note was
     /// written for its owner; the owner then renews. Dropping the future ends the watch. Every living session is

@@ -78,17 +78,8 @@ pub(super) async fn holder<R: Rows>(
         label,
         since: row.since,
         life,
-        waiting: row.waits().map(waiting),
+        waiting: row.waits().map(Waits::waiting),
     })
-}
-
-/// A waiter, of which nobody has looked whether it may go.
-pub(super) fn waiting(waits: Waits) -> Waiting {
-    Waiting {
-        place: waits.place,
-        passed: waits.passed,
-        may_go: false,
-    }
 }
 
 /// All rows at a place, page by page.
@@ -391,7 +382,7 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
                 let one = Obstacle {
                     key: key.clone(),
                     mode: ask.place.seen(row.mode()),
-                    waiting: row.waits().map(waiting),
+                    waiting: row.waits().map(Waits::waiting),
                     row,
                 };
                 if one.waiting.is_some() {

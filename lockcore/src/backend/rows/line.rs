@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::judging::{Found, Look, Obstacle, Pages, Standing, harmless, judge, limit, waiting};
+use super::judging::{Found, Look, Obstacle, Pages, Standing, harmless, judge, limit};
 use super::sessions::Met;
 use super::{At, Done, Rows, Waits};
-use crate::backend::judge::{Ask, Entry as _, Place};
+use crate::backend::judge::{Ask, Entry as _, Keeper, Place, waited_for};
 use crate::limits::MAX_WAITERS;
 use crate::store::Past;
-use crate::{Acquire, Claim, Mode, SessionId, Waiting, Want};
+use crate::{Acquire, Claim, Mode, SessionId, Waiting};
 
 /// Of the keepers of a waiter so many are examined.
 const KEEPERS: usize = 1_000;
@@ -63,7 +63,7 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
         let keeper = keeper(rows, met, &request, waits, by).await?;
         let waiting = waiter.waiting.insert(Waiting {
             may_go: keeper == Keeper::Nobody,
-            ..waiting(waits)
+            ..waits.waiting()
         });
         if past.is_none_or(|past| past.waiting != *waiting) {
             return Ok(false);
@@ -136,25 +136,9 @@ impl<I> Obstacle<I> {
     fn request<R: Rows<Id = I>>(&self, limit: Option<usize>) -> Option<Acquire> {
         let (held, key) = (self.row.held.as_ref().ok()?, R::key(&self.row.id)?);
         let limit = limit.and_then(|limit| u32::try_from(limit).ok()?.try_into().ok());
-        let want = match (held.mode, key.is_path()) {
-            (Mode::X, true) => Want::Write,
-            (_, true) => Want::Read,
-            (Mode::X, false) => Want::Upsert,
-            (_, false) => Want::Share { limit },
-        };
-        let claim = Claim::new(key, want)?;
+        let claim = waited_for(key, held.mode, limit)?;
         Some(Acquire::new(held.grant, held.owner, vec![claim]))
     }
-}
-
-/// Who keeps a waiter out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keeper {
-    Nobody,
-    /// A holder, or somebody who came before.
-    Somebody,
-    /// A holder of the session that was asked about.
-    Asked,
 }
 
 /// Who keeps a waiter from what it asks for. If a session is `asked` about, whether that does: as a holder, or because somebody
@@ -234,7 +218,7 @@ async fn keepers<R: Rows>(
                     let one = Obstacle {
                         key: key.clone(),
                         mode: row.mode(),
-                        waiting: row.waits().map(waiting),
+                        waiting: row.waits().map(Waits::waiting),
                         row,
                     };
                     if is_share {

@@ -37,7 +37,7 @@ pub use watch::{Looking, Moved, Moving, Seen, polled};
 use crate::backend::judge::{Entry, Place};
 use crate::{
     Acquire, Changed, Claim, Error, ErrorKind, FencingToken, Grant, Info, Life, LockKey, Mode,
-    Operation, OwnerId, Registered, Result, SessionId,
+    Operation, OwnerId, Registered, Result, SessionId, Waiting,
 };
 
 /// What is stored under a name.
@@ -91,6 +91,24 @@ pub struct Waits {
     pub passed: u32,
 }
 
+impl From<Waiting> for Waits {
+    fn from(Waiting { place, passed, .. }: Waiting) -> Self {
+        Self { place, passed }
+    }
+}
+
+impl Waits {
+    /// A waiter of which nobody has examined whether it may go.
+    #[must_use]
+    pub const fn waiting(self) -> Waiting {
+        Waiting {
+            place: self.place,
+            passed: self.passed,
+            may_go: false,
+        }
+    }
+}
+
 /// A holder that cannot be understood. It holds its key in mode X until it is evicted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strange {
@@ -98,13 +116,6 @@ pub struct Strange {
     pub what: String,
     /// The whole content, which distinguishes it from others.
     pub version: String,
-}
-
-impl<I> HolderRow<I> {
-    /// How it stands in line, if it holds nothing.
-    pub(crate) fn waits(&self) -> Option<Waits> {
-        self.held.as_ref().ok()?.waits
-    }
 }
 
 impl<I> Entry for HolderRow<I> {
@@ -118,6 +129,10 @@ impl<I> Entry for HolderRow<I> {
 
     fn mode(&self) -> Mode {
         self.held.as_ref().map_or(Mode::X, |held| held.mode)
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        self.held.as_ref().ok()?.waits
     }
 }
 

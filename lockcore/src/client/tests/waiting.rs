@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use crate::client::clock::now;
 use crate::client::tests::attempts::{asks, hold, ms, opens, secs};
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{AcquireError, Attempt, ErrorKind, Locks, MemoryBackend};
@@ -275,6 +276,24 @@ async fn a_wait_that_is_over_names_the_last_who_was_in_the_way() {
         }
         late => panic!("{late:?}"),
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_over_names_who_was_in_the_way_although_the_store_is_slow_to_let_it_leave() {
+    let store = MemoryBackend::new();
+    let holder = Spy::new(Arc::clone(&store)).locks();
+    let _held = holder.lock("k").acquire().await.unwrap();
+    let spy = Spy::new(store);
+    let locks = spy.locks();
+    spy.decide(|call| match call {
+        Call::Release(..) => Fate::AnsweredAfter(Duration::from_secs(3)),
+        _ => Fate::Answered,
+    });
+    let limit = Duration::from_secs(1);
+    let since = now();
+    let waited = locks.lock("k").wait(limit).acquire().await;
+    assert!(matches!(waited, Err(AcquireError::Busy(_))), "{waited:?}");
+    assert!(now() - since < limit + Duration::from_millis(200));
 }
 
 #[tokio::test(start_paused = true)]
