@@ -156,7 +156,6 @@ impl EsBackend {
         info.keys_per_step = KEYS_PER_STEP;
         info.sweep_limit = sweep::LIMIT;
         info.atomic = false;
-        info.line = true;
         // The node that is asked sends it again where the primary shard moves meanwhile.
         info.repeats = true;
         info.poll = Some(LOOK_EVERY);

@@ -36,7 +36,7 @@
 //!
 //! | id | document |
 //! |---|---|
-//! | the key, or `~sha256/<hex>` for one of more than 512 bytes or with a `~` in front | `{"key", "lock_type": "exclusive" or "shared", "lock_count", "process_id": owner, "processes": [session…], "holders": {grant: {"owner", "session", "mode", "since", "of": records of the request, "again" (of one that was sent again)}}}` |
+//! | the key, or `~sha256/<hex>` for one of more than 512 bytes or with a `~` in front | `{"key", "lock_type": "exclusive" or "shared", "lock_count", "process_id": owner, "processes": [session…], "holders": {grant: {"owner", "session", "mode", "since", "of": records of the request, "again" (of one that was sent again)}}}`; of a waiter also `"waits"`: the key of its claim, `"place"`, `"passed"` |
 //! | `~session/<id>` | a session: its label, lease, number of the last renewal, retired numbers, intent, adoption |
 //! | `~intent/<session>/<n>` | the payload of an intent, before the session names it |
 //! | `~store` | the base of the tokens of the last primary that a program has met |
@@ -46,6 +46,12 @@
 //! follow the book by hand may share the index. Their records (`{}`, `{"process_id"}`, `{"lock_type": "exclusive"}`,
 //! `{"lock_type": "shared", "lock_count"}`) hold until they remove them, or an operator evicts them. The book's scripts
 //! are refused by the records of this library, or count with them.
+//!
+//! A waiter is an entry among the holders: in the record that it needs, or in each of them for a path. `lock_count` counts
+//! holders only. A record with waiters alone stays, so the book's clients find it locked until the last of them has gone;
+//! while somebody waits for it exclusively, `lock_type` is `exclusive`, so that no more shares of the book's clients come
+//! before it. If a client of the book removes such a record, its waiters stand in line again with their next request, at
+//! the end. `process_id` is there only while nobody waits.
 //!
 //! # How it is reached
 //!
@@ -143,12 +149,15 @@
 //!
 //! # Its limits
 //!
-//! - No process is notified of a release in another one: a waiter polls by reading, some twenty times a second. All
-//!   waiters in a process poll together: one request reads what a thousand of them need.
+//! - No process is notified of a release in another one: a waiter polls by reading. Who comes next in line polls 1 ms after
+//!   it has learnt that, then after 2, 4 and so on, up to 60 ms; any other after 4 ms for each waiter before it, then less
+//!   and less often, down to twice a second. Waiters in a process that poll at about the same time share a request.
+//! - A waiter adds some 200 bytes to its record, which is written again with each change: a line of a thousand makes each
+//!   hand-over of that key read and write some 200 kB.
 //! - A record with thousands of holders is slow: each of them is written again with every change.
 //! - The index contains only locks, but its disk is shared. When the disk is full, nothing can be locked, renewed or
 //!   released, and leases run out.
-//! - The server compiles only some scripts in five minutes. This crate sends fifteen, each once for each node. Another
+//! - The server compiles only some scripts in five minutes. This crate sends sixteen, each once for each node. Another
 //!   program that keeps generating scripts can use up the limit; then requests fail without effect.
 //! - A request of more than one record has at most 1 MiB, which proxies accept by default. A request that the server
 //!   (`http.max_content_length`) or a proxy finds too large is sent in halves, each a request of its own. If a single

@@ -25,7 +25,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(60);
 /// Looks come up to that much earlier, at random, so that processes do not look in step.
 const JITTER_MS: u64 = 30;
 /// The first look of who comes next in line; each later one takes twice as long to come.
-const NEXT: Duration = Duration::from_millis(2);
+const NEXT: Duration = Duration::from_millis(1);
 /// The first look of any other for each waiter before it; about as long as a hand-over takes.
 const HAND_OVER: Duration = Duration::from_millis(4);
 /// Longest time from one look to the next of who does not come next.
@@ -404,14 +404,14 @@ mod tests {
             pace.is_behind(0);
             next.push(ms(&pace));
         }
-        assert_eq!(next, [4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(next, [2, 4, 8, 16, 32, 60, 60]);
         let mut third = Pace::in_line();
         let mut pauses = Vec::new();
         for waiters in [2, 2, 2, 2, 2, 2, 1, 0, 0] {
             third.is_behind(waiters);
             pauses.push(ms(&third));
         }
-        assert_eq!(pauses, [8, 16, 32, 64, 128, 180, 4, 2, 4]);
+        assert_eq!(pauses, [8, 16, 32, 64, 128, 180, 4, 1, 2]);
         third.is_behind(100_000);
         assert_eq!(third.pause, SELDOM);
     }

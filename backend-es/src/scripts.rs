@@ -32,11 +32,21 @@ scripts! {
     BEGIN: "begin";
 }
 
-/// The text without comments, line breaks and indentation.
+/// The text without comments, line breaks, and spaces that separate no words: it is sent with each item.
 fn sent(source: &str) -> String {
     let lines = source.lines().map(str::trim);
     let lines: Vec<&str> = lines.filter(|line| !line.starts_with("//")).collect();
-    lines.join(" ").trim().to_owned()
+    let text = lines.join(" ");
+    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || "_'".contains(c));
+    let mut sent = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let separates = is_word(sent.chars().next_back()) && is_word(rest.peek().copied());
+        if c != ' ' || separates {
+            sent.push(c);
+        }
+    }
+    sent
 }
 
 #[cfg(test)]
@@ -45,7 +55,10 @@ mod tests {
 
     #[test]
     fn comments_and_line_breaks_stay_here() {
-        assert_eq!(sent("// a\nif (b) {\n  c;\n}\n"), "if (b) { c; }");
+        assert_eq!(
+            sent("// a\nif (b == 'x') {\n  int c = 1;\n}\n"),
+            "if(b=='x'){int c=1;}"
+        );
         for script in [&ACQUIRE, &RELEASE, &ALIVE, &END] {
             assert!(
                 !script.contains(['\n', '#']) && !script.contains("//"),

@@ -15,6 +15,7 @@ use lockcore::{
 };
 use lockcore_es::EsBackend;
 use serde_json::{Value, json};
+use support::book::Book;
 use support::{Space, claim, connect, connect_to, granted, open, refused, request};
 
 /// What is in a record besides times and what is ours alone.
@@ -565,4 +566,92 @@ async fn long_keys_have_ids_of_their_own() {
         backend.release(asked.grant, &asked.claims).await.unwrap();
         assert_eq!(space.document(&id).await, None);
     }
+}
+
+/// The book's clients find a lock, also when only waiters are left.
+#[tokio::test]
+async fn who_waits_stands_in_the_record_and_keeps_the_books_clients_out() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    let by_book = Book {
+        space: &space,
+        process: 7,
+    };
+    let shares = request(one, 1, &["read /a/b"]);
+    granted(&backend, &shares).await;
+    let below = |count| json!({"lock_type": "shared", "lock_count": count});
+    assert_eq!(book(&space.document("/a").await.unwrap()), below(1));
+    let waits = request(other, 1, &["write /a"]).waiting();
+    refused(&backend, &waits).await;
+    // One holds it from below, and no more of the book's clients come there.
+    let awaited = |count| json!({"lock_type": "exclusive", "lock_count": count});
+    let record = space.document("/a").await.unwrap();
+    assert_eq!(book(&record), awaited(1));
+    assert_eq!(
+        record["processes"],
+        json!([one.to_string(), other.to_string()])
+    );
+    assert!(!by_book.lock_tree("/a/c").await);
+
+    backend.release(shares.grant, &shares.claims).await.unwrap();
+    assert_eq!(book(&space.document("/a").await.unwrap()), awaited(0));
+    assert!(!by_book.lock_tree("/a").await);
+    assert!(!by_book.create("/a", json!({"process_id": 7})).await);
+    // Whatever removes it: who waits stands in line again.
+    space.remove("/a").await;
+    assert!(by_book.lock_tree("/a/c").await);
+    let busy = refused(&backend, &waits).await;
+    assert_eq!(busy.first().holders[0].grant, None, "it is the book's");
+    assert_eq!(book(&space.document("/a").await.unwrap()), awaited(1));
+    by_book.release_tree("/a/c").await;
+    granted(&backend, &waits).await;
+    let mut held = awaited(1);
+    held["process_id"] = format!("{other}/1").into();
+    assert_eq!(book(&space.document("/a").await.unwrap()), held);
+    backend.release(waits.grant, &waits.claims).await.unwrap();
+    for key in ["/a", "/a/b", "/a/c"] {
+        assert_eq!(space.document(key).await, None, "{key}");
+    }
+}
+
+/// What a dead waiter leaves is removed, and what others hold there stays.
+#[tokio::test]
+async fn a_sweep_of_a_dead_waiter_takes_nothing_from_who_holds_the_record() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    let holds = request(one, 1, &["create k", "write /a"]);
+    granted(&backend, &holds).await;
+    for (n, wanted) in [(1, "create k"), (2, "write /a")] {
+        refused(&backend, &request(other, n, &[wanted]).waiting()).await;
+    }
+    assert_eq!(
+        space.document("k").await.unwrap()["process_id"],
+        Value::Null
+    );
+    backend.end(&[other], End::Close).await.unwrap();
+    let swept = backend.sweep(Sweep::Session(other), 100).await.unwrap();
+    assert!(!swept.more);
+    assert!(swept.removed >= 2, "{swept:?}");
+    let process = format!("{one}/1");
+    for key in ["k", "/a"] {
+        let record = space.document(key).await.unwrap();
+        assert_eq!(record["process_id"], json!(process), "{key}");
+        assert_eq!(record["processes"], json!([one.to_string()]), "{key}");
+    }
+    assert!(backend.confirm(holds.grant, &holds.claims).await.unwrap());
+    // And the other way round: who waits keeps its place when the holder's record is swept.
+    let third = open(&backend, 3).await;
+    let waits = request(third, 1, &["create k"]).waiting();
+    refused(&backend, &waits).await;
+    backend.end(&[one], End::Close).await.unwrap();
+    backend.sweep(Sweep::All, 100).await.unwrap();
+    let busy = refused(
+        &backend,
+        &request(open(&backend, 4).await, 1, &["create k"]),
+    )
+    .await;
+    assert_eq!(busy.first().holders[0].grant, Some(waits.grant));
+    granted(&backend, &waits).await;
 }

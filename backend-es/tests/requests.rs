@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use lockcore::backend::{Acquired, ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
 use lockcore::{AcquireError, Attempt, ErrorKind, Guard, Locks, Released};
 use lockcore_es::{EsBackend, EsConfig};
-use support::{Space, connect, granted, open, raw_text, request};
+use support::{Space, connect, granted, open, raw_text, refused, request};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -596,4 +596,68 @@ fn a_runtime_that_stands_still_with_a_look_keeps_nobody_waiting() {
 #[test]
 fn a_runtime_that_ends_with_a_look_keeps_nobody_waiting() {
     a_look_is_left(true);
+}
+
+/// What a proxy sends once more, late: an attempt, and its undo.
+#[tokio::test]
+async fn a_late_undo_of_an_attempt_takes_nothing_from_a_later_one() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let backend = recorder.backend(&space).await;
+    let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    let holds = request(one, 1, &["read /a"]);
+    granted(&backend, &holds).await;
+    recorder.take();
+    let waits = request(other, 1, &["write /a/b/c"]).waiting();
+    refused(&backend, &waits).await;
+    let late = recorder.take();
+    let late: Vec<&Asked> = late
+        .iter()
+        .filter(|it| it.body.contains("/a/b/c"))
+        .collect();
+    assert_eq!(late.len(), 2, "an attempt, and its undo: {late:?}");
+    backend.release(holds.grant, &holds.claims).await.unwrap();
+    granted(&backend, &waits).await;
+    for asked in late.iter().chain(late.iter().rev()) {
+        let (method, path) = asked.what.split_once(' ').unwrap();
+        assert_eq!(method, "POST");
+        let path = format!("{path}?{}", asked.query);
+        raw_text(Method::Post, &path, asked.body.clone()).await;
+        assert!(backend.confirm(waits.grant, &waits.claims).await.unwrap());
+    }
+    let stood = backend.release(waits.grant, &waits.claims).await;
+    assert_eq!(stood.unwrap(), Stood::Held);
+}
+
+/// Who comes next in line does not ask in vain, and who has been granted a lock in its turn has asked twice.
+#[tokio::test]
+async fn a_hand_over_in_line_takes_few_requests() {
+    const CLIENTS: u64 = 4;
+    const TURNS: usize = 10;
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let locks = recorder.locks(&space, Duration::from_secs(30)).await;
+        drop(locks.lock("opens").acquire().await.unwrap().release().await);
+        clients.push(locks);
+    }
+    recorder.take();
+    let turns = async |locks: &Locks| {
+        for _ in 0..TURNS {
+            let guard = locks.lock("k").acquire().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            assert_eq!(guard.release().await.unwrap(), Released::Released);
+        }
+    };
+    join_all(clients.iter().map(turns)).await;
+    let asked = recorder.take();
+    let hand_overs = CLIENTS as usize * TURNS;
+    let writes = asked.iter().filter(|it| it.what.ends_with("/_bulk"));
+    // The first attempt, the judgement of who is in its way, the second attempt, the release; some wait in vain for a second.
+    let writes = writes.count();
+    assert!(writes <= 5 * hand_overs, "{writes} for {hand_overs}");
+    let looks = asked
+        .iter()
+        .filter(|it| it.what.ends_with("/_mget"))
+        .count();
+    assert!(looks <= 12 * hand_overs, "{looks} for {hand_overs}");
 }

@@ -126,7 +126,6 @@ impl LockBackend for EtcdBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the monotonic clock of the cluster's leader");
         (info.keys_per_step, info.bytes_per_step) = self.link.config.step();
-        info.line = true;
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.survives = Survives {
             crash: true,

@@ -253,7 +253,6 @@ fn info(about: &About, pushed: bool) -> Info {
     let keys = (about.latches / PART_OF_LATCHES).clamp(100, KEYS_PER_STEP);
     info.keys_per_step = usize::try_from(keys).unwrap_or(100);
     info.sweep_limit = SWEPT_AT_ONCE;
-    info.line = true;
     info.poll = (!pushed).then_some(LOOK_EVERY);
     // `off` is not heeded where something is granted.
     let waits_for_standbys = !about.standbys.trim().is_empty()

@@ -115,7 +115,6 @@ impl LockBackend for RedisBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the wall clock of the Redis server");
         info.keys_per_step = KEYS_PER_STEP;
-        info.line = true;
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.survives = self.link.survives();
         info

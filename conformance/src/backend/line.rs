@@ -41,16 +41,15 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long nothing happens.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// So many processes, where the store keeps a line. One that keeps none says so: whoever asks first is served first.
-async fn in_line<const N: usize>(scene: &Scene) -> Verdict<Option<[Actor; N]>> {
-    if !scene.stranger().await?.backend().info().line {
-        return Ok(None);
-    }
+/// So many processes.
+async fn processes<const N: usize>(scene: &Scene) -> Verdict<[Actor; N]> {
     let mut actors = Vec::with_capacity(N);
     for _ in 0..N {
         actors.push(scene.actor().await?);
     }
-    Ok(actors.try_into().ok())
+    actors
+        .try_into()
+        .map_err(|_| Wrong("so many were asked for".to_owned()).into())
 }
 
 /// A refused request that waits from then on.
@@ -101,9 +100,7 @@ fn key_of(want: Want, flat: &str) -> String {
 }
 
 async fn who_waits_comes_before_whoever_asks_later(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     for (at, (held, first, later)) in CONFLICTS.into_iter().enumerate() {
         let key = key_of(held, &format!("k{at}"));
         let key = key.as_str();
@@ -137,9 +134,7 @@ async fn who_waits_above_or_below_comes_first_too(scene: Scene) -> Verdict {
         ("/a", "/a/b", "/a"),
         ("/a/b/c", "/a", "/a/b/d"),
     ] {
-        let Some([a, b, c]) = in_line(&scene).await? else {
-            return Ok(());
-        };
+        let [a, b, c] = processes(&scene).await?;
         let holds = a.hold(&[(Want::Read, held)]).await?;
         let waits = waits(&b, &[(Want::Write, first)]).await?;
         c.refused(&c.ask(&[(Want::Read, later)])).await?;
@@ -155,9 +150,7 @@ async fn who_waits_above_or_below_comes_first_too(scene: Scene) -> Verdict {
 }
 
 async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     let second = waits(&b, &[(Want::Create, "k")]).await?;
     let third = waits(&c, &[(Want::Create, "k")]).await?;
@@ -183,9 +176,7 @@ async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
 }
 
 async fn what_does_not_conflict_does_not_wait(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     a.hold(&[(Want::Create, "k"), (Want::Write, "/a/b")])
         .await?;
     waits(&b, &[(SHARE, "k")]).await?;
@@ -208,9 +199,7 @@ async fn what_does_not_conflict_does_not_wait(scene: Scene) -> Verdict {
 }
 
 async fn a_session_waits_behind_its_own_waiter_and_an_owner_does_not(scene: Scene) -> Verdict {
-    let Some([a, b]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b] = processes(&scene).await?;
     a.hold(&[(Want::Read, "/a")]).await?;
     let owner = b.owner();
     let waits = b.ask_as(owner, &[(Want::Write, "/a")]).waiting();
@@ -221,9 +210,7 @@ async fn a_session_waits_behind_its_own_waiter_and_an_owner_does_not(scene: Scen
 }
 
 async fn who_waits_holds_nothing(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     let holds = a.hold(&[(SHARE, "k")]).await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
     ensure!(!b.confirms(&waiter).await?, "a waiter holds nothing");
@@ -242,9 +229,7 @@ async fn who_waits_holds_nothing(scene: Scene) -> Verdict {
 }
 
 async fn who_asks_without_waiting_leaves_nothing(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     b.refused(&b.ask(&[(Want::Create, "k")])).await?;
     // Nor does one of several claims, which may wait for each of them.
@@ -261,9 +246,7 @@ async fn who_asks_without_waiting_leaves_nothing(scene: Scene) -> Verdict {
 }
 
 async fn who_gives_up_makes_room(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     a.hold(&[(SHARE, "k")]).await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
     c.refused(&c.ask(&[(SHARE, "k")])).await?;
@@ -281,9 +264,7 @@ async fn who_gives_up_makes_room(scene: Scene) -> Verdict {
 }
 
 async fn who_died_makes_room(scene: Scene) -> Verdict {
-    let Some([a, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, c] = processes(&scene).await?;
     a.hold(&[(SHARE, "k")]).await?;
     for how in [End::Close, End::Revoke] {
         let b = scene.actor().await?;
@@ -302,9 +283,7 @@ async fn who_died_makes_room(scene: Scene) -> Verdict {
 }
 
 async fn what_an_abandoned_session_waits_for_is_free(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     let change = b.ask(&[(Want::Create, "change")]);
     let token = b.take(&change).await?;
@@ -321,9 +300,7 @@ async fn what_an_abandoned_session_waits_for_is_free(scene: Scene) -> Verdict {
 }
 
 async fn waiters_take_the_places_of_a_limit(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     let wants = [(share(2), "s")];
     let (first, second) = (a.hold(&wants).await?, a.hold(&wants).await?);
     let third = waits(&b, &wants).await?;
@@ -357,9 +334,7 @@ async fn seen(actor: &Actor, request: &Acquire) -> Verdict<Past> {
 }
 
 async fn who_may_go_and_does_not_is_removed(scene: Scene) -> Verdict {
-    let Some([a, b, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c] = processes(&scene).await?;
     let holds = a.hold(&[(SHARE, "k")]).await?;
     let first = waits(&b, &[(Want::Create, "k")]).await?;
     let second = c.ask(&[(Want::Create, "k")]).waiting();
@@ -399,9 +374,7 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
             (Want::Write, "/a/y"),
         ),
     ] {
-        let Some([a, b, c]) = in_line(&scene).await? else {
-            return Ok(());
-        };
+        let [a, b, c] = processes(&scene).await?;
         let holds = a.hold(&[held]).await?;
         let waiter = waits(&b, &[waited_for]).await?;
         let again = a.ask(&[asked]).waiting();
@@ -437,9 +410,7 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
 }
 
 async fn a_session_passes_who_waits_for_who_waits_for_it(scene: Scene) -> Verdict {
-    let Some([a, b, c, d]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, b, c, d] = processes(&scene).await?;
     a.hold(&[(Want::Read, "/a/b/c")]).await?;
     let first = waits(&b, &[(Want::Write, "/a/b")]).await?;
     // Nobody but the first one keeps it out.
@@ -456,9 +427,7 @@ async fn a_session_passes_who_waits_for_who_waits_for_it(scene: Scene) -> Verdic
 }
 
 async fn who_waits_is_listed_in_its_turn(scene: Scene) -> Verdict {
-    let Some([a, actors @ ..]) = in_line::<5>(&scene).await? else {
-        return Ok(());
-    };
+    let [a, actors @ ..] = processes::<5>(&scene).await?;
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     let mut wanted = vec![holds.grant];
     for actor in &actors {
@@ -498,9 +467,7 @@ async fn who_waits_is_listed_in_its_turn(scene: Scene) -> Verdict {
 }
 
 async fn a_waiter_that_goes_wakes(scene: Scene) -> Verdict {
-    let Some([a, c]) = in_line(&scene).await? else {
-        return Ok(());
-    };
+    let [a, c] = processes(&scene).await?;
     a.hold(&[(SHARE, "k")]).await?;
     let b = scene.actor().await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
@@ -528,9 +495,7 @@ async fn turn(actor: &Actor, waiter: &Acquire) -> Verdict<Option<Changed>> {
 
 async fn a_waiter_learns_that_it_may_go(scene: Scene) -> Verdict {
     for wants in [(Want::Create, "k"), (Want::Write, "/a/b")] {
-        let Some([a, b, c, d]) = in_line(&scene).await? else {
-            return Ok(());
-        };
+        let [a, b, c, d] = processes(&scene).await?;
         let holds = a.hold(&[wants]).await?;
         let (first, second, third) = (
             waits(&b, &[wants]).await?,

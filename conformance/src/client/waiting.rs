@@ -221,12 +221,8 @@ async fn local_waiters_go_in_order(scene: Scene) -> Verdict {
     go_in_order(&a, &vec![a.clone(); 5]).await
 }
 
-/// Where the store keeps a line.
 async fn waiters_of_several_processes_go_in_order(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
-    if !a.info().line {
-        return Ok(());
-    }
     let mut processes = Vec::new();
     for _ in 0..5 {
         processes.push(locks(&scene).await?);
@@ -266,14 +262,11 @@ async fn go_in_order(a: &Locks, waiters: &[Locks]) -> Verdict {
     in_order.unless_late(began, apart / 2)
 }
 
-/// Readers of three processes take turns without a gap. Where the store keeps a line the writer waits for those who read, and
+/// Readers of three processes take turns without a gap. The writer waits for those who read, and
 /// not for those who come later.
 async fn a_writer_beside_readers_of_other_processes_has_its_turn(scene: Scene) -> Verdict {
     const HOLD: Duration = Duration::from_millis(200);
     let writer = locks(&scene).await?;
-    if !writer.info().line {
-        return Ok(());
-    }
     for tree in [false, true] {
         let done = AtomicBool::new(false);
         let reads = AtomicUsize::new(0);

@@ -3,24 +3,33 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use lockcore::backend::{Acquire, Acquired, Past, Stood};
-use lockcore::{Claim, Grant, LockBackend, Result, async_trait};
-use lockcore_conformance::Decorator;
+use lockcore::backend::{Acquire, Acquired, Changed, Past, Stood, never};
+use lockcore::{Claim, Grant, LockBackend, OwnerId, Result, async_trait};
+use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
 use crate::support::{Store, lock};
 
+fn waiting<D: Decorator + 'static>(
+    name: &str,
+    wrap: impl Fn(Store) -> D + Send + Sync + 'static,
+) -> Broken {
+    Broken::new(name, Law::Waiting, wrap)
+}
+
 pub(crate) fn all() -> Vec<Broken> {
     vec![
-        Broken::in_line("nobody stands in line", NoLine),
-        Broken::in_line("who asks again stands at the end", Anew),
-        Broken::in_line("who may go is removed at once", Impatient),
-        Broken::in_line("nobody makes room", Stays),
-        Broken::in_line("a waiter's release says that it held", Held),
-        Broken::in_line("who gives up stays in line", |store| GivesUp {
+        waiting("nobody stands in line", NoLine),
+        waiting("who asks again stands at the end", Anew),
+        waiting("who may go is removed at once", Impatient),
+        waiting("nobody makes room", Stays),
+        waiting("a waiter's release says that it held", Held),
+        waiting("who gives up stays in line", |store| GivesUp {
             store,
             waiting: Mutex::default(),
         }),
+        waiting("who waits never learns that it may go", Deaf),
+        waiting("who waits is woken before its turn, without end", Restless),
     ]
 }
 
@@ -152,5 +161,31 @@ impl Decorator for GivesUp {
             return Ok(Stood::Absent);
         }
         self.store.release(grant, claims).await
+    }
+}
+
+struct Deaf(Store);
+
+#[async_trait]
+impl Decorator for Deaf {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn watch_turn(&self, _: Grant, _: OwnerId, _: &Claim) -> Result<Option<Changed>> {
+        Ok(Some(never()))
+    }
+}
+
+struct Restless(Store);
+
+#[async_trait]
+impl Decorator for Restless {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn watch_turn(&self, _: Grant, _: OwnerId, _: &Claim) -> Result<Option<Changed>> {
+        Ok(Some(Box::pin(async {})))
     }
 }

@@ -40,8 +40,6 @@ struct Broken {
     name: String,
     /// The law that it breaks.
     law: Law,
-    /// It is one in the line of those who wait, which only some stores keep.
-    in_line: bool,
     wrap: Arc<Wrap>,
 }
 
@@ -53,28 +51,7 @@ impl Broken {
     ) -> Self {
         let wrap = Arc::new(move |store| Arc::new(Decorated(wrap(store))) as Store);
         let name = name.into();
-        Self {
-            name,
-            law,
-            in_line: false,
-            wrap,
-        }
-    }
-
-    /// A mistake in the line of those who wait.
-    fn in_line<D: Decorator + 'static>(
-        name: impl Into<String>,
-        wrap: impl Fn(Store) -> D + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            in_line: true,
-            ..Self::new(name, Law::Waiting, wrap)
-        }
-    }
-
-    /// Whether a store of that form can make it.
-    fn fits(&self, make: Make) -> bool {
-        !self.in_line || make().info().line
+        Self { name, law, wrap }
     }
 }
 
@@ -142,7 +119,7 @@ fn main() -> ExitCode {
     trials.push(random::trial(&all));
     trials.extend(incarnations::well());
     for broken in all {
-        for (form, make) in FORMS.into_iter().filter(|(_, make)| broken.fits(*make)) {
+        for (form, make) in FORMS {
             let (broken, table) = (Arc::clone(&broken), Arc::clone(&table));
             let name = format!("{form}::{}", broken.name.replace(' ', "_"));
             trials.push(Trial::test(name, move || {

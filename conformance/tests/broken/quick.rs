@@ -28,7 +28,7 @@ pub(crate) fn trials(all: &[Arc<Broken>]) -> Vec<Trial> {
 /// Every mistake, in both forms.
 fn mistakes(all: &[Arc<Broken>]) -> Vec<(String, &Broken, Make)> {
     let forms = all.iter().flat_map(|broken| {
-        let forms = FORMS.into_iter().filter(|(_, make)| broken.fits(*make));
+        let forms = FORMS.into_iter();
         forms.map(move |(form, make)| (form, broken, make))
     });
     let named =

@@ -440,11 +440,8 @@ impl<S> Acquisition<S> {
             answer = &mut answer => answer,
             // A request may still be under way; what it wins is given back.
             () = core.is_shut_down() => return Err(InputError::ShutDown.into()),
-            // Where there is a line it is left meanwhile.
-            () = over => match core.info.line {
-                true => timeout(LEAVES, answer).await.unwrap_or(None),
-                false => None,
-            },
+            // The line is left meanwhile.
+            () = over => timeout(LEAVES, answer).await.unwrap_or(None),
         };
         match answer {
             Some(Ok(answer)) => answer.map(|guard| guard.deliver(max_hold)),

@@ -350,17 +350,6 @@ impl Taking<'_> {
                     continue;
                 }
             }
-            // Where the store keeps a line nobody overtakes those who wait in it.
-            if self.plan.wait.is_some()
-                && !self.core.info.line
-                && let Some(pause) = self.core.contention.pause(claims[at].key())
-            {
-                let pause = Box::pin(tokio::time::sleep(pause));
-                let paused = Box::pin(unless_offered(place(&waiting), pause));
-                if self.stoppable(paused).await?.is_none() {
-                    continue;
-                }
-            }
             let len = next_len
                 .take()
                 .unwrap_or_else(|| step_len(&claims[at..], &self.core.info));
@@ -423,7 +412,6 @@ impl Taking<'_> {
                         }
                         continue;
                     }
-                    self.met(&busy);
                     if self.plan.wait.is_none() {
                         let split = !self.core.info.atomic && first > 0;
                         if !split || asked_again {
@@ -435,7 +423,7 @@ impl Taking<'_> {
                         tokio::time::sleep(self.core.chance(Duration::from_millis(20))).await;
                     } else if first > 0 {
                         (next_len, goes_on) = (Some(first), true);
-                    } else if len > 1 && self.core.info.line {
+                    } else if len > 1 {
                         // It stands in the line of the first one.
                         (next_len, goes_on) = (Some(1), true);
                     } else {
@@ -701,18 +689,6 @@ impl Taking<'_> {
         }
         let failed = |(left, error)| refuse(left, Some(error));
         recovered?.map_err(failed)
-    }
-
-    /// Notes that another process uses the key, if that makes a difference.
-    fn met(&self, busy: &Busy) {
-        let first = busy.first();
-        let foreign = first.holders.iter().filter_map(|holder| holder.grant);
-        if foreign
-            .into_iter()
-            .any(|grant| !self.core.is_ours(grant.session))
-        {
-            self.core.contention.met(first.claim.key());
-        }
     }
 
     /// Gives back the granted locks. Waits until that is acknowledged, or certain to happen by itself.

@@ -192,11 +192,6 @@ impl Chain {
         self.handed_on.store(true, Ordering::Release);
     }
 
-    /// Whether it has passed to another task.
-    pub(crate) fn was_handed_on(&self) -> bool {
-        self.handed_on.load(Ordering::Acquire)
-    }
-
     /// Whether it may pass to another task after so many.
     pub(crate) fn goes_on(&self, pass: u8, now: Instant) -> bool {
         !self.kept.load(Ordering::Acquire)

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use crate::client::breaker::{Breaker, Chance};
 use crate::client::clock;
-use crate::client::contention::Contention;
 use crate::client::error::InputError;
 use crate::client::queue::Queues;
 use crate::limits::{MAX_RENEWAL_INTERVAL, MAX_STORE_TOKEN, MIN_MARGIN};
@@ -51,7 +50,6 @@ pub(crate) struct Core {
     pub(crate) info: Info,
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
-    pub(crate) contention: Contention,
     /// The breaker for opening sessions and acquiring, and the one for releasing, ending and settling.
     pub(crate) asking: Breaker,
     pub(crate) giving: Breaker,
@@ -78,7 +76,6 @@ impl Core {
         let info = backend.info();
         Self {
             backend,
-            contention: Contention::new(info.poll),
             info,
             config,
             queues: Arc::default(),
@@ -213,14 +210,6 @@ impl Core {
         Err(Error::new(ErrorKind::Corrupt, name, operation, what))
     }
 
-    /// Whether the session is one of this client's.
-    pub(crate) fn is_ours(&self, session: SessionId) -> bool {
-        self.sessions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&session)
-    }
-
     /// Grants of this client were released: its own waiters ask again at once, and its next attempt lets others poll
     /// first.
     pub(crate) fn given_back(
@@ -229,13 +218,8 @@ impl Core {
         grants: &[(u64, Range<usize>)],
         claims: &[Claim],
     ) {
-        self.contention.released(claims, false);
         self.queues.given_back(claims, |chain| {
-            let is_it = chain.id() == session && chain.taken.grants.as_slice() == grants;
-            if is_it && chain.was_handed_on() {
-                self.contention.released(claims, true);
-            }
-            is_it
+            chain.id() == session && chain.taken.grants.as_slice() == grants
         });
     }
 

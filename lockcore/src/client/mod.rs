@@ -13,7 +13,6 @@ mod breaker;
 mod chain;
 mod clock;
 mod config;
-mod contention;
 mod core;
 mod deadline;
 mod doubts;

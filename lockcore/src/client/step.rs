@@ -73,7 +73,7 @@ impl Asker<'_> {
             claims: self.claims[range.clone()].to_vec(),
             joined,
             incarnation: asked.incarnation,
-            waits: self.waits && self.core.info.line && range.len() == 1,
+            waits: self.waits && range.len() == 1,
             past,
         };
         match self.ask_for(&mut asked, &mut request, &range, ends).await {

@@ -303,7 +303,6 @@ impl LockBackend for MemoryBackend {
         Info {
             keys_per_step: self.keys_per_step,
             atomic: self.form == Form::Atomic,
-            line: true,
             survives: Survives {
                 crash: false,
                 power_loss: false,

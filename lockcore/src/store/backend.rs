@@ -46,8 +46,6 @@ pub struct Info {
     pub sweep_limit: usize,
     /// The store takes a batch in one atomic action.
     pub atomic: bool,
-    /// The store keeps a line of the waiters of a key: they come in turn, whichever process they belong to.
-    pub line: bool,
     /// The store, or the way to it, may execute a request again by itself. Then, if a release finds nothing, nobody
     /// knows whether the same request has just removed it.
     pub repeats: bool,
@@ -64,7 +62,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// The properties of most stores: 1,000 keys of any length per batch and 1,000 records per sweep, atomic, no line,
+    /// The properties of most stores: 1,000 keys of any length per batch and 1,000 records per sweep, atomic,
     /// pushed, a TTL from 1 s to 24 h; and grants that survive nothing.
     #[must_use]
     pub fn new(name: &'static str, clock: &'static str) -> Self {
@@ -75,7 +73,6 @@ impl Info {
             bytes_per_step: usize::MAX,
             sweep_limit: 1_000,
             atomic: true,
-            line: false,
             repeats: false,
             poll: None,
             min_ttl: crate::limits::MIN_TTL,

@@ -25,7 +25,6 @@ pub struct Acquire {
     /// The incarnation that the request is meant for.
     pub incarnation: Incarnation,
     /// If it has one claim and is refused, its grant becomes a waiter, until the grant is acquired, released or retired.
-    /// Ignored by a store that keeps [no line](crate::Info::line).
     pub waits: bool,
     /// Waiters that the request may pass, each as a refusal has shown it.
     pub past: Vec<Past>,

@@ -62,6 +62,8 @@ impl Store<'_> {
             adopter: None,
             grants: BTreeSet::new(),
         };
+        // A late copy of its opening, after a failover: it is there again, and nobody can tell.
+        self.forgotten.sessions.remove(&id);
         if self.sessions.insert(id, session).is_some() {
             self.found(Law::DeadStaysDead, at, format!("{id} was opened twice"));
         }

@@ -50,6 +50,30 @@ fn what_is_forgotten_is_believed_until_the_next_renewal() {
     renewed(false, false).is_fine();
 }
 
+/// Attempt 1 has what it was granted since: nothing of it is forgotten.
+#[test]
+fn a_session_that_a_late_copy_has_opened_again_lives() {
+    for opened_again in [true, false] {
+        let mut told = Story::new();
+        told.tell(What::Copied);
+        told.opened(1, 1_500).ask(1, &["create f"]);
+        told.acquired((1, 1), &["create f"], 1).after(1);
+        told.granted(1, 1, 1, 900).after(1);
+        told.tell(What::FailedOver { named: true }).after(100);
+        if opened_again {
+            told.opened(1, 1_500);
+        }
+        told.renewed(1, 1, "1-1", Change::Keep).after(1);
+        told.ask(2, &["create f"]);
+        told.acquired((1, 2), &["create f"], 2).after(1);
+        told.granted(2, 1, 2, 998);
+        match opened_again {
+            true => told.is_fine(),
+            false => told.breaks(Law::Guard),
+        }
+    }
+}
+
 #[test]
 fn a_renewal_that_was_acknowledged_and_is_forgotten_is_told_by_the_next() {
     for lost in [true, false] {

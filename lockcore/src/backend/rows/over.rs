@@ -18,7 +18,6 @@ use crate::{
 impl<S: RowStore> LockBackend for S {
     fn info(&self) -> Info {
         Info {
-            line: true,
             ..RowStore::info(self)
         }
     }

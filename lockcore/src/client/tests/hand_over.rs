@@ -319,16 +319,18 @@ async fn what_the_next_one_has_asked_for_meanwhile_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_the_store_and_is_not_answered_takes_what_is_offered() {
     let store = MemoryBackend::new();
-    let spy = Spy::without_line(Arc::clone(&store));
-    let (locks, other) = (spy.locks(), spy.locks());
-    let foreign = hold(&other, &["d"]).await;
-    let next = waits(&locks).await;
+    let spy = Spy::new(Arc::clone(&store));
+    let locks = spy.locks();
+    drop(hold(&locks, &["opens"]).await);
     let mut hangs = true;
     spy.decide(move |call| match asks(call) && std::mem::take(&mut hangs) {
         true => Fate::Hangs,
         false => Fate::Answered,
     });
-    drop(foreign);
+    let next = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.documents(["d"]).acquire().await }
+    });
     sleep(secs(1)).await;
     // Who does not wait does not stand in line.
     let tried = locks.documents(["d"]).try_acquire().await.unwrap();

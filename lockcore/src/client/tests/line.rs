@@ -263,34 +263,6 @@ async fn who_stood_behind_a_wait_that_is_over_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_whom_another_process_keeps_out_holds_up_its_own_readers_for_a_second() {
-    let store = MemoryBackend::new();
-    let spy = Spy::without_line(store);
-    let (locks, other) = (spy.locks(), spy.locks());
-    for (read, write) in [("/a", "/a"), ("/a/b", "/a")] {
-        let foreign = other.tree().read(read).acquire().await.unwrap();
-        let since = Instant::now();
-        let writes = async {
-            let guard = locks.tree().write(write).acquire().await.unwrap();
-            assert!(since.elapsed() >= ms(5_000));
-            drop(guard);
-        };
-        let reads = async {
-            for n in 0..3 {
-                sleep(ms(1)).await;
-                let begun = Instant::now();
-                drop(locks.tree().read(read).acquire().await.unwrap());
-                assert!(begun.elapsed() >= ms(1_000), "{n}: it stands behind");
-                assert!(begun.elapsed() <= ms(1_200), "{n}: {:?}", begun.elapsed());
-            }
-            sleep_until(since + ms(5_000)).await;
-            drop(foreign);
-        };
-        join(writes, reads).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn readers_wait_for_as_long_as_their_own_process_keeps_the_writer_out() {
     let spy = Spy::new(MemoryBackend::new());
     let locks = spy.locks();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{join, join_all};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::client::tests::attempts::{asks, hold, ms, releases, secs};
 use crate::client::tests::notes::evict_from;
@@ -172,34 +172,6 @@ async fn a_share_is_offered_once_and_to_nobody_who_wants_more() {
     let later = locks.rwlock("k").read().acquire().await.unwrap();
     assert!(later.token().get() >= first.token().get() + 64);
     assert_eq!(idle.await.unwrap().token().get(), first.token().get() + 1);
-}
-
-/// When the last one has given it back, others are let in first, where they were met.
-#[tokio::test(start_paused = true)]
-async fn who_has_shared_with_others_of_its_process_pauses() {
-    for met in [true, false] {
-        for many in [1, 2] {
-            let spy = Spy::without_line(MemoryBackend::new());
-            let (locks, other) = (spy.locks(), spy.locks());
-            drop(hold(&locks, &["opens"]).await);
-            let foreign = hold(&other, &["k"]).await;
-            let waits = async {
-                sleep(ms(u64::from(!met) * 20)).await;
-                join_all((0..many).map(|_| locks.rwlock("k").read().acquire())).await
-            };
-            let frees = async {
-                sleep(ms(10)).await;
-                drop(foreign);
-            };
-            for guard in join(waits, frees).await.0 {
-                let _ = guard.unwrap().release().await.unwrap();
-            }
-            let since = Instant::now();
-            drop(locks.rwlock("k").read().acquire().await.unwrap());
-            let pauses = since.elapsed() > ms(3);
-            assert_eq!(pauses, met && many > 1, "{met} {many}");
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -117,11 +117,6 @@ impl Spy {
         Self::with_info(store, |_| ())
     }
 
-    /// A store that keeps no line.
-    pub(super) fn without_line(store: Arc<MemoryBackend>) -> Arc<Self> {
-        Self::with_info(store, |info| info.line = false)
-    }
-
     /// A store that says something else of itself than is true.
     pub(super) fn with_info(
         store: Arc<MemoryBackend>,
