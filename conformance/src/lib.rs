@@ -134,6 +134,7 @@ mod programs;
 mod quick;
 #[cfg(not(lockcore_sim))]
 mod recorded;
+mod request;
 #[cfg(not(lockcore_sim))]
 mod run;
 #[cfg(not(lockcore_sim))]
@@ -152,6 +153,7 @@ pub use case::{Case, Failure, FailureKind, Layer};
 pub use decorator::{Decorated, Decorator};
 pub use law::Law;
 pub use ports::Port;
+pub use request::{Answer, Request};
 #[cfg(not(lockcore_sim))]
 pub use run::{check, main, suite};
 #[cfg(not(lockcore_sim))]
