@@ -17,9 +17,9 @@ use lockcore_conformance::processes::cluster::{
     ClusterArgs, Hosts, Members, Part, TIMEOUT_MS, TTL, strike_members,
 };
 use lockcore_conformance::processes::{self, Plan};
-use lockcore_conformance::servers::Cluster;
-use lockcore_conformance::servers::etcd::{ETCD_3_6, Member, answers};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
+use lockkeeper_servers::Cluster;
+use lockkeeper_servers::etcd::{ETCD_3_6, Member, answers};
 
 #[derive(Parser)]
 struct Args {

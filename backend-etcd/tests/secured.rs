@@ -6,8 +6,8 @@ mod support;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
 
-use lockcore_conformance::servers::explained;
 use lockcore_conformance::{World, cases, suite};
+use lockkeeper_servers::explained;
 use support::{Etcd, Secured};
 
 /// Together they ask for everything that the backend asks of a server.

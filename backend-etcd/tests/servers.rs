@@ -20,8 +20,8 @@ use lockcore::{
     Claim, Error, ErrorKind, FencingToken, Grant, Label, LockBackend as _, LockKey, Mode, OwnerId,
     SessionId, Want,
 };
-use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
+use lockkeeper_servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Secured, Space, artefacts, certificates, client, member, restarted, until, waited};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

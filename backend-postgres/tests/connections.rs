@@ -21,8 +21,8 @@ use lockcore::{
     OwnerId, Released, SessionId, Want,
 };
 use lockcore_conformance::faults::{NetworkFault, Proxies};
-use lockcore_conformance::servers::{Server, postgres};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
+use lockkeeper_servers::{Server, postgres};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use tokio::time::timeout;
 

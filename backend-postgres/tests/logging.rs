@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use lockcore::backend::{IntentChange, Ranges, Registered, Renewal, SessionStore};
 use lockcore::{FencingToken, Intent, Label, SessionId};
-use lockcore_conformance::servers::postgres;
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
+use lockkeeper_servers::postgres;
 use log::{LevelFilter, Log, Metadata, Record};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 

@@ -7,5 +7,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // The pooler is this program's; its log tells why it stood still, if it did.
-    lockcore_conformance::servers::explained(lockcore_conformance::main(world::Server::pooled()))
+    lockkeeper_servers::explained(lockcore_conformance::main(world::Server::pooled()))
 }

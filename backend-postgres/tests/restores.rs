@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{Attempt, FencingToken, Guard, LockBackend, Locks, LostReason, Released};
-use lockcore_conformance::servers::{Server, postgres};
 use lockcore_postgres::PostgresBackend;
+use lockkeeper_servers::{Server, postgres};
 use sqlx::{AssertSqlSafe, Row as _};
 use tempfile::TempDir;
 

@@ -22,8 +22,8 @@ use lockcore::{
     Attempt, Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Locks, LostReason,
     OwnerId, Released, SessionId, Want,
 };
-use lockcore_conformance::servers::{Port, Server, postgres};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
+use lockkeeper_servers::{Port, Server, postgres};
 use nodes::{again, begun, config, kill, raw, taken_over, waited};
 use sqlx::Row as _;
 use tempfile::TempDir;

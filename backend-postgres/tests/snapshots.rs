@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use lockcore::backend::{Acquire, Acquired, ClaimStore, SessionStore};
 use lockcore::{Claim, Grant, Label, LockKey, OwnerId, SessionId, Want};
-use lockcore_conformance::servers::postgres;
 use lockcore_postgres::PostgresBackend;
+use lockkeeper_servers::postgres;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use nodes::{config, raw, waited};

@@ -6,8 +6,8 @@ mod support;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use lockcore_conformance::servers::explained;
 use lockcore_conformance::{World, cases, suite};
+use lockkeeper_servers::explained;
 use support::{Deployment, Redis, servers};
 
 fn main() -> ExitCode {

@@ -19,8 +19,8 @@ use lockcore::{
     Attempt, Claim, ErrorKind, FencingToken, Grant, Label, LockBackend, LockKey, Locks, LostReason,
     OwnerId, Released, SessionId, Want,
 };
-use lockcore_conformance::servers::Server;
 use lockcore_redis::{RedisBackend, RedisConfig};
+use lockkeeper_servers::Server;
 use rustix::process::Signal;
 use support::servers::{
     NODE_TIMEOUT, agreed, ask, at_port, cluster, node, node_at, order, port, promote, replica_of,

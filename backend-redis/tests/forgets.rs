@@ -16,7 +16,7 @@ use lockcore::backend::{
 use lockcore::{
     FencingToken, Guard, Intent, Label, LockBackend, Locks, LostReason, Released, SessionId,
 };
-use lockcore_conformance::servers::Server;
+use lockkeeper_servers::Server;
 use rustix::process::Signal;
 use support::servers::{ask, node, node_at, promote, replica_of, signal, until, url};
 use support::steps::{granted, open, renewal, request};

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use lockcore::backend::{ClaimStore, End, SessionStore, Wakeups};
 use lockcore::{Attempt, ErrorKind, LockBackend, Locks, Released};
-use lockcore_conformance::servers::Server;
 use lockcore_redis::{RedisBackend, RedisConfig};
+use lockkeeper_servers::Server;
 use rustix::process::Signal;
 use support::servers::{
     NODE_TIMEOUT, ask, node, node_at, port, promote, replica_of, replication, sentinel, sentinels,

@@ -125,11 +125,6 @@ mod lateness;
 mod law;
 #[cfg(not(lockcore_sim))]
 mod model;
-#[cfg(any(unix, feature = "servers"))]
-#[cfg_attr(
-    not(feature = "servers"),
-    expect(unreachable_pub, reason = "it is shown with the servers")
-)]
 mod ports;
 #[cfg(all(unix, not(lockcore_sim)))]
 pub mod processes;
@@ -139,12 +134,11 @@ mod programs;
 mod quick;
 #[cfg(not(lockcore_sim))]
 mod recorded;
+mod request;
 #[cfg(not(lockcore_sim))]
 mod run;
 #[cfg(not(lockcore_sim))]
 mod scene;
-#[cfg(feature = "servers")]
-pub mod servers;
 #[cfg(lockcore_sim)]
 pub mod simulation;
 #[cfg(not(lockcore_sim))]
@@ -158,6 +152,8 @@ mod world;
 pub use case::{Case, Failure, FailureKind, Layer};
 pub use decorator::{Decorated, Decorator};
 pub use law::Law;
+pub use ports::Port;
+pub use request::{Answer, Request};
 #[cfg(not(lockcore_sim))]
 pub use run::{check, main, suite};
 #[cfg(not(lockcore_sim))]

@@ -13,12 +13,6 @@ use std::sync::Arc;
 const PORTS: RangeInclusive<u16> = 12_000..=21_999;
 /// The distance of the second port from the first, as Redis requires for its cluster's bus.
 const BESIDE: u16 = 10_000;
-#[cfg(feature = "servers")]
-/// How often a server is started again because another process has taken its port.
-const TRIES: usize = 5;
-#[cfg(feature = "servers")]
-/// How every server reports that, in upper or lower case.
-const TAKEN: &str = "address already in use";
 
 /// A port of this machine, and a second one, for one server. Nobody else who claims a port gets it, in this process or
 /// another one of the same user, until the last copy is dropped or the process ends in any way.
@@ -40,7 +34,6 @@ impl Drop for Claim {
 }
 
 impl Port {
-    #[cfg(feature = "servers")]
     /// Claims a port on which nobody listens.
     ///
     /// # Errors
@@ -92,43 +85,11 @@ impl Port {
         self.number
     }
 
-    #[cfg(feature = "servers")]
     /// The second port, for the communication between servers of a kind.
     #[must_use]
     pub fn beside(&self) -> u16 {
         self.number + BESIDE
     }
-}
-
-#[cfg(feature = "servers")]
-/// Starts something on `count` ports of its own; on other ports if its error says that one of them is taken.
-///
-/// # Errors
-///
-/// It does not start, not even on a few other ports, or there are no ports.
-pub fn on_free<T>(
-    count: usize,
-    mut start: impl FnMut(&[Port]) -> Result<T, String>,
-) -> Result<T, String> {
-    let mut tried = Vec::new();
-    loop {
-        let ports: Result<Vec<Port>, String> = (0..count).map(|_| Port::claim()).collect();
-        let ports = ports?;
-        match start(&ports) {
-            Err(error) if is_taken(&error) && tried.len() + 1 < TRIES => {
-                println!("a port of {ports:?} is taken, others are tried");
-                // Kept until another one is found, or it would be claimed again.
-                tried.push(ports);
-            }
-            started => return started,
-        }
-    }
-}
-
-/// Whether a server says that another process has its port.
-#[cfg(feature = "servers")]
-pub(crate) fn is_taken(said: &str) -> bool {
-    said.to_ascii_lowercase().contains(TAKEN)
 }
 
 fn bind(port: u16) -> io::Result<TcpListener> {
@@ -164,7 +125,6 @@ fn locks() -> Result<PathBuf, String> {
 }
 
 #[cfg(test)]
-#[cfg(feature = "servers")]
 mod tests {
     use std::collections::BTreeSet;
     use std::io::{BufRead as _, BufReader};
@@ -297,30 +257,6 @@ mod tests {
             failed
         });
         assert_eq!(failed, None);
-    }
-
-    #[test]
-    fn what_says_that_its_port_is_taken_gets_another_one() {
-        let mut tried = Vec::new();
-        let started = on_free(2, |ports| {
-            tried.extend(numbers(ports));
-            match tried.len() {
-                2 => Err("bind: Address already in use".to_owned()),
-                4 => Err("listen tcp 127.0.0.1:1: bind: address already in use".to_owned()),
-                _ => Ok(ports[0].number()),
-            }
-        });
-        assert_eq!(started, Ok(tried[4]));
-        let different: BTreeSet<u16> = tried.iter().copied().collect();
-        assert_eq!(different.len(), 6, "{tried:?}");
-        let mut starts = 0;
-        let failed: Result<(), String> = on_free(1, |_| {
-            starts += 1;
-            Err("out of memory".to_owned())
-        });
-        assert_eq!((failed, starts), (Err("out of memory".to_owned()), 1));
-        let taken: Result<(), String> = on_free(1, |_| Err(TAKEN.to_owned()));
-        assert_eq!(taken, Err(TAKEN.to_owned()), "not for ever");
     }
 
     #[test]

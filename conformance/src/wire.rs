@@ -6,18 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adopted, Changed, End, Incarnation, Opened, Renewal, Renewed,
-    Settled, Stood, Sweep, Swept,
-};
-use lockcore::{
-    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, OwnerId, Result,
-    SessionId, SessionState,
-};
+use lockcore::backend::Acquire;
+use lockcore::{Error, ErrorKind, Info, LockBackend, Operation, Result};
 
 use tokio::sync::watch;
 
 use crate::decorator::{Decorated, Decorator};
+use crate::request::{Answer, Request};
 
 /// What errors of a broken wire name in place of the backend.
 pub(crate) const WIRE: &str = "the kit's wire";
@@ -125,37 +120,26 @@ impl Wire {
         *calls
     }
 
-    fn error(&self, kind: ErrorKind, operation: Operation) -> Error {
-        Error::new(kind, WIRE, operation, "as the case wants it")
+    fn error(&self, kind: ErrorKind, request: &Request) -> Error {
+        Error::new(kind, WIRE, request.operation(), "as the case wants it")
     }
 
-    async fn call<T, F>(&self, operation: Operation, call: impl Fn() -> F) -> Result<T>
-    where
-        F: Future<Output = Result<T>>,
-    {
-        let answer = self.passed(operation, call).await;
-        self.answers.send_modify(|answers| *answers += 1);
-        answer
-    }
-
-    async fn passed<T, F>(&self, operation: Operation, call: impl Fn() -> F) -> Result<T>
-    where
-        F: Future<Output = Result<T>>,
-    {
+    async fn passed(&self, request: &Request) -> Result<Answer> {
+        let send = || request.send(self.inner());
         match self.fault() {
-            Fault::None | Fault::Postpones | Fault::Repeats | Fault::AnswersLate(_) => call().await,
+            Fault::None | Fault::Postpones | Fault::Repeats | Fault::AnswersLate(_) => send().await,
             Fault::Hangs => std::future::pending().await,
-            Fault::Refuses => Err(self.error(ErrorKind::Unavailable, operation)),
+            Fault::Refuses => Err(self.error(ErrorKind::Unavailable, request)),
             Fault::LosesAnswers => {
-                let answer = call().await;
-                if self.counted(operation) % 2 == 1 {
-                    return Err(self.error(ErrorKind::Indeterminate, operation));
+                let answer = send().await;
+                if self.counted(request.operation()) % 2 == 1 {
+                    return Err(self.error(ErrorKind::Indeterminate, request));
                 }
                 answer
             }
             Fault::Doubles => {
-                call().await?;
-                call().await
+                send().await?;
+                send().await
             }
         }
     }
@@ -174,111 +158,43 @@ impl Decorator for Wire {
         info
     }
 
-    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
-        if self.fault() == Fault::Doubles {
-            // The second answer would always be that the id is used.
-            return self.backend.open(session, label, ttl).await;
-        }
-        self.call(Operation::Open, || self.backend.open(session, label, ttl))
-            .await
-    }
-
-    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        self.renewals.fetch_add(1, Ordering::Relaxed);
+    async fn call(&self, request: Request) -> Result<Answer> {
         let fault = self.fault();
-        let renewed = self
-            .call(Operation::Renew, || self.backend.renew(session, renewal))
-            .await;
-        if let Fault::AnswersLate(by) = fault {
+        match &request {
+            // Nothing is done to what people ask for.
+            Request::Records { .. } | Request::Sessions { .. } | Request::Evict { .. } => {
+                return request.send(self.inner()).await;
+            }
+            // The second answer would always be that the id is used.
+            Request::Open { .. } if fault == Fault::Doubles => {
+                return request.send(self.inner()).await;
+            }
+            Request::Renew { .. } => {
+                self.renewals.fetch_add(1, Ordering::Relaxed);
+            }
+            Request::Acquire(acquire) => {
+                self.acquisitions.fetch_add(1, Ordering::Relaxed);
+                if matches!(fault, Fault::Postpones | Fault::Repeats) {
+                    self.keep(acquire);
+                }
+                if fault == Fault::Postpones {
+                    return Err(self.error(ErrorKind::Indeterminate, &request));
+                }
+            }
+            // Not counted among the answers: the client asks for this when it likes.
+            Request::WatchTurn { .. } => return self.passed(&request).await,
+            Request::WatchSession { .. } => {
+                let answer = self.passed(&request).await?;
+                self.watched.send_modify(|watched| *watched += 1);
+                return Ok(answer);
+            }
+            _ => {}
+        }
+        let answer = self.passed(&request).await;
+        self.answers.send_modify(|answers| *answers += 1);
+        if let (Request::Renew { .. }, Fault::AnswersLate(by)) = (&request, fault) {
             tokio::time::sleep(by).await;
         }
-        renewed
-    }
-
-    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
-        self.call(Operation::End, || self.backend.end(sessions, how))
-            .await
-    }
-
-    async fn adopt(
-        &self,
-        session: SessionId,
-        seen: u64,
-        adopter: SessionId,
-        how: Adopt,
-        within: Incarnation,
-    ) -> Result<Adopted> {
-        self.call(Operation::Adopt, || {
-            self.backend.adopt(session, seen, adopter, how, within)
-        })
-        .await
-    }
-
-    async fn settle(
-        &self,
-        session: SessionId,
-        adoption: u64,
-        adopter: SessionId,
-        within: Incarnation,
-    ) -> Result<Settled> {
-        self.call(Operation::Settle, || {
-            self.backend.settle(session, adoption, adopter, within)
-        })
-        .await
-    }
-
-    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
-        self.call(Operation::Note, || self.backend.note(session, note))
-            .await
-    }
-
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        self.acquisitions.fetch_add(1, Ordering::Relaxed);
-        if matches!(self.fault(), Fault::Postpones | Fault::Repeats) {
-            self.keep(request);
-        }
-        if self.fault() == Fault::Postpones {
-            return Err(self.error(ErrorKind::Indeterminate, Operation::Acquire));
-        }
-        self.call(Operation::Acquire, || self.backend.acquire(request))
-            .await
-    }
-
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        self.call(Operation::Release, || self.backend.release(grant, claims))
-            .await
-    }
-
-    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
-        self.call(Operation::Confirm, || self.backend.confirm(grant, claims))
-            .await
-    }
-
-    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
-        self.call(Operation::Sweep, || self.backend.sweep(which, limit))
-            .await
-    }
-
-    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        self.call(Operation::Watch, || self.backend.watch(claims))
-            .await
-    }
-
-    async fn watch_turn(
-        &self,
-        grant: Grant,
-        owner: OwnerId,
-        claim: &Claim,
-    ) -> Result<Option<Changed>> {
-        let turn = || self.backend.watch_turn(grant, owner, claim);
-        self.passed(Operation::Watch, turn).await
-    }
-
-    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
-        // Not counted among the answers: the client asks for this when it likes.
-        let watch = || self.backend.watch_session(session);
-        let changed = self.passed(Operation::Watch, watch).await?;
-        self.watched.send_modify(|watched| *watched += 1);
-        Ok(changed)
+        answer
     }
 }

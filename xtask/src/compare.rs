@@ -2,7 +2,7 @@
 
 use std::env;
 
-use lockcore_conformance::servers::{Engine, OPENSEARCH_2, Server, etcd, openssl};
+use lockkeeper_servers::{Engine, OPENSEARCH_2, Server, etcd, openssl};
 
 use crate::builds::cargo_command;
 use crate::stores::{self, STORES, Store};

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use lockcore_conformance::servers::{etcd, openssl};
+use lockkeeper_servers::{etcd, openssl};
 
 /// The developer's commands.
 #[derive(Parser)]

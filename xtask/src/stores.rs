@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lockcore_conformance::servers::{
+use lockkeeper_servers::{
     ELASTICSEARCH_7, ELASTICSEARCH_9, ELASTICSEARCH_9_SECURED, Engine, OPENSEARCH_2, OPENSEARCH_3,
     OPENSEARCH_3_SECURED, Server, etcd, mariadb, postgres, redis,
 };

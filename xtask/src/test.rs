@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
-use lockcore_conformance::servers::{self, Server, etcd};
+use lockkeeper_servers::{Server, etcd};
 
 use crate::builds::{Programs, cargo, root};
 use crate::plan::{self, Company, HERE, PLAN, Row, Scope};
@@ -324,7 +324,7 @@ impl Step {
 /// Runs what can have any company in a few places at a time; then what mostly waits, as many at a time; then the rest one
 /// by one. Everything runs, whatever fails.
 pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), String> {
-    let scratch = servers::scratch()?;
+    let scratch = lockkeeper_servers::scratch()?;
     for step in places.iter_mut().flat_map(|place| &mut place.steps) {
         step.command.env("TMPDIR", scratch.path());
     }

@@ -25,9 +25,9 @@ use lockcore_conformance::processes::cluster::{
     ClusterArgs, Hosts, Members, TIMEOUT_MS, apart, strike_members, work_goes_on,
 };
 use lockcore_conformance::processes::{self, Plan, Witness};
-use lockcore_conformance::servers::{ENGINES, Engine, OPENSEARCH_2};
 use lockcore_conformance::{BoxError, Law};
 use lockcore_es::{EsBackend, EsConfig};
+use lockkeeper_servers::{ENGINES, Engine, OPENSEARCH_2};
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::json;

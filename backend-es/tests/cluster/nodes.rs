@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockcore_conformance::BoxError;
 use lockcore_conformance::faults::{Between, NetworkFault, Proxies, ServerFault};
 use lockcore_conformance::processes::cluster::{Members, Part, whole};
-use lockcore_conformance::servers::{Cluster as Servers, Engine, Node, Port, on_free};
+use lockkeeper_servers::{Cluster as Servers, Engine, Node, Port, on_free};
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

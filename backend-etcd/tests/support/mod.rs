@@ -17,9 +17,9 @@ use etcd_client::{
 };
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::servers::etcd::{ETCD_3_4, ETCD_3_6, Etcd as Version, Member};
 use lockcore_conformance::{BoxError, World};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
+use lockkeeper_servers::etcd::{ETCD_3_4, ETCD_3_6, Etcd as Version, Member};
 use tempfile::TempDir;
 
 /// How long a test waits for what has to come.
@@ -76,7 +76,7 @@ pub fn etcdutl() -> PathBuf {
         go.args(["build", "-trimpath", "-mod=readonly", "-o"])
             .arg(&built);
         go.arg("go.etcd.io/etcd/etcdutl/v3");
-        go.current_dir(artefacts().join("../../conformance/servers/etcd-3.6"));
+        go.current_dir(artefacts().join("../../servers/sources/etcd-3.6"));
         let status = go
             .status()
             .expect("Go, which the server is built with, too");

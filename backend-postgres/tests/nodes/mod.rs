@@ -10,8 +10,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use lockcore_conformance::servers::{Port, Server, postgres};
 use lockcore_postgres::PostgresConfig;
+use lockkeeper_servers::{Port, Server, postgres};
 use sqlx::{Connection as _, PgConnection};
 use tempfile::TempDir;
 

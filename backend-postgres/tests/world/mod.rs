@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::servers::{self, postgres};
 use lockcore_conformance::{BoxError, World};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
+use lockkeeper_servers::postgres;
 use sqlx::Row as _;
 use tokio::sync::OnceCell;
 
@@ -16,7 +16,7 @@ pub(crate) struct Server {
     name: String,
     /// Started when the first namespace is made: not by the processes that the suite starts. It lasts as long as the
     /// process, so that its log can be shown at the end.
-    pooler: Option<&'static OnceCell<servers::Server>>,
+    pooler: Option<&'static OnceCell<lockkeeper_servers::Server>>,
 }
 
 struct Space {
@@ -125,7 +125,7 @@ impl Server {
     /// The same behind a PgBouncer in transaction mode.
     #[allow(dead_code, reason = "not every test program uses it")]
     pub(crate) fn pooled() -> Self {
-        static POOLER: OnceCell<servers::Server> = OnceCell::const_new();
+        static POOLER: OnceCell<lockkeeper_servers::Server> = OnceCell::const_new();
         let direct = Self::new();
         Self {
             name: format!("pgbouncer-{}", direct.name),

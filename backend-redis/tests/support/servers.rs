@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lockcore_conformance::servers::redis::{self as program, start};
-use lockcore_conformance::servers::{Cluster, Port, Server};
+use lockkeeper_servers::redis::{self as program, start};
+use lockkeeper_servers::{Cluster, Port, Server};
 use redis::{FromRedisValue, RedisResult};
 use tokio::task::spawn_blocking;
 

@@ -6,21 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
-use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Filter, Incarnation, Inspect,
-    Opened, Page, Record, Renewal, Renewed, SessionStore, Settled, Stood, Sweep, Swept, Wakeups,
-};
-use lockcore::{
-    Claim, Error, ErrorKind, Grant, Info, Label, LockBackend, Note, Operation, OwnerId, Result,
-    SessionId, SessionState,
-};
+use lockcore::backend::Changed;
+use lockcore::{Error, ErrorKind, Info, LockBackend, Result};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::RequestFault;
+use crate::decorator::{Decorated, Decorator};
+use crate::request::{Answer, Request};
 
 /// The quality of the network. Probabilities are from 0 to 1.
 #[derive(Debug, Clone, Copy)]
@@ -201,7 +196,6 @@ impl Drop for Sent {
 
 /// A store behind a [`Link`]. A request travels by itself: dropping the call loses only the answer, and a copy may be
 /// executed long after the caller has given up.
-#[derive(Clone)]
 pub struct Faulty {
     store: Arc<dyn LockBackend>,
     link: Link,
@@ -219,21 +213,40 @@ impl std::fmt::Debug for Faulty {
 impl Faulty {
     /// The store behind the link. A client waits for an answer for `timeout`.
     #[must_use]
-    pub fn new(store: Arc<dyn LockBackend>, link: Link, timeout: Duration) -> Self {
-        Self {
+    pub fn new(store: Arc<dyn LockBackend>, link: Link, timeout: Duration) -> Decorated<Self> {
+        Decorated(Self {
             store,
             link,
             timeout,
-        }
+        })
     }
 
-    async fn call<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        execute: impl Fn(Arc<dyn LockBackend>) -> BoxFuture<'static, Result<T>> + Send + Sync + 'static,
-    ) -> Result<T> {
+    fn unless_cut(&self, changed: Changed) -> Changed {
+        let link = self.link.clone();
+        Box::pin(async move {
+            changed.await;
+            if link.is_cut() {
+                std::future::pending().await
+            }
+        })
+    }
+}
+
+#[async_trait]
+impl Decorator for Faulty {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    fn info(&self) -> Info {
+        let mut info = self.store.info();
+        info.repeats = true;
+        info
+    }
+
+    async fn call(&self, request: Request) -> Result<Answer> {
         let info = self.store.info();
-        let (name, atomic) = (info.name, info.atomic);
+        let (name, atomic, operation) = (info.name, info.atomic, request.operation());
         let fate = self.link.fate();
         if fate.unavailable {
             sleep(Duration::from_millis(1)).await;
@@ -242,16 +255,15 @@ impl Faulty {
         }
         let (answer, answered) = oneshot::channel();
         let (ended, first) = oneshot::channel::<()>();
-        let execute = Arc::new(execute);
         if let Some((delay, let_by)) = fate.arrives {
-            let (execute, store) = (Arc::clone(&execute), Arc::clone(&self.store));
+            let (request, store) = (request.clone(), Arc::clone(&self.store));
             let link = self.link.clone();
             self.link.send(async move {
                 sleep(delay).await;
                 for _ in 0..let_by {
                     tokio::task::yield_now().await;
                 }
-                let executed = execute(store).await;
+                let executed = request.send(&*store).await;
                 drop(ended);
                 if let Some(delay) = fate.answer {
                     sleep(delay).await;
@@ -270,7 +282,7 @@ impl Faulty {
                     drop(first.await);
                 }
                 sleep(later).await;
-                drop(execute(store).await);
+                drop(request.send(&*store).await);
             });
         }
         let timeout = async {
@@ -281,154 +293,17 @@ impl Faulty {
         tokio::pin!(timeout);
         tokio::select! {
             biased;
-            Ok(answer) = answered => answer,
+            // A watch that was set up over a link that is cut later resolves no more.
+            Ok(answer) = answered => answer.map(|answer| answer.watching(|changed| self.unless_cut(changed))),
             error = &mut timeout => error,
         }
-    }
-}
-
-/// A call with owned arguments, so that it can be executed independently and more than once.
-macro_rules! call {
-    ($self:ident, $operation:ident, ($($owned:ident = $value:expr),*), $store:ident => $call:expr) => {{
-        $(let $owned = $value;)*
-        $self
-            .call(Operation::$operation, move |$store| {
-                $(let $owned = $owned.clone();)*
-                Box::pin(async move { $call.await })
-            })
-            .await
-    }};
-}
-
-#[async_trait]
-impl SessionStore for Faulty {
-    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
-        call!(self, Open, (label = label.clone()), store => store.open(session, &label, ttl))
-    }
-
-    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        call!(self, Renew, (renewal = renewal.clone()), store => store.renew(session, &renewal))
-    }
-
-    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
-        call!(self, End, (sessions = sessions.to_vec()), store => store.end(&sessions, how))
-    }
-
-    async fn adopt(
-        &self,
-        session: SessionId,
-        seen: u64,
-        adopter: SessionId,
-        how: Adopt,
-        within: Incarnation,
-    ) -> Result<Adopted> {
-        call!(self, Adopt, (), store => store.adopt(session, seen, adopter, how, within))
-    }
-
-    async fn settle(
-        &self,
-        session: SessionId,
-        adoption: u64,
-        adopter: SessionId,
-        within: Incarnation,
-    ) -> Result<Settled> {
-        call!(self, Settle, (), store => store.settle(session, adoption, adopter, within))
-    }
-
-    async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
-        call!(self, Note, (note = note.clone()), store => store.note(session, &note))
-    }
-}
-
-#[async_trait]
-impl ClaimStore for Faulty {
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        call!(self, Acquire, (request = request.clone()), store => store.acquire(&request))
-    }
-
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        call!(self, Release, (claims = claims.to_vec()), store => store.release(grant, &claims))
-    }
-
-    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
-        call!(self, Confirm, (claims = claims.to_vec()), store => store.confirm(grant, &claims))
-    }
-
-    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
-        call!(self, Sweep, (), store => store.sweep(which, limit))
-    }
-}
-
-#[async_trait]
-impl Wakeups for Faulty {
-    /// A watch that was set up over a link that is cut later resolves no more.
-    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        let changed =
-            call!(self, Watch, (claims = claims.to_vec()), store => store.watch(&claims))?;
-        Ok(self.unless_cut(changed))
-    }
-
-    async fn watch_turn(
-        &self,
-        grant: Grant,
-        owner: OwnerId,
-        claim: &Claim,
-    ) -> Result<Option<Changed>> {
-        let turn = call!(self, Watch, (claim = claim.clone()), store => store.watch_turn(grant, owner, &claim))?;
-        Ok(turn.map(|turn| self.unless_cut(turn)))
-    }
-
-    async fn watch_session(&self, session: SessionId) -> Result<Changed> {
-        let changed = call!(self, Watch, (), store => store.watch_session(session))?;
-        Ok(self.unless_cut(changed))
-    }
-}
-
-#[async_trait]
-impl Inspect for Faulty {
-    async fn records(
-        &self,
-        filter: &Filter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Page<Record>> {
-        call!(self, Inspect, (filter = filter.clone(), after = after.map(str::to_owned)), store => {
-            store.records(&filter, after.as_deref(), limit)
-        })
-    }
-
-    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
-        call!(self, Inspect, (after = after.map(str::to_owned)), store => store.sessions(after.as_deref(), limit))
-    }
-
-    async fn evict(&self, seen: &Record) -> Result<bool> {
-        call!(self, Inspect, (seen = seen.clone()), store => store.evict(&seen))
-    }
-}
-
-impl Faulty {
-    fn unless_cut(&self, changed: Changed) -> Changed {
-        let link = self.link.clone();
-        Box::pin(async move {
-            changed.await;
-            if link.is_cut() {
-                std::future::pending().await
-            }
-        })
-    }
-}
-
-impl LockBackend for Faulty {
-    fn info(&self) -> Info {
-        let mut info = self.store.info();
-        info.repeats = true;
-        info
     }
 }
 
 #[cfg(test)]
 mod tests {
     use lockcore::MemoryBackend;
+    use lockcore::backend::Inspect as _;
 
     use super::*;
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adopted, End, Incarnation, IntentChange, Opened, Renewal, Renewed,
-    Settled, Stood,
+    Acquire, Acquired, Adopt, Adopted, End, Incarnation, Opened, Renewal, Renewed, Settled, Stood,
 };
-use lockcore::{Claim, Grant, Label, Life, LockBackend, Result, SessionId, SessionState};
+use lockcore::{Claim, Grant, Label, LockBackend, Result, SessionId, SessionState};
 
 use crate::decorator::{Decorated, Decorator};
 use crate::history::{Answer, Change, Recorder, Stored, What};
@@ -50,26 +49,12 @@ impl<B: LockBackend> Decorator for Observed<B> {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let answer = self.store.renew(session, renewal).await?;
-        let change = match &renewal.intent {
-            IntentChange::Keep => Change::Keep,
-            IntentChange::Put(put) => {
-                let attempt = serde_json::from_slice(put.intent.as_bytes());
-                Change::Put(attempt.unwrap_or(u64::MAX))
-            }
-            IntentChange::Drop => Change::Drop,
-        };
         self.stored(Stored::Renew {
             session,
             seq: renewal.seq,
             over: renewal.over.clone(),
-            change,
-            answer: match answer {
-                Renewed::Living | Renewed::Noted(_) => Answer::Living,
-                Renewed::Overtaken => Answer::Overtaken,
-                Renewed::Forgotten => Answer::Forgotten,
-                Renewed::Moved(_) => Answer::Moved,
-                Renewed::Dead => Answer::Dead,
-            },
+            change: Change::of(&renewal.intent),
+            answer: Answer::of(&answer),
         });
         Ok(answer)
     }
@@ -84,11 +69,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
                     session: state.session,
                     if_due: how == End::IfDue,
                     discard: how == End::Discard,
-                    answer: match state.life {
-                        Life::Living => Answer::Living,
-                        Life::Abandoned => Answer::Abandoned,
-                        Life::Dead => Answer::Dead,
-                    },
+                    answer: Answer::of_life(state.life),
                 });
             }
             states.extend(ended);

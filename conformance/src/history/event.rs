@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, Write};
 
-use lockcore::backend::Ranges;
-use lockcore::{Claim, FencingToken, Grant, LockKey, OwnerId, SessionId};
+use lockcore::backend::{IntentChange, Ranges, Renewed};
+use lockcore::{Claim, FencingToken, Grant, Life, LockKey, OwnerId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::calls::{Call, Reply};
@@ -442,6 +442,20 @@ pub enum Change {
     Drop,
 }
 
+impl Change {
+    /// The intent is the number of its attempt, as JSON.
+    pub(crate) fn of(change: &IntentChange) -> Self {
+        match change {
+            IntentChange::Keep => Self::Keep,
+            IntentChange::Put(put) => {
+                let attempt = serde_json::from_slice(put.intent.as_bytes());
+                Self::Put(attempt.unwrap_or(u64::MAX))
+            }
+            IntentChange::Drop => Self::Drop,
+        }
+    }
+}
+
 /// What a store answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -465,6 +479,26 @@ pub enum Answer {
     Busy,
     /// The session is dead or the number is over.
     Void,
+}
+
+impl Answer {
+    pub(crate) fn of(renewed: &Renewed) -> Self {
+        match renewed {
+            Renewed::Living | Renewed::Noted(_) => Self::Living,
+            Renewed::Overtaken => Self::Overtaken,
+            Renewed::Forgotten => Self::Forgotten,
+            Renewed::Moved(_) => Self::Moved,
+            Renewed::Dead => Self::Dead,
+        }
+    }
+
+    pub(crate) fn of_life(life: Life) -> Self {
+        match life {
+            Life::Living => Self::Living,
+            Life::Abandoned => Self::Abandoned,
+            Life::Dead => Self::Dead,
+        }
+    }
 }
 
 /// Events in the order in which they happened.

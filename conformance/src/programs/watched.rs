@@ -1,18 +1,15 @@
 //! [`Watched`]: a store as one process sees it, which writes down every request and every answer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adopted, Changed, End, Filter, Incarnation, IntentChange, Opened,
-    Page, Record, Renewal, Renewed, Settled, Stood, Sweep, Swept,
-};
-use lockcore::{Claim, Grant, Holder, Label, Life, LockBackend, Result, SessionId, SessionState};
+use lockcore::backend::{Acquire, Acquired, Adopt, Adopted, End, Opened, Settled, Stood};
+use lockcore::{Claim, Holder, LockBackend, Result, SessionState};
 
 use super::nanos;
 use crate::decorator::{Decorated, Decorator};
-use crate::history::{Answer, Call, Change, Ending, Met, Received, Refused, Reply, State, What};
+use crate::history::{self, Call, Change, Ending, Met, Received, Refused, Reply, State, What};
+use crate::request::{Answer, Request};
 
 /// Where a process writes down what it does.
 pub(crate) trait Scribe: Clone + Send + Sync + 'static {
@@ -34,22 +31,6 @@ impl<S: Scribe> Watched<S> {
     pub(crate) fn new(store: Arc<dyn LockBackend>, scribe: S) -> Decorated<Self> {
         Decorated(Self { store, scribe })
     }
-
-    fn called(&self, request: Call) -> u64 {
-        let call = self.scribe.next_call();
-        self.scribe.write_down(What::Called { call, request });
-        call
-    }
-
-    fn answered<T>(&self, call: u64, answer: &Result<T>, reply: impl FnOnce(&T) -> Reply) {
-        let reply = match answer {
-            Ok(answer) => reply(answer),
-            Err(error) => Reply::Failed {
-                settled: error.is_certainly_without_effect(),
-            },
-        };
-        self.scribe.write_down(What::Answered { call, reply });
-    }
 }
 
 #[async_trait]
@@ -58,205 +39,138 @@ impl<S: Scribe> Decorator for Watched<S> {
         &*self.store
     }
 
-    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
-        let call = self.called(Call::Open {
+    async fn call(&self, request: Request) -> Result<Answer> {
+        let Some(written) = written(&request) else {
+            return request.send(self.inner()).await;
+        };
+        let call = self.scribe.next_call();
+        self.scribe.write_down(What::Called {
+            call,
+            request: written,
+        });
+        let answer = request.send(self.inner()).await;
+        let reply = match &answer {
+            Ok(answer) => reply(&request, answer),
+            Err(error) => Reply::Failed {
+                settled: error.is_certainly_without_effect(),
+            },
+        };
+        self.scribe.write_down(What::Answered { call, reply });
+        if !matches!(request, Request::Watch { .. }) {
+            return answer;
+        }
+        let mut watch = Watch {
+            call,
+            woken: false,
+            scribe: self.scribe.clone(),
+        };
+        Ok(answer?.watching(|changed| {
+            Box::pin(async move {
+                // The whole of it: dropping this future ends the watch, polled or not.
+                let watch = &mut watch;
+                changed.await;
+                watch.woken = true;
+            })
+        }))
+    }
+}
+
+/// What is written down of a request; `None` if nothing is.
+fn written(request: &Request) -> Option<Call> {
+    Some(match request.clone() {
+        Request::Open { session, ttl, .. } => Call::Open {
             session,
             ttl: nanos(ttl),
-        });
-        let answer = self.store.open(session, label, ttl).await;
-        self.answered(call, &answer, |opened| {
-            Reply::Opened(*opened != Opened::Used)
-        });
-        answer
-    }
-
-    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        let change = match &renewal.intent {
-            IntentChange::Keep => Change::Keep,
-            IntentChange::Put(put) => {
-                let attempt = serde_json::from_slice(put.intent.as_bytes());
-                Change::Put(attempt.unwrap_or(u64::MAX))
-            }
-            IntentChange::Drop => Change::Drop,
-        };
-        let call = self.called(Call::Renew {
+        },
+        Request::Renew { session, renewal } => Call::Renew {
             session,
             seq: renewal.seq,
-            over: renewal.over.clone(),
-            change,
-            granted: renewal.granted.clone(),
-        });
-        let answer = self.store.renew(session, renewal).await;
-        self.answered(call, &answer, |renewed| {
-            Reply::Renewed(match renewed {
-                Renewed::Living | Renewed::Noted(_) => Answer::Living,
-                Renewed::Overtaken => Answer::Overtaken,
-                Renewed::Forgotten => Answer::Forgotten,
-                Renewed::Moved(_) => Answer::Moved,
-                Renewed::Dead => Answer::Dead,
-            })
-        });
-        answer
-    }
-
-    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
-        let call = self.called(Call::End {
-            sessions: sessions.to_vec(),
+            change: Change::of(&renewal.intent),
+            over: renewal.over,
+            granted: renewal.granted,
+        },
+        Request::End { sessions, how } => Call::End {
+            sessions,
             how: match how {
                 End::IfDue => Ending::IfDue,
                 End::Close => Ending::Close,
                 End::Revoke => Ending::Revoke,
                 End::Discard => Ending::Discard,
             },
-        });
-        let answer = self.store.end(sessions, how).await;
-        self.answered(call, &answer, |ended| Reply::States(states(ended)));
-        answer
-    }
-
-    async fn adopt(
-        &self,
-        session: SessionId,
-        seen: u64,
-        adopter: SessionId,
-        how: Adopt,
-        within: Incarnation,
-    ) -> Result<Adopted> {
-        let call = self.called(Call::Adopt {
+        },
+        Request::Adopt {
+            session,
+            seen,
+            adopter,
+            how,
+            ..
+        } => Call::Adopt {
             session,
             seen,
             adopter,
             give_up: how == Adopt::GiveUp,
-        });
-        let answer = self.store.adopt(session, seen, adopter, how, within).await;
-        self.answered(call, &answer, |adopted| match adopted {
-            Adopted::Adopted(adoption) => Reply::Adopted(Some(Received {
-                number: adoption.number,
-                token: adoption.token.get(),
-                old_token: adoption.left.token.get(),
-            })),
-            Adopted::NotAdopted => Reply::Adopted(None),
-            Adopted::Moved => Reply::Moved,
-        });
-        answer
-    }
-
-    async fn settle(
-        &self,
-        session: SessionId,
-        adoption: u64,
-        adopter: SessionId,
-        within: Incarnation,
-    ) -> Result<Settled> {
-        let call = self.called(Call::Settle { session, adoption });
-        let answer = self.store.settle(session, adoption, adopter, within).await;
-        self.answered(call, &answer, |settled| match settled {
-            Settled::Settled => Reply::Settled(true),
-            Settled::NotSettled => Reply::Settled(false),
-            Settled::Moved => Reply::Moved,
-        });
-        answer
-    }
-
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        let call = self.called(Call::Acquire {
+        },
+        Request::Settle {
+            session, adoption, ..
+        } => Call::Settle { session, adoption },
+        Request::Acquire(request) => Call::Acquire {
             grant: request.grant,
             owner: request.owner,
-            claims: request.claims.clone(),
+            claims: request.claims,
             joined: request.joined,
-        });
-        let answer = self.store.acquire(request).await;
-        self.answered(call, &answer, |acquired| match acquired {
-            Acquired::Acquired(token) => Reply::Granted(token.get()),
-            Acquired::Busy(busy) => {
-                let refused = busy.refused().iter();
-                Reply::Busy(refused.map(|it| refusal(&request.claims, it)).collect())
-            }
-            Acquired::Void => Reply::Void,
-            Acquired::Moved => Reply::Moved,
-        });
-        answer
-    }
+        },
+        Request::Release { grant, claims } => Call::Release { grant, claims },
+        Request::Confirm { grant, claims } => Call::Confirm { grant, claims },
+        Request::Sweep { .. } => Call::Sweep,
+        Request::Watch { claims } => Call::Watch { claims },
+        Request::Records { .. } => Call::Records,
+        Request::Sessions { .. } => Call::Sessions,
+        Request::Evict { seen } => Call::Evict { key: seen.key },
+        Request::Note { .. } | Request::WatchTurn { .. } | Request::WatchSession { .. } => {
+            return None;
+        }
+    })
+}
 
-    async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        let call = self.called(Call::Release {
-            grant,
-            claims: claims.to_vec(),
-        });
-        let answer = self.store.release(grant, claims).await;
-        self.answered(call, &answer, |stood| {
-            Reply::Released(*stood == Stood::Held)
-        });
-        answer
-    }
-
-    async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
-        let call = self.called(Call::Confirm {
-            grant,
-            claims: claims.to_vec(),
-        });
-        let answer = self.store.confirm(grant, claims).await;
-        self.answered(call, &answer, |held| Reply::Confirmed(*held));
-        answer
-    }
-
-    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
-        let call = self.called(Call::Sweep);
-        let answer = self.store.sweep(which, limit).await;
-        self.answered(call, &answer, |swept| Reply::Swept(swept.removed));
-        answer
-    }
-
-    async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        let call = self.called(Call::Watch {
-            claims: claims.to_vec(),
-        });
-        let answer = self.store.watch(claims).await;
-        self.answered(call, &answer, |_| Reply::Stands);
-        let watch = Watch {
-            call,
-            woken: false,
-            scribe: self.scribe.clone(),
-        };
-        let changed = answer?;
-        Ok(Box::pin(async move {
-            // The whole of it: dropping this future ends the watch, polled or not.
-            let mut watch = watch;
-            changed.await;
-            watch.woken = true;
-        }))
-    }
-
-    async fn records(
-        &self,
-        filter: &Filter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Page<Record>> {
-        let call = self.called(Call::Records);
-        let answer = self.store.records(filter, after, limit).await;
-        self.answered(call, &answer, |page| {
+fn reply(request: &Request, answer: &Answer) -> Reply {
+    match answer {
+        Answer::Open(opened) => Reply::Opened(*opened != Opened::Used),
+        Answer::Renew(renewed) => Reply::Renewed(history::Answer::of(renewed)),
+        Answer::End(ended) => Reply::States(states(ended)),
+        Answer::Adopt(Adopted::Adopted(adoption)) => Reply::Adopted(Some(Received {
+            number: adoption.number,
+            token: adoption.token.get(),
+            old_token: adoption.left.token.get(),
+        })),
+        Answer::Adopt(Adopted::NotAdopted) => Reply::Adopted(None),
+        Answer::Settle(Settled::Settled) => Reply::Settled(true),
+        Answer::Settle(Settled::NotSettled) => Reply::Settled(false),
+        Answer::Adopt(Adopted::Moved)
+        | Answer::Settle(Settled::Moved)
+        | Answer::Acquire(Acquired::Moved) => Reply::Moved,
+        Answer::Acquire(Acquired::Acquired(token)) => Reply::Granted(token.get()),
+        Answer::Acquire(Acquired::Busy(busy)) => {
+            let Request::Acquire(Acquire { claims, .. }) = request else {
+                unreachable!("the request of that answer")
+            };
+            let refused = busy.refused().iter();
+            Reply::Busy(refused.map(|it| refusal(claims, it)).collect())
+        }
+        Answer::Acquire(Acquired::Void) => Reply::Void,
+        Answer::Release(stood) => Reply::Released(*stood == Stood::Held),
+        Answer::Confirm(held) => Reply::Confirmed(*held),
+        Answer::Sweep(swept) => Reply::Swept(swept.removed),
+        Answer::Watch(_) => Reply::Stands,
+        Answer::Records(page) => {
             let holders = page.items.iter().flat_map(|record| &record.holders);
             let holders = holders.filter(|holder| holder.waiting.is_none());
             Reply::Listed(holders.filter_map(met).collect())
-        });
-        answer
-    }
-
-    async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
-        let call = self.called(Call::Sessions);
-        let answer = self.store.sessions(after, limit).await;
-        self.answered(call, &answer, |page| Reply::States(states(&page.items)));
-        answer
-    }
-
-    async fn evict(&self, seen: &Record) -> Result<bool> {
-        let call = self.called(Call::Evict {
-            key: seen.key.clone(),
-        });
-        let answer = self.store.evict(seen).await;
-        self.answered(call, &answer, |done| Reply::Evicted(*done));
-        answer
+        }
+        Answer::Sessions(page) => Reply::States(states(&page.items)),
+        Answer::Evict(done) => Reply::Evicted(*done),
+        Answer::Note(_) | Answer::WatchTurn(_) | Answer::WatchSession(_) => {
+            unreachable!("its request is not written down")
+        }
     }
 }
 
@@ -277,18 +191,10 @@ impl<S: Scribe> Drop for Watch<S> {
     }
 }
 
-fn life(life: Life) -> Answer {
-    match life {
-        Life::Living => Answer::Living,
-        Life::Abandoned => Answer::Abandoned,
-        Life::Dead => Answer::Dead,
-    }
-}
-
 fn states(states: &[SessionState]) -> Vec<State> {
     let state = |state: &SessionState| State {
         session: state.session,
-        life: life(state.life),
+        life: history::Answer::of_life(state.life),
     };
     states.iter().map(state).collect()
 }
@@ -298,7 +204,7 @@ fn met(holder: &Holder) -> Option<Met> {
         grant: holder.grant?,
         key: holder.key.clone(),
         mode: holder.mode,
-        life: life(holder.life),
+        life: history::Answer::of_life(holder.life),
     })
 }
 

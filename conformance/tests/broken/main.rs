@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockcore::{LockBackend as _, MemoryBackend};
+use lockcore::MemoryBackend;
 use lockcore_conformance::{
     Case, Decorated, Decorator, Failure, FailureKind, Law, Layer, World, cases, check,
 };

@@ -8,7 +8,7 @@ mod verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use lockcore_conformance::servers::etcd;
+use lockkeeper_servers::etcd;
 
 use crate::compare;
 use crate::stores::Store;

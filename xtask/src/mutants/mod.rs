@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use explained::Change;
-use lockcore_conformance::servers::Server;
+use lockkeeper_servers::Server;
 use plan::{Mutant, Source, plan};
 use programs::{Program, Ran};
 use report::{failed_once, report};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lockcore_conformance::servers::Server;
+use lockkeeper_servers::Server;
 
 use super::root;
 use super::subjects::RUST;

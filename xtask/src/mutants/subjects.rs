@@ -1,6 +1,6 @@
 //! The stores whose server code is changed, and what runs it.
 
-use lockcore_conformance::servers::{ELASTICSEARCH_7, Server, postgres, redis};
+use lockkeeper_servers::{ELASTICSEARCH_7, Server, postgres, redis};
 
 use super::checks;
 use super::operators::Language;

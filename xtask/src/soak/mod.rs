@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lockcore_conformance::servers::etcd;
+use lockkeeper_servers::etcd;
 use serde::Serialize;
 
 use crate::builds::root;

@@ -16,7 +16,7 @@ const START: Duration = Duration::from_secs(60);
 /// The longest time for an answer to one question, from a member that may be stopped.
 const ANSWER: Duration = Duration::from_secs(2);
 /// The Go module of the newer version.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/servers/etcd-3.6");
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/sources/etcd-3.6");
 
 /// A version of etcd.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::{Port, Server, archive, docker, folder, java, local, ports, run, scra
 const START: Duration = Duration::from_secs(120);
 
 /// Where a `pom.xml` for each engine is, and what else its node is made of.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/servers");
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/sources");
 
 /// Enough for the tests.
 const HEAP: &str = "512m";

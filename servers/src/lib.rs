@@ -1,4 +1,4 @@
-//! Servers for tests, started if none is given. Behind the feature `servers`.
+//! Servers for the tests of this workspace: a program found on the machine, a container, or one that is made here.
 
 mod apt;
 mod archive;
@@ -9,6 +9,7 @@ pub mod etcd;
 mod java;
 mod local;
 pub mod mariadb;
+mod ports;
 pub mod postgres;
 mod process;
 pub mod redis;
@@ -21,13 +22,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::ports;
-pub use crate::ports::{Port, on_free};
 pub use cluster::Cluster;
 pub use elasticsearch::{
     ELASTICSEARCH_7, ELASTICSEARCH_9, ELASTICSEARCH_9_SECURED, ENGINES, Engine, Node, OPENSEARCH_2,
     OPENSEARCH_3, OPENSEARCH_3_SECURED,
 };
+pub use lockcore_conformance::Port;
+pub use ports::on_free;
 use process::{Log, Process};
 
 /// A running server. Dropping it stops it and removes its data. If a panicking test drops it, the end of its log is
