@@ -11,7 +11,7 @@ use lockkeeper::{
     AcquireError, Acquisition, Attempt, FencingToken, Guard, Intent, Locks, Released, SessionId,
 };
 
-use crate::args::RunArgs;
+use crate::args::{Common, RunArgs};
 use crate::claims::Claims;
 use crate::failure::{Failure, say, status};
 use crate::job::{self, Job};
@@ -28,7 +28,16 @@ const WHY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the command under its locks, and says its exit status.
-pub(crate) async fn run(url: Option<&str>, mut args: RunArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(common: &Common, mut args: RunArgs) -> Result<u8, Failure> {
+    if let Some(line) = args.shell.take() {
+        args.command = vec!["sh".into(), "-c".into(), line];
+    }
+    let busy_status = args.busy_status;
+    let done = run_command(common, args).await;
+    done.map_err(|failure| failure.busy_as(busy_status))
+}
+
+async fn run_command(common: &Common, mut args: RunArgs) -> Result<u8, Failure> {
     let claims = Claims::parse(&mut args)?;
     let intent = args.intent.as_deref().map(intent::parse).transpose()?;
     if args
@@ -42,7 +51,7 @@ pub(crate) async fn run(url: Option<&str>, mut args: RunArgs) -> Result<u8, Fail
     }
     job::find(&args.command[0])?;
     let mut signals = Signals::listen()?;
-    let store = store::open(url).await?;
+    let store = store::open(common).await?;
     let program = Path::new(&args.command[0]).file_name().unwrap_or_default();
     let locks = store.locks(args.ttl, &program.to_string_lossy())?;
     let asked = Asked {
@@ -260,17 +269,24 @@ impl Asked {
             Some(longest) => acquisition.max_hold(longest),
             None => acquisition,
         };
-        let result = if self.args.no_wait || limit.is_some_and(|limit| limit.is_zero()) {
-            match acquisition.try_acquire().await {
-                Ok(Attempt::Acquired(guard)) => Ok(guard),
-                Ok(Attempt::Busy(busy)) => Err(AcquireError::Busy(busy)),
-                Err(error) => Err(error),
+        let acquires = async {
+            if self.args.no_wait {
+                match acquisition.try_acquire().await {
+                    Ok(Attempt::Acquired(guard)) => Ok(guard),
+                    Ok(Attempt::Busy(busy)) => Err(AcquireError::Busy(busy)),
+                    Err(error) => Err(error),
+                }
+            } else {
+                match limit {
+                    Some(limit) => acquisition.wait(limit).acquire().await,
+                    None => acquisition.acquire().await,
+                }
             }
-        } else {
-            match limit {
-                Some(limit) => acquisition.wait(limit).acquire().await,
-                None => acquisition.acquire().await,
-            }
+        };
+        let result = tokio::select! {
+            biased;
+            result = acquires => result,
+            () = display.say_again() => unreachable!("it goes on for ever"),
         };
         display.clear();
         result

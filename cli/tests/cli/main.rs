@@ -12,3 +12,4 @@ mod run;
 mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod tools;
