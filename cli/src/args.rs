@@ -68,6 +68,17 @@ pub(crate) enum Action {
     /// released when the command ends; what it leaves running in the background is not protected. While a shell has
     /// stopped it, the lock is not renewed.
     Run(Box<RunArgs>),
+    /// Takes locks that no process holds, for several steps: prints a handle, by which any process renews and releases them.
+    ///
+    /// Whoever has the handle can release the locks. They end by themselves at the end of --ttl. Two steps may use the handle at
+    /// the same time, on any machine: its clock does not matter.
+    Acquire(Box<AcquireArgs>),
+    /// Renews the locks of a handle. Exits with 76 if they are no longer held.
+    Renew(RenewArgs),
+    /// Releases the locks of a handle. Exits with 76 if they were no longer held.
+    Release(HandleArgs),
+    /// Says whether the locks of a handle are held; exits with 76 if not.
+    Status(HandleArgs),
     /// Lists what is held, and who waits for it.
     ///
     /// One line for each holder and waiter; waiters stand in the order in which they come in turn. On a terminal a table with
@@ -133,6 +144,47 @@ pub(crate) enum Action {
 #[derive(Args)]
 #[command(after_help = EXIT_STATUS)]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) claims: ClaimArgs,
+    /// Waits at most this long, as in 90s or 5m; without it, for ever. While it waits, it says every 30 s who is in the way.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+    /// Does not wait.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// The exit status if the locks are busy or the wait is over.
+    #[arg(long, value_name = "N", default_value_t = status::BUSY)]
+    pub(crate) busy_status: u8,
+    /// How long the locks outlive a lockkeeper that was killed.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// The longest that the locks are held: the command gets TERM when nine tenths of it are over, and KILL at its end.
+    #[arg(long, value_name = "DURATION", value_parser = parse_hold)]
+    pub(crate) max_hold: Option<Duration>,
+    /// The least time that the locks are held, from 1s to 24h: they are kept for the rest of it when the command has ended,
+    /// also if it failed. So a job that every host starts at the same time runs once. Does not wait, unless --wait is given.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, conflicts_with = "intent")]
+    pub(crate) at_least: Option<Duration>,
+    /// What the command is about to do, as JSON or as a file of JSON. Until the command ends with 0 it stays in the
+    /// store, and the locks with it.
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub(crate) intent: Option<String>,
+    /// What to run first, by sh -c, when a dead holder's intent is in the way. It reads JSON lines with session,
+    /// label, token, old_token (both decimal strings) and intent (intent_base64 if that is no JSON) on standard input, and finishes or
+    /// undoes the changes; status 0 settles them, any other leaves them and the lock is not taken (77).
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) recover: Option<String>,
+    /// The command, as a line for sh.
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    pub(crate) shell: Option<OsString>,
+    /// The command and its arguments.
+    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What is locked.
+#[derive(Args, Debug)]
+pub(crate) struct ClaimArgs {
     /// Locks a name, exclusively: a global lock.
     #[arg(
         long,
@@ -159,7 +211,17 @@ pub(crate) struct RunArgs {
     /// Most shares of the name, this one included; callers of one name give one limit.
     #[arg(long, value_name = "N", value_parser = parse_limit, help_heading = "Claims")]
     pub(crate) limit: Option<NonZeroU32>,
-    /// Waits at most this long, as in 90s or 5m; without it, for ever. While it waits, it says every 30 s who is in the way.
+}
+
+#[derive(Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(crate) struct AcquireArgs {
+    #[command(flatten)]
+    pub(crate) claims: ClaimArgs,
+    /// How long the locks are held, unless they are renewed or released before: from 1s to 24h.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl)]
+    pub(crate) ttl: Duration,
+    /// Waits at most this long, as in 90s or 5m; without it, for ever.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Does not wait.
@@ -168,27 +230,28 @@ pub(crate) struct RunArgs {
     /// The exit status if the locks are busy or the wait is over.
     #[arg(long, value_name = "N", default_value_t = status::BUSY)]
     pub(crate) busy_status: u8,
-    /// How long the locks outlive a lockkeeper that was killed.
-    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, default_value = "30s")]
+    /// Where the handle is written, for its owner's eyes only; without it, to standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) handle_file: Option<PathBuf>,
+}
+
+/// Which lock.
+#[derive(Args)]
+pub(crate) struct HandleArgs {
+    /// The handle that lockkeeper acquire has printed; without it, that of the file, or of LOCKKEEPER_HANDLE.
+    pub(crate) handle: Option<String>,
+    /// A file with the handle.
+    #[arg(long, value_name = "FILE", conflicts_with = "handle")]
+    pub(crate) handle_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct RenewArgs {
+    #[command(flatten)]
+    pub(crate) handle: HandleArgs,
+    /// How long the locks are held from now on, from 1s to 24h; longer or shorter than before.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl)]
     pub(crate) ttl: Duration,
-    /// The longest that the locks are held: the command gets TERM when nine tenths of it are over, and KILL at its end.
-    #[arg(long, value_name = "DURATION", value_parser = parse_hold)]
-    pub(crate) max_hold: Option<Duration>,
-    /// What the command is about to do, as JSON or as a file of JSON. Until the command ends with 0 it stays in the
-    /// store, and the locks with it.
-    #[arg(long, value_name = "JSON|@FILE")]
-    pub(crate) intent: Option<String>,
-    /// What to run first, by sh -c, when a dead holder's intent is in the way. It reads JSON lines with session,
-    /// label, token, old_token (both decimal strings) and intent (intent_base64 if that is no JSON) on standard input, and finishes or
-    /// undoes the changes; status 0 settles them, any other leaves them and the lock is not taken (77).
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) recover: Option<String>,
-    /// The command, as a line for sh.
-    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
-    pub(crate) shell: Option<OsString>,
-    /// The command and its arguments.
-    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args)]

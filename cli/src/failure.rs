@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use lockkeeper::{AcquireError, ConnectError, Error, ErrorKind, InputError};
+use lockkeeper::{AcquireError, ConnectError, Error, ErrorKind, InputError, KeepError};
 use serde::Serialize;
 
 use crate::describe;
@@ -187,6 +187,16 @@ impl From<ConnectError> for Failure {
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
         Self::usage(chain(&error))
+    }
+}
+
+impl From<KeepError> for Failure {
+    fn from(error: KeepError) -> Self {
+        match error {
+            KeepError::Input(error) => error.into(),
+            KeepError::Store(error) => error.into(),
+            error => Self::new(status::LOST, chain(&error)),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The `lockkeeper` command. `lockkeeper run CLAIMS -- COMMAND` runs a command under a lock. `ls`, `inspect` and
+//! The `lockkeeper` command. `lockkeeper run CLAIMS -- COMMAND` runs a command under a lock; `acquire`, `renew`, `release`
+//! and `status` are for locks of several steps. `ls`, `inspect` and
 //! `sessions` show who holds what. `break`, `recover`, `discard` and `sweep` are for operators; `ping`, `init`, `remove` and
 //! `grants` are about a store and its namespace. `bench` measures a store.
 //!
@@ -9,6 +10,7 @@ mod bench;
 mod claims;
 mod describe;
 mod failure;
+mod handle;
 #[doc(hidden)]
 pub mod input;
 mod intent;
@@ -71,6 +73,10 @@ fn act(cli: Cli) -> Result<u8, Failure> {
     Voice { quiet, json }.set();
     match cli.action {
         Action::Run(args) => within(Box::pin(run::run(common, *args))),
+        Action::Acquire(args) => within(Box::pin(handle::acquire(common, *args))),
+        Action::Renew(args) => within(handle::renew(common, args)),
+        Action::Release(args) => within(handle::release(common, args)),
+        Action::Status(args) => within(handle::status(common, args)),
         Action::Ls(args) => within(list::ls(common, args)),
         Action::Inspect(args) => within(list::inspect(common, args)),
         Action::Sessions(args) => within(list::sessions(common, args)),

@@ -66,13 +66,13 @@ pub(crate) fn url(common: &Common) -> Result<String, Failure> {
 }
 
 /// A variable of the environment.
-fn variable(name: &str) -> Result<Option<String>, Failure> {
+pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
     let value = env::var_os(name).map(OsString::into_string).transpose();
     value.map_err(|_| Failure::usage(format!("{name} is not UTF-8")))
 }
 
 /// The only line of a file.
-fn line(place: &str, file: &Path) -> Result<String, Failure> {
+pub(crate) fn line(place: &str, file: &Path) -> Result<String, Failure> {
     let bad = |why: &str| Failure::usage(format!("{place} {}: {why}", file.display()));
     let mut text = String::new();
     File::open(file)
