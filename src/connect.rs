@@ -59,6 +59,23 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, ConnectError> {
     Ok(Store::parse(url)?.connect().await?)
 }
 
+/// Removes the namespace that the URL names, with everything in it; of an SQLite file, the file. First shut down all
+/// clients and end all processes that use it: a later request of theirs may create it again. It is no error if there is
+/// no such namespace. What is not of this library is not removed.
+///
+/// This may take more rights than to use the namespace; see `remove` of each backend.
+///
+/// # Errors
+///
+/// [`ConnectError`]: no store of this build takes the URL, or the store failed; then all of it may remain, or a part.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves all of the namespace, a part, or nothing. Call it again.
+pub async fn remove(url: &str) -> Result<(), ConnectError> {
+    Ok(Store::parse(url)?.remove().await?)
+}
+
 /// Why there is no connection. The URL may contain a password, so the text repeats only its scheme.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -7,14 +7,15 @@ mod url;
 
 /// Marks an implementation of [`Recover`] or of a backend trait.
 pub use async_trait::async_trait;
-pub use connect::{ConnectError, backend, connect};
+pub use connect::{ConnectError, backend, connect, remove};
 pub use lockcore::{
     Abandoned, AcquireError, Acquisition, Attempt, Busy, Claim, Error, ErrorKind, FencingToken,
-    Flat, Grant, Guard, Held, Holder, IdError, Info, InputError, Intent, IntentError, KeyError,
-    Label, LabelError, Life, LockBackend, LockKey, LockPath, Locks, LocksBuilder, LostReason,
-    MemoryBackend, Mode, Note, NoteKind, Notes, Operation, Owner, OwnerId, PrepareError, Progress,
-    Recover, RecoverError, Recovery, Refused, Released, Result, RunError, RwLock, SessionId,
-    SessionState, Survives, TokenError, Tree, Waiting, Want, backend, limits,
+    Flat, Grant, Guard, HandleError, Held, Holder, IdError, Info, InputError, Intent, IntentError,
+    KeepError, Kept, KeptState, KeyError, Label, LabelError, Life, LockBackend, LockKey, LockPath,
+    Locks, LocksBuilder, LostReason, MemoryBackend, Mode, Note, NoteKind, Notes, Operation, Owner,
+    OwnerId, PrepareError, Progress, Recover, RecoverError, Recovery, Refused, Released, Result,
+    RunError, RwLock, Schedule, SessionId, SessionState, Survives, TokenError, Tree, Turn, Waiting,
+    Want, backend, limits,
 };
 pub use scratch::Scratch;
 
@@ -29,7 +30,10 @@ pub mod sqlite {
 pub mod elasticsearch {
     #[cfg(feature = "aws")]
     pub use lockcore_es::aws_config;
-    pub use lockcore_es::{ActiveShards, BearerToken, EsBackend, EsConfig, elasticsearch};
+    pub use lockcore_es::{
+        ActiveShards, BearerToken, EsBackend, EsConfig, OPENSEARCH_ROLE_INIT, OPENSEARCH_ROLE_USE,
+        ROLE_INIT, ROLE_USE, elasticsearch,
+    };
 }
 
 /// Locks in PostgreSQL.
@@ -41,11 +45,11 @@ pub mod postgres {
 /// Locks in Redis and Valkey.
 #[cfg(feature = "redis")]
 pub mod redis {
-    pub use lockcore_redis::{FENCED_SET, RedisBackend, RedisConfig};
+    pub use lockcore_redis::{FENCED_SET, LEAST_ACL, RedisBackend, RedisConfig};
 }
 
 /// Locks in etcd.
 #[cfg(feature = "etcd")]
 pub mod etcd {
-    pub use lockcore_etcd::{EtcdBackend, EtcdConfig, fenced};
+    pub use lockcore_etcd::{EtcdBackend, EtcdConfig, LEAST_ROLE, fenced};
 }

@@ -227,3 +227,12 @@ pub use backend::EsBackend;
 pub use config::{ActiveShards, EsConfig};
 /// The version whose types [`EsConfig::with_transport`] takes.
 pub use elasticsearch;
+
+/// The least rights of a program that uses the namespace `lockkeeper`: a role of Elasticsearch.
+pub const ROLE_USE: &str = include_str!("../server/role-use.json");
+/// The rights that creating the namespace `lockkeeper` takes besides: a role of Elasticsearch.
+pub const ROLE_INIT: &str = include_str!("../server/role-init.json");
+/// The least rights of a program that uses the namespace `lockkeeper`: a role of OpenSearch.
+pub const OPENSEARCH_ROLE_USE: &str = include_str!("../server/opensearch-role-use.json");
+/// The rights that creating the namespace `lockkeeper` takes besides: a role of OpenSearch.
+pub const OPENSEARCH_ROLE_INIT: &str = include_str!("../server/opensearch-role-init.json");

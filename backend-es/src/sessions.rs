@@ -168,6 +168,7 @@ impl EsBackend {
         let params = json!({
             "seq": renewal.seq, "acknowledged": renewal.acknowledged, "over": renewal.over.as_slice(),
             "intent": intent, "token": token, "allowance": self.allowance_ms(),
+            "ttl": renewal.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         });
         bulk.run_and_read(&session_id(session), &RENEW, params);
         let known = [Reply::Written, Reply::Refused, Reply::Absent];

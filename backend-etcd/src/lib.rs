@@ -142,3 +142,7 @@ mod wakeups;
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;
 pub use fenced::fenced;
+
+/// The commands that create a user and a role with the least rights of a program that uses the namespace `lockkeeper`.
+/// The user's password has to be set.
+pub const LEAST_ROLE: &str = include_str!("../server/least.sh");

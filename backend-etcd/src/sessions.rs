@@ -93,7 +93,7 @@ impl SessionStore for EtcdBackend {
         }
         // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
         // and has been followed by another would end it, too early.
-        let lease = way.grant(ttl).await?;
+        let lease = way.grant(renewal.ttl.unwrap_or(ttl)).await?;
         let mut changes = self.over_changes(session, &read.over, &renewal.over);
         for pair in &waits {
             let step = names.read_step(pair.key());
@@ -115,6 +115,10 @@ impl SessionStore for EtcdBackend {
         let seq = digits(renewal.seq);
         let lives = TxnOp::put(names.live(session), seq, Some(on_lease));
         changes.push(lives);
+        if let Some(ttl) = renewal.ttl {
+            let ttl_ms = ttl.as_millis().to_string();
+            changes.push(TxnOp::put(names.ttl(session), ttl_ms, None));
+        }
         match &renewal.intent {
             IntentChange::Keep => {}
             IntentChange::Put(registered) => {

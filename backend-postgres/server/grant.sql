@@ -4,6 +4,7 @@ GRANT USAGE ON SCHEMA {ns} TO {role};
 GRANT EXECUTE ON FUNCTION
     {ns}.begin_session(bytea, text, bigint),
     {ns}.renew(bytea, bigint, bigint, text, text, bigint, bytea, bigint, text),
+    {ns}.renew_for(bytea, bigint, bigint, text, text, bigint, bytea, bigint, text, bigint),
     {ns}.end_sessions(bytea[], text),
     {ns}.adopt_within(bytea, bigint, bytea, bigint),
     {ns}.give_up_within(bytea, bigint, bytea, bigint),

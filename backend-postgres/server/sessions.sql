@@ -31,6 +31,15 @@ CREATE OR REPLACE FUNCTION {ns}.renew(
     p_id bytea, p_seq bigint, p_acknowledged bigint, p_over text, p_intent text, p_token bigint, p_payload bytea,
     p_incarnation bigint, p_granted text
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN renew_for(p_id, p_seq, p_acknowledged, p_over, p_intent, p_token, p_payload, p_incarnation, p_granted, NULL);
+END $$;
+
+-- The same, which also changes the TTL, unless that is null.
+CREATE OR REPLACE FUNCTION {ns}.renew_for(
+    p_id bytea, p_seq bigint, p_acknowledged bigint, p_over text, p_intent text, p_token bigint, p_payload bytea,
+    p_incarnation bigint, p_granted text, p_ttl_ms bigint
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
     incarnation bigint;
     before int8multirange;
@@ -52,7 +61,8 @@ BEGIN
     END IF;
     SELECT over INTO before FROM sessions WHERE id = p_id;
     UPDATE sessions
-    SET seq = p_seq, over = p_over::int8multirange, expires = clock_timestamp() + ttl_ms * interval '1 millisecond'
+    SET seq = p_seq, over = p_over::int8multirange, ttl_ms = coalesce(p_ttl_ms, ttl_ms),
+        expires = clock_timestamp() + coalesce(p_ttl_ms, ttl_ms) * interval '1 millisecond'
     WHERE id = p_id AND (life = 'living') IS TRUE AND seq < p_seq AND seq >= p_acknowledged
     RETURNING notes INTO noted;
     IF NOT FOUND THEN

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lockcore::backend::{Acquire, Acquired, Batch, Stood, Task};
+use lockcore::backend::{Acquire, Acquired, Batch, Namespace, Stood, Task};
 use lockcore::{Claim, Error, Grant, Info, LockBackend, Operation, Survives};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
@@ -15,6 +15,7 @@ use crate::connections::{Link, Own, Source, asking, lock_timeout};
 use crate::error::{Failure, NAME, Outcome};
 use crate::namespace::{About, find_or_make, let_in, remove};
 use crate::record::only;
+use crate::sql;
 use crate::wakeups::{LOOK_EVERY, Watches};
 
 /// The most keys of a batch: as many latches are taken at once.
@@ -117,6 +118,19 @@ impl PostgresBackend {
             let_in(&link, &config.namespace, roles).await
         };
         done.await.map_err(Failure::of(Operation::Connect))
+    }
+
+    /// The SQL by which [`init`](Self::init) creates a namespace that does not exist yet, for an administrator who reads
+    /// it first: run it in one transaction, as the role that is to own the schema. A newer version of this library may
+    /// replace the functions, if it connects as that role.
+    #[must_use]
+    pub fn sql(namespace: &Namespace, roles: &[&str]) -> String {
+        let mut text = sql::migration(namespace, false, false);
+        for role in roles {
+            text.push('\n');
+            text += &sql::grant(namespace, role);
+        }
+        text
     }
 
     /// Removes the namespace's schema with everything in it. A holder of a lock in it loses the lock at its deadline

@@ -45,7 +45,8 @@ impl SessionStore for PostgresBackend {
             IntentChange::Put(put) => ("put", Some(put)),
             IntentChange::Drop => ("drop", None),
         };
-        let values = [
+        let ttl_ms = |ttl: Duration| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+        let mut values = vec![
             Value::Bytes(id_bytes(session)),
             Value::Int(stored(renewal.seq)),
             Value::Int(stored(renewal.acknowledged)),
@@ -56,12 +57,19 @@ impl SessionStore for PostgresBackend {
             Value::Int(name(renewal.incarnation)),
             Value::Text(Some(over_text(&renewal.granted))),
         ];
-        let mut call = Call::new("renew", values);
+        let function = match renewal.ttl {
+            Some(ttl) => {
+                values.push(Value::Int(ttl_ms(ttl)));
+                "renew_for"
+            }
+            None => "renew",
+        };
+        let mut call = Call::new(function, values);
         call.secret = put.is_some();
         let (link, deadline) = self.begin();
         let outcome = async {
             let rows = link.renew(deadline, &call).await?;
-            match only::<&str>(&rows, "renew")? {
+            match only::<&str>(&rows, function)? {
                 "overtaken" => Ok(Renewed::Overtaken),
                 "forgotten" => Ok(Renewed::Forgotten),
                 "dead" => Ok(Renewed::Dead),

@@ -1,6 +1,7 @@
--- id, seq, the acknowledged seq, over, the incarnation or nothing, grants, then 'keep', 'drop', or 'put' with the intent
+-- id, seq, the acknowledged seq, over, the incarnation or nothing, grants, the TTL or nothing, then 'keep', 'drop', or 'put'
+-- with the intent
 -- -> 'living', with the notes behind it; 'overtaken', 'forgotten' or 'dead'; or the incarnation, where it is another one
-local id, seq, acknowledged, over, meant, granted, change, intent = unpack(ARGV)
+local id, seq, acknowledged, over, meant, granted, ttl, change, intent = unpack(ARGV)
 local session = load(id)
 if not session then
     return 'dead'
@@ -40,6 +41,9 @@ elseif change == 'drop' then
     call('HDEL', INTENTS, id)
 end
 freed = session.over ~= over
+if ttl ~= '' then
+    session.ttl = ttl
+end
 session.seq, session.over, session.expires = seq, over, now_ms + session.ttl
 store(id, session)
 tell_if_freed()

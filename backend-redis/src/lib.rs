@@ -107,6 +107,10 @@ mod wakeups;
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
 
+/// The least rights of a program that uses the namespace `lockkeeper`, as a line of an ACL file: of a user of that name,
+/// whose password has to be set.
+pub const LEAST_ACL: &str = include_str!("../server/least.acl");
+
 /// A script for the program's own values in a Redis. It writes a value unless a later holder of the lock has written it
 /// before. A lease can end while its holder is paused before a write; this refuses that write.
 ///

@@ -46,6 +46,8 @@ impl SessionStore for RedisBackend {
         let acknowledged = renewal.acknowledged.to_string();
         let (over, granted) = (renewal.over.to_string(), renewal.granted.to_string());
         let incarnation = name(renewal.incarnation);
+        let ttl_ms = renewal.ttl.map(|ttl| ttl.as_millis().to_string());
+        let ttl_ms = ttl_ms.unwrap_or_default();
         let (change, payload) = match &renewal.intent {
             IntentChange::Keep => ("keep", Vec::new()),
             IntentChange::Drop => ("drop", Vec::new()),
@@ -58,6 +60,7 @@ impl SessionStore for RedisBackend {
             over.as_bytes(),
             incarnation.as_bytes(),
             granted.as_bytes(),
+            ttl_ms.as_bytes(),
             change.as_bytes(),
             &payload,
         ];

@@ -5,8 +5,12 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use lockkeeper::backend::Namespace;
 use lockkeeper::{Label, LockKey, SessionId, limits};
+
+use crate::failure::status;
 
 const EXIT_STATUS: &str = "Exit status: the command's own (128 + n after signal n); 64 bad usage or input, \
 69 store unavailable, 75 busy or the wait is over, 76 lock lost, 77 abandoned work in the way, 126 the command cannot \
@@ -17,19 +21,38 @@ be run, 127 there is no such command.";
 #[command(name = "lockkeeper", version, disable_help_subcommand = true)]
 #[command(after_help = EXIT_STATUS)]
 pub(crate) struct Cli {
-    /// The store: sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or etcd://HOST. Without it, a file in $XDG_STATE_HOME/lockkeeper or ~/.local/state/lockkeeper.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "LOCKKEEPER_URL",
-        hide_env_values = true
-    )]
-    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
 
     #[command(subcommand)]
     pub(crate) action: Action,
 }
+
+/// What every action takes.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Common {
+    /// The store: sqlite:PATH, redis://HOST, postgres://HOST/DATABASE, elasticsearch://HOST or etcd://HOST. Without it LOCKKEEPER_URL, or what LOCKKEEPER_URL_FILE names, or a file in $XDG_STATE_HOME/lockkeeper or ~/.local/state/lockkeeper.
+    #[arg(long, global = true, value_name = "URL", help_heading = GLOBAL)]
+    pub(crate) url: Option<String>,
+    /// A file that contains the URL. Unlike an argument, it keeps a password from everybody who sees the list of processes.
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) url_file: Option<PathBuf>,
+    /// A file with the password of the URL's user. Without it LOCKKEEPER_PASSWORD, if the URL has none.
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) password_file: Option<PathBuf>,
+    /// What others are shown of who holds a lock, or who breaks one; host, process id and program by default.
+    #[arg(long, global = true, value_name = "TEXT", value_parser = parse_label, help_heading = GLOBAL)]
+    pub(crate) label: Option<Label>,
+    /// Says nothing but errors.
+    #[arg(long, short, global = true, help_heading = GLOBAL)]
+    pub(crate) quiet: bool,
+    /// One JSON object a line: results on standard output, and messages on standard error. The output of a command that is
+    /// run is its own.
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) json: bool,
+}
+
+const GLOBAL: &str = "Everywhere";
 
 #[derive(Subcommand)]
 pub(crate) enum Action {
@@ -38,24 +61,38 @@ pub(crate) enum Action {
     /// Claims are of one kind: --lock, --document with --documents-from, --write with --read, or --share.
     ///
     /// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
-    /// LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment; LOCKKEEPER_URL stays as it is.
+    /// LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment; LOCKKEEPER_URL stays as it is,
+    /// for a lockkeeper inside the command.
     /// The token is a decimal number below 2^63; jq and JavaScript round it, so keep it as text there. The command is ended when the lock is
     /// lost: TERM when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is
     /// released when the command ends; what it leaves running in the background is not protected. While a shell has
     /// stopped it, the lock is not renewed.
     Run(Box<RunArgs>),
+    /// Takes locks that no process holds, for several steps: prints a handle, by which any process renews and releases them.
+    ///
+    /// Whoever has the handle can release the locks. They end by themselves at the end of --ttl. Two steps may use the handle at
+    /// the same time, on any machine: its clock does not matter.
+    Acquire(Box<AcquireArgs>),
+    /// Renews the locks of a handle. Exits with 76 if they are no longer held.
+    Renew(RenewArgs),
+    /// Releases the locks of a handle. Exits with 76 if they were no longer held.
+    Release(HandleArgs),
+    /// Says whether the locks of a handle are held; exits with 76 if not.
+    Status(HandleArgs),
     /// Lists what is held, and who waits for it.
     ///
-    /// One line for each holder and waiter, with tabs: key, mode, since, session, state, label. The state is living, abandoned
-    /// or waiting; waiters stand in the order in which they come in turn.
+    /// One line for each holder and waiter; waiters stand in the order in which they come in turn. On a terminal a table with
+    /// ages. Elsewhere with tabs, without headings: key, mode, since, session, state, label. The mode of a name or document is
+    /// exclusive or shared, that of a path read or write, or read below or write below where something below it is held. The
+    /// state is living, abandoned or waiting.
     Ls(LsArgs),
     /// Shows who holds a key, and who waits for it.
     ///
-    /// One line for each holder and waiter, with tabs: mode, since, session, state, label.
+    /// As ls, without the key.
     Inspect(InspectArgs),
     /// Lists the sessions of holders.
     ///
-    /// One line for each session, with tabs: session, state, adopter, label.
+    /// One line for each session. Elsewhere than on a terminal with tabs, without headings: session, state, adopter, label.
     Sessions(SessionsArgs),
     /// Frees a key: has its holders give it up, and evicts a foreign record.
     ///
@@ -70,11 +107,33 @@ pub(crate) enum Action {
     Discard(DiscardArgs),
     /// Removes records that hold nothing any more.
     Sweep,
+    /// Asks the store for an answer, and says how long it took. A namespace that does not exist is created.
+    Ping,
+    /// Creates the namespace of the URL, if it does not exist yet.
+    ///
+    /// Who creates it may need more rights than who uses it; lockkeeper grants prints both. What is there already stays.
+    Init(InitArgs),
+    /// Removes the namespace of the URL with all its records; of an SQLite file, the file.
+    ///
+    /// Refuses with 75 while anybody has a session there, and with 77 while unfinished work is left.
+    Remove(RemoveArgs),
+    /// Prints what gives a program the least rights that it needs: SQL, rules for an ACL, or roles.
+    Grants(GrantsArgs),
+    /// Prints the completions of a shell: lockkeeper completions bash > /etc/bash_completion.d/lockkeeper
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Prints the manual page: lockkeeper man | man -l -
+    Man {
+        /// The action that it is about; without it, the command as a whole.
+        action: Option<String>,
+    },
     /// Measures the store, in a namespace of its own that it removes.
     ///
     /// Tasks of one process take turns: one at a lock that nobody else wants, 16 at a lock each, 8 at one lock, 30 at the
     /// ten places of a semaphore, and one at a tree lock. Then many documents are locked at once. It shows how long each
-    /// took: half of the turns took at most p50, all but one in a hundred p99.
+    /// took: half of the turns took at most p50, all but one in a hundred p99. JSON has all times in microseconds.
     ///
     /// The namespace is called lockkeeper-scratch- and 16 hexadecimal digits; of an SQLite file it is a file beside it,
     /// whose name ends so. Where a lockkeeper that was killed has left one, remove it by the store's own means. To make
@@ -85,6 +144,47 @@ pub(crate) enum Action {
 #[derive(Args)]
 #[command(after_help = EXIT_STATUS)]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) claims: ClaimArgs,
+    /// Waits at most this long, as in 90s or 5m; without it, for ever. While it waits, it says every 30 s who is in the way.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+    /// Does not wait.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// The exit status if the locks are busy or the wait is over.
+    #[arg(long, value_name = "N", default_value_t = status::BUSY)]
+    pub(crate) busy_status: u8,
+    /// How long the locks outlive a lockkeeper that was killed.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// The longest that the locks are held: the command gets TERM when nine tenths of it are over, and KILL at its end.
+    #[arg(long, value_name = "DURATION", value_parser = parse_hold)]
+    pub(crate) max_hold: Option<Duration>,
+    /// The least time that the locks are held, from 1s to 24h: they are kept for the rest of it when the command has ended,
+    /// also if it failed. So a job that every host starts at the same time runs once. Does not wait, unless --wait is given.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, conflicts_with = "intent")]
+    pub(crate) at_least: Option<Duration>,
+    /// What the command is about to do, as JSON or as a file of JSON. Until the command ends with 0 it stays in the
+    /// store, and the locks with it.
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub(crate) intent: Option<String>,
+    /// What to run first, by sh -c, when a dead holder's intent is in the way. It reads JSON lines with session,
+    /// label, token, old_token (both decimal strings) and intent (intent_base64 if that is no JSON) on standard input, and finishes or
+    /// undoes the changes; status 0 settles them, any other leaves them and the lock is not taken (77).
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) recover: Option<String>,
+    /// The command, as a line for sh.
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    pub(crate) shell: Option<OsString>,
+    /// The command and its arguments.
+    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What is locked.
+#[derive(Args, Debug)]
+pub(crate) struct ClaimArgs {
     /// Locks a name, exclusively: a global lock.
     #[arg(
         long,
@@ -111,30 +211,80 @@ pub(crate) struct RunArgs {
     /// Most shares of the name, this one included; callers of one name give one limit.
     #[arg(long, value_name = "N", value_parser = parse_limit, help_heading = "Claims")]
     pub(crate) limit: Option<NonZeroU32>,
+}
+
+#[derive(Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(crate) struct AcquireArgs {
+    #[command(flatten)]
+    pub(crate) claims: ClaimArgs,
+    /// How long the locks are held, unless they are renewed or released before: from 1s to 24h.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl)]
+    pub(crate) ttl: Duration,
     /// Waits at most this long, as in 90s or 5m; without it, for ever.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Does not wait.
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// How long the locks outlive a lockkeeper that was killed.
-    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, default_value = "30s")]
+    /// The exit status if the locks are busy or the wait is over.
+    #[arg(long, value_name = "N", default_value_t = status::BUSY)]
+    pub(crate) busy_status: u8,
+    /// Where the handle is written, for its owner's eyes only; without it, to standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) handle_file: Option<PathBuf>,
+}
+
+/// Which lock.
+#[derive(Args)]
+pub(crate) struct HandleArgs {
+    /// The handle that lockkeeper acquire has printed; without it, that of the file, or of LOCKKEEPER_HANDLE.
+    pub(crate) handle: Option<String>,
+    /// A file with the handle.
+    #[arg(long, value_name = "FILE", conflicts_with = "handle")]
+    pub(crate) handle_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct RenewArgs {
+    #[command(flatten)]
+    pub(crate) handle: HandleArgs,
+    /// How long the locks are held from now on, from 1s to 24h; longer or shorter than before.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl)]
     pub(crate) ttl: Duration,
-    /// The longest that the locks are held: the command gets TERM when nine tenths of it are over, and KILL at its end.
-    #[arg(long, value_name = "DURATION", value_parser = parse_hold)]
-    pub(crate) max_hold: Option<Duration>,
-    /// What the command is about to do, as JSON or as a file of JSON. Until the command ends with 0 it stays in the
-    /// store, and the locks with it.
-    #[arg(long, value_name = "JSON|@FILE")]
-    pub(crate) intent: Option<String>,
-    /// What to run first, by sh -c, when a dead holder's intent is in the way. It reads JSON lines with session,
-    /// label, token, old_token (both decimal strings) and intent (intent_base64 if that is no JSON) on standard input, and finishes or
-    /// undoes the changes; status 0 settles them, any other leaves them and the lock is not taken (77).
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) recover: Option<String>,
-    /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct InitArgs {
+    /// A role that may use the namespace; may be repeated. PostgreSQL only.
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct RemoveArgs {
+    /// Also while it is used; and a namespace that this version cannot read. Nobody is asked.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct GrantsArgs {
+    /// The store.
+    pub(crate) store: StoreName,
+    /// The namespace. The user or role is named like it.
+    #[arg(long, value_name = "NAME", value_parser = parse_namespace, default_value = "lockkeeper")]
+    pub(crate) namespace: Namespace,
+}
+
+/// The stores that have users.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum StoreName {
+    Elasticsearch,
+    Opensearch,
+    Etcd,
+    Postgres,
+    Redis,
 }
 
 #[derive(Args)]
@@ -142,9 +292,6 @@ pub(crate) struct LsArgs {
     /// Only keys that begin with this text.
     #[arg(long, value_name = "P", default_value = "")]
     pub(crate) prefix: String,
-    /// One JSON object for each key, one a line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Args)]
@@ -152,9 +299,6 @@ pub(crate) struct InspectArgs {
     /// The key; for a path, whoever holds something below it holds it in mode IX or IS.
     #[arg(value_parser = parse_key)]
     pub(crate) key: LockKey,
-    /// One JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Args)]
@@ -166,9 +310,6 @@ pub(crate) struct SessionsArgs {
     /// are remembered for a day.
     #[arg(long, conflicts_with = "all")]
     pub(crate) ended: bool,
-    /// One JSON object for each session, one a line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Args)]
@@ -216,9 +357,6 @@ pub(crate) struct BenchArgs {
     /// How many documents are locked at once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), default_value_t = 1_000)]
     pub(crate) keys: u32,
-    /// One JSON object, with all times in microseconds.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -251,6 +389,14 @@ fn parse_hold(text: &str) -> Result<Duration, String> {
 
 fn parse_key(text: &str) -> Result<LockKey, String> {
     LockKey::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_namespace(text: &str) -> Result<Namespace, String> {
+    Namespace::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_label(text: &str) -> Result<Label, String> {
+    Label::parse(text).map_err(|error| error.to_string())
 }
 
 fn parse_reason(text: &str) -> Result<Label, String> {

@@ -9,8 +9,8 @@ use lockkeeper_workloads::{
 };
 use serde::Serialize;
 
-use crate::args::BenchArgs;
-use crate::failure::{Failure, chain, say, status};
+use crate::args::{BenchArgs, Common};
+use crate::failure::{Failure, chain, say, status, tell};
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::{runtime, store};
@@ -19,16 +19,17 @@ use crate::{runtime, store};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Measures the store in a namespace of its own, and removes that, however the measuring ends.
-pub(crate) fn bench(url: Option<&str>, args: &BenchArgs) -> Result<u8, Failure> {
-    let url = store::url(url)?;
+pub(crate) fn bench(common: &Common, args: &BenchArgs) -> Result<u8, Failure> {
+    let url = store::url(common)?;
     let measuring = runtime()?;
     let (scratch, done) = measuring.block_on(async {
         let mut signals = Signals::listen()?;
         let scratch = make(&url).await?;
+        store::warn(common);
         let done = tokio::select! {
             biased;
             signal = signals.ending() => Err(Failure::signal(signal.as_raw())),
-            done = measure(&scratch, args) => done,
+            done = measure(&scratch, args, common.json) => done,
         };
         Ok::<_, Failure>((scratch, done))
     })?;
@@ -73,7 +74,7 @@ async fn remove(scratch: &Scratch) -> Result<(), Failure> {
     }
 }
 
-async fn measure(scratch: &Scratch, args: &BenchArgs) -> Result<u8, Failure> {
+async fn measure(scratch: &Scratch, args: &BenchArgs, json: bool) -> Result<u8, Failure> {
     let time = args.seconds;
     let workloads = [
         Workload::Uncontended { tasks: 1 },
@@ -91,12 +92,12 @@ async fn measure(scratch: &Scratch, args: &BenchArgs) -> Result<u8, Failure> {
     ];
     let backend = scratch.backend();
     let store = backend.info().name;
-    say(&format!(
+    tell(&format!(
         "measuring {store} in a namespace of its own, {}",
         scratch.name()
     ));
     let mut output = Output::new();
-    if !args.json {
+    if !json {
         output.line(&row("", "p50", "p99", "longest", "a second"))?;
         output.flush()?;
     }
@@ -111,7 +112,7 @@ async fn measure(scratch: &Scratch, args: &BenchArgs) -> Result<u8, Failure> {
             .await
             .map_err(|_| failed(format!("not done within {limit:?}: try fewer --keys")))?
             .map_err(|error| failed(chain(&*error)))?;
-        if args.json {
+        if json {
             all.push(WorkloadJson::new(workload, &measured));
         } else {
             for line in rows(workload, &measured) {
@@ -120,7 +121,7 @@ async fn measure(scratch: &Scratch, args: &BenchArgs) -> Result<u8, Failure> {
             output.flush()?;
         }
     }
-    if args.json {
+    if json {
         output.json(&BenchJson {
             store,
             seconds: time.as_secs_f64(),

@@ -8,7 +8,7 @@ use std::path::Path;
 use lockkeeper::limits::{MAX_KEYS, MAX_KEYS_BYTES};
 use lockkeeper::{KeyError, LockKey, LockPath, PrepareError};
 
-use crate::args::RunArgs;
+use crate::args::ClaimArgs;
 use crate::failure::Failure;
 
 /// What to lock: one scheme.
@@ -51,7 +51,7 @@ impl Documents {
 
 impl Claims {
     /// What the arguments ask for.
-    pub(crate) fn parse(args: &mut RunArgs) -> Result<Self, Failure> {
+    pub(crate) fn parse(args: &mut ClaimArgs) -> Result<Self, Failure> {
         let documents = !args.document.is_empty() || args.documents_from.is_some();
         let tree = !args.write.is_empty() || !args.read.is_empty();
         let schemes = [args.lock.is_some(), documents, tree, args.share.is_some()];

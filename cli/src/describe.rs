@@ -1,9 +1,9 @@
 //! Who holds what, in words for people and in JSON for programs.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use lockkeeper::backend::Record;
-use lockkeeper::{Abandoned, Busy, Holder, Life, Note, SessionState};
+use lockkeeper::{Abandoned, Busy, Holder, Life, LockKey, Mode, Note, SessionState};
 use serde::Serialize;
 
 /// "KEY is held by LABEL (X since …), LABEL …"; of those who wait and came before the same.
@@ -43,7 +43,7 @@ fn holder(holder: &Holder) -> String {
     } else {
         &holder.label
     };
-    format!("{label} ({}{since}{state})", holder.mode)
+    format!("{label} ({}{since}{state})", mode(&holder.key, holder.mode))
 }
 
 /// Which work is in the way, and what can be done.
@@ -64,6 +64,38 @@ pub(crate) fn session(state: &SessionState) -> String {
 /// A point in time as people and programs read it.
 pub(crate) fn time(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
+}
+
+/// A length of time in its two greatest units, as in "3m 5s".
+pub(crate) fn duration(length: Duration) -> String {
+    let seconds = length.as_secs();
+    let units = [(86_400, 'd'), (3_600, 'h'), (60, 'm'), (1, 's')];
+    let first = units.iter().position(|(size, _)| seconds >= *size);
+    let Some(first) = first else {
+        return "0s".to_owned();
+    };
+    let mut left = seconds;
+    let mut shown = Vec::new();
+    for (size, unit) in units.iter().skip(first).take(2) {
+        let count = left / size;
+        left %= size;
+        if count > 0 {
+            shown.push(format!("{count}{unit}"));
+        }
+    }
+    shown.join(" ")
+}
+
+/// How a key is held, in words: a path read or written, or something below it; a name or a document alone or with others.
+pub(crate) fn mode(key: &LockKey, mode: Mode) -> &'static str {
+    match (key.as_str().starts_with('/'), mode) {
+        (true, Mode::X) => "write",
+        (true, Mode::S) => "read",
+        (true, Mode::IX) => "write below",
+        (true, Mode::IS) => "read below",
+        (false, Mode::X) => "exclusive",
+        (false, Mode::S | Mode::IX | Mode::IS) => "shared",
+    }
 }
 
 /// A record as JSON.
@@ -100,7 +132,7 @@ pub(crate) struct HolderJson<'a> {
 impl<'a> From<&'a Holder> for HolderJson<'a> {
     fn from(holder: &'a Holder) -> Self {
         Self {
-            mode: holder.mode.as_str(),
+            mode: mode(&holder.key, holder.mode),
             since: holder.since.map(time),
             session: holder.grant.map(|grant| grant.session.to_string()),
             grant: holder.grant.map(|grant| grant.to_string()),
@@ -170,6 +202,25 @@ impl<'a> From<&'a SessionState> for SessionJson<'a> {
             label: state.label.as_str(),
             ended: state.ended.map(time),
             notes: state.notes.iter().map(NoteJson::from).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time() {
+        for (seconds, shown) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (3_725, "1h 2m"),
+            (86_400 + 59, "1d"),
+            (86_400 * 400 + 7_300, "400d 2h"),
+        ] {
+            assert_eq!(duration(Duration::from_secs(seconds)), shown);
         }
     }
 }

@@ -3,8 +3,10 @@
 use std::error::Error as StdError;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
-use lockkeeper::{AcquireError, ConnectError, Error, ErrorKind, InputError};
+use lockkeeper::{AcquireError, ConnectError, Error, ErrorKind, InputError, KeepError};
+use serde::Serialize;
 
 use crate::describe;
 
@@ -58,6 +60,14 @@ impl Failure {
         }
     }
 
+    /// The same, with that status where it is [`BUSY`](status::BUSY).
+    pub(crate) fn busy_as(self, status: u8) -> Self {
+        match self.status {
+            status::BUSY => Self { status, ..self },
+            _ => self,
+        }
+    }
+
     pub(crate) fn message(&self) -> Option<&str> {
         self.message.as_deref()
     }
@@ -65,16 +75,64 @@ impl Failure {
     /// Prints the line, if there is one.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(message) = &self.message {
-            say(message);
+            write(message, Some(self.status));
         }
         ExitCode::from(self.status)
     }
 }
 
-/// One line on standard error, whatever the message contains. A standard error that is gone is no reason to fail.
+/// How messages are written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Voice {
+    /// Only what went wrong.
+    pub(crate) quiet: bool,
+    /// As JSON.
+    pub(crate) json: bool,
+}
+
+static VOICE: OnceLock<Voice> = OnceLock::new();
+
+impl Voice {
+    /// How messages are written from now on; told once.
+    pub(crate) fn set(self) {
+        let _ = VOICE.set(self);
+    }
+
+    pub(crate) fn get() -> Self {
+        VOICE.get().copied().unwrap_or_default()
+    }
+}
+
+/// A message about something that went wrong: one line on standard error, whatever the message contains. A standard error
+/// that is gone is no reason to fail.
 pub(crate) fn say(message: &str) {
-    let line = format!("lockkeeper: {}\n", one_line(message));
+    write(message, None);
+}
+
+/// A message that may be left out.
+pub(crate) fn tell(message: &str) {
+    if !Voice::get().quiet {
+        write(message, None);
+    }
+}
+
+fn write(message: &str, status: Option<u8>) {
+    let line = match Voice::get().json {
+        true => {
+            let message = MessageJson { message, status };
+            serde_json::to_string(&message).expect("strings and numbers are JSON") + "\n"
+        }
+        false => format!("lockkeeper: {}\n", one_line(message)),
+    };
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// A message as JSON; with the exit status where it is the last one.
+#[derive(Serialize)]
+struct MessageJson<'a> {
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u8>,
 }
 
 /// A text from elsewhere, without what would move a terminal's cursor.
@@ -129,6 +187,16 @@ impl From<ConnectError> for Failure {
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
         Self::usage(chain(&error))
+    }
+}
+
+impl From<KeepError> for Failure {
+    fn from(error: KeepError) -> Self {
+        match error {
+            KeepError::Input(error) => error.into(),
+            KeepError::Store(error) => error.into(),
+            error => Self::new(status::LOST, chain(&error)),
+        }
     }
 }
 

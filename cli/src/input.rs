@@ -31,7 +31,7 @@ pub fn arguments(arguments: &[&str]) -> Result<Option<Run>, String> {
     let Action::Run(mut args) = cli.action else {
         return Ok(None);
     };
-    let keys = match Claims::parse(&mut args).map_err(said)? {
+    let keys = match Claims::parse(&mut args.claims).map_err(said)? {
         Claims::Lock(name) | Claims::Shared { name, .. } => vec![name.to_string()],
         Claims::Documents(documents) => documents.ids().map(str::to_owned).collect(),
         Claims::Tree { write, read } => {

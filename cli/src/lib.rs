@@ -1,6 +1,7 @@
-//! The `lockkeeper` command. `lockkeeper run CLAIMS -- COMMAND` runs a command under a lock. `ls`, `inspect` and
-//! `sessions` show who holds what. `break`, `recover`, `discard` and `sweep` are for operators. `bench` measures a
-//! store.
+//! The `lockkeeper` command. `lockkeeper run CLAIMS -- COMMAND` runs a command under a lock; `acquire`, `renew`, `release`
+//! and `status` are for locks of several steps. `ls`, `inspect` and
+//! `sessions` show who holds what. `break`, `recover`, `discard` and `sweep` are for operators; `ping`, `init`, `remove` and
+//! `grants` are about a store and its namespace. `bench` measures a store.
 //!
 //! This library contains only the command; it has no stable interface.
 
@@ -9,11 +10,14 @@ mod bench;
 mod claims;
 mod describe;
 mod failure;
+mod handle;
 #[doc(hidden)]
 pub mod input;
 mod intent;
 mod job;
 mod list;
+mod manual;
+mod namespace;
 mod operate;
 mod output;
 mod progress;
@@ -30,7 +34,7 @@ use clap::Parser;
 use tokio::runtime::Runtime;
 
 use args::{Action, Cli};
-use failure::{Failure, status};
+use failure::{Failure, Voice, status};
 
 /// Executes the arguments of this process and returns its exit status.
 #[must_use]
@@ -64,17 +68,29 @@ fn within(action: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failu
 }
 
 fn act(cli: Cli) -> Result<u8, Failure> {
-    let url = cli.url.as_deref();
+    let common = &cli.common;
+    let (quiet, json) = (common.quiet, common.json);
+    Voice { quiet, json }.set();
     match cli.action {
-        Action::Run(args) => within(Box::pin(run::run(url, *args))),
-        Action::Ls(args) => within(list::ls(url, args)),
-        Action::Inspect(args) => within(list::inspect(url, args)),
-        Action::Sessions(args) => within(list::sessions(url, args)),
-        Action::Break(args) => within(operate::break_lock(url, args)),
-        Action::Recover(args) => within(Box::pin(recover::recover(url, args))),
-        Action::Discard(args) => within(operate::discard(url, args)),
-        Action::Sweep => within(operate::sweep(url)),
-        Action::Bench(args) => bench::bench(url, &args),
+        Action::Run(args) => within(Box::pin(run::run(common, *args))),
+        Action::Acquire(args) => within(Box::pin(handle::acquire(common, *args))),
+        Action::Renew(args) => within(handle::renew(common, args)),
+        Action::Release(args) => within(handle::release(common, args)),
+        Action::Status(args) => within(handle::status(common, args)),
+        Action::Ls(args) => within(list::ls(common, args)),
+        Action::Inspect(args) => within(list::inspect(common, args)),
+        Action::Sessions(args) => within(list::sessions(common, args)),
+        Action::Break(args) => within(operate::break_lock(common, args)),
+        Action::Recover(args) => within(Box::pin(recover::recover(common, args))),
+        Action::Discard(args) => within(operate::discard(common, args)),
+        Action::Sweep => within(operate::sweep(common)),
+        Action::Ping => within(namespace::ping(common)),
+        Action::Init(args) => within(namespace::init(common, args)),
+        Action::Remove(args) => within(namespace::remove(common, args)),
+        Action::Grants(args) => namespace::grants(common, &args),
+        Action::Bench(args) => bench::bench(common, &args),
+        Action::Completions { shell } => manual::completions(shell),
+        Action::Man { action } => manual::page(action.as_deref()),
     }
 }
 
@@ -90,6 +106,10 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 fn bad_usage(error: &clap::Error) -> String {
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Not the whole help.
+        return "'lockkeeper' requires a subcommand (see lockkeeper --help)".to_owned();
+    }
     let text = error.to_string();
     let what = text.split("\n\nUsage:").next().unwrap_or_default();
     let what = what.split("\n\nFor more").next().unwrap_or_default();

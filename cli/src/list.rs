@@ -3,18 +3,19 @@
 use lockkeeper::backend::{Filter, Page, Record};
 use lockkeeper::{Holder, Life, LockBackend, SessionState};
 
-use crate::args::{InspectArgs, LsArgs, SessionsArgs};
-use crate::describe::{self, HolderJson, RecordJson, SessionJson, time};
+use crate::args::{Common, InspectArgs, LsArgs, SessionsArgs};
+use crate::describe::{self, HolderJson, RecordJson, SessionJson};
 use crate::failure::{Failure, one_line};
-use crate::output::Output;
+use crate::output::{Cell, Output, Table};
 use crate::store;
 
 /// Records or sessions of one page.
 const PAGE: usize = 500;
 
-pub(crate) async fn ls(url: Option<&str>, args: LsArgs) -> Result<u8, Failure> {
-    let store = store::open(url).await?;
+pub(crate) async fn ls(common: &Common, args: LsArgs) -> Result<u8, Failure> {
+    let store = store::open(common).await?;
     let mut output = Output::new();
+    let mut table = Table::new(&["KEY", "MODE", "AGE", "SESSION", "STATE", "LABEL"]);
     let filter = Filter::Prefix(args.prefix);
     let mut next = None;
     loop {
@@ -23,17 +24,19 @@ pub(crate) async fn ls(url: Option<&str>, args: LsArgs) -> Result<u8, Failure> {
             .records(&filter, next.as_deref(), PAGE)
             .await?;
         for record in &page.items {
-            if args.json {
+            if common.json {
                 output.json(&RecordJson::from(record))?;
                 continue;
             }
+            let key = || Cell::text(record.key.as_str());
             for holder in &record.holders {
-                output.line(&format!("{}\t{}", record.key, fields(holder)))?;
+                table.row([key()].into_iter().chain(cells(holder)));
             }
             if record.more {
-                output.line(&format!("{}\tand more", record.key))?;
+                table.row([key(), Cell::text("and more")]);
             }
         }
+        table.write(&mut output)?;
         next = page.next;
         if next.is_none() {
             return output.finish();
@@ -41,12 +44,12 @@ pub(crate) async fn ls(url: Option<&str>, args: LsArgs) -> Result<u8, Failure> {
     }
 }
 
-pub(crate) async fn inspect(url: Option<&str>, args: InspectArgs) -> Result<u8, Failure> {
-    let store = store::open(url).await?;
+pub(crate) async fn inspect(common: &Common, args: InspectArgs) -> Result<u8, Failure> {
+    let store = store::open(common).await?;
     let filter = Filter::Key(args.key.clone());
     let records = records(&*store.backend, &filter).await?;
     let mut output = Output::new();
-    if args.json {
+    if common.json {
         let holders = records.iter().flat_map(|record| &record.holders);
         output.json(&RecordJson {
             key: args.key.as_str(),
@@ -58,20 +61,26 @@ pub(crate) async fn inspect(url: Option<&str>, args: InspectArgs) -> Result<u8, 
     if records.is_empty() {
         output.line("nobody holds it")?;
     }
+    let mut table = Table::new(&["MODE", "AGE", "SESSION", "STATE", "LABEL"]);
     for record in &records {
         for holder in &record.holders {
-            output.line(&fields(holder))?;
+            table.row(cells(holder));
         }
         if record.more {
-            output.line("and more")?;
+            table.row([Cell::text("and more")]);
         }
     }
+    table.write(&mut output)?;
     output.finish()
 }
 
-pub(crate) async fn sessions(url: Option<&str>, args: SessionsArgs) -> Result<u8, Failure> {
-    let store = store::open(url).await?;
+pub(crate) async fn sessions(common: &Common, args: SessionsArgs) -> Result<u8, Failure> {
+    let store = store::open(common).await?;
     let mut output = Output::new();
+    let mut table = match args.ended {
+        true => Table::new(&["SESSION", "STATE", "ADOPTER", "ENDED", "LABEL"]),
+        false => Table::new(&["SESSION", "STATE", "ADOPTER", "LABEL"]),
+    };
     let mut next = None;
     loop {
         let page: Page<SessionState> = store.backend.sessions(next.as_deref(), PAGE).await?;
@@ -84,24 +93,26 @@ pub(crate) async fn sessions(url: Option<&str>, args: SessionsArgs) -> Result<u8
             if !wanted {
                 continue;
             }
-            if args.json {
+            if common.json {
                 output.json(&SessionJson::from(state))?;
                 continue;
             }
             let adopter = state
                 .adopter
                 .map_or_else(|| "-".to_owned(), |adopter| adopter.to_string());
-            let (session, life, label) = (state.session, state.life, &state.label);
-            if !args.ended {
-                output.line(&format!("{session}\t{life}\t{adopter}\t{label}"))?;
-                continue;
-            }
-            let ended = state.ended.map_or_else(|| "-".to_owned(), time);
-            output.line(&format!("{session}\t{life}\t{adopter}\t{ended}\t{label}"))?;
-            for note in state.notes.iter() {
-                output.line(&format!("\t{}", describe::note(&note)))?;
+            let [session, life] = [state.session.to_string(), state.life.to_string()];
+            let ended = args.ended.then(|| Cell::since(state.ended));
+            let cells = [session, life, adopter].map(Cell::text).into_iter();
+            table.row(
+                cells
+                    .chain(ended)
+                    .chain([Cell::text(one_line(state.label.as_str()))]),
+            );
+            for note in state.notes.iter().filter(|_| args.ended) {
+                table.detail(&describe::note(&note));
             }
         }
+        table.write(&mut output)?;
         next = page.next;
         if next.is_none() {
             return output.finish();
@@ -126,13 +137,16 @@ pub(crate) async fn records(
 }
 
 /// Mode, since, session, state and label.
-fn fields(holder: &Holder) -> String {
-    let since = holder.since.map_or_else(|| "-".to_owned(), time);
+fn cells(holder: &Holder) -> [Cell; 5] {
     let session = holder
         .grant
         .map_or_else(|| "foreign".to_owned(), |grant| grant.session.to_string());
-    let (mode, state) = (holder.mode, describe::state(holder));
-    // What stands where a line or a field ends was written by others.
-    let label = one_line(&holder.label);
-    format!("{mode}\t{since}\t{session}\t{state}\t{label}")
+    [
+        Cell::text(describe::mode(&holder.key, holder.mode)),
+        Cell::since(holder.since),
+        Cell::text(session),
+        Cell::text(describe::state(holder)),
+        // What stands where a line or a field ends was written by others.
+        Cell::text(one_line(&holder.label)),
+    ]
 }

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper::backend::{End, Filter, Sweep};
 use lockkeeper::{Grant, Label, Life, LockBackend, LockKey, Note, NoteKind, SessionId};
+use serde::Serialize;
 
-use crate::args::{BreakArgs, DiscardArgs};
+use crate::args::{BreakArgs, Common, DiscardArgs};
 use crate::describe;
-use crate::failure::{Failure, say, status};
+use crate::failure::{Failure, status, tell};
 use crate::list::records;
+use crate::output::Output;
 use crate::store;
 
 /// Keys that are named of what a session holds.
@@ -20,14 +22,16 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// `lockkeeper break`: the key's holders are told to give it up, or their sessions are revoked; its foreign records are
 /// evicted.
-pub(crate) async fn break_lock(url: Option<&str>, args: BreakArgs) -> Result<u8, Failure> {
-    let store = store::open(url).await?;
+pub(crate) async fn break_lock(common: &Common, args: BreakArgs) -> Result<u8, Failure> {
+    let store = store::open(common).await?;
     let mut breaking = Breaking {
         backend: &*store.backend,
+        author: store.author(),
         args: &args,
         told: BTreeMap::new(),
+        revoked: BTreeSet::new(),
         abandoned: BTreeMap::new(),
-        broken: 0,
+        evicted: 0,
     };
     let key = args.key.as_str();
     if args.session {
@@ -44,19 +48,46 @@ pub(crate) async fn break_lock(url: Option<&str>, args: BreakArgs) -> Result<u8,
             ),
         ));
     }
-    if breaking.broken == 0 {
-        say(&format!("nobody holds {key:?}"));
+    let Breaking {
+        told,
+        revoked,
+        evicted,
+        ..
+    } = &breaking;
+    if told.is_empty() && revoked.is_empty() && *evicted == 0 {
+        tell(&format!("nobody holds {key:?}"));
     }
-    Ok(0)
+    let broken = BrokenJson {
+        key,
+        given_up: told.keys().map(ToString::to_string).collect(),
+        revoked: revoked.iter().map(ToString::to_string).collect(),
+        evicted: *evicted,
+    };
+    result(common, &broken)
+}
+
+/// What became of a key's holders, as JSON.
+#[derive(Serialize)]
+struct BrokenJson<'a> {
+    key: &'a str,
+    /// Grants.
+    given_up: Vec<String>,
+    /// Sessions.
+    revoked: Vec<String>,
+    /// Foreign records.
+    evicted: usize,
 }
 
 struct Breaking<'a> {
     backend: &'a dyn LockBackend,
+    author: Label,
     args: &'a BreakArgs,
     /// Whoever was told to give the key up, and the label.
     told: BTreeMap<Grant, String>,
+    revoked: BTreeSet<SessionId>,
     abandoned: BTreeMap<SessionId, String>,
-    broken: usize,
+    /// How many foreign records.
+    evicted: usize,
 }
 
 /// What a look at the key came to.
@@ -122,14 +153,13 @@ impl Breaking<'_> {
                 } else if living && !self.args.session {
                     self.note(grant.session, NoteKind::Evict, Some(grant.n))
                         .await?;
-                    say(&format!(
+                    tell(&format!(
                         "session {} ({label}), a holder of {key:?}, is told to give it up: {reason}",
                         grant.session
                     ));
                     self.told.insert(grant, label.clone());
                     round.left.push(grant);
                     round.progress = true;
-                    self.broken += 1;
                 } else if living && revoked.insert(grant.session) {
                     self.revoke(grant.session, label).await?;
                     round.progress = true;
@@ -138,8 +168,8 @@ impl Breaking<'_> {
             let foreign = record.holders.iter().any(|holder| holder.grant.is_none());
             if foreign && self.backend.evict(&record).await? {
                 round.progress = true;
-                self.broken += 1;
-                say(&format!("evicted a foreign record of {key:?}: {reason}"));
+                self.evicted += 1;
+                tell(&format!("evicted a foreign record of {key:?}: {reason}"));
             }
         }
         Ok(round)
@@ -152,8 +182,8 @@ impl Breaking<'_> {
         if end(self.backend, session, End::Revoke).await? == Life::Abandoned {
             self.abandoned.insert(session, label.to_owned());
         }
-        self.broken += 1;
-        say(&format!(
+        self.revoked.insert(session);
+        tell(&format!(
             "revoked session {session} ({label}), a holder of {:?}: {reason}",
             key.as_str()
         ));
@@ -166,7 +196,8 @@ impl Breaking<'_> {
         kind: NoteKind,
         grant: Option<u64>,
     ) -> Result<(), Failure> {
-        note(self.backend, session, kind, grant, &self.args.reason).await
+        let (author, reason) = (self.author.clone(), &self.args.reason);
+        note(self.backend, session, kind, grant, author, reason).await
     }
 }
 
@@ -176,11 +207,12 @@ async fn note(
     session: SessionId,
     kind: NoteKind,
     grant: Option<u64>,
+    author: Label,
     reason: &Label,
 ) -> Result<(), Failure> {
     #[expect(clippy::disallowed_methods, reason = "for people")]
     let now = SystemTime::now();
-    let note = Note::new(kind, Label::of_this_process(), reason.clone(), now);
+    let note = Note::new(kind, author, reason.clone(), now);
     let note = match grant {
         Some(n) => note.about(n),
         None => note,
@@ -212,7 +244,7 @@ async fn also_held(
     };
     if !others.is_empty() {
         let others = others[..others.len().min(NAMED)].join(", ");
-        say(&format!(
+        tell(&format!(
             "session {session} ({label}) also holds {others}{more}"
         ));
     }
@@ -220,8 +252,8 @@ async fn also_held(
 }
 
 /// `lockkeeper discard`.
-pub(crate) async fn discard(url: Option<&str>, args: DiscardArgs) -> Result<u8, Failure> {
-    let store = store::open(url).await?;
+pub(crate) async fn discard(common: &Common, args: DiscardArgs) -> Result<u8, Failure> {
+    let store = store::open(common).await?;
     let (session, reason) = (args.session, &args.reason);
     let Some(state) = find(&*store.backend, session).await? else {
         return Err(Failure::usage(format!(
@@ -230,7 +262,16 @@ pub(crate) async fn discard(url: Option<&str>, args: DiscardArgs) -> Result<u8, 
     };
     let was_dead = state.life == Life::Dead;
     if state.life == Life::Abandoned {
-        note(&*store.backend, session, NoteKind::Discard, None, reason).await?;
+        let author = store.author();
+        note(
+            &*store.backend,
+            session,
+            NoteKind::Discard,
+            None,
+            author,
+            reason,
+        )
+        .await?;
     }
     match end(&*store.backend, session, End::Discard).await? {
         Life::Living => Err(Failure::new(
@@ -240,18 +281,40 @@ pub(crate) async fn discard(url: Option<&str>, args: DiscardArgs) -> Result<u8, 
                 describe::session(&state)
             ),
         )),
-        _ if was_dead => {
-            say(&format!("{} has left nothing", describe::session(&state)));
-            Ok(0)
-        }
         _ => {
-            say(&format!(
-                "discarded the unfinished work of {}: {reason}",
-                describe::session(&state)
-            ));
-            Ok(0)
+            match was_dead {
+                true => tell(&format!("{} has left nothing", describe::session(&state))),
+                false => tell(&format!(
+                    "discarded the unfinished work of {}: {reason}",
+                    describe::session(&state)
+                )),
+            }
+            let (session, discarded) = (session.to_string(), !was_dead);
+            result(common, &DiscardedJson { session, discarded })
         }
     }
+}
+
+/// What became of a session, as JSON.
+#[derive(Serialize)]
+struct DiscardedJson {
+    session: String,
+    discarded: bool,
+}
+
+/// What a sweep came to, as JSON.
+#[derive(Serialize)]
+struct SweptJson {
+    removed: usize,
+}
+
+/// The result of an action, for programs.
+pub(crate) fn result(common: &Common, value: &impl Serialize) -> Result<u8, Failure> {
+    let mut output = Output::new();
+    if common.json {
+        output.json(value)?;
+    }
+    output.finish()
 }
 
 /// A session of the list: asking about one that is not there would leave a record of it.
@@ -288,15 +351,15 @@ async fn end(backend: &dyn LockBackend, session: SessionId, how: End) -> Result<
 }
 
 /// `lockkeeper sweep`.
-pub(crate) async fn sweep(url: Option<&str>) -> Result<u8, Failure> {
-    let store = store::open(url).await?;
+pub(crate) async fn sweep(common: &Common) -> Result<u8, Failure> {
+    let store = store::open(common).await?;
     let mut removed = 0;
     loop {
         let swept = store.backend.sweep(Sweep::All, 10_000).await?;
         removed += swept.removed;
         if !swept.more {
-            say(&format!("{removed} records removed"));
-            return Ok(0);
+            tell(&format!("{removed} records removed"));
+            return result(common, &SweptJson { removed });
         }
     }
 }

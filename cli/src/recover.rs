@@ -7,8 +7,8 @@ use std::time::Duration;
 use lockkeeper::{Locks, Recovery, SessionId};
 use tokio::io::AsyncWriteExt;
 
-use crate::args::RecoverArgs;
-use crate::failure::{Failure, chain, say, status};
+use crate::args::{Common, RecoverArgs};
+use crate::failure::{Failure, chain, say, status, tell};
 use crate::job::{self, Job};
 use crate::run::{close, environment, status_of};
 use crate::signals::Signals;
@@ -17,10 +17,10 @@ use crate::supervise::supervise;
 use crate::{describe, intent};
 
 /// `lockkeeper recover`.
-pub(crate) async fn recover(url: Option<&str>, args: RecoverArgs) -> Result<u8, Failure> {
+pub(crate) async fn recover(common: &Common, args: RecoverArgs) -> Result<u8, Failure> {
     job::find(&args.command[0])?;
     let mut signals = Signals::listen()?;
-    let store = store::open(url).await?;
+    let store = store::open(common).await?;
     let locks = store.locks(args.ttl, "lockkeeper recover")?;
     let done = recover_all(&store, &locks, &args, &mut signals).await;
     close(&locks).await;
@@ -43,7 +43,7 @@ async fn recover_all(
         }
     }
     if abandoned.is_empty() {
-        say("nothing is abandoned");
+        tell("nothing is abandoned");
         return Ok(0);
     }
     let adopted = adopt(locks, abandoned.iter().map(|state| state.session)).await?;
@@ -55,7 +55,7 @@ async fn recover_all(
         ));
     }
     if adopted.len() < abandoned.len() {
-        say("some abandoned sessions are left out: somebody else recovers them");
+        tell("some abandoned sessions are left out: somebody else recovers them");
     }
     hand_over(store, adopted, &args.command, signals, args.ttl).await
 }

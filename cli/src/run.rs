@@ -8,12 +8,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use lockkeeper::{
-    AcquireError, Acquisition, Attempt, FencingToken, Guard, Intent, Locks, Released, SessionId,
+    AcquireError, Acquisition, Attempt, FencingToken, Guard, Intent, KeepError, Locks, Released,
+    SessionId,
 };
 
-use crate::args::RunArgs;
+use crate::args::{Common, RunArgs};
 use crate::claims::Claims;
-use crate::failure::{Failure, say, status};
+use crate::failure::{Failure, chain, say, status};
 use crate::job::{self, Job};
 use crate::progress::Display;
 use crate::signals::Signals;
@@ -28,8 +29,17 @@ const WHY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the command under its locks, and says its exit status.
-pub(crate) async fn run(url: Option<&str>, mut args: RunArgs) -> Result<u8, Failure> {
-    let claims = Claims::parse(&mut args)?;
+pub(crate) async fn run(common: &Common, mut args: RunArgs) -> Result<u8, Failure> {
+    if let Some(line) = args.shell.take() {
+        args.command = vec!["sh".into(), "-c".into(), line];
+    }
+    let busy_status = args.busy_status;
+    let done = run_command(common, args).await;
+    done.map_err(|failure| failure.busy_as(busy_status))
+}
+
+async fn run_command(common: &Common, mut args: RunArgs) -> Result<u8, Failure> {
+    let claims = Claims::parse(&mut args.claims)?;
     let intent = args.intent.as_deref().map(intent::parse).transpose()?;
     if args
         .recover
@@ -42,7 +52,7 @@ pub(crate) async fn run(url: Option<&str>, mut args: RunArgs) -> Result<u8, Fail
     }
     job::find(&args.command[0])?;
     let mut signals = Signals::listen()?;
-    let store = store::open(url).await?;
+    let store = store::open(common).await?;
     let program = Path::new(&args.command[0]).file_name().unwrap_or_default();
     let locks = store.locks(args.ttl, &program.to_string_lossy())?;
     let asked = Asked {
@@ -87,6 +97,24 @@ pub(crate) fn status_of(ended: ExitStatus) -> u8 {
     }
 }
 
+/// Leaves the lock held for that time.
+async fn keep(guard: Guard, left: Duration) -> Result<(), Failure> {
+    match guard.keep_for(left).await {
+        Ok(_) => Ok(()),
+        Err(KeepError::Lost) => Err(Failure::new(
+            status::LOST,
+            "the lock was lost before the command ended: check what it did",
+        )),
+        Err(error) => {
+            let error = chain(&error);
+            say(&format!(
+                "the lock may go free before --at-least is over, and the command may be run again: {error}"
+            ));
+            Ok(())
+        }
+    }
+}
+
 /// What the arguments ask for.
 struct Asked {
     claims: Claims,
@@ -102,9 +130,10 @@ impl Asked {
         signals: &mut Signals,
     ) -> Result<u8, Failure> {
         let guard = self.acquire(store, locks, signals).await?;
+        let since = Instant::now();
         let ended = {
             let environment = environment(store, guard.token(), guard.session());
-            let (stdin, terminal) = match &self.args.documents_from {
+            let (stdin, terminal) = match &self.args.claims.documents_from {
                 Some(file) if file.as_os_str() == "-" => (Stdio::null(), None),
                 _ => (Stdio::inherit(), Terminal::of_stdin()),
             };
@@ -130,7 +159,14 @@ impl Asked {
             ));
             return Ok(status_of(ended.status));
         }
-        self.release(guard).await?;
+        let left = self
+            .args
+            .at_least
+            .map(|time| time.saturating_sub(since.elapsed()));
+        match left.filter(|left| !left.is_zero()) {
+            Some(left) => keep(guard, left).await?,
+            None => self.release(guard).await?,
+        }
         Ok(status_of(ended.status))
     }
 
@@ -216,11 +252,37 @@ impl Asked {
     }
 
     async fn attempt(&self, locks: &Locks, limit: Option<Duration>) -> Result<Guard, AcquireError> {
-        match &self.claims {
-            Claims::Lock(name) => self.acquisition(locks.lock(name), limit).await,
+        let args = &self.args;
+        let asked = Ask {
+            intent: self.intent.as_ref(),
+            max_hold: args.max_hold,
+            own_session: args.at_least.is_some(),
+            waits: !args.no_wait && (args.at_least.is_none() || args.wait.is_some()),
+            limit,
+        };
+        asked.acquire(&self.claims, locks).await
+    }
+}
+
+/// How something is acquired.
+pub(crate) struct Ask<'a> {
+    pub(crate) intent: Option<&'a Intent>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) own_session: bool,
+    pub(crate) waits: bool,
+    pub(crate) limit: Option<Duration>,
+}
+
+impl Ask<'_> {
+    pub(crate) async fn acquire(
+        &self,
+        claims: &Claims,
+        locks: &Locks,
+    ) -> Result<Guard, AcquireError> {
+        match claims {
+            Claims::Lock(name) => self.acquisition(locks.lock(name)).await,
             Claims::Documents(documents) => {
-                self.acquisition(locks.documents(documents.ids()), limit)
-                    .await
+                self.acquisition(locks.documents(documents.ids())).await
             }
             Claims::Shared {
                 name,
@@ -230,7 +292,7 @@ impl Asked {
                     Some(permits) => locks.semaphore(name, permits.get()),
                     None => locks.rwlock(name).read(),
                 };
-                self.acquisition(share, limit).await
+                self.acquisition(share).await
             }
             Claims::Tree { write, read } => {
                 let tree = write
@@ -239,38 +301,45 @@ impl Asked {
                 let tree = read
                     .iter()
                     .fold(tree, |tree, path| tree.read(path.as_key()));
-                self.acquisition(tree, limit).await
+                self.acquisition(tree).await
             }
         }
     }
 
-    async fn acquisition<S>(
-        &self,
-        acquisition: Acquisition<S>,
-        limit: Option<Duration>,
-    ) -> Result<Guard, AcquireError> {
+    async fn acquisition<S>(&self, acquisition: Acquisition<S>) -> Result<Guard, AcquireError> {
         let display = Arc::new(Display::new());
         let shown = Arc::clone(&display);
         let acquisition = acquisition.observe(move |progress| shown.show(&progress));
-        let acquisition = match &self.intent {
+        let acquisition = match self.intent {
             Some(intent) => acquisition.intent_bytes(intent.clone()),
             None => acquisition,
         };
-        let acquisition = match self.args.max_hold {
+        let acquisition = match self.max_hold {
             Some(longest) => acquisition.max_hold(longest),
             None => acquisition,
         };
-        let result = if self.args.no_wait || limit.is_some_and(|limit| limit.is_zero()) {
-            match acquisition.try_acquire().await {
-                Ok(Attempt::Acquired(guard)) => Ok(guard),
-                Ok(Attempt::Busy(busy)) => Err(AcquireError::Busy(busy)),
-                Err(error) => Err(error),
+        let acquisition = match self.own_session {
+            true => acquisition.own_session(),
+            false => acquisition,
+        };
+        let acquires = async {
+            if !self.waits {
+                match acquisition.try_acquire().await {
+                    Ok(Attempt::Acquired(guard)) => Ok(guard),
+                    Ok(Attempt::Busy(busy)) => Err(AcquireError::Busy(busy)),
+                    Err(error) => Err(error),
+                }
+            } else {
+                match self.limit {
+                    Some(limit) => acquisition.wait(limit).acquire().await,
+                    None => acquisition.acquire().await,
+                }
             }
-        } else {
-            match limit {
-                Some(limit) => acquisition.wait(limit).acquire().await,
-                None => acquisition.acquire().await,
-            }
+        };
+        let result = tokio::select! {
+            biased;
+            result = acquires => result,
+            () = display.say_again() => unreachable!("it goes on for ever"),
         };
         display.clear();
         result

@@ -1,7 +1,9 @@
 //! Which store: its URL, with a default, and as it may be shown to the command.
 
 use std::env;
-use std::fs::DirBuilder;
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File};
+use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,43 +11,117 @@ use std::time::Duration;
 
 use lockkeeper::limits::MAX_LABEL_BYTES;
 use lockkeeper::{Label, LockBackend, Locks};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::failure::{Failure, one_line};
+use crate::args::Common;
+use crate::failure::{Failure, one_line, tell};
+
+/// The longest file that is read for a URL or a password.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// A store that is connected.
 pub(crate) struct Store {
     pub(crate) backend: Arc<dyn LockBackend>,
     /// Its URL for others: without a password, and not relative to where this process is.
     pub(crate) url: String,
+    label: Option<Label>,
 }
 
 /// The URL of the store, or of the file of this user; it is not relative to where this process is.
-pub(crate) fn url(url: Option<&str>) -> Result<String, Failure> {
-    let url = match url {
-        Some(url) => url.to_owned(),
+pub(crate) fn url(common: &Common) -> Result<String, Failure> {
+    let given = match (&common.url, &common.url_file) {
+        (Some(_), Some(_)) => return Err(Failure::usage("give one of --url and --url-file")),
+        (Some(url), None) => Some(url.clone()),
+        (None, Some(file)) => Some(line("--url-file", file)?),
+        (None, None) => match variable("LOCKKEEPER_URL")? {
+            Some(url) => Some(url),
+            None => variable("LOCKKEEPER_URL_FILE")?
+                .map(|file| line("LOCKKEEPER_URL_FILE", Path::new(&file)))
+                .transpose()?,
+        },
+    };
+    let url = match given {
+        Some(url) => absolute(url)?,
         None => default_url()?,
     };
-    absolute(url)
+    if let Some(file) = &common.password_file {
+        let password = line("--password-file", file)?;
+        return match user(&url) {
+            Some((_, Some(_))) => Err(Failure::usage(
+                "the URL has a password: remove it there, or leave out --password-file",
+            )),
+            _ => with_password(&url, &password).ok_or_else(|| {
+                Failure::usage(
+                    "the URL names no user for --password-file: write it as SCHEME://USER@HOST",
+                )
+            }),
+        };
+    }
+    // What suits several stores is no error where one has no users.
+    let password = variable("LOCKKEEPER_PASSWORD")?;
+    let ours = password.filter(|_| !matches!(user(&url), Some((_, Some(_)))));
+    Ok(ours
+        .and_then(|password| with_password(&url, &password))
+        .unwrap_or(url))
+}
+
+/// A variable of the environment.
+pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
+    let value = env::var_os(name).map(OsString::into_string).transpose();
+    value.map_err(|_| Failure::usage(format!("{name} is not UTF-8")))
+}
+
+/// The only line of a file.
+pub(crate) fn line(place: &str, file: &Path) -> Result<String, Failure> {
+    let bad = |why: &str| Failure::usage(format!("{place} {}: {why}", file.display()));
+    let mut text = String::new();
+    File::open(file)
+        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
+        .map_err(|error| bad(&format!("it cannot be read: {error}")))?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    if line.is_empty() || line.contains('\n') || text.len() as u64 > MAX_FILE_BYTES {
+        return Err(bad("it has to contain one line"));
+    }
+    Ok(line.to_owned())
 }
 
 /// Connects to the store of the URL, or to the file of this user.
-pub(crate) async fn open(url: Option<&str>) -> Result<Store, Failure> {
-    let url = self::url(url)?;
+pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
+    let url = self::url(common)?;
     let backend = lockkeeper::backend(&url).await?;
+    warn(common);
     Ok(Store {
         backend,
         url: without_password(&url),
+        label: common.label.clone(),
     })
 }
 
+/// Says that a password of the arguments can be read by others.
+pub(crate) fn warn(common: &Common) {
+    let shown = |url: &&String| without_password(url) != **url;
+    if common.url.as_ref().filter(shown).is_some() {
+        tell(
+            "everybody on this machine can read the password of --url in the list of processes: use LOCKKEEPER_URL, --url-file or \
+             --password-file",
+        );
+    }
+}
+
 impl Store {
-    /// A client, labelled for people: host, process id, and what it runs.
+    /// A client, labelled for people: as asked, or host, process id, and what it runs.
     pub(crate) fn locks(&self, ttl: Duration, program: &str) -> Result<Locks, Failure> {
-        let label = label(program);
+        let label = self.label.clone().unwrap_or_else(|| label(program));
         Ok(Locks::builder(Arc::clone(&self.backend))
             .ttl(ttl)
             .label(label)
             .build()?)
+    }
+
+    /// Who is noted for what an operator does.
+    pub(crate) fn author(&self) -> Label {
+        self.label.clone().unwrap_or_else(Label::of_this_process)
     }
 }
 
@@ -106,6 +182,32 @@ fn absolute(url: String) -> Result<String, Failure> {
             "the current directory has a name that no URL can say: give --url sqlite:PATH with an absolute path",
         )),
     }
+}
+
+/// The user of a URL that names hosts, and the password; the user may be empty.
+fn user(url: &str) -> Option<(&str, Option<&str>)> {
+    let (_, rest) = url
+        .split_once("://")
+        .filter(|(scheme, _)| *scheme != "sqlite")?;
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let (user, _) = authority.rsplit_once('@').unwrap_or(("", authority));
+    match user.split_once(':') {
+        Some((user, password)) => Some((user, Some(password))),
+        None => Some((user, None)),
+    }
+}
+
+/// The URL with the password of its user. A Redis may have one without a user; elsewhere it needs one.
+fn with_password(url: &str, password: &str) -> Option<String> {
+    let (user, _) = user(url)?;
+    if user.is_empty() && !url.starts_with("redis") {
+        return None;
+    }
+    let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
+    let (scheme, rest) = url.split_once("://")?;
+    let hosts = rest.strip_prefix(user).unwrap_or(rest);
+    let hosts = hosts.strip_prefix('@').unwrap_or(hosts);
+    Some(format!("{scheme}://{user}:{password}@{hosts}"))
 }
 
 /// The URL without the password of `user:password@`, and without options that are named like a secret.
@@ -184,6 +286,30 @@ mod tests {
         ] {
             assert_eq!(without_password(url), shown);
         }
+    }
+
+    #[test]
+    fn passwords_are_put_where_they_belong() {
+        for (url, with) in [
+            ("redis://h:1/0", Some("redis://:a%2F%40b@h:1/0")),
+            ("rediss://me@h,g", Some("rediss://me:a%2F%40b@h,g")),
+            (
+                "postgres://me@h/d?a=1",
+                Some("postgres://me:a%2F%40b@h/d?a=1"),
+            ),
+            ("postgres://h/d", None),
+            ("elasticsearch://h?api_key=x", None),
+            ("sqlite:///x", None),
+            ("sqlite:x", None),
+            ("memory:", None),
+        ] {
+            assert_eq!(with_password(url, "a/@b").as_deref(), with, "{url}");
+            if let Some(with) = with {
+                assert_eq!(without_password(with), url);
+            }
+        }
+        assert_eq!(user("redis://me:x@h"), Some(("me", Some("x"))));
+        assert_eq!(user("redis://h"), Some(("", None)));
     }
 
     #[test]

@@ -27,9 +27,9 @@ pub use client::sim;
 pub use async_trait::async_trait;
 pub use claim::{Claim, Want};
 pub use client::{
-    Abandoned, AcquireError, Acquisition, Attempt, Flat, Guard, Held, InputError, Locks,
-    LocksBuilder, LostReason, Owner, Progress, Recover, RecoverError, Recovery, Released, RunError,
-    RwLock, Tree,
+    Abandoned, AcquireError, Acquisition, Attempt, Flat, Guard, HandleError, Held, InputError,
+    KeepError, Kept, KeptState, Locks, LocksBuilder, LostReason, Owner, Progress, Recover,
+    RecoverError, Recovery, Released, RunError, RwLock, Schedule, Tree, Turn,
 };
 pub use error::{Error, ErrorKind, Operation};
 pub use intent::{Intent, IntentError};

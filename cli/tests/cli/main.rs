@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bench;
+mod handle;
 mod harness;
 mod input;
 mod lost;
@@ -12,3 +13,4 @@ mod run;
 mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod tools;

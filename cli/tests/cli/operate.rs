@@ -21,7 +21,7 @@ fn listings() {
     let [key, mode, since, session, life, label] = fields[..] else {
         panic!("{lines:?}");
     };
-    assert_eq!((key, mode, life), ("doc/1", "X", "living"));
+    assert_eq!((key, mode, life), ("doc/1", "exclusive", "living"));
     assert!(since.starts_with('2') && since.ends_with('Z'), "{since}");
     assert_eq!(session.len(), 32);
     assert!(label.ends_with(&format!(" {} sh", one.pid())), "{label}");
@@ -36,7 +36,7 @@ fn listings() {
     let holder = &values[2]["holders"][0];
     assert_eq!(
         (&holder["mode"], &holder["state"]),
-        (&"IS".into(), &"living".into())
+        (&"shared".into(), &"living".into())
     );
     assert!(
         holder["grant"]
@@ -83,13 +83,13 @@ fn a_key_is_inspected() {
     let place = Place::new();
     let mut holder = place.holds(&["--write", "/a/b/c"]);
     let inspected = |key: &str| place.ends(&["inspect", key]).stdout;
-    assert!(inspected("/a/b/c").starts_with("X\t"));
-    assert!(inspected("/a/b").starts_with("IX\t"));
-    assert!(inspected("/a").starts_with("IX\t"));
+    assert!(inspected("/a/b/c").starts_with("write\t"));
+    assert!(inspected("/a/b").starts_with("write below\t"));
+    assert!(inspected("/a").starts_with("write below\t"));
     assert_eq!(inspected("/b"), "nobody holds it\n");
     let values = json(&place.ends(&["inspect", "/a", "--json"]).stdout);
     assert_eq!(values[0]["key"], "/a");
-    assert_eq!(values[0]["holders"][0]["mode"], "IX");
+    assert_eq!(values[0]["holders"][0]["mode"], "write below");
     let values = json(&place.ends(&["inspect", "/b", "--json"]).stdout);
     assert_eq!(values[0]["holders"], Value::Array(Vec::new()));
     assert_eq!(holder.ends().status, 0);

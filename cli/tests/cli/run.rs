@@ -128,7 +128,7 @@ fn the_url_is_good_from_elsewhere() {
         &script,
     ];
     let ended = place.ends(&args);
-    assert!(ended.stdout.starts_with("X\t"), "{ended:?}");
+    assert!(ended.stdout.starts_with("exclusive\t"), "{ended:?}");
     assert!(place.path("relative.db").exists());
 }
 
@@ -216,7 +216,7 @@ fn busy_says_who_holds_it() {
     assert_eq!(ended.status, 75);
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     // The label has the process and its command.
-    let label = format!(" {} sh (X since 2", holder.pid());
+    let label = format!(" {} sh (exclusive since 2", holder.pid());
     assert!(ended.stderr.contains("\"a\" is held by "), "{ended:?}");
     assert!(ended.stderr.contains(&label), "{ended:?}");
     assert_eq!(holder.ends().status, 0);

@@ -182,3 +182,17 @@ fn a_long_acquisition_shows_how_far_it_is() {
     session.shows("ready");
     session.ends_well();
 }
+
+#[test]
+fn listings_have_headings_and_ages() {
+    let place = Place::new();
+    let mut holder = place.holds(&["--lock", "a/long/name", "--label", "me"]);
+    let mut session = Session::start(&place, "$LK ls; $LK inspect b; echo done");
+    session.shows("KEY          MODE       AGE");
+    session.shows("a/long/name  exclusive  ");
+    session.shows("living  me");
+    session.shows("nobody holds it");
+    session.shows("done");
+    session.ends_well();
+    assert_eq!(holder.ends().status, 0);
+}

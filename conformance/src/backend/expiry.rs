@@ -16,6 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
         ExpiryFrees:
             a_lock_is_held_until_its_ttl_and_then_free,
             a_renewal_counts_from_when_it_was_sent,
+            a_renewal_changes_the_ttl,
             whoever_asks_frees_what_is_due,
             every_lock_of_a_session_is_free_at_once,
             a_due_ancestor_is_free,
@@ -85,6 +86,48 @@ async fn a_renewal_counts_from_when_it_was_sent(scene: Scene) -> Verdict {
         "who holds it, long after the first TTL"
     );
     scene.expire(ttl).await;
+    scene.free("k").await?;
+    Ok(())
+}
+
+async fn a_renewal_changes_the_ttl(scene: Scene) -> Verdict {
+    let ttl = short(&scene.stranger().await?.backend().info());
+    let (a, long) = (scene.actor_for(ttl).await?, ttl * 4);
+    let held = a.hold(&[(Want::Create, "k")]).await?;
+    let mut sent = Instant::now();
+    let longer = a.renewal("", IntentChange::Keep).lasting(long);
+    let renewed = a.send_renewal(&longer).await?;
+    in_time(sent, ttl)?;
+    ensure_eq!(renewed, Renewed::Living, "a renewal with a longer TTL");
+    for renewal in [false, true] {
+        if renewal {
+            sent = Instant::now();
+            let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
+            ensure_eq!(renewed, Renewed::Living, "a renewal that leaves the TTL");
+        }
+        scene.expire(ttl).await;
+        let state = scene.state(a.session()).await?;
+        let holders = scene.held("k").await;
+        in_time(sent, long)?;
+        ensure_eq!(state.life, Life::Living, "the session behind its first TTL");
+        ensure_eq!(holders?[0].grant, Some(held.grant), "who holds it");
+    }
+    let shorter = a.renewal("", IntentChange::Keep).lasting(ttl);
+    let renewed = a.send_renewal(&shorter).await?;
+    in_time(sent, long)?;
+    ensure_eq!(renewed, Renewed::Living, "a renewal with a shorter TTL");
+    // A copy of the earlier one that comes late.
+    let late = a.send_renewal(&longer).await?;
+    ensure!(
+        matches!(late, Renewed::Overtaken | Renewed::Dead),
+        "an overtaken renewal with a longer TTL: {late:?}"
+    );
+    scene.expire(ttl).await;
+    ensure_eq!(
+        scene.state(a.session()).await?.life,
+        Life::Dead,
+        "the session after its last TTL"
+    );
     scene.free("k").await?;
     Ok(())
 }

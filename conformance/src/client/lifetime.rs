@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lockcore::backend::End;
-use lockcore::{AcquireError, InputError, Life, Locks, Released, RunError};
-use tokio::time::sleep;
+use lockcore::{
+    AcquireError, Attempt, InputError, KeepError, Kept, KeptState, Life, Locks, Released, RunError,
+    Turn,
+};
+use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
 use crate::client::{SOON, acquired, granted, locks, refusal, refused, release, soon};
-use crate::scene::Scene;
-use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+use crate::scene::{Scene, short};
+use crate::verdict::{Unpassed, Verdict, Wrong, cases, ensure, ensure_eq, in_time};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Client "lifetime";
@@ -31,6 +34,10 @@ pub(super) fn cases() -> Vec<Case> {
             a_shutdown_ends_whoever_waits,
             the_last_clone_closes_the_session,
             a_guard_outlives_its_locks;
+        Guard:
+            a_kept_lock_is_held_for_its_time_and_no_longer,
+            a_kept_lock_is_renewed_and_released_by_its_handle,
+            a_schedule_runs_once_in_its_time;
     }
 }
 
@@ -255,7 +262,8 @@ async fn a_shutdown_ends_whoever_waits(scene: Scene) -> Verdict {
         ensure!(!down, "a guard is still there");
         Verdict::Ok(())
     };
-    let ended = soon("waiters end", async { tokio::join!(first, second, ends) }).await?;
+    let all = Box::pin(async { tokio::join!(first, second, ends) });
+    let ended = soon("waiters end", all).await?;
     ended.2?;
     for waited in [ended.0.err(), ended.1.err()] {
         ensure!(
@@ -315,4 +323,98 @@ async fn a_guard_outlives_its_locks(scene: Scene) -> Verdict {
     closed(&scene, session).await?;
     scene.free("g").await?;
     Ok(())
+}
+
+async fn a_kept_lock_is_held_for_its_time_and_no_longer(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let time = short(a.info()) * 2;
+    let guard = acquired(a.lock("g").own_session()).await?;
+    let held = guard.held();
+    guard.keep_for(time).await.map_err(failed)?;
+    let since = Instant::now();
+    ensure!(!held.is_valid(), "nobody believes in it any more");
+    ensure!(a.shutdown(SOON).await, "nothing is waited for");
+    let busy = b.lock("g").try_acquire().await;
+    in_time(since, time)?;
+    ensure!(matches!(busy, Ok(Attempt::Busy(_))), "it is kept: {busy:?}");
+    scene.expire(time).await;
+    scene.free("g").await?;
+    Ok(())
+}
+
+async fn a_kept_lock_is_renewed_and_released_by_its_handle(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let time = short(a.info()) * 4;
+    let guard = acquired(a.documents(["d1", "d2"]).own_session()).await?;
+    let running = acquired(a.lock("g")).await?;
+    let handle = guard.keep_for(time).await.map_err(failed)?.to_string();
+    let other = acquired(a.lock("h").own_session()).await?;
+    let other = other
+        .keep_for(time * 100)
+        .await
+        .map_err(failed)?
+        .to_string();
+    let kept: Kept = handle.parse().map_err(failed)?;
+    for _ in 0..3 {
+        let state = b.renew_kept(&kept, time * 100).await.map_err(failed)?;
+        ensure_eq!(state, KeptState::Held, "its renewal");
+    }
+    scene.expire(time).await;
+    refused(b.documents(["d2"])).await?;
+    // The secret of another one, and the session of a process that runs.
+    let parts = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
+    let (mut of_other, mut of_running) = (parts(&handle), parts(&handle));
+    of_other[2] = parts(&other)[2].clone();
+    of_running[1] = running.session().to_string();
+    for wrong in [of_other, of_running] {
+        let wrong: Kept = wrong.join(".").parse().map_err(failed)?;
+        let refused = b.release_kept(&wrong).await;
+        let input = matches!(refused, Err(KeepError::Input(InputError::WrongHandle)));
+        ensure!(input, "another handle: {refused:?}");
+    }
+    ensure!(running.confirm().await?, "the running process has its lock");
+    let state = b.release_kept(&kept).await.map_err(failed)?;
+    ensure_eq!(state, KeptState::Held, "its release");
+    scene.free("d1").await?;
+    scene.free("d2").await?;
+    let state = b.renew_kept(&kept, time).await.map_err(failed)?;
+    ensure_eq!(state, KeptState::NotHeld, "a renewal after its release");
+    Ok(())
+}
+
+async fn a_schedule_runs_once_in_its_time(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let time = short(a.info()) * 3;
+    let run = |locks: &Locks| {
+        let schedule = locks.schedule("g").at_least(time);
+        schedule.run(|_| async { Verdict::Ok(()) })
+    };
+    let since = Instant::now();
+    let first = run(&a).await;
+    ensure!(
+        matches!(
+            first,
+            Ok(Turn::Ran {
+                kept: Ok(Some(_)),
+                ..
+            })
+        ),
+        "{first:?}"
+    );
+    for locks in [&a, &b] {
+        let again = run(locks).await;
+        in_time(since, time)?;
+        ensure!(
+            matches!(again, Ok(Turn::Taken(_))),
+            "in the same time: {again:?}"
+        );
+    }
+    scene.expire(time).await;
+    let next = run(&b).await;
+    ensure!(matches!(next, Ok(Turn::Ran { .. })), "{next:?}");
+    Ok(())
+}
+
+fn failed(error: impl std::fmt::Display) -> Unpassed {
+    Wrong(error.to_string())
 }

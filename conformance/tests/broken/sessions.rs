@@ -63,6 +63,7 @@ pub(crate) fn all() -> Vec<Broken> {
             Law::OneWriter,
             |store| Remembers(store, |acknowledged| acknowledged + 1),
         ),
+        Broken::new("TTL that never changes", Law::ExpiryFrees, SameTtl),
     ]
 }
 
@@ -241,6 +242,22 @@ impl Decorator for Unordered {
         let mut renewal = renewal.clone();
         renewal.seq = seq;
         self.store.renew(session, &renewal).await
+    }
+}
+
+/// Renews for the TTL of the opening.
+struct SameTtl(Store);
+
+#[async_trait]
+impl Decorator for SameTtl {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let mut renewal = renewal.clone();
+        renewal.ttl = None;
+        self.0.renew(session, &renewal).await
     }
 }
 

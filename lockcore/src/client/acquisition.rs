@@ -90,6 +90,7 @@ pub struct Acquisition<S = Flat> {
     wait: Option<Duration>,
     owner: Option<Owner>,
     intent: Option<Intent>,
+    own_session: bool,
     max_hold: Option<Duration>,
     observer: Option<Observer>,
     scheme: PhantomData<fn() -> S>,
@@ -208,6 +209,7 @@ impl<S> Acquisition<S> {
             wait: None,
             owner: None,
             intent: None,
+            own_session: false,
             max_hold: locks.core.config.max_hold,
             observer: None,
             scheme: PhantomData,
@@ -242,6 +244,13 @@ impl<S> Acquisition<S> {
     /// As [`intent`](Self::intent), with any bytes.
     pub fn intent_bytes(mut self, intent: Intent) -> Self {
         self.intent = Some(intent);
+        self
+    }
+
+    /// Gives the lock a session of its own, which costs two requests more. Only such a lock can be kept when its guard
+    /// goes ([`Guard::keep_for`]). It is never handed on within the process.
+    pub fn own_session(mut self) -> Self {
+        self.own_session = true;
         self
     }
 
@@ -407,6 +416,7 @@ impl<S> Acquisition<S> {
             claims: claims.into(),
             owner: self.owner,
             intent: self.intent,
+            own_session: self.own_session,
             wait: waits.then_some(until),
             observer: self.observer,
             seen: Seen::default(),

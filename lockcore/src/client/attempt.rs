@@ -119,6 +119,8 @@ pub(crate) struct Plan {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) owner: Option<Owner>,
     pub(crate) intent: Option<Intent>,
+    /// The grant is the only one of its session, so that it can be kept.
+    pub(crate) own_session: bool,
     /// `None`: a single try. `Some(None)`: wait for ever.
     pub(crate) wait: Option<Option<Instant>>,
     pub(crate) observer: Option<Observer>,
@@ -191,7 +193,9 @@ impl Plan {
         let open = || async {
             match &self.owner {
                 Some(owner) => owner.bind().await,
-                None if many || self.intent.is_some() => own(pool::alone(core).await),
+                None if many || self.intent.is_some() || self.own_session => {
+                    own(pool::alone(core).await)
+                }
                 None => own(self.locks.pool.shared(core).await),
             }
         };
@@ -232,7 +236,7 @@ impl Plan {
 
     /// Whether no other task of the process may share the grant.
     fn is_alone(&self) -> bool {
-        self.owner.is_some() || self.intent.is_some()
+        self.owner.is_some() || self.intent.is_some() || self.own_session
     }
 
     /// A share that this process already has, unless an earlier waiter of the process waits for its end.
@@ -481,6 +485,7 @@ impl Taking<'_> {
             grants: std::mem::take(&mut self.grants),
             by_close: self.by_close,
             alone: self.plan.is_alone(),
+            own_session: self.plan.own_session && self.plan.owner.is_none(),
             in_doubt: self.in_doubt,
             label: self.core.config.label.clone(),
         };

@@ -37,6 +37,8 @@ pub(crate) struct Taken {
     pub(crate) by_close: bool,
     /// It has an intent, or was asked for with an owner: no other task of the process may have it.
     pub(crate) alone: bool,
+    /// It was asked for with a session of its own.
+    pub(crate) own_session: bool,
     /// A copy of one of the requests for it may still be under way.
     pub(crate) in_doubt: bool,
     pub(crate) label: Label,

@@ -51,6 +51,21 @@ pub enum InputError {
     /// The owner belongs to another client.
     #[error("the owner was made by other locks: make one with the `owner` method of these")]
     ForeignOwner,
+    /// The lock has an intent, or no session of its own.
+    #[error(
+        "only a lock that was acquired with `own_session`, and without an intent or an owner, can be kept: acquire it so"
+    )]
+    NotKeepable,
+    /// Others hold something in the same session.
+    #[error(
+        "the lock cannot be kept while something else is held with its owner: release that first"
+    )]
+    SharedSession,
+    /// The handle of a kept lock does not fit the session that it names.
+    #[error(
+        "the handle is not that of this lock: give the one that was printed when it was acquired"
+    )]
+    WrongHandle,
     /// The client's limit of concurrent calls, or of remembered requests of unknown outcome, is reached.
     #[error(
         "{limit} {what} are under way already: wait for some to end, or raise the limit of the client"

@@ -12,9 +12,11 @@ use tokio::time::Instant;
 use crate::client::chain::{Chain, Pass, Taken};
 use crate::client::clock::{after, now, sleep_awake_until};
 use crate::client::core::Core;
+use crate::client::error::InputError;
 use crate::client::keeper::release_each;
+use crate::client::kept::{KeepError, Kept, check_ttl};
 use crate::client::lost::LostReason;
-use crate::client::order::{Beside, Order, Released};
+use crate::client::order::{Beside, Keep, Left, Order, Released};
 use crate::client::owner::Owner;
 use crate::client::queue::Offer;
 use crate::client::session::Handle;
@@ -375,6 +377,97 @@ impl Guard {
         } else {
             Ok(Released::NotHeld)
         }
+    }
+
+    /// Gives the guard up and leaves the lock held for this time from now on, without a process: nobody renews it, and
+    /// it ends by itself. The time is at least the store's shortest TTL, and at most 24 h. The lock has to have a
+    /// [session of its own](crate::Acquisition::own_session), and no intent.
+    ///
+    /// The result is the [handle](Kept) by which any process can renew it or release it. A
+    /// [shutdown](crate::Locks::shutdown) leaves it held.
+    ///
+    /// If the store loses its last writes in a failover, the lock may be free earlier.
+    ///
+    /// # Errors
+    ///
+    /// [`KeepError`]: the lock cannot be kept, and is given back; it was lost; or the store failed for longer than the
+    /// client's patience, or until the end of the lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lock is kept all the same; only the answer is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use lockcore::{KeptState, Locks, MemoryBackend};
+    ///
+    /// let locks = Locks::builder(MemoryBackend::new()).build()?;
+    /// let guard = locks.lock("deploy").own_session().acquire().await?;
+    /// let handle = guard.keep_for(Duration::from_secs(3_600)).await?.to_string();
+    /// assert!(locks.lock("deploy").try_acquire().await?.acquired().is_none());
+    /// assert_eq!(locks.release_kept(&handle.parse()?).await?, KeptState::Held);
+    /// assert!(locks.lock("deploy").try_acquire().await?.acquired().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn keep_for(self, time: Duration) -> std::result::Result<Kept, KeepError> {
+        let core = Arc::clone(&self.held.core);
+        check_ttl(&core, time.max(core.info.min_ttl))?;
+        if self.at_drop != AtDrop::Release || !self.held.chain.taken.own_session {
+            return Err(InputError::NotKeepable.into());
+        }
+        if !self.held.is_valid() {
+            return Err(KeepError::Lost);
+        }
+        let session = self.session();
+        let (granted, next, incarnation) = {
+            let numbers = self.handle.session.numbers();
+            (numbers.granted(), numbers.next(), numbers.incarnation())
+        };
+        let (token, secret) = (self.token(), Kept::secret(core.random()));
+        let (held, handle) = (self.held(), self.handle.clone());
+        let left = self.keep_until(after(time), Kept::first(secret)).await;
+        match left.map_err(|_| keeper_gone(&core, Operation::Renew))?? {
+            Left::Kept => Ok(Kept {
+                session,
+                secret,
+                granted,
+                next,
+                incarnation,
+                token,
+            }),
+            Left::NotHeld => Err(KeepError::Lost),
+            Left::Shared => {
+                held.order_release(&handle, false, None);
+                Err(InputError::SharedSession.into())
+            }
+        }
+    }
+
+    /// Leaves the lock, which can be kept, until then. The answer comes whether anybody waits for it or not.
+    pub(crate) fn keep_until(
+        mut self,
+        until: Instant,
+        seq: u64,
+    ) -> oneshot::Receiver<Result<Left>> {
+        let (done, left) = oneshot::channel();
+        let grants = self.held.chain.taken.grants.len();
+        self.at_drop = AtDrop::Nothing;
+        if self.held.leaves() {
+            self.held.gone.store(true, Ordering::Release);
+            self.handle.order(Order::Keep(Keep {
+                until,
+                seq,
+                grants,
+                done,
+            }));
+        }
+        left
     }
 
     /// Leaves the lock to other tasks of this process, which share it or wait for the same. The store is not told.

@@ -17,13 +17,14 @@ use crate::client::clock::{self, now, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::doubts::Doubts;
 use crate::client::news::News;
-use crate::client::order::{GiveUp, Order, Release, Released};
+use crate::client::order::{GiveUp, Keep, Left, Order, Release, Released};
 use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
 use crate::client::{deadline::Deadline, task};
 use crate::{
-    Adopt, Adopted, Claim, End, Grant, Incarnation, IntentChange, Life, Note, NoteKind, Notes,
-    Ranges, Renewal, Renewed, Result, SessionId, SessionState, Stood, Sweep,
+    Adopt, Adopted, Claim, End, Error, ErrorKind, Grant, Incarnation, IntentChange, Life, Note,
+    NoteKind, Notes, Operation, Ranges, Renewal, Renewed, Result, SessionId, SessionState, Stood,
+    Sweep,
 };
 
 /// How often a session that had requests in doubt sweeps its own records.
@@ -109,6 +110,8 @@ pub(crate) struct Keeper {
     adopted: Vec<(GiveUp, Option<GivenUp>)>,
     /// The session was to be closed at once, and could not be.
     unclosed: bool,
+    /// The session is to be left.
+    keep: Option<Keep>,
     /// Records that are not live may be left.
     unswept: bool,
     next_own_sweep: Instant,
@@ -151,6 +154,7 @@ pub(crate) fn keep(
         going: 0,
         adopted: Vec::new(),
         unclosed: false,
+        keep: None,
         unswept: false,
         next_own_sweep: sent + OWN_SWEEP,
         next_namespace_sweep: sent + NAMESPACE_SWEEP / 2 + core.chance(NAMESPACE_SWEEP),
@@ -206,6 +210,11 @@ impl Keeper {
                 },
                 () = &mut timer, if wake.is_some() => timer_at = now,
             }
+            if let Some(keep) = self.keep.take()
+                && self.is_left(keep).await
+            {
+                return;
+            }
         }
         self.news.end();
         let renewal = self.renewal.take();
@@ -214,6 +223,93 @@ impl Keeper {
             () = self.close() => {}
             () = goes_on(renewal) => {}
         }
+    }
+
+    /// Leaves the session, which nobody in this process relies on from then on: its lease may become shorter. Nothing of
+    /// it is closed, and nobody renews it any more. If it has other grants, it goes on as before: `false`.
+    async fn is_left(&mut self, keep: Keep) -> bool {
+        let deadline = self.session.deadline.get();
+        let answer = match deadline {
+            Some(deadline) => {
+                let core = Arc::clone(&self.core);
+                // After that nobody is kept waiting for a store that fails.
+                let limit = deadline.min(core.patience());
+                tokio::select! {
+                    biased;
+                    kept = self.kept(&keep, deadline) => kept,
+                    () = sleep_until(limit) => Err(no_lease(&core)),
+                }
+            }
+            None => Ok(Left::NotHeld),
+        };
+        let is_left = !matches!(answer, Ok(Left::Shared));
+        if is_left {
+            self.news.end();
+            self.session.die();
+        }
+        let _ = keep.done.send(answer);
+        is_left
+    }
+
+    async fn kept(&mut self, keep: &Keep, deadline: Instant) -> Result<Left> {
+        // What an earlier attempt of the same acquisition has left is given back first.
+        while self.session.numbers().live() > keep.grants && self.has_work() {
+            if let Some(done) = self.work.next().await {
+                self.done(done);
+            }
+        }
+        if self.session.numbers().live() > keep.grants {
+            return Ok(Left::Shared);
+        }
+        self.session.deadline.pass();
+        self.session.tell();
+        if let Some(renewal) = self.renewal.take()
+            && renewal.answer.await.is_ok_and(|answer| answer.is_living())
+        {
+            self.acknowledged = self.seq;
+        }
+        self.seq = self.seq.max(keep.seq - 1);
+        let mut failures = 0;
+        loop {
+            match self.renewed_once_more(keep).await {
+                Ok(renewed) if renewed.is_living() => {
+                    if let Renewed::Noted(notes) = &renewed {
+                        self.read(notes);
+                    }
+                    if !self.session.has_evicted() {
+                        return Ok(Left::Kept);
+                    }
+                    close_in_time(&self.core, &self.session, deadline).await;
+                    return Ok(Left::NotHeld);
+                }
+                Ok(Renewed::Moved(incarnation)) => self.moving = Some(incarnation),
+                Ok(Renewed::Dead | Renewed::Forgotten) => return Ok(Left::NotHeld),
+                // An earlier copy may have been executed; its answer does not come any more.
+                Ok(_) | Err(_) => {
+                    failures += 1;
+                    sleep_until(now() + pause(&self.core, failures)).await;
+                }
+            }
+        }
+    }
+
+    /// Sends one last renewal, with a TTL of what is left.
+    async fn renewed_once_more(&mut self, keep: &Keep) -> Result<Renewed> {
+        self.seq += 1;
+        let (over, incarnation, granted) = {
+            let numbers = self.session.numbers();
+            match self.moving {
+                Some(incarnation) => (numbers.over(), incarnation, numbers.granted()),
+                None => (numbers.over(), numbers.incarnation(), Ranges::EMPTY),
+            }
+        };
+        let left = keep.until.saturating_duration_since(now());
+        let ttl = whole_milliseconds(left.max(self.core.info.min_ttl));
+        let renewal = Renewal::new(self.seq, over, IntentChange::Keep)
+            .after(self.acknowledged)
+            .within(incarnation, granted)
+            .lasting(ttl);
+        self.core.backend.renew(self.session.id, &renewal).await
     }
 
     fn has_work(&self) -> bool {
@@ -248,6 +344,7 @@ impl Keeper {
                 self.confirms.push(done);
                 self.next = now();
             }
+            Order::Keep(keep) => self.keep = Some(keep),
             Order::GiveUp(give_up, done) => self.give_up(give_up, done),
         }
     }
@@ -719,6 +816,27 @@ async fn close_in_time(core: &Core, session: &Session, due: Instant) {
     while close(core, session).await.is_err() && now() < due {
         failures += 1;
         sleep_until(due.min(now() + pause(core, failures))).await;
+    }
+}
+
+/// No answer came before the end of the lease.
+fn no_lease(core: &Core) -> Error {
+    let what = "no renewal was acknowledged before the end of the lease: the lock ends with it, or is kept";
+    Error::new(
+        ErrorKind::Indeterminate,
+        core.info.name,
+        Operation::Renew,
+        what,
+    )
+}
+
+/// A TTL in milliseconds, as stores take it, and no shorter.
+pub(crate) fn whole_milliseconds(ttl: Duration) -> Duration {
+    let millisecond = Duration::from_millis(1);
+    let whole = Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+    match whole < ttl {
+        true => whole + millisecond,
+        false => whole,
     }
 }
 

@@ -49,6 +49,11 @@ impl Numbers {
         true
     }
 
+    /// The number that follows all that were issued.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// The incarnation that requests are meant for.
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.incarnation

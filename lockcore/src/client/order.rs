@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::client::adopting::Adopting;
 use crate::{Claim, Incarnation, Registered, Result, Stood};
@@ -26,8 +27,33 @@ pub(crate) enum Order {
     Run(Beside),
     /// Renew at once. Answers `true` if the session lived then.
     Renew(oneshot::Sender<bool>),
+    /// Leave the session, with all that it holds, to the end of one last lease.
+    Keep(Keep),
     /// Make sure that an adoption is not this process's.
     GiveUp(GiveUp, Option<oneshot::Sender<Result<()>>>),
+}
+
+/// How a session is left.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    /// The end of its last lease, by this process's clock.
+    pub(crate) until: Instant,
+    /// The least number of the renewal that leaves it.
+    pub(crate) seq: u64,
+    /// The only grants that it may have.
+    pub(crate) grants: usize,
+    pub(crate) done: oneshot::Sender<Result<Left>>,
+}
+
+/// What became of a session that was to be left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It lives until the end of its lease.
+    Kept,
+    /// It does not live, or its grants were evicted.
+    NotHeld,
+    /// It has other grants, which would be lost.
+    Shared,
 }
 
 /// The adoption after the one that was seen.

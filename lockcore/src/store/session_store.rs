@@ -57,6 +57,8 @@ pub struct Renewal {
     /// The grants that must exist, or nothing is renewed: all that the client has of the session when it moves to
     /// another incarnation, else none.
     pub granted: Ranges,
+    /// The session's TTL from this renewal on; `None` if it stays.
+    pub ttl: Option<Duration>,
 }
 
 impl Renewal {
@@ -70,6 +72,16 @@ impl Renewal {
             intent,
             incarnation: Incarnation::UNKNOWN,
             granted: Ranges::EMPTY,
+            ttl: None,
+        }
+    }
+
+    /// The same renewal, which changes the session's TTL: this renewal and later ones count with it.
+    #[must_use]
+    pub fn lasting(self, ttl: Duration) -> Self {
+        Self {
+            ttl: Some(ttl),
+            ..self
         }
     }
 
@@ -316,7 +328,7 @@ pub trait SessionStore: Send + Sync {
     /// The store failed. After an unknown outcome the caller takes another id.
     async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened>;
 
-    /// Renews the lease and writes the changes, all or nothing. Takes effect only if all of this is true in the same
+    /// Renews the lease, for the renewal's [`ttl`](Renewal::ttl) if it has one, and writes the changes, all or nothing. Takes effect only if all of this is true in the same
     /// atomic action:
     ///
     /// - the session lives;

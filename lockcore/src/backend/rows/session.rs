@@ -83,6 +83,7 @@ impl SessionRow {
             return Renewed::Overtaken;
         }
         self.seq = renewal.seq;
+        self.ttl = renewal.ttl.unwrap_or(self.ttl);
         self.due = now.lease.saturating_add(self.ttl);
         self.over.clone_from(&renewal.over);
         Renewed::living(&self.notes)

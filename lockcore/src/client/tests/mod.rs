@@ -9,6 +9,7 @@ mod hand_over;
 mod in_doubt;
 mod in_line;
 mod keeping;
+mod kept;
 mod line;
 mod load;
 mod max_hold;

@@ -1,0 +1,186 @@
+//! `lockkeeper acquire`, `renew`, `release` and `status`: locks of several steps, which no process holds.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use lockkeeper::limits::DEFAULT_TTL;
+use lockkeeper::{Kept, KeptState, Locks};
+use serde::Serialize;
+
+use crate::args::{AcquireArgs, Common, HandleArgs, RenewArgs};
+use crate::claims::Claims;
+use crate::failure::{Failure, chain, say, tell};
+use crate::operate::result;
+use crate::output::Output;
+use crate::run::{Ask, close};
+use crate::signals::Signals;
+use crate::store;
+
+/// A handle, as JSON. The token is a text, which nobody rounds.
+#[derive(Serialize)]
+struct HandleJson {
+    handle: String,
+    session: String,
+    token: String,
+}
+
+/// What is held, as JSON.
+#[derive(Serialize)]
+struct StatusJson {
+    held: bool,
+    session: String,
+    token: String,
+}
+
+/// `lockkeeper acquire`.
+pub(crate) async fn acquire(common: &Common, mut args: AcquireArgs) -> Result<u8, Failure> {
+    let claims = Claims::parse(&mut args.claims)?;
+    let mut signals = Signals::listen()?;
+    let store = store::open(common).await?;
+    // While it waits and takes them, they outlive this process by the usual time only.
+    let locks = store.locks(DEFAULT_TTL, "lockkeeper acquire")?;
+    let done = take(common, &args, &claims, &locks, &mut signals).await;
+    close(&locks).await;
+    done.map_err(|failure| failure.busy_as(args.busy_status))
+}
+
+async fn take(
+    common: &Common,
+    args: &AcquireArgs,
+    claims: &Claims,
+    locks: &Locks,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let ask = Ask {
+        intent: None,
+        max_hold: None,
+        own_session: true,
+        waits: !args.no_wait,
+        limit: args.wait,
+    };
+    let guard = tokio::select! {
+        biased;
+        signal = signals.ending() => return Err(Failure::signal(signal.as_raw())),
+        guard = Box::pin(ask.acquire(claims, locks)) => guard?,
+    };
+    let kept = guard.keep_for(args.ttl).await?;
+    let printed = print(common, args.handle_file.as_deref(), &kept);
+    if printed.is_err() {
+        // Nobody could release it.
+        if let Err(error) = locks.release_kept(&kept).await {
+            say(&format!(
+                "the locks are held until the end of --ttl: {}",
+                chain(&error)
+            ));
+        }
+    }
+    printed
+}
+
+fn print(common: &Common, file: Option<&Path>, kept: &Kept) -> Result<u8, Failure> {
+    let handle = kept.to_string();
+    if let Some(file) = file {
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(file)
+            .and_then(|mut to| to.write_all(format!("{handle}\n").as_bytes()));
+        written.map_err(|error| {
+            let file = file.display();
+            Failure::usage(format!("--handle-file {file} cannot be written: {error}"))
+        })?;
+        return Ok(0);
+    }
+    let mut output = Output::new();
+    match common.json {
+        true => output.json(&HandleJson {
+            session: kept.session().to_string(),
+            token: kept.token().to_string(),
+            handle,
+        })?,
+        false => output.line(&handle)?,
+    }
+    output.finish()
+}
+
+impl HandleArgs {
+    fn kept(&self) -> Result<Kept, Failure> {
+        let text = match (&self.handle, &self.handle_file) {
+            (Some(handle), _) => handle.clone(),
+            (None, Some(file)) => store::line("--handle-file", file)?,
+            (None, None) => store::variable("LOCKKEEPER_HANDLE")?.ok_or_else(|| {
+                Failure::usage("no handle: give it, or --handle-file, or LOCKKEEPER_HANDLE")
+            })?,
+        };
+        text.parse()
+            .map_err(|error: lockkeeper::HandleError| Failure::usage(error.to_string()))
+    }
+}
+
+/// `lockkeeper renew`.
+pub(crate) async fn renew(common: &Common, args: RenewArgs) -> Result<u8, Failure> {
+    let kept = args.handle.kept()?;
+    let locks = store::open(common)
+        .await?
+        .locks(DEFAULT_TTL, "lockkeeper renew")?;
+    let state = locks.renew_kept(&kept, args.ttl).await?;
+    told(
+        common,
+        &kept,
+        state,
+        "the locks are no longer held: acquire them again, and check what was done meanwhile",
+    )
+}
+
+/// `lockkeeper release`.
+pub(crate) async fn release(common: &Common, args: HandleArgs) -> Result<u8, Failure> {
+    let kept = args.kept()?;
+    let locks = store::open(common)
+        .await?
+        .locks(DEFAULT_TTL, "lockkeeper release")?;
+    let state = locks.release_kept(&kept).await?;
+    told(
+        common,
+        &kept,
+        state,
+        "the locks were no longer held: check what was done meanwhile",
+    )
+}
+
+/// `lockkeeper status`.
+pub(crate) async fn status(common: &Common, args: HandleArgs) -> Result<u8, Failure> {
+    let kept = args.kept()?;
+    let locks = store::open(common)
+        .await?
+        .locks(DEFAULT_TTL, "lockkeeper status")?;
+    let state = locks.kept_state(&kept).await?;
+    if state == KeptState::Held {
+        tell(&format!(
+            "session {} holds the locks, token {}",
+            kept.session(),
+            kept.token()
+        ));
+    }
+    told(common, &kept, state, "the locks are no longer held")
+}
+
+fn told(common: &Common, kept: &Kept, state: KeptState, if_not: &str) -> Result<u8, Failure> {
+    let held = state == KeptState::Held;
+    let (session, token) = (kept.session().to_string(), kept.token().to_string());
+    result(
+        common,
+        &StatusJson {
+            held,
+            session,
+            token,
+        },
+    )?;
+    match held {
+        true => Ok(0),
+        false => Err(Failure::new(crate::failure::status::LOST, if_not)),
+    }
+}

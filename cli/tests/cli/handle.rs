@@ -1,0 +1,195 @@
+//! Locks of several steps, and locks that are kept when their command has ended.
+
+use std::time::{Duration, Instant};
+
+use rustix::fs::stat;
+
+use crate::harness::{Place, json};
+
+fn handle(place: &Place, args: &[&str]) -> String {
+    let ended = place.ends(&[&["acquire"], args].concat());
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    ended.stdout.trim().to_owned()
+}
+
+#[test]
+fn a_lock_of_several_steps() {
+    let place = Place::new();
+    let handle = handle(
+        &place,
+        &["--lock", "deploy", "--ttl", "1h", "--label", "build 7"],
+    );
+    let listed = place.held();
+    assert!(
+        listed[0].starts_with("deploy\texclusive\t") && listed[0].ends_with("\tbuild 7"),
+        "{listed:?}"
+    );
+    let busy = place.ends(&[
+        "acquire",
+        "--lock",
+        "deploy",
+        "--ttl",
+        "1h",
+        "--no-wait",
+        "--busy-status",
+        "9",
+    ]);
+    assert_eq!((busy.status, busy.stdout.as_str()), (9, ""), "{busy:?}");
+    for args in [
+        &["status", &handle][..],
+        &["renew", &handle, "--ttl", "2h"],
+        &["status", &handle],
+    ] {
+        assert_eq!(place.ends(args).status, 0);
+    }
+    let status = place.ends(&["status", &handle, "--json"]);
+    let status = &json(&status.stdout)[0];
+    assert_eq!(status["held"], true);
+    assert!(status["token"].as_str().unwrap().parse::<u64>().unwrap() > 0);
+    assert_eq!(place.ends(&["release", &handle]).status, 0);
+    assert_eq!(place.held(), [""; 0]);
+    for args in [
+        &["status", &handle][..],
+        &["renew", &handle, "--ttl", "2h"],
+        &["release", &handle],
+    ] {
+        let ended = place.ends(args);
+        assert_eq!(
+            (ended.status, ended.stderr.lines().count()),
+            (76, 1),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn a_handle_in_a_file_or_in_the_environment() {
+    let place = Place::new();
+    let file = place.path("handle");
+    let file = file.to_str().unwrap();
+    let args = [
+        "acquire",
+        "--document",
+        "a",
+        "--document",
+        "b",
+        "--ttl",
+        "1h",
+        "--handle-file",
+        file,
+    ];
+    let ended = place.ends(&args);
+    assert_eq!((ended.status, ended.stdout.as_str()), (0, ""), "{ended:?}");
+    assert_eq!(stat(file).unwrap().st_mode & 0o777, 0o600);
+    assert_eq!(place.ends(&["status", "--handle-file", file]).status, 0);
+    let handle = place.read("handle");
+    let mut command = place.lockkeeper(["release"]);
+    let ended = crate::harness::ends(command.env("LOCKKEEPER_HANDLE", handle.trim()));
+    assert_eq!(ended.status, 0, "{ended:?}");
+    // Where the handle cannot be written nothing stays held.
+    let args = [
+        "acquire",
+        "--lock",
+        "a",
+        "--ttl",
+        "1h",
+        "--handle-file",
+        "/nonexistent/handle",
+    ];
+    let ended = place.ends(&args);
+    assert_eq!(ended.status, 64, "{ended:?}");
+    assert_eq!(place.held(), [""; 0]);
+}
+
+#[test]
+fn a_wrong_handle_is_refused() {
+    let place = Place::new();
+    let mut running = place.holds(&["--lock", "r"]);
+    let session = place.sessions()[0].0.clone();
+    let (one, two) = (
+        handle(&place, &["--lock", "a", "--ttl", "1h"]),
+        handle(&place, &["--lock", "b", "--ttl", "1h"]),
+    );
+    let parts = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
+    let (mut other, mut of_running) = (parts(&one), parts(&one));
+    other[2] = parts(&two)[2].clone();
+    of_running[1] = session;
+    for wrong in [
+        other.join("."),
+        of_running.join("."),
+        "x".to_owned(),
+        one[1..].to_owned(),
+    ] {
+        for args in [
+            &["release", &wrong][..],
+            &["status", &wrong],
+            &["renew", &wrong, "--ttl", "1s"],
+        ] {
+            let ended = place.ends(args);
+            assert_eq!(
+                (ended.status, ended.stderr.lines().count()),
+                (64, 1),
+                "{ended:?}"
+            );
+            assert!(ended.stderr.contains("handle"), "{ended:?}");
+        }
+    }
+    assert_eq!(place.ends(&["release"]).status, 64);
+    assert_eq!(place.held().len(), 3);
+    assert_eq!(running.ends().status, 0);
+}
+
+#[test]
+fn a_lock_is_kept_when_its_command_has_ended() {
+    let place = Place::new();
+    let since = Instant::now();
+    let run = |status: &str| {
+        place.ends(&[
+            "run",
+            "--lock",
+            "job",
+            "--at-least",
+            "4s",
+            "-c",
+            &format!("echo ran; exit {status}"),
+        ])
+    };
+    let ended = run("3");
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (3, "ran\n"),
+        "{ended:?}"
+    );
+    // It does not wait for the next period.
+    let again = run("0");
+    assert_eq!((again.status, again.stdout.as_str()), (75, ""), "{again:?}");
+    assert!(since.elapsed() < Duration::from_secs(4));
+    let args = [
+        "run",
+        "--lock",
+        "job",
+        "--at-least",
+        "1s",
+        "--wait",
+        "60s",
+        "-c",
+        "sleep 1.2",
+    ];
+    let waited = place.ends(&args);
+    assert_eq!(waited.status, 0, "{waited:?}");
+    assert!(
+        since.elapsed() >= Duration::from_secs(5),
+        "{:?}",
+        since.elapsed()
+    );
+    // The command took longer than that.
+    assert_eq!(place.held(), [""; 0]);
+    for (args, says) in [
+        (&["--at-least", "25h"][..], "from 1s to 24h"),
+        (&["--at-least", "1m", "--intent", "{}"], "--intent"),
+    ] {
+        let ended = place.runs(&[&["--lock", "a"], args].concat(), "true");
+        assert_eq!(ended.status, 64, "{ended:?}");
+        assert!(ended.stderr.contains(says), "{ended:?}");
+    }
+}
