@@ -327,16 +327,24 @@ fn number(text: &str) -> Vec<u32> {
 /// Packs them, as they would be uploaded, and unpacks them; the folder.
 pub(super) fn package(published: &[Package]) -> Result<PathBuf, String> {
     let target = read()?.target_directory;
-    let mut command = cargo(&["package", "--no-verify", "--allow-dirty", "--locked"]);
-    command.args(published.iter().map(|it| format!("--package={}", it.name)));
-    let done = command.current_dir(root()).output();
-    let done = done.map_err(|error| format!("cargo cannot be run: {error}"))?;
-    if !done.status.success() {
-        return Err(format!(
-            "cargo package: {}",
-            String::from_utf8_lossy(&done.stderr)
-        ));
+    let mut said = String::new();
+    // Without the network first: with what is known of the registry it takes a second.
+    for network in [&["--offline"][..], &[]] {
+        let mut command = cargo(&["package", "--no-verify", "--allow-dirty", "--locked"]);
+        command.args(network);
+        command.args(published.iter().map(|it| format!("--package={}", it.name)));
+        let done = command.current_dir(root()).output();
+        let done = done.map_err(|error| format!("cargo cannot be run: {error}"))?;
+        if done.status.success() {
+            return unpack(&target, published);
+        }
+        said = String::from_utf8_lossy(&done.stderr).into_owned();
     }
+    Err(format!("cargo package: {said}"))
+}
+
+/// Unpacks them; the folder.
+fn unpack(target: &Path, published: &[Package]) -> Result<PathBuf, String> {
     let folder = target.join("packages");
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
