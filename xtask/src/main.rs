@@ -12,6 +12,7 @@ mod layers;
 mod lines;
 mod mutants;
 mod plan;
+mod release;
 mod simulate;
 mod soak;
 mod stores;
@@ -113,6 +114,16 @@ enum Command {
         /// Of this folder, such as another commit's; else of the working tree.
         #[arg(default_value = ".")]
         folder: PathBuf,
+    },
+    /// Checks what can be checked before a release: metadata, packages, changelog, links, the book; names what only the
+    /// project's owner can fill in.
+    Release {
+        /// Checks, and publishes nothing; so far it does nothing else.
+        #[arg(long, required = true)]
+        check: bool,
+        /// Also builds a program outside the workspace from the packages, and runs it on SQLite and Redis.
+        #[arg(long)]
+        build: bool,
     },
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
@@ -238,6 +249,7 @@ fn main() -> ExitCode {
             only,
             list,
         } => soak::run(minutes, &only, list),
+        Command::Release { build, .. } => release::run(build),
         Command::Simulate { args } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             simulate::run(&args)
