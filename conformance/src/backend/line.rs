@@ -150,28 +150,26 @@ async fn who_waits_above_or_below_comes_first_too(scene: Scene) -> Verdict {
 }
 
 async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
-    let holds = a.hold(&[(Want::Create, "k")]).await?;
-    let second = waits(&b, &[(Want::Create, "k")]).await?;
-    let third = waits(&c, &[(Want::Create, "k")]).await?;
-    // Whoever asks again does not lose its place, and does not gain one.
-    b.refused(&second).await?;
-    c.refused(&third).await?;
-    b.refused(&second).await?;
-    a.release(&holds).await?;
-    refused_by(&c, &third, &[&second]).await?;
-    // Who has had it stands at the end.
-    refused_by(
-        &a,
-        &a.ask(&[(Want::Create, "k")]).waiting(),
-        &[&second, &third],
-    )
-    .await?;
-    b.take(&second).await?;
-    let busy = c.refused(&third).await?;
-    ensure_eq!(waiters(&busy), [], "nobody waits before the third");
-    b.release(&second).await?;
-    c.take(&third).await?;
+    for wants in [(Want::Create, "k"), (Want::Write, "/a/b/c")] {
+        let [a, b, c] = processes(&scene).await?;
+        let holds = a.hold(&[wants]).await?;
+        let second = waits(&b, &[wants]).await?;
+        let third = waits(&c, &[wants]).await?;
+        // Whoever asks again does not lose its place, and does not gain one.
+        b.refused(&second).await?;
+        c.refused(&third).await?;
+        b.refused(&second).await?;
+        a.release(&holds).await?;
+        refused_by(&c, &third, &[&second]).await?;
+        // Who has had it stands at the end.
+        let last = a.ask(&[wants]).waiting();
+        refused_by(&a, &last, &[&second, &third]).await?;
+        b.take(&second).await?;
+        let busy = c.refused(&third).await?;
+        ensure_eq!(waiters(&busy), [], "nobody waits before the third");
+        b.release(&second).await?;
+        c.take(&third).await?;
+    }
     Ok(())
 }
 
@@ -368,10 +366,10 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
     for (key, held, waited_for, asked) in [
         ("k", (SHARE, "k"), (Want::Create, "k"), (SHARE, "k")),
         (
-            "/a",
-            (Want::Write, "/a/x"),
-            (Want::Write, "/a"),
-            (Want::Write, "/a/y"),
+            "/a/b",
+            (Want::Write, "/a/b/x"),
+            (Want::Write, "/a/b"),
+            (Want::Write, "/a/b/y"),
         ),
     ] {
         let [a, b, c] = processes(&scene).await?;
@@ -394,6 +392,7 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
         c.release(&other).await?;
         a.take(&again.clone().past(vec![past])).await?;
         a.take(&again).await?;
+        b.refused(&waiter).await?;
         // Everybody waits anew then.
         let once_more = a.ask(&[asked]).waiting().past(vec![past]);
         let busy = a.refused(&once_more).await?;

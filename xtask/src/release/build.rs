@@ -11,7 +11,7 @@ use crate::stores;
 /// The page whose first program a newcomer types.
 const PAGE: &str = "docs/book/src/start.md";
 
-/// Builds that program with every feature, and runs it on a file and on a Redis; builds the command, too.
+/// Builds that program with every feature, and runs it on a file and on a Redis; builds the command and the kit, too.
 pub(super) fn run(root: &Path, packages: &Path, published: &[Package]) -> Result<(), String> {
     let outside = packages.with_file_name("outside");
     let failed = |error| format!("{}: {error}", outside.display());
@@ -53,6 +53,7 @@ fn manifest(packages: &Path, published: &[Package]) -> String {
          [dependencies]\n\
          lockkeeper = {{ version = \"{version}\", features = [\"elasticsearch\", \"etcd\", \"postgres\", \"redis\"] }}\n\
          lockkeeper-cli = \"{version}\"\n\
+         lockcore-conformance = \"{version}\"\n\
          tokio = {{ version = \"1\", features = [\"macros\", \"rt\"] }}\n\n[patch.crates-io]\n"
     );
     for package in published {
