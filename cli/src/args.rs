@@ -99,6 +99,11 @@ pub(crate) enum Action {
     /// A holder hears of it within a second, or 10 where the store does not push, and its command is ended. Its other locks stay. One that
     /// renews and does not obey, or is not to be waited for, is revoked with --session.
     Break(BreakArgs),
+    /// Asks the holders of a key to give it up soon. Nobody is made to obey; see break.
+    ///
+    /// A holder hears of it within a second, or 10 where the store does not push. A lockkeeper run says so, and sends its command the
+    /// signal of --on-asked.
+    Ask(AskArgs),
     /// Hands what dead holders left unfinished to a command, and settles it if that ends with 0.
     ///
     /// The command reads JSON lines as that of run --recover does, and its exit status is that of lockkeeper.
@@ -165,6 +170,9 @@ pub(crate) struct RunArgs {
     /// also if it failed. So a job that every host starts at the same time runs once. Does not wait, unless --wait is given.
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl, conflicts_with = "intent")]
     pub(crate) at_least: Option<Duration>,
+    /// The signal that the command gets when somebody asks for the locks (lockkeeper ask); without it, only a message says so.
+    #[arg(long, value_name = "SIGNAL", ignore_case = true)]
+    pub(crate) on_asked: Option<OnAsked>,
     /// What the command is about to do, as JSON or as a file of JSON. Until the command ends with 0 it stays in the
     /// store, and the locks with it.
     #[arg(long, value_name = "JSON|@FILE")]
@@ -326,6 +334,28 @@ pub(crate) struct BreakArgs {
     /// How long it is waited for the holders to give the key up.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "15s", conflicts_with = "session")]
     pub(crate) wait: Duration,
+}
+
+#[derive(Args)]
+pub(crate) struct AskArgs {
+    /// The key; for a path, those who hold something below it are asked as well.
+    #[arg(value_parser = parse_key)]
+    pub(crate) key: LockKey,
+    /// Why; told to the holders, and kept for a day.
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
+    pub(crate) reason: Label,
+}
+
+/// A signal that asks a command to end, or tells it something.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "UPPER")]
+pub(crate) enum OnAsked {
+    Hup,
+    Int,
+    Quit,
+    Term,
+    Usr1,
+    Usr2,
 }
 
 #[derive(Args)]

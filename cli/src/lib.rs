@@ -81,6 +81,7 @@ fn act(cli: Cli) -> Result<u8, Failure> {
         Action::Inspect(args) => within(list::inspect(common, args)),
         Action::Sessions(args) => within(list::sessions(common, args)),
         Action::Break(args) => within(operate::break_lock(common, args)),
+        Action::Ask(args) => within(operate::ask(common, args)),
         Action::Recover(args) => within(Box::pin(recover::recover(common, args))),
         Action::Discard(args) => within(operate::discard(common, args)),
         Action::Sweep => within(operate::sweep(common)),

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper::backend::{End, Filter, Sweep};
+use lockkeeper::limits::DEFAULT_TTL;
 use lockkeeper::{Grant, Label, Life, LockBackend, LockKey, Note, NoteKind, SessionId};
 use serde::Serialize;
 
-use crate::args::{BreakArgs, Common, DiscardArgs};
+use crate::args::{AskArgs, BreakArgs, Common, DiscardArgs};
 use crate::describe;
 use crate::failure::{Failure, status, tell};
 use crate::list::records;
@@ -76,6 +77,27 @@ struct BrokenJson<'a> {
     revoked: Vec<String>,
     /// Foreign records.
     evicted: usize,
+}
+
+/// `lockkeeper ask`.
+pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<u8, Failure> {
+    let store = store::open(common).await?;
+    let locks = store.locks(DEFAULT_TTL, "lockkeeper ask")?;
+    let asked = locks.ask(&args.key, args.reason).await?;
+    let key = args.key.as_str();
+    tell(&match asked {
+        0 => format!("nobody holds {key:?}"),
+        1 => format!("the holder of {key:?} is asked to give it up"),
+        holders => format!("{holders} holders of {key:?} are asked to give it up"),
+    });
+    result(common, &AskedJson { key, asked })
+}
+
+/// How many are asked for a key, as JSON.
+#[derive(Serialize)]
+struct AskedJson<'a> {
+    key: &'a str,
+    asked: usize,
 }
 
 struct Breaking<'a> {

@@ -126,7 +126,7 @@ async fn with_intents(
             let _ = stdin.write_all(lines.as_bytes()).await;
         }
     };
-    let supervised = supervise(job, signals, adopted, ttl / 4);
+    let supervised = supervise(job, signals, adopted, ttl / 4, None);
     let (mut write, mut supervised) = (std::pin::pin!(write), std::pin::pin!(supervised));
     let ended = tokio::select! {
         ended = &mut supervised => ended?,

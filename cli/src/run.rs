@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
+use rustix::process::Signal;
+
 use lockkeeper::{
     AcquireError, Acquisition, Attempt, FencingToken, Guard, Intent, KeepError, Locks, Released,
     SessionId,
 };
 
-use crate::args::{Common, RunArgs};
+use crate::args::{Common, OnAsked, RunArgs};
 use crate::claims::Claims;
 use crate::failure::{Failure, chain, say, status};
 use crate::job::{self, Job};
@@ -97,6 +99,17 @@ pub(crate) fn status_of(ended: ExitStatus) -> u8 {
     }
 }
 
+fn signal_of(on_asked: OnAsked) -> Signal {
+    match on_asked {
+        OnAsked::Hup => Signal::HUP,
+        OnAsked::Int => Signal::INT,
+        OnAsked::Quit => Signal::QUIT,
+        OnAsked::Term => Signal::TERM,
+        OnAsked::Usr1 => Signal::USR1,
+        OnAsked::Usr2 => Signal::USR2,
+    }
+}
+
 /// Leaves the lock held for that time.
 async fn keep(guard: Guard, left: Duration) -> Result<(), Failure> {
     match guard.keep_for(left).await {
@@ -138,7 +151,10 @@ impl Asked {
                 _ => (Stdio::inherit(), Terminal::of_stdin()),
             };
             let job = Job::start(&self.args.command, &environment, stdin, terminal)?;
-            supervise(job, signals, &*guard, self.patience()).await?
+            {
+                let on_asked = self.args.on_asked.map(signal_of);
+                supervise(job, signals, &*guard, self.patience(), on_asked).await?
+            }
         };
         if let Some(by_us) = ended.by_us {
             let why = match by_us {

@@ -4,10 +4,10 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use lockkeeper::{Held, LostReason, Recovery};
+use lockkeeper::{Held, LostReason, Note, Recovery};
 use rustix::process::Signal;
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, say, tell};
 use crate::job::{Change, Job};
 use crate::signals::Signals;
 use crate::terminal;
@@ -18,6 +18,8 @@ pub(crate) trait Lease {
     fn remaining(&self) -> Option<Duration>;
     /// Resolves when most of the time is over for which it may be held.
     async fn nearly_over(&self);
+    /// Resolves when somebody has asked for it.
+    async fn asked(&self) -> Note;
     /// Resolves when it is lost.
     async fn lost(&self) -> LostReason;
 }
@@ -31,6 +33,10 @@ impl Lease for Held {
         Held::nearly_over(self).await;
     }
 
+    async fn asked(&self) -> Note {
+        Held::asked(self).await
+    }
+
     async fn lost(&self) -> LostReason {
         Held::lost(self).await
     }
@@ -42,6 +48,10 @@ impl Lease for Vec<Recovery> {
     }
 
     async fn nearly_over(&self) {
+        std::future::pending().await
+    }
+
+    async fn asked(&self) -> Note {
         std::future::pending().await
     }
 
@@ -75,8 +85,10 @@ pub(crate) async fn supervise(
     signals: &mut Signals,
     lease: &impl Lease,
     left: Duration,
+    on_asked: Option<Signal>,
 ) -> Result<Ended, Failure> {
     let (mut lost, mut nearly_over) = (pin!(lease.lost()), pin!(lease.nearly_over()));
+    let (mut asked, mut was_asked) = (pin!(lease.asked()), false);
     let (mut by_us, mut killed) = (None, false);
     // A command that was told to stop takes this process with it, terminal or not.
     let mut stop = job.has_terminal();
@@ -99,6 +111,14 @@ pub(crate) async fn supervise(
             () = &mut nearly_over, if by_us.is_none() => {
                 warned_of("the lock has been held for nine tenths of --max-hold");
                 by_us = Some(ByUs::TooLong);
+            }
+            note = &mut asked, if !was_asked => {
+                was_asked = true;
+                let sends = on_asked.map_or("", |_| ", and the command is told");
+                tell(&format!("{} asks for the lock{sends}: {}", note.by, note.reason));
+                if let Some(signal) = on_asked {
+                    job.signal(signal);
+                }
             }
             () = warning, if by_us.is_none() => {
                 warned_of("the lock is about to be lost, no renewal gets through");

@@ -27,9 +27,10 @@ pub use client::sim;
 pub use async_trait::async_trait;
 pub use claim::{Claim, Want};
 pub use client::{
-    Abandoned, AcquireError, Acquisition, Attempt, Flat, Guard, HandleError, Held, InputError,
-    KeepError, Kept, KeptState, Locks, LocksBuilder, LostReason, Owner, Progress, Recover,
-    RecoverError, Recovery, Released, RunError, RwLock, Schedule, Tree, Turn,
+    Abandoned, AcquireError, Acquisition, Attempt, Election, Flat, Guard, HandleError, Held,
+    InputError, KeepError, Kept, KeptState, Leader, Leadership, Locks, LocksBuilder, LostReason,
+    Owner, Progress, Recover, RecoverError, Recovery, Released, RunError, RwLock, Schedule, Tree,
+    Turn,
 };
 pub use error::{Error, ErrorKind, Operation};
 pub use intent::{Intent, IntentError};

@@ -22,15 +22,18 @@ pub enum NoteKind {
     Evict,
     /// Somebody else would like to have the keys that the grant holds.
     Ask,
+    /// The grant is a leadership in an election. Its reason is the token of the guard, and its author is the leader.
+    Lead,
     /// The session is revoked.
     Revoke,
     /// The unfinished change of the session is discarded.
     Discard,
 }
 
-const KINDS: [(NoteKind, &str); 4] = [
+const KINDS: [(NoteKind, &str); 5] = [
     (NoteKind::Evict, "evict"),
     (NoteKind::Ask, "ask"),
+    (NoteKind::Lead, "lead"),
     (NoteKind::Revoke, "revoke"),
     (NoteKind::Discard, "discard"),
 ];

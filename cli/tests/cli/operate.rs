@@ -276,3 +276,50 @@ fn a_store_that_does_not_answer() {
     ]);
     assert_eq!(ended.status, 69, "{ended:?}");
 }
+
+#[test]
+fn a_command_hears_that_it_is_asked_for_its_lock() {
+    let place = Place::new();
+    let script = "trap 'echo asked; exit 5' USR1; echo held; while :; do sleep 0.05; done";
+    let mut holder = place.starts(
+        &["--lock", "a", "--ttl", "3s", "--on-asked", "usr1"],
+        script,
+    );
+    let args = [
+        "ask",
+        "a",
+        "--reason",
+        "maintenance",
+        "--label",
+        "the operator",
+        "--json",
+    ];
+    let ended = place.ends(&args);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert_eq!(json(&ended.stdout)[0]["asked"], 1);
+    let ended = holder.ends();
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (5, "asked\n"),
+        "{ended:?}"
+    );
+    assert!(
+        ended.stderr.contains("the operator asks for the lock")
+            && ended.stderr.contains(": maintenance"),
+        "{ended:?}"
+    );
+    let ended = place.ends(&["ask", "a", "--reason", "maintenance"]);
+    assert!(ended.stderr.contains("nobody holds"), "{ended:?}");
+    // Without a signal it is only said.
+    let mut holder = place.holds(&["--lock", "a", "--ttl", "3s"]);
+    assert_eq!(
+        place.ends(&["ask", "a", "--reason", "maintenance"]).status,
+        0
+    );
+    assert!(
+        holder
+            .error_line()
+            .contains("asks for the lock: maintenance")
+    );
+    assert_eq!(holder.ends().status, 0);
+}

@@ -1,15 +1,17 @@
 //! The life of a client: work under a lock, the limits of what is under way, and its end.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use lockcore::backend::End;
 use lockcore::{
-    AcquireError, Attempt, InputError, KeepError, Kept, KeptState, Life, Locks, Released, RunError,
-    Turn,
+    AcquireError, Attempt, InputError, KeepError, Kept, KeptState, Label, Life, LockKey, Locks,
+    Released, RunError, Turn,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::case::Case;
 use crate::client::{SOON, acquired, granted, locks, refusal, refused, release, soon};
@@ -37,7 +39,9 @@ pub(super) fn cases() -> Vec<Case> {
         Guard:
             a_kept_lock_is_held_for_its_time_and_no_longer,
             a_kept_lock_is_renewed_and_released_by_its_handle,
-            a_schedule_runs_once_in_its_time;
+            a_schedule_runs_once_in_its_time,
+            a_holder_hears_that_it_is_asked_for_the_lock,
+            one_candidate_leads_and_the_next_one_after_it;
     }
 }
 
@@ -417,4 +421,52 @@ async fn a_schedule_runs_once_in_its_time(scene: Scene) -> Verdict {
 
 fn failed(error: impl std::fmt::Display) -> Unpassed {
     Wrong(error.to_string())
+}
+
+async fn a_holder_hears_that_it_is_asked_for_the_lock(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let (guard, other) = (acquired(a.lock("g")).await?, acquired(a.lock("h")).await?);
+    let reason = Label::parse("maintenance").map_err(failed)?;
+    let key = LockKey::parse("g").map_err(failed)?;
+    ensure_eq!(b.ask(&key, reason.clone()).await?, 1, "how many are asked");
+    let note = soon("the holder is told", guard.asked()).await?;
+    ensure_eq!(note.reason, reason, "why");
+    ensure!(guard.is_valid(), "it is held all the same");
+    ensure!(guard.confirm().await?, "in the store, too");
+    let nobody = timeout(Duration::ZERO, other.asked()).await;
+    ensure!(nobody.is_err(), "nobody has asked for the other one");
+    release(guard).await?;
+    let again = acquired(b.lock("g")).await?;
+    let next = acquired(a.lock("i")).await?;
+    for fresh in [&again, &next] {
+        let asked = timeout(Duration::ZERO, fresh.asked()).await;
+        ensure!(asked.is_err(), "who has it next was not asked");
+    }
+    let nobody = LockKey::parse("free").map_err(failed)?;
+    ensure_eq!(b.ask(&nobody, reason).await?, 0, "of a free key");
+    Ok(())
+}
+
+async fn one_candidate_leads_and_the_next_one_after_it(scene: Scene) -> Verdict {
+    let (a, b) = (locks(&scene).await?, locks(&scene).await?);
+    let of = |locks: &Locks| locks.election("e").map_err(failed);
+    let (one, two, observer) = (of(&a)?, of(&b)?, of(&b)?);
+    ensure_eq!(observer.leader().await?, None, "nobody leads");
+    let first = one.campaign().await?;
+    ensure!(two.try_campaign().await?.is_none(), "one leads");
+    let mut leaders = pin!(observer.observe());
+    let seen = soon("the first is seen", leaders.next()).await?;
+    let seen = seen.ok_or_else(|| failed("the stream has ended"))??;
+    ensure_eq!(seen.token, first.token(), "the token of the first");
+    ensure_eq!(seen.session, first.session(), "its session");
+    let (next, resigned) = tokio::join!(two.campaign(), first.resign());
+    ensure_eq!(resigned?, Released::Released, "its resignation");
+    let next = next?;
+    let seen = soon("the second is seen", leaders.next()).await?;
+    let seen = seen.ok_or_else(|| failed("the stream has ended"))??;
+    ensure_eq!(seen.token, next.token(), "the token of the second");
+    scene.end(next.session(), End::Revoke).await?;
+    soon("the second is told", next.lost()).await?;
+    ensure_eq!(observer.leader().await?, None, "nobody leads again");
+    Ok(())
 }

@@ -199,6 +199,7 @@ impl Chain {
         !self.kept.load(Ordering::Acquire)
             && pass < FencingToken::PASSES
             && now < self.began + self.goes_on_for
+            && self.session.session.asked(self.numbers()).is_none()
             && self.stands_at(now)
     }
 

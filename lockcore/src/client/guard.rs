@@ -20,7 +20,9 @@ use crate::client::order::{Beside, Keep, Left, Order, Released};
 use crate::client::owner::Owner;
 use crate::client::queue::Offer;
 use crate::client::session::Handle;
-use crate::{Claim, Error, ErrorKind, FencingToken, Grant, Operation, OwnerId, Result, SessionId};
+use crate::{
+    Claim, Error, ErrorKind, FencingToken, Grant, Note, Operation, OwnerId, Result, SessionId,
+};
 
 /// What can be asked of a held lock. A [`Guard`] derefs to it, and the work inside [`run`](crate::Acquisition::run)
 /// shares it. A `Held` by itself keeps nothing held.
@@ -172,6 +174,39 @@ impl Held {
             why = lost => why,
             () = sleep_awake_until(limit.end) => LostReason::TooLong,
         }
+    }
+
+    /// Resolves when an operator or another program has [asked](crate::Locks::ask) for the lock, with the reason and the
+    /// author. The lock stays held and valid. A program that can stop here finishes what it is doing and gives the lock
+    /// back. It is notified as of an eviction: within a second where the store pushes, elsewhere within 10 s. Once
+    /// somebody has asked, the lock is not handed on within the process.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use lockcore::{Label, LockKey, Locks, MemoryBackend};
+    ///
+    /// let locks = Locks::builder(MemoryBackend::new()).build()?;
+    /// let guard = locks.lock("reindex").acquire().await?;
+    /// let key = LockKey::parse("reindex")?;
+    /// assert_eq!(locks.ask(&key, Label::parse("maintenance at six")?).await?, 1);
+    /// assert_eq!(guard.asked().await.reason.as_str(), "maintenance at six");
+    /// assert!(guard.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn asked(&self) -> Note {
+        self.chain
+            .session
+            .session
+            .is_asked(self.chain.numbers())
+            .await
     }
 
     /// Asks the store whether the lock is still held: a guarded write, not a read. After `false` the lock is no longer

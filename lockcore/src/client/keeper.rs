@@ -466,6 +466,9 @@ impl Keeper {
     /// Reads the notes of operators. An evicted grant goes with its number; a grant with an intent goes with its
     /// session, which leaves the intent behind.
     fn read(&mut self, notes: &Notes) {
+        let asks = notes.iter().filter(|note| note.kind == NoteKind::Ask);
+        self.session
+            .ask(asks.filter_map(|note| Some((note.grant?, note))));
         for note in notes.iter() {
             let (NoteKind::Evict, Some(n)) = (note.kind, note.grant) else {
                 continue;

@@ -1,5 +1,6 @@
 //! [`Locks`]: the client of one namespace.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,12 @@ use crate::client::core::{Alive, Core};
 use crate::client::error::AcquireError;
 use crate::client::pool::Pool;
 use crate::client::recovery::{Recover, Recovery, adopt};
+use crate::client::retry::until_answered;
 use crate::client::task;
-use crate::{Info, Life, LockBackend, Result, SessionId, SessionState};
+use crate::{
+    Filter, Holder, Info, Label, Life, LockBackend, LockKey, Note, NoteKind, Result, SessionId,
+    SessionState,
+};
 
 /// The locks of one namespace, as one process uses them. Cloning is cheap; all clones are one client with one shared
 /// session.
@@ -122,6 +127,47 @@ impl Locks {
             drop(answer.send(result.await));
         });
         answered.await.unwrap_or(Err(AcquireError::Lost))
+    }
+
+    /// Asks the holders of a key to give it up soon, with a reason: [`asked`](crate::Held::asked) of their guards
+    /// resolves. Of a path, whoever holds something below it is asked as well. Returns how many grants were asked for.
+    /// Nobody is made to obey. A program that may not go on at all is better waited for by
+    /// [`acquire`](crate::Acquisition::acquire), which keeps its place in line meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The store failed for longer than the client's patience; some of the holders may have been asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves some of the holders asked, all, or none.
+    pub async fn ask(&self, key: &LockKey, reason: Label) -> Result<usize> {
+        let core = &*self.core;
+        #[expect(clippy::disallowed_methods, reason = "for people")]
+        let now = std::time::SystemTime::now();
+        let note = Note::new(NoteKind::Ask, core.config.label.clone(), reason, now);
+        let filter = Filter::Key(key.clone());
+        let mut asked = BTreeSet::new();
+        let mut next = None;
+        loop {
+            let page = core.backend.records(&filter, next.as_deref(), 100).await?;
+            let holders = page.items.iter().flat_map(|record| &record.holders);
+            let holds = |holder: &&Holder| holder.waiting.is_none() && holder.life == Life::Living;
+            for grant in holders.filter(holds).filter_map(|holder| holder.grant) {
+                if !asked.insert(grant) {
+                    continue;
+                }
+                let note = note.clone().about(grant.n);
+                let send = || core.backend.note(grant.session, &note);
+                if !until_answered(core, || true, send).await? {
+                    asked.remove(&grant);
+                }
+            }
+            next = page.next;
+            if next.is_none() {
+                return Ok(asked.len());
+            }
+        }
     }
 
     /// Shuts the client down: accepts no more acquisitions, ends those that wait

@@ -29,6 +29,9 @@ pub(crate) struct Session {
     /// Grants that an operator has evicted.
     evicted: Mutex<BTreeMap<u64, Note>>,
     any_evicted: AtomicBool,
+    /// Grants that somebody has asked for, with the last note of each.
+    asked: Mutex<BTreeMap<u64, Note>>,
+    any_asked: AtomicBool,
     /// The store said that it knows less of the session than it had acknowledged.
     forgotten: AtomicBool,
     /// Its keeper has ended.
@@ -48,6 +51,8 @@ impl Session {
             revoked: OnceLock::new(),
             evicted: Mutex::default(),
             any_evicted: AtomicBool::new(false),
+            asked: Mutex::default(),
+            any_asked: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
             died: Notify::new(),
@@ -151,6 +156,43 @@ impl Session {
         drop((evicted, numbers));
         self.tell();
         true
+    }
+
+    /// Somebody would like to have what these grants hold, each as the last note about it says. Grants that are no longer
+    /// held are forgotten.
+    pub(crate) fn ask(&self, notes: impl Iterator<Item = (u64, Note)>) {
+        let numbers = self.numbers();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.retain(|n, _| numbers.is_granted(*n));
+        let mut any = false;
+        for (n, note) in notes.filter(|(n, _)| numbers.is_granted(*n)) {
+            any |= asked.insert(n, note.clone()).as_ref() != Some(&note);
+        }
+        self.any_asked.store(!asked.is_empty(), Ordering::Release);
+        drop((asked, numbers));
+        if any {
+            self.tell();
+        }
+    }
+
+    /// The note about one of these grants, if somebody has asked for it.
+    pub(crate) fn asked(&self, mut numbers: impl Iterator<Item = u64>) -> Option<Note> {
+        if !self.any_asked.load(Ordering::Acquire) {
+            return None;
+        }
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.find_map(|n| asked.get(&n).cloned())
+    }
+
+    /// Resolves when somebody has asked for one of these grants.
+    pub(crate) async fn is_asked(&self, numbers: impl Iterator<Item = u64> + Clone) -> Note {
+        loop {
+            let told = self.died.notified();
+            if let Some(note) = self.asked(numbers.clone()) {
+                return note;
+            }
+            told.await;
+        }
     }
 
     /// The store has lost some acknowledged writes. The session may live there.

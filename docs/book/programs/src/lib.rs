@@ -15,6 +15,7 @@ macro_rules! pages {
 pages! {
     backend = "../../src/backend.md";
     fencing = "../../src/fencing.md";
+    jobs = "../../src/jobs.md";
     migrating_advisory = "../../src/migrating/advisory.md";
     migrating_consul = "../../src/migrating/consul.md";
     migrating_curator = "../../src/migrating/curator.md";

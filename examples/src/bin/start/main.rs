@@ -1,12 +1,13 @@
 //! Programs to start from, one for each kind of lock.
 //!
-//! `cargo run -p lockkeeper-examples --bin start -- lock` (or `documents`, `tree`, `rwlock`, `semaphore`, `recovery`). The
+//! `cargo run -p lockkeeper-examples --bin start -- lock` (or `documents`, `tree`, `rwlock`, `semaphore`, `schedule`, `recovery`). The
 //! locks are in the store of `LOCKKEEPER_URL`, or in a file that is removed in the end.
 
 mod documents;
 mod lock;
 mod recovery;
 mod rwlock;
+mod schedule;
 mod semaphore;
 mod tree;
 
@@ -26,6 +27,7 @@ enum Example {
     Tree,
     Rwlock,
     Semaphore,
+    Schedule,
     Recovery,
 }
 
@@ -37,6 +39,7 @@ impl Example {
             Self::Tree => tree::run(url).await,
             Self::Rwlock => rwlock::run(url).await,
             Self::Semaphore => Box::pin(semaphore::run(url)).await,
+            Self::Schedule => Box::pin(schedule::run(url)).await,
             Self::Recovery => recovery::run(url).await,
         }
     }

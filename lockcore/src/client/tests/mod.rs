@@ -23,6 +23,7 @@ mod shares;
 mod spy;
 mod tombstones;
 mod waiting;
+mod yielding;
 
 use std::sync::Arc;
 use std::time::Duration;
