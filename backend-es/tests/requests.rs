@@ -631,7 +631,7 @@ async fn a_late_undo_of_an_attempt_takes_nothing_from_a_later_one() {
 /// Who comes next in line does not ask in vain, and who has been granted a lock in its turn has asked twice.
 #[tokio::test]
 async fn a_hand_over_in_line_takes_few_requests() {
-    const CLIENTS: u64 = 4;
+    const CLIENTS: usize = 4;
     const TURNS: usize = 10;
     let (space, recorder) = (Space::new(), Recorder::new().await);
     let mut clients = Vec::new();
@@ -650,7 +650,7 @@ async fn a_hand_over_in_line_takes_few_requests() {
     };
     join_all(clients.iter().map(turns)).await;
     let asked = recorder.take();
-    let hand_overs = CLIENTS as usize * TURNS;
+    let hand_overs = CLIENTS * TURNS;
     let writes = asked.iter().filter(|it| it.what.ends_with("/_bulk"));
     // The first attempt, the judgement of who is in its way, the second attempt, the release; some wait in vain for a second.
     let writes = writes.count();

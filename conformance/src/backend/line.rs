@@ -49,7 +49,7 @@ async fn processes<const N: usize>(scene: &Scene) -> Verdict<[Actor; N]> {
     }
     actors
         .try_into()
-        .map_err(|_| Wrong("so many were asked for".to_owned()).into())
+        .map_err(|_| Wrong("so many were asked for".to_owned()))
 }
 
 /// A refused request that waits from then on.
@@ -527,5 +527,5 @@ async fn a_waiter_learns_that_it_may_go(scene: Scene) -> Verdict {
 }
 
 fn none() -> Unpassed {
-    Unpassed::from(Wrong("a store has such a watch, or has none".to_owned()))
+    Wrong("a store has such a watch, or has none".to_owned())
 }

@@ -305,8 +305,9 @@ impl Keeper {
         };
         let left = keep.until.saturating_duration_since(now());
         let ttl = whole_milliseconds(left.max(self.core.info.min_ttl));
+        let acknowledged = self.acknowledged;
         let renewal = Renewal::new(self.seq, over, IntentChange::Keep)
-            .after(self.acknowledged)
+            .after(acknowledged)
             .within(incarnation, granted)
             .lasting(ttl);
         self.core.backend.renew(self.session.id, &renewal).await

@@ -327,6 +327,7 @@ async fn who_asks_the_store_and_is_not_answered_takes_what_is_offered() {
         true => Fate::Hangs,
         false => Fate::Answered,
     });
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
     let next = tokio::spawn({
         let locks = locks.clone();
         async move { locks.documents(["d"]).acquire().await }
