@@ -120,7 +120,7 @@ pub use config::RedisConfig;
 ///
 /// # Examples
 ///
-/// Compiled and not run, because it needs a server; the example `fenced-redis` runs it.
+/// Compiled and not run, because it needs a server; the example `fenced` runs it.
 ///
 /// ```no_run
 /// use lockcore::FencingToken;
