@@ -124,7 +124,7 @@ pub const LEAST_ACL: &str = include_str!("../server/least.acl");
 ///
 /// # Examples
 ///
-/// Compiled and not run, because it needs a server; the example `fenced-redis` runs it.
+/// Compiled and not run, because it needs a server; the example `fenced` runs it.
 ///
 /// ```no_run
 /// use lockcore::FencingToken;

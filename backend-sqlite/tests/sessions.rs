@@ -72,21 +72,6 @@ async fn renewals_rise_and_reach_the_living_only() {
 }
 
 #[tokio::test]
-async fn a_session_dies_when_it_is_due_and_not_before() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let session = open(&backend, 1).await;
-    let life = async || backend.end(&[session], End::IfDue).await.unwrap()[0].life;
-    assert_eq!(life().await, Life::Living);
-    space.make_due(session);
-    assert_eq!(life().await, Life::Dead);
-    assert_eq!(
-        renew(&backend, session, 1, "", IntentChange::Keep).await,
-        Renewed::Dead
-    );
-}
-
-#[tokio::test]
 async fn a_session_of_another_boot_is_due_at_once() {
     let space = Space::new();
     let backend = space.connect().await;
@@ -140,114 +125,25 @@ async fn abandoned(backend: &lockcore_sqlite::SqliteBackend) -> lockcore::Sessio
     session
 }
 
+/// The kit does not see what is left in the file.
 #[tokio::test]
-async fn one_adopter_takes_a_number_and_settles_it() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let session = abandoned(&backend).await;
-    let (me, rival) = (open(&backend, 2).await, open(&backend, 3).await);
-    let adopt = async |seen, by| {
-        backend
-            .adopt(session, seen, by, Adopt::Take, Incarnation::UNKNOWN)
-            .await
-            .unwrap()
-            .adoption()
-    };
-    let first = adopt(0, me).await.unwrap();
-    assert_eq!((first.number, first.left.token.get()), (1, 5));
-    assert_eq!(first.left.intent.as_bytes(), b"x");
-    let again = adopt(0, me).await.unwrap();
-    assert_eq!(again.number, 1);
-    assert!(again.token > first.token && first.token > first.left.token);
-    assert!(adopt(0, rival).await.is_none());
-    let settle = async |number, by| {
-        backend
-            .settle(session, number, by, Incarnation::UNKNOWN)
-            .await
-            .unwrap()
-            .is_settled()
-    };
-    assert!(!settle(0, me).await);
-    assert!(!settle(2, me).await);
-    assert!(!settle(1, rival).await, "it is another's");
-    let next = adopt(1, rival).await.unwrap();
-    assert_eq!(next.number, 2);
-    assert!(!settle(1, me).await, "it is the next one's");
-    assert!(settle(2, rival).await);
-    assert!(settle(2, rival).await, "sent again");
-    assert!(!settle(1, me).await);
-    assert!(!settle(2, me).await);
-    assert!(adopt(2, me).await.is_none(), "settled is dead");
-    assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
-}
-
-#[tokio::test]
-async fn giving_up_uses_the_number_up() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let session = abandoned(&backend).await;
-    let (me, rival) = (open(&backend, 2).await, open(&backend, 3).await);
-    let call = async |seen, by, how| {
-        backend
-            .adopt(session, seen, by, how, Incarnation::UNKNOWN)
-            .await
-            .unwrap()
-            .adoption()
-    };
-    let number = async || backend.end(&[session], End::IfDue).await.unwrap()[0].adoption;
-    assert!(call(0, me, Adopt::GiveUp).await.is_none());
-    assert_eq!(number().await, 1);
-    assert!(
-        call(0, me, Adopt::Take).await.is_none(),
-        "it comes too late"
-    );
-    assert!(
-        !backend
-            .settle(session, 1, me, Incarnation::UNKNOWN)
-            .await
-            .unwrap()
-            .is_settled(),
-        "nobody has it"
-    );
-    assert!(call(1, me, Adopt::Take).await.is_some());
-    call(1, rival, Adopt::GiveUp).await;
-    assert_eq!(number().await, 2, "another's adoption is left alone");
-    call(1, me, Adopt::GiveUp).await;
-    assert_eq!(number().await, 3);
-    assert!(
-        !backend
-            .settle(session, 2, me, Incarnation::UNKNOWN)
-            .await
-            .unwrap()
-            .is_settled()
-    );
-    call(1, me, Adopt::GiveUp).await;
-    assert_eq!(number().await, 3, "sent again");
-}
-
-#[tokio::test]
-async fn discarding_throws_the_intent_of_an_abandoned_session_away() {
-    let space = Space::new();
-    let backend = space.connect().await;
-    let living = open(&backend, 5).await;
-    let states = backend.end(&[living], End::Discard).await.unwrap();
-    assert_eq!(states[0].life, Life::Living);
-    let session = abandoned(&backend).await;
-    backend
-        .adopt(session, 0, living, Adopt::Take, Incarnation::UNKNOWN)
-        .await
-        .unwrap();
-    let states = backend.end(&[session], End::Discard).await.unwrap();
-    assert_eq!(states[0].life, Life::Dead);
-    assert_eq!((states[0].adoption, states[0].adopter), (2, None));
-    assert!(
-        !backend
-            .settle(session, 1, living, Incarnation::UNKNOWN)
-            .await
-            .unwrap()
-            .is_settled()
-    );
-    assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
+async fn a_change_that_was_settled_or_discarded_leaves_no_intent() {
+    let any = Incarnation::UNKNOWN;
+    for discarded in [false, true] {
+        let space = Space::new();
+        let backend = space.connect().await;
+        let session = abandoned(&backend).await;
+        let me = open(&backend, 2).await;
+        let adopted = backend.adopt(session, 0, me, Adopt::Take, any).await;
+        let number = adopted.unwrap().adoption().unwrap().number;
+        if discarded {
+            backend.end(&[session], End::Discard).await.unwrap();
+        } else {
+            let settled = backend.settle(session, number, me, any).await;
+            assert!(settled.unwrap().is_settled());
+        }
+        assert_eq!(space.count("SELECT count(*) FROM intents"), 0);
+    }
 }
 
 /// An older state of the rows comes back under a program that goes on, as when a file is restored in place.

@@ -5,17 +5,15 @@
 
 mod bystander;
 mod compare;
-mod contended;
 mod floor;
-mod guards;
 mod handover;
 mod memory;
 mod million;
-mod pairs;
 mod peer;
 mod relay;
 mod rounds;
 mod store;
+mod turns;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,11 +40,6 @@ struct Cli {
 enum What {
     /// One lock on the memory store through the whole client, beside `tokio::sync::Mutex`: µs a pair; tasks and memory after 10⁶ pairs.
     Memory,
-    /// Acquire and release of a global lock, tree locks and a document lock, beside what the store itself needs and
-    /// other libraries' locks.
-    Pairs,
-    /// One key wanted by 8 tasks, beside other libraries' locks, then by 8 processes.
-    Contended,
     /// One acquisition of very many document ids, beside what the store itself needs: acquire, release, memory; how long
     /// another client's requests take meanwhile; refusal at the last id.
     Million {
@@ -54,8 +47,6 @@ enum What {
         #[arg(long, default_value_t = 1_000_000)]
         ids: u32,
     },
-    /// 10,000 guards in one process: renewals counted.
-    Guards,
     /// From a release in one process to the grant in another.
     Handover,
     /// Every workload on every store, in turns, beside what the store itself needs and other libraries' locks: a report,
@@ -105,10 +96,7 @@ fn main() {
     let store = Store::new(cli.url);
     match cli.what {
         What::Memory => memory::run(cli.rounds),
-        What::Pairs => pairs::run(&store, cli.rounds),
-        What::Contended => contended::run(&store, cli.rounds),
         What::Million { ids } => million::run(&store, ids, cli.rounds),
-        What::Guards => guards::run(&store),
         What::Handover => handover::run(&store),
         What::Compare {
             stores,
@@ -130,10 +118,9 @@ fn main() {
         }
         What::Report { out } => compare::rewrite(&out),
         What::Worker { part, ids, key } => match part.as_str() {
-            "turns" => contended::worker(&store),
+            "turns" => turns::worker(&store),
             "guards" => compare::processes::keep_guards(&store),
             "held" => compare::processes::hold(&store, &key),
-            "waiting" => contended::waiting(&store),
             "handover" => handover::worker(&store),
             "many" => million::worker(&store, ids),
             other => panic!("there is no part {other}"),

@@ -481,7 +481,9 @@ fn await_line(server: &mut Server, is_it: impl Fn(&str) -> bool) -> Result<(), S
             Process::Child(child)
             | Process::Watched { shell: child, .. }
             | Process::Launched { shell: child, .. } => child.try_wait().ok().flatten(),
-            Process::Several(_) | Process::Container { .. } => None,
+            Process::Several(_) => None,
+            #[cfg(feature = "containers")]
+            Process::Container(_) => None,
         };
         if ended.is_some() || ports::is_taken(&said) || since.elapsed() > START {
             let tail = server.log_tail();

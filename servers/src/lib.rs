@@ -1,8 +1,11 @@
 //! Servers for the tests of this workspace: a program found on the machine, a container, or one that is made here.
+//!
+//! Containers are behind the feature `containers`.
 
 mod apt;
 mod archive;
 mod cluster;
+#[cfg(feature = "containers")]
 mod docker;
 mod elasticsearch;
 pub mod etcd;
@@ -14,6 +17,14 @@ pub mod postgres;
 mod process;
 pub mod redis;
 mod secured;
+
+/// Without the feature `containers` there are none.
+#[cfg(not(feature = "containers"))]
+mod docker {
+    pub(super) fn start(_: &str, _: u16, _: &[&str]) -> Option<Result<super::Server, String>> {
+        None
+    }
+}
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -106,7 +117,8 @@ impl Server {
                 let tails = servers.iter().map(Self::log_tail);
                 tails.collect()
             }
-            (Process::Container { id, .. }, _) => docker::log_tail(id),
+            #[cfg(feature = "containers")]
+            (Process::Container(container), _) => container.log_tail(),
             (_, Some(log)) => format!("---- the log of {}\n{}\n", self.url, log.tail()),
             _ => String::new(),
         }

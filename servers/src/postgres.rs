@@ -300,7 +300,8 @@ fn installed() -> Result<PathBuf, String> {
     if let Some(programs) = programs() {
         return Ok(programs);
     }
-    let missing = "PostgreSQL is missing: install it, start Docker, or set LOCKKEEPER_TEST_POSTGRES to the URL of one";
+    let missing =
+        "PostgreSQL is missing: install it, or set LOCKKEEPER_TEST_POSTGRES to the URL of one";
     apt::update();
     // The package is not to make and start a server of its own.
     apt::install("postgresql-common").map_err(|error| format!("{missing} ({error})"))?;

@@ -40,11 +40,8 @@ pub(super) enum Process {
     },
     /// Several of them.
     Several(Vec<Server>),
-    /// A container that ends with its standard input: a shell which removes it then.
-    Container {
-        shell: Child,
-        id: String,
-    },
+    #[cfg(feature = "containers")]
+    Container(Box<super::docker::Container>),
 }
 
 impl Process {
@@ -101,7 +98,9 @@ impl Process {
             Self::Child(child) => Some(child.id()),
             Self::Watched { pid, .. } => Some(*pid),
             Self::Launched { group, .. } => child_of(*group),
-            Self::Several(_) | Self::Container { .. } => None,
+            Self::Several(_) => None,
+            #[cfg(feature = "containers")]
+            Self::Container(_) => None,
         }
     }
 
@@ -113,12 +112,12 @@ impl Process {
                 let _ = child.wait();
             }
             Self::Several(servers) => servers.clear(),
-            Self::Watched { shell, .. }
-            | Self::Launched { shell, .. }
-            | Self::Container { shell, .. } => {
+            Self::Watched { shell, .. } | Self::Launched { shell, .. } => {
                 drop(shell.stdin.take());
                 let _ = shell.wait();
             }
+            #[cfg(feature = "containers")]
+            Self::Container(container) => container.end(),
         }
     }
 

@@ -59,9 +59,8 @@ pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
 pub fn node_at(port: &Port, settings: &[(&str, &str)]) -> Result<Server, String> {
     if !installed() {
         apt::update();
-        apt::install("redis-server").map_err(|error| {
-            format!("redis-server is missing: install Redis 7, or start Docker ({error})")
-        })?;
+        apt::install("redis-server")
+            .map_err(|error| format!("redis-server is missing: install Redis 7 ({error})"))?;
     }
     let data = folder()?;
     let given = |name: &str| {

@@ -16,11 +16,11 @@ use lockkeeper::{LockBackend, Locks};
 use lockkeeper_workloads::processes::Work;
 use lockkeeper_workloads::{ACQUIRE, Hold, Kind, Measured, Ours, SWEPT, WAIT, Workload};
 
-use crate::contended::{turns_of_processes, with_pauses};
 use crate::floor::{self, Floor};
 use crate::peer::{self, Peer};
 use crate::rounds::one_thread;
 use crate::store::{Store, backend};
+use crate::turns::{turns_of_processes, with_pauses};
 
 use result::{About, Comparison, FLOOR, OURS, Round, Series};
 
@@ -331,7 +331,8 @@ pub(crate) fn rewrite(folder: &Path) {
 }
 
 fn kept(folder: &Path) -> Comparison {
-    let json = std::fs::read(folder.join("compare.json")).expect("there was a comparison");
+    let json = std::fs::read(folder.join("compare.json"))
+        .expect("the folder has the compare.json of a comparison");
     serde_json::from_slice(&json).expect("it is a comparison")
 }
 
@@ -510,7 +511,7 @@ impl Comparison {
     }
 
     fn keep(&self, folder: &Path) {
-        let json = serde_json::to_vec_pretty(self).expect("it is JSON");
+        let json = serde_json::to_vec(self).expect("it is JSON");
         std::fs::write(folder.join("compare.json"), json).expect("the folder can be written");
     }
 }

@@ -686,8 +686,8 @@ impl<'a> Writer<'a> {
                 "`cargo xtask compare` starts a server of each store on the machine, builds the release build, and runs each \
                  workload on each store in turn: {} rounds, the first store of a round being another one each time, after \
                  one that does not count. Turns are taken for {} ms in a round. The client is one process on one thread; \
-                 distributions are those of HdrHistogram with three digits. `compare.json` beside this file has every \
-                 round.{resumed} `lockkeeper bench --url URL` runs a short form against a store of yours.",
+                 distributions are those of HdrHistogram with three digits. Every round stays in \
+                 `compare.json` beside this file, where it was measured.{resumed} `lockkeeper bench --url URL` runs a short form against a store of yours.",
                 self.found.rounds, self.found.slice_ms
             ),
         );

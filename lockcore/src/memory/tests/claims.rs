@@ -4,115 +4,6 @@ use super::*;
 use crate::limits::{MAX_LISTED, MAX_OWN_BELOW, TOMBSTONE_KEPT};
 use crate::{ErrorKind, Inspect, Sweep, Swept};
 
-/// The first claim is held by session 1; says who is in the way of the second one, asked by session 2.
-async fn in_the_way(store: &MemoryBackend, held: &str, asked: &str) -> Vec<String> {
-    open(store, [1, 2]).await;
-    granted(store, &request(1, 1, &[held])).await;
-    match ask(store, &request(2, 1, &[asked])).await {
-        Acquired::Acquired(_) => Vec::new(),
-        Acquired::Busy(busy) => shown(&busy.first().holders),
-        answer => panic!("the session lives: {answer:?}"),
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_matrix() {
-    let free: &[&str] = &[];
-    for (held, asked, holders) in [
-        ("create k", "create k", &["k X 1/1 living"] as &[&str]),
-        ("create k", "share k", &["k X 1/1 living"]),
-        ("upsert k", "upsert k", &["k X 1/1 living"]),
-        ("share k", "upsert k", &["k IS 1/1 living"]),
-        ("share k", "share k", free),
-        ("share k", "share:2 k", free),
-        ("share k", "share:1 k", &["k IS 1/1 living"]),
-        ("create k", "create l", free),
-        ("create a/b", "create a", free),
-        ("write /a", "write /a", &["/a X 1/1 living"]),
-        ("read /a", "read /a", free),
-        ("read /a", "write /a", &["/a S 1/1 living"]),
-        ("write /a", "read /a/b/c", &["/a X 1/1 living"]),
-        ("read /a", "read /a/b/c", free),
-        ("read /a", "write /a/b/c", &["/a S 1/1 living"]),
-        ("write /a/b/c", "read /a", &["/a IX 1/1 living"]),
-        ("write /a/b/c", "write /a/b", &["/a/b IX 1/1 living"]),
-        ("read /a/b/c", "read /a", free),
-        ("read /a/b/c", "write /a", &["/a IS 1/1 living"]),
-        ("write /a/b", "write /a/c", free),
-        ("write /a/b", "write /a!", free),
-        ("write /a!", "write /a", free),
-    ] {
-        for store in both() {
-            let found = in_the_way(&store, held, asked).await;
-            assert_eq!(found, holders, "{asked} beside {held}, {store:?}");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_owner_reenters_where_the_claim_does() {
-    for (held, asked, enters) in [
-        ("upsert k", "upsert k", true),
-        ("share k", "upsert k", true),
-        ("create k", "upsert k", true),
-        ("upsert k", "create k", false),
-        ("upsert k", "share k", false),
-        ("share k", "share:1 k", false),
-        ("write /a", "write /a/b", true),
-        ("write /a/b", "read /a", true),
-        ("read /a", "write /a", true),
-    ] {
-        for store in both() {
-            open(&store, [1, 2]).await;
-            let (first, second) = (request(1, 1, &[held]), request(1, 2, &[asked]));
-            granted(&store, &owned(first.clone())).await;
-            let answer = ask(&store, &owned(second.clone())).await;
-            assert_eq!(
-                matches!(answer, Acquired::Acquired(_)),
-                enters,
-                "{asked} beside {held}, {store:?}"
-            );
-            // Each is released by itself: what is left is still in the way.
-            release(&store, &first).await;
-            let key = second.claims[0].key().as_str();
-            let whole = if key.starts_with('/') {
-                format!("write {key}")
-            } else {
-                format!("create {key}")
-            };
-            let answer = ask(&store, &request(2, 1, &[&whole])).await;
-            assert_eq!(matches!(answer, Acquired::Busy(_)), enters);
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_sent_again_is_one_holder() {
-    for store in both() {
-        open(&store, [1, 2]).await;
-        for texts in [
-            &["create g"] as &[&str],
-            &["share:1 s"],
-            &["upsert d", "upsert e"],
-            &["read /a", "write /b/c"],
-        ] {
-            let request = request(1, 1, texts);
-            let first = granted(&store, &request).await;
-            assert!(granted(&store, &request).await >= first);
-            for claim in &request.claims {
-                let filter = crate::Filter::Key(claim.key().clone());
-                let record = &store.records(&filter, None, 9).await.unwrap().items[0];
-                assert_eq!(record.holders.len(), 1, "{record:?}");
-            }
-            release(&store, &request).await;
-            release(&store, &request).await;
-        }
-        let all = crate::Filter::Prefix(String::new());
-        let left = store.records(&all, None, 9).await.unwrap().items;
-        assert_eq!(left, [], "{store:?}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_request_sent_again_is_granted_whatever_came_beside_it() {
     for store in both() {
@@ -129,19 +20,6 @@ async fn a_request_sent_again_is_granted_whatever_came_beside_it() {
             shown(&refusal.first().holders),
             ["k IS 1/2 living", "k X 1/3 living"]
         );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_release_frees_nobody_else() {
-    for store in both() {
-        open(&store, [1, 2]).await;
-        let first = request(1, 1, &["write /a/b"]);
-        granted(&store, &first).await;
-        release(&store, &first).await;
-        granted(&store, &request(2, 1, &["write /a/b"])).await;
-        release(&store, &first).await;
-        busy(&store, &request(1, 2, &["write /a/b"])).await;
     }
 }
 
@@ -196,58 +74,6 @@ async fn refusals_are_bounded() {
         let refusal = busy(&store, &request(2, 4, &["write /a"])).await;
         let first = refusal.first();
         assert_eq!((first.holders.len(), first.more), (MAX_LISTED, false));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn expiry_frees_and_tokens_rise() {
-    for store in both() {
-        open(&store, [1]).await;
-        let texts = ["write /a/b", "write /c"];
-        let first = granted(&store, &request(1, 1, &texts)).await;
-        store.advance(TTL / 2);
-        open(&store, [2]).await;
-        store.advance(TTL / 2 - Duration::from_millis(1));
-        busy(&store, &request(2, 1, &texts)).await;
-        store.advance(Duration::from_millis(1));
-        let second = granted(&store, &request(2, 2, &texts)).await;
-        assert!(second > first);
-        assert_eq!(
-            renew(&store, 1, renewal(1, "", IntentChange::Keep)).await,
-            Renewed::Dead
-        );
-        release(&store, &request(2, 2, &texts)).await;
-        assert!(granted(&store, &request(2, 3, &texts)).await > second);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn dead_shares_count_for_nothing() {
-    for store in both() {
-        open(&store, [1]).await;
-        granted(&store, &request(1, 1, &["share k"])).await;
-        store.advance(TTL);
-        open(&store, [2, 3]).await;
-        granted(&store, &request(2, 1, &["share:1 k"])).await;
-        let refusal = busy(&store, &request(3, 1, &["create k"])).await;
-        assert_eq!(shown(&refusal.first().holders), ["k IS 2/1 living"]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn numbers_that_are_over_hold_nothing_and_are_not_granted() {
-    for store in both() {
-        open(&store, [1, 2]).await;
-        granted(&store, &request(1, 1, &["write /a"])).await;
-        renew(&store, 1, renewal(1, "1-1", IntentChange::Keep)).await;
-        granted(&store, &request(2, 1, &["write /a/b"])).await;
-        assert_eq!(
-            ask(&store, &request(1, 1, &["write /x", "write /y"])).await,
-            Acquired::Void
-        );
-        granted(&store, &request(2, 2, &["write /x", "write /y"])).await;
-        // Its own holder from before it was over is met by nobody.
-        granted(&store, &request(1, 2, &["write /z"])).await;
     }
 }
 
