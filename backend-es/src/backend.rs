@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use elasticsearch::http::Method;
-use lockcore::{Error, Info, LockBackend, Operation, Survives};
+use lockcore::{Durability, Error, Info, LockBackend, Operation};
 use serde::de::IgnoredAny;
 
 use crate::bulk::{Together, together};
@@ -20,7 +20,7 @@ use crate::read::Refreshed;
 use crate::sweep;
 
 /// As many records as are written in about 50 ms.
-const KEYS_PER_STEP: usize = 2_000;
+const KEYS_PER_BATCH: usize = 2_000;
 /// A renewal takes its time, and so does a failover.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
@@ -153,14 +153,14 @@ impl EsBackend {
         }
         let replicated = place.replicas > 0 && copies(&nodes, config.namespace.as_str()).await > 1;
         let mut info = Info::new(NAME, "the node with the primary shard");
-        info.keys_per_step = KEYS_PER_STEP;
+        info.keys_per_batch = KEYS_PER_BATCH;
         info.sweep_limit = sweep::LIMIT;
         info.atomic = false;
         // The node that is asked sends it again where the primary shard moves meanwhile.
         info.repeats = true;
         info.poll = Some(LOOK_EVERY);
         info.min_ttl = MIN_TTL;
-        info.survives = Survives {
+        info.durability = Durability {
             crash: true,
             power_loss: place.durable,
             failover: replicated && place.durable,

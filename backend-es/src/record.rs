@@ -372,7 +372,7 @@ impl Session {
             _ => return None,
         };
         let range = |range: &Value| Some((range[0].as_u64()?, range[1].as_u64()?));
-        let over = document["over"].as_array()?.iter().map(range);
+        let retired = document["over"].as_array()?.iter().map(range);
         let intent = match &document["intent"] {
             Value::Null => None,
             intent => Some(Named {
@@ -388,7 +388,7 @@ impl Session {
         let numbers = ["ttl", "seq"].map(|name| document[name].as_u64());
         let mut state = SessionState::new(session, life);
         state.label = Label::parse(document["label"].as_str()?).ok()?;
-        state.over = Ranges::new(over.collect::<Option<_>>()?).ok()?;
+        state.retired = Ranges::new(retired.collect::<Option<_>>()?).ok()?;
         state.adoption = document["adoption"].as_u64()?;
         state.adopter = adopter;
         state.notes = match &document["notes"] {
@@ -406,7 +406,7 @@ impl Session {
 
     /// Whether a grant of that number may be written.
     pub(crate) fn allows(&self, n: u64) -> bool {
-        self.state.life == Life::Living && !self.state.over.contains(n)
+        self.state.life == Life::Living && !self.state.retired.contains(n)
     }
 }
 
@@ -572,7 +572,7 @@ mod tests {
         let record = json!({"session": id.to_string(), "label": "l", "ttl": 1000, "state": "abandoned", "seq": 3,
             "over": [[1, 4], [7, 7]], "intent": {"token": "5", "seq": 2}, "adoption": 2, "adopter": SessionId::new(8).to_string()});
         let read = Session::read(id, &record).unwrap();
-        assert_eq!(read.state.over.to_string(), "1-4,7-7");
+        assert_eq!(read.state.retired.to_string(), "1-4,7-7");
         assert_eq!((read.state.life, read.state.adoption), (Life::Abandoned, 2));
         assert_eq!(
             read.intent.map(|intent| (intent.token.get(), intent.seq)),

@@ -166,7 +166,7 @@ impl EsBackend {
             bulk.put(&intent_id(session, renewal.seq), &payload);
         }
         let params = json!({
-            "seq": renewal.seq, "acknowledged": renewal.acknowledged, "over": renewal.over.as_slice(),
+            "seq": renewal.seq, "acknowledged": renewal.acknowledged, "over": renewal.retired.as_slice(),
             "intent": intent, "token": token, "allowance": self.allowance_ms(),
             "ttl": renewal.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         });

@@ -53,7 +53,7 @@ impl EsBackend {
             let mut gone = Vec::new();
             let mut entries = 0;
             for document in &page {
-                let grants = over(document, state);
+                let grants = retired(document, state);
                 if removed + entries < limit && !grants.is_empty() {
                     entries += grants.len();
                     gone.push((document.id.as_str(), grants));
@@ -146,7 +146,8 @@ impl EsBackend {
             let (sessions, next) = self.sessions_that_hold(&after).await?;
             let states = self.end_sessions(&sessions, End::IfDue).await?;
             // Of the others everything is live.
-            let left = |state: &&SessionState| state.life != Life::Living || !state.over.is_empty();
+            let left =
+                |state: &&SessionState| state.life != Life::Living || !state.retired.is_empty();
             for state in states.iter().filter(left) {
                 let swept = self.sweep_session(state, limit - removed).await?;
                 removed += swept.removed;
@@ -289,7 +290,7 @@ impl EsBackend {
 }
 
 /// The grants of a session in a record that do not count.
-fn over(document: &Document, state: &SessionState) -> Vec<Grant> {
+fn retired(document: &Document, state: &SessionState) -> Vec<Grant> {
     let Some(key) = key_of(&document.id, &document.source) else {
         return Vec::new();
     };

@@ -391,6 +391,9 @@ async fn a_replica_without_a_node_does_not_count() {
     let space = Space::new();
     let url = space.url_to_make().replace("replicas=0", "replicas=1");
     let backend = connect_to(&url).await.unwrap();
-    let survives = backend.info().survives;
-    assert!(survives.power_loss && !survives.failover, "{survives:?}");
+    let durability = backend.info().durability;
+    assert!(
+        durability.power_loss && !durability.failover,
+        "{durability:?}"
+    );
 }

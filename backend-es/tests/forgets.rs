@@ -292,8 +292,8 @@ impl Snapshot {
     }
 
     /// In place of the index, which is removed, or over it.
-    async fn restore(&self, over: bool) {
-        if over {
+    async fn restore(&self, retired: bool) {
+        if retired {
             ask(
                 Method::Post,
                 &format!("/{}/_close", self.index),
@@ -332,7 +332,7 @@ async fn what_is_restored_over_itself_is_told_from_itself() {
     is_told_from_itself(true).await;
 }
 
-async fn is_told_from_itself(over: bool) {
+async fn is_told_from_itself(retired: bool) {
     let space = Space::new();
     let (loses, quiet) = (client(&space).await, client(&space).await);
     let early = hold(&loses, "early").await;
@@ -342,7 +342,7 @@ async fn is_told_from_itself(over: bool) {
     for n in 0..50 {
         lost = hold(&loses, &format!("k{n}")).await;
     }
-    snapshot.restore(over).await;
+    snapshot.restore(retired).await;
     // Who has heard nothing since, who has, and who connects now.
     let theirs = hold(&quiet, "k49").await;
     assert!(
@@ -361,7 +361,7 @@ async fn is_told_from_itself(over: bool) {
         assert!(guard.is_valid() && guard.confirm().await.unwrap());
     }
     // It may happen again, from the same snapshot.
-    snapshot.restore(over).await;
+    snapshot.restore(retired).await;
     let newer = hold(&client(&space).await, "k").await;
     assert!(
         newer.token() > again.token(),

@@ -62,7 +62,7 @@ async fn it_is_made_hidden_with_one_shard_behind_an_alias() {
     assert_eq!(about["mappings"]["_meta"]["lockkeeper"], json!(3));
     let info = backend.info();
     assert!(
-        info.survives.crash && info.survives.power_loss && !info.survives.failover,
+        info.durability.crash && info.durability.power_loss && !info.durability.failover,
         "there is no replica"
     );
     assert!(!info.atomic && info.poll.is_some());

@@ -472,7 +472,7 @@ async fn an_intent_that_cannot_be_read_is_not_thrown_away() {
         assert_eq!(state[0].life, Life::Abandoned, "{change}");
         let asked = request(adopter, u64::try_from(number).unwrap(), &[&key]);
         refused(&backend, &asked).await;
-        // Somebody has mended it.
+        // Somebody has fixed it.
         space.put(&id, &payload).await;
         let adoption = backend
             .adopt(holder, 1, adopter, Adopt::Take, Incarnation::UNKNOWN)

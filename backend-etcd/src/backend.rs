@@ -6,7 +6,7 @@ use std::time::Duration;
 use etcd_client::{DeleteOptions, TxnOp};
 use lockcore::backend::{Acquire, Acquired, Batch, Stood};
 use lockcore::limits::MAX_TTL;
-use lockcore::{Claim, Error, Grant, Info, LockBackend, Operation, Survives};
+use lockcore::{Claim, Durability, Error, Grant, Info, LockBackend, Operation};
 
 use crate::config::EtcdConfig;
 use crate::error::NAME;
@@ -117,7 +117,7 @@ impl EtcdBackend {
     }
 
     /// How many claims and ancestors fit into a transaction.
-    pub(crate) fn keys_per_step(&self) -> usize {
+    pub(crate) fn keys_per_batch(&self) -> usize {
         self.link.config.step().0
     }
 }
@@ -125,9 +125,9 @@ impl EtcdBackend {
 impl LockBackend for EtcdBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the monotonic clock of the cluster's leader");
-        (info.keys_per_step, info.bytes_per_step) = self.link.config.step();
+        (info.keys_per_batch, info.bytes_per_batch) = self.link.config.step();
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
-        info.survives = Survives {
+        info.durability = Durability {
             crash: true,
             power_loss: true,
             failover: true,

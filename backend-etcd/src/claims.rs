@@ -93,7 +93,7 @@ impl ClaimStore for EtcdBackend {
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
         let names = &self.link.names;
-        for some in claims.chunks(self.keys_per_step()) {
+        for some in claims.chunks(self.keys_per_batch()) {
             let (shared, exclusive): (Vec<&Claim>, Vec<&Claim>) =
                 some.iter().partition(|claim| class(claim.want()) == SHARED);
             let shared = shared
@@ -198,7 +198,7 @@ impl EtcdBackend {
 
     /// Takes away as many removals as fit into a transaction: the comparisons of one of them count beside all.
     pub(crate) fn some_of(&self, removals: &mut Vec<TxnOp>) -> Vec<TxnOp> {
-        let most = self.keys_per_step() + 1;
+        let most = self.keys_per_batch() + 1;
         removals.drain(..removals.len().min(most)).collect()
     }
 

@@ -119,7 +119,7 @@ impl EtcdBackend {
         let states = way.peek(grants.map(|grant| grant.session)).await?;
         let state = |grant: Grant| states.get(&grant.session);
         held.retain(|held| {
-            let counts = |grant| state(grant).is_some_and(|state| held.counts(state));
+            let counts = |grant| state(grant).is_some_and(|state| held.is_live(state));
             held.grant().is_none_or(counts)
         });
         // Of many some are listed: first those who hold it, then those who wait, in their order.

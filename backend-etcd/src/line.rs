@@ -417,7 +417,7 @@ impl EtcdBackend {
         let unread = looks.filter(|look| !read.contains_key(&look.range));
         let unread: BTreeMap<&Range, &Look> = unread.map(|look| (&look.range, look)).collect();
         let unread: Vec<&Look> = unread.into_values().collect();
-        for some in unread.chunks(self.keys_per_step()) {
+        for some in unread.chunks(self.keys_per_batch()) {
             let gets = some.iter().map(|look| get(&look.range, FIRST_LOOK));
             let mut answer = self.way(Operation::Acquire).all(gets.collect()).await?;
             for look in some {
@@ -487,7 +487,7 @@ impl Case {
             }
             match (held.grant(), learnt.state(held)) {
                 (Some(grant), None) => drop(sessions.insert(grant.session)),
-                (Some(_), Some(state)) if !held.counts(state) => {}
+                (Some(_), Some(state)) if !held.is_live(state) => {}
                 _ if is_share => shares.push(held),
                 _ => keepers.push(held),
             }

@@ -241,7 +241,7 @@ impl Link {
                     place.connection = Some(connection.clone());
                     return Ok(connection);
                 }
-                // What people have to mend is said rather than that another one does not answer.
+                // What people have to fix is said rather than that another one does not answer.
                 Ok(Err(error)) => {
                     let worse = |failed: &Error| failed.kind() == ErrorKind::Unavailable;
                     if failed.as_ref().is_none_or(worse) {

@@ -94,17 +94,18 @@ impl SessionStore for EtcdBackend {
         // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
         // and has been followed by another would end it, too early.
         let lease = way.grant(renewal.ttl.unwrap_or(ttl)).await?;
-        let mut changes = self.over_changes(session, &read.over, &renewal.over);
+        let mut changes = self.over_changes(session, &read.retired, &renewal.retired);
         for pair in &waits {
             let step = names.read_step(pair.key());
-            let over = step.filter(|step| renewal.over.contains(step.grant.n));
+            let retired = step.filter(|step| renewal.retired.contains(step.grant.n));
             changes.extend(
-                over.into_iter()
+                retired
+                    .into_iter()
                     .flat_map(|step| quits(names, step.grant, pair)),
             );
         }
         // A part of them does no harm: what is over stays so.
-        let most = self.keys_per_step() - QUITS;
+        let most = self.keys_per_batch() - QUITS;
         while changes.len() > most {
             let some = changes.drain(..most).collect();
             if let Some(renewed) = self.write(session, renewal, some).await? {
@@ -262,8 +263,9 @@ impl EtcdBackend {
             .iter()
             .filter(|(to, from)| stand.get(to) != Some(from));
         let old = stand.keys().filter(|to| !wanted.contains_key(to));
-        let puts = new.map(|(to, from)| TxnOp::put(names.over(session, *to), digits(*from), None));
-        puts.chain(old.map(|to| TxnOp::delete(names.over(session, *to), None)))
+        let puts =
+            new.map(|(to, from)| TxnOp::put(names.retired(session, *to), digits(*from), None));
+        puts.chain(old.map(|to| TxnOp::delete(names.retired(session, *to), None)))
             .collect()
     }
 

@@ -63,7 +63,7 @@ impl EtcdBackend {
         let counts = |Step { grant, waits }: &Step| {
             states.get(&grant.session).is_some_and(|state| {
                 let lives = !waits || state.life == Life::Living;
-                lives && state.counts(grant.n)
+                lives && state.is_live(grant.n)
             })
         };
         let gone = steps.into_iter().filter(|(whose, _)| !counts(whose));
@@ -169,7 +169,7 @@ impl EtcdBackend {
             }
         };
         // What was over when it died is in nobody's way; of thousands some stay until the next time.
-        let most = self.keys_per_step();
+        let most = self.keys_per_batch();
         let mut burial = Vec::new();
         if pairs.len() <= most {
             burial.push(TxnOp::delete(names.ttl(session), None));

@@ -6,7 +6,7 @@ mod support;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
 
-use lockcore_conformance::{World, cases, suite};
+use lockcore_conformance::{Fixture, cases, suite};
 use lockkeeper_servers::explained;
 use support::{Etcd, Secured};
 
@@ -39,11 +39,11 @@ fn server() -> String {
 }
 
 fn main() -> ExitCode {
-    let world: Arc<dyn World> = Arc::new(Etcd {
+    let fixture: Arc<dyn Fixture> = Arc::new(Etcd {
         name: "etcd-secured",
         server,
     });
     let cases = cases().into_iter();
     let cases = cases.filter(|case| GROUPS.contains(&case.group()));
-    explained(suite(vec![(world, cases.collect())]))
+    explained(suite(vec![(fixture, cases.collect())]))
 }

@@ -388,7 +388,7 @@ async fn steps_are_as_large_as_the_server_takes() {
     assert!(error.to_string().contains("txn_ops"), "{error}");
     let config = space.config().operations(70);
     let fewer = EtcdBackend::connect(config).await.unwrap();
-    let most = fewer.info().keys_per_step;
+    let most = fewer.info().keys_per_batch;
     assert_eq!(most, 67);
     token(&fewer, &asks(session, 2, &keys(most))).await;
     // And as many that were refused, and as are gone past.
@@ -416,9 +416,9 @@ async fn what_is_asked_meanwhile_is_one_transaction_for_all_and_answered_alike()
     let (one, other) = (opened(&backend).await, opened(&backend).await);
     let dead = opened(&backend).await;
     backend.end(&[dead], End::Close).await.unwrap();
-    let mut over = keep(1);
-    over.over = Ranges::of([100]);
-    assert_eq!(backend.renew(one, &over).await.unwrap(), Renewed::Living);
+    let mut retired = keep(1);
+    retired.retired = Ranges::of([100]);
+    assert_eq!(backend.renew(one, &retired).await.unwrap(), Renewed::Living);
     token(&backend, &ask(other, 100, "held")).await;
 
     let small =
@@ -449,21 +449,21 @@ async fn what_is_asked_meanwhile_is_one_transaction_for_all_and_answered_alike()
     assert!(sent <= 1 + 3 + 3 + 4, "{sent} transactions");
     let granted = |answer: &Acquired| matches!(answer, Acquired::Acquired(_));
     assert!(answers[..=all].iter().all(granted), "{answers:?}");
-    let [twice, held, over, dead] = &answers[all + 1..] else {
+    let [twice, held, retired, dead] = &answers[all + 1..] else {
         panic!("{answers:?}");
     };
     assert!(matches!(twice, Acquired::Busy(_)), "{twice:?}");
     assert!(matches!(held, Acquired::Busy(_)), "{held:?}");
-    assert!(matches!(over, Acquired::Void), "{over:?}");
+    assert!(matches!(retired, Acquired::Void), "{retired:?}");
     assert!(matches!(dead, Acquired::Void), "{dead:?}");
     for (request, answer) in requests.iter().zip(&answers) {
         let confirmed = backend.confirm(request.grant, &request.claims).await;
         assert_eq!(confirmed.unwrap(), granted(answer), "{}", request.grant);
     }
 
-    let mut over = keep(2);
-    over.over = Ranges::of([3, 100]);
-    assert_eq!(backend.renew(one, &over).await.unwrap(), Renewed::Living);
+    let mut retired = keep(2);
+    retired.retired = Ranges::of([3, 100]);
+    assert_eq!(backend.renew(one, &retired).await.unwrap(), Renewed::Living);
     let before = revision().await;
     let released = requests
         .iter()
@@ -499,11 +499,11 @@ async fn steps_of_long_keys_fit_into_a_request() {
         let backend = EtcdBackend::connect(config).await.unwrap();
         let info = backend.info();
         assert!(
-            info.keys_per_step > 1_500,
+            info.keys_per_batch > 1_500,
             "short ones as many as before: {info:?}"
         );
         for (kind, bytes) in [("long", 1_024), ("medium", 100), ("short", 12)] {
-            let most = info.keys_per_step.min(info.bytes_per_step / bytes);
+            let most = info.keys_per_batch.min(info.bytes_per_batch / bytes);
             let keys: Vec<String> = (0..most)
                 .map(|n| format!("{kind}{n:0>width$}", width = bytes - kind.len()))
                 .collect();
@@ -711,9 +711,12 @@ async fn who_has_waited_holds_where_it_has() {
     let gives_up = waits(2);
     let stood = backend.release(gives_up.grant, &gives_up.claims).await;
     assert_eq!(stood.unwrap(), Stood::Absent);
-    let mut over = keep(1);
-    over.over = Ranges::of([2, 3]);
-    assert_eq!(backend.renew(other, &over).await.unwrap(), Renewed::Living);
+    let mut retired = keep(1);
+    retired.retired = Ranges::of([2, 3]);
+    assert_eq!(
+        backend.renew(other, &retired).await.unwrap(),
+        Renewed::Living
+    );
     let (found, _) = in_the_way(&backend, &ask(one, 3, "a")).await;
     assert_eq!(found, [holds.grant, waits(4).grant]);
     backend.end(&[other], End::Close).await.unwrap();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use lockcore::backend::{Acquire, Acquired, Batch, Namespace, Stood, Task};
-use lockcore::{Claim, Error, Grant, Info, LockBackend, Operation, Survives};
+use lockcore::{Claim, Durability, Error, Grant, Info, LockBackend, Operation};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use crate::sql;
 use crate::wakeups::{LOOK_EVERY, Watches};
 
 /// The most keys of a batch: as many latches are taken at once.
-const KEYS_PER_STEP: i64 = 1_000;
+const KEYS_PER_BATCH: i64 = 1_000;
 /// The server has one table for all latches and locks. A batch takes at most this fraction of it.
 const PART_OF_LATCHES: i64 = 8;
 
@@ -264,8 +264,8 @@ fn own_link(config: &PostgresConfig) -> Link {
 
 fn info(about: &About, pushed: bool) -> Info {
     let mut info = Info::new(NAME, "the server's wall clock");
-    let keys = (about.latches / PART_OF_LATCHES).clamp(100, KEYS_PER_STEP);
-    info.keys_per_step = usize::try_from(keys).unwrap_or(100);
+    let keys = (about.latches / PART_OF_LATCHES).clamp(100, KEYS_PER_BATCH);
+    info.keys_per_batch = usize::try_from(keys).unwrap_or(100);
     info.sweep_limit = SWEPT_AT_ONCE;
     info.poll = (!pushed).then_some(LOOK_EVERY);
     // `off` is not heeded where something is granted.
@@ -274,7 +274,7 @@ fn info(about: &About, pushed: bool) -> Info {
             about.synchronous.as_str(),
             "on" | "off" | "remote_apply" | "remote_write"
         );
-    info.survives = Survives {
+    info.durability = Durability {
         crash: true,
         power_loss: about.fsync,
         failover: waits_for_standbys || about.copies == 0,

@@ -15,7 +15,7 @@
 //!
 //! A grant waits for the disk, whatever `synchronous_commit` says, and for the standbys if the server is configured so;
 //! a release does not. A grant survives a crash of the server. It survives a loss of power unless the server runs with
-//! `fsync = off`, and the promotion of a standby if that is a synchronous one. [`Info::survives`] says what was found
+//! `fsync = off`, and the promotion of a standby if that is a synchronous one. [`Info::durability`] says what was found
 //! when connecting.
 //!
 //! Tokens only rise, over promotions, `pg_upgrade`, restores from a dump, from a copy of the disk and to a point in
@@ -57,7 +57,7 @@
 //! If the data that a lock protects is in the same database, a transaction can refuse a stale holder by the guard's
 //! token, or confirm the lock itself: [`PostgresBackend::confirm_in`].
 //!
-//! [`Info::survives`]: lockcore::Info::survives
+//! [`Info::durability`]: lockcore::Info::durability
 
 mod backend;
 mod claims;

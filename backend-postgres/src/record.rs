@@ -45,8 +45,8 @@ pub(crate) fn name(incarnation: Incarnation) -> i64 {
 }
 
 /// Numbers of grants as a multirange, whose ends are excluded where they are a number at all.
-pub(crate) fn over_text(over: &Ranges) -> String {
-    let ranges = over
+pub(crate) fn over_text(retired: &Ranges) -> String {
+    let ranges = retired
         .as_slice()
         .iter()
         .map(|(from, to)| match to.checked_add(1) {
@@ -134,7 +134,7 @@ pub(crate) fn state(row: &PgRow) -> Outcome<SessionState> {
         let session = session_id(&row.try_get::<Vec<u8>, _>("r_id").ok()?)?;
         let mut state = SessionState::new(session, life_of(row.try_get("r_life").ok()?)?);
         state.label = Label::parse(row.try_get::<&str, _>("r_label").ok()?).ok()?;
-        state.over = over_of(row.try_get("r_over").ok()?)?;
+        state.retired = over_of(row.try_get("r_over").ok()?)?;
         state.adoption = loaded(row.try_get("r_adoption").ok()?);
         if let Some(adopter) = &adopter {
             state.adopter = Some(session_id(adopter)?);
@@ -298,8 +298,8 @@ mod tests {
             "5-18446744073709551615",
             "0-18446744073709551615",
         ] {
-            let over: Ranges = text.parse().unwrap();
-            assert_eq!(over_of(&over_text(&over)), Some(over), "{text}");
+            let retired: Ranges = text.parse().unwrap();
+            assert_eq!(over_of(&over_text(&retired)), Some(retired), "{text}");
         }
         assert_eq!(
             over_of("{(,)}").unwrap().to_string(),

@@ -50,7 +50,7 @@ impl SessionStore for PostgresBackend {
             Value::Bytes(id_bytes(session)),
             Value::Int(stored(renewal.seq)),
             Value::Int(stored(renewal.acknowledged)),
-            Value::Text(Some(over_text(&renewal.over))),
+            Value::Text(Some(over_text(&renewal.retired))),
             Value::Text(Some(change.to_owned())),
             Value::Int(put.map_or(0, |put| put.token.get().cast_signed())),
             Value::Bytes(put.map_or_else(Vec::new, |put| put.intent.as_bytes().to_vec())),

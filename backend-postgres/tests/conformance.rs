@@ -1,10 +1,10 @@
 //! The public suite on a PostgreSQL whose URL is in the environment, as a role with the least rights.
 
+mod fixture;
 mod support;
-mod world;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::main(world::Server::new())
+    lockcore_conformance::main(fixture::Server::new())
 }

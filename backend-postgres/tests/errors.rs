@@ -287,7 +287,7 @@ async fn commits_that_do_not_wait_are_made_to() {
     let backend = with_setting(&space, "synchronous_commit", "off")
         .await
         .unwrap();
-    assert!(backend.info().survives.crash);
+    assert!(backend.info().durability.crash);
     let request = request(session(&backend).await, 1, &["k"]);
     assert!(matches!(
         backend.acquire(&request).await.unwrap(),

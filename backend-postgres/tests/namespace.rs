@@ -449,11 +449,11 @@ async fn what_the_settings_promise_is_told() {
             .unwrap()
             .get(0)
     };
-    assert!(info.survives.crash);
+    assert!(info.durability.crash);
     assert_eq!(
-        info.survives.power_loss,
+        info.durability.power_loss,
         setting(&mut connection, "fsync").await == "on"
     );
     assert!(info.poll.is_none() && info.atomic);
-    assert!(info.keys_per_step <= 1_000);
+    assert!(info.keys_per_batch <= 1_000);
 }

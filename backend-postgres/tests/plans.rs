@@ -93,10 +93,10 @@ async fn everything(backend: &PostgresBackend, round: u128) {
     for stood in join_all(released).await {
         assert!(matches!(stood, Ok(Stood::Held)), "{stood:?}");
     }
-    let over = Ranges::new(vec![(1, 2)]).unwrap();
+    let retired = Ranges::new(vec![(1, 2)]).unwrap();
     let intent = lockcore::backend::IntentChange::Keep;
     backend
-        .renew(session, &Renewal::new(1, over, intent))
+        .renew(session, &Renewal::new(1, retired, intent))
         .await
         .unwrap();
     backend.end(&[session], End::Close).await.unwrap();

@@ -203,7 +203,7 @@ async fn guards_and_those_who_wait_outlive_a_restart() {
 async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
     let primary = waited(|| postgres::node(&[]).unwrap()).await;
     let backend = PostgresBackend::connect(config(&primary)).await.unwrap();
-    assert!(backend.info().survives.failover, "there is no other copy");
+    assert!(backend.info().durability.failover, "there is no other copy");
     open(&backend).await;
     acquired(&backend, 1).await;
     let url = primary.url().to_owned();
@@ -224,7 +224,7 @@ async fn a_standby_is_refused_and_grants_greater_tokens_when_it_takes_over() {
     assert!(error.to_string().contains("standby"), "{error}");
     let other = PostgresBackend::connect(config(&primary)).await.unwrap();
     assert!(
-        !other.info().survives.failover,
+        !other.info().durability.failover,
         "the copy is not waited for"
     );
     // More tokens than a sequence says ahead to a standby.
@@ -317,8 +317,8 @@ async fn guards_outlive_a_server_if_the_one_that_takes_over_has_them() {
 async fn a_promise_to_wait_for_standbys_is_told_and_that_no_disk_is_waited_for() {
     let server = waited(|| postgres::node(&[("fsync", "off")]).unwrap()).await;
     let backend = PostgresBackend::connect(config(&server)).await.unwrap();
-    let survives = backend.info().survives;
-    assert!(survives.crash && !survives.power_loss);
+    let durability = backend.info().durability;
+    assert!(durability.crash && !durability.power_loss);
     open(&backend).await;
     let mut connection = raw(&server).await;
     sqlx::raw_sql("ALTER SYSTEM SET synchronous_standby_names = 'elsewhere'")
@@ -337,7 +337,7 @@ async fn a_promise_to_wait_for_standbys_is_told_and_that_no_disk_is_waited_for()
     .await;
     let config = config(&server).timeout(Duration::from_secs(2));
     let backend = PostgresBackend::connect(config).await.unwrap();
-    assert!(backend.info().survives.failover);
+    assert!(backend.info().durability.failover);
     // The standby does not answer: nothing is acknowledged, from when the server's checkpointer has read the setting, too.
     let mut number = 0;
     let error = support::until("a renewal waits for the standby", async || {

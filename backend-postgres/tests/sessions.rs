@@ -566,14 +566,14 @@ async fn a_renewal_tells_what_it_says_to_be_over() {
     let mut changed = backend.watch(&held[0].claims).await.unwrap();
     backend.renew(session, &renewal(1)).await.unwrap();
     sleeps("nothing is over", &mut changed).await;
-    let over = |seq| {
-        let mut over = renewal(seq);
-        over.over = Ranges::new(vec![(1, 1)]).unwrap();
-        over
+    let retired = |seq| {
+        let mut retired = renewal(seq);
+        retired.retired = Ranges::new(vec![(1, 1)]).unwrap();
+        retired
     };
-    backend.renew(session, &over(2)).await.unwrap();
+    backend.renew(session, &retired(2)).await.unwrap();
     is_told("the grant is over", changed).await;
     let mut changed = backend.watch(&held[0].claims).await.unwrap();
-    backend.renew(session, &over(3)).await.unwrap();
+    backend.renew(session, &retired(3)).await.unwrap();
     sleeps("it was over before", &mut changed).await;
 }

@@ -44,7 +44,7 @@ fn told(answer: &Acquired) -> &'static str {
     }
 }
 
-async fn over(backend: &PostgresBackend, session: SessionId, numbers: Ranges) {
+async fn retired(backend: &PostgresBackend, session: SessionId, numbers: Ranges) {
     let renewal = Renewal::new(1, numbers, IntentChange::Keep);
     assert!(backend.renew(session, &renewal).await.unwrap().is_living());
 }
@@ -93,7 +93,7 @@ async fn what_is_asked_meanwhile_is_answered_as_if_it_were_asked_alone() {
     assert_eq!(told(&backend.acquire(&held).await.unwrap()), "granted");
     let own = request(one, 2, Want::Upsert, "own");
     assert_eq!(told(&backend.acquire(&own).await.unwrap()), "granted");
-    over(&backend, one, Ranges::of([9])).await;
+    retired(&backend, one, Ranges::of([9])).await;
 
     let small = |session, from: u64| {
         (from..from + 10)
@@ -191,7 +191,7 @@ async fn what_is_asked_by_a_session_that_may_not_have_it_is_answered_alike() {
     let held = all(session, 1);
     let answers = acquire_all(&backend, &held).await;
     assert!(answers.iter().all(|it| told(it) == "granted"));
-    over(&backend, session, Ranges::of([2, 4])).await;
+    retired(&backend, session, Ranges::of([2, 4])).await;
     let (held_yet, fallen) = (Stood::Held, Stood::Fallen);
     // And what a newer version has written stays.
     space

@@ -2,11 +2,11 @@
 //!
 //! `cargo xtask trial --store postgres --seconds 300 --processes 10` is a long run.
 
+mod fixture;
 mod support;
-mod world;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::processes::main(world::Server::new())
+    lockcore_conformance::processes::main(fixture::Server::new())
 }

@@ -15,7 +15,7 @@ use crate::scripts;
 use crate::wakeups::{Subscription, Watches};
 
 /// As many keys as are taken or released in about two milliseconds, during which all other clients of the server wait.
-const KEYS_PER_STEP: usize = 1_000;
+const KEYS_PER_BATCH: usize = 1_000;
 
 /// Locks in a Redis, or in one slot of a Redis Cluster.
 ///
@@ -114,9 +114,9 @@ fn link(config: RedisConfig) -> Result<Arc<Link>, Error> {
 impl LockBackend for RedisBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the wall clock of the Redis server");
-        info.keys_per_step = KEYS_PER_STEP;
+        info.keys_per_batch = KEYS_PER_BATCH;
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
-        info.survives = self.link.survives();
+        info.durability = self.link.durability();
         info
     }
 }

@@ -9,7 +9,7 @@
 //! any depth: its ancestors are read and not written. No key has a time to live on the server, and the server evicts
 //! nothing: a server that evicts is refused.
 //!
-//! The durability of a grant depends on the server's settings. [`Info::survives`](lockcore::Info::survives) tells it as
+//! The durability of a grant depends on the server's settings. [`Info::durability`](lockcore::Info::durability) tells it as
 //! of the last connection, as far as the user may read the settings; what is unknown is not promised:
 //!
 //! - the server's end (`crash`): with `appendonly yes` and `appendfsync always` or `no`. With `everysec` the server may

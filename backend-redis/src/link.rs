@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockcore::backend::{Host, Together};
-use lockcore::{Error, ErrorKind, Operation, Survives};
+use lockcore::{Durability, Error, ErrorKind, Operation};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use tokio::sync::watch;
@@ -41,7 +41,7 @@ pub(crate) struct Place {
     pub(crate) nodes: VecDeque<Host>,
     /// They are of one cluster.
     pub(crate) is_cluster: bool,
-    pub(crate) survives: Survives,
+    pub(crate) durability: Durability,
 }
 
 /// A connection, made when it is needed.
@@ -95,7 +95,7 @@ impl Link {
                     None => config.nodes.iter().cloned().collect(),
                 },
                 is_cluster: false,
-                survives: Survives {
+                durability: Durability {
                     crash: false,
                     power_loss: false,
                     failover: false,
@@ -116,14 +116,14 @@ impl Link {
         &self.keys[3]
     }
 
-    pub(crate) fn survives(&self) -> Survives {
-        self.place().survives
+    pub(crate) fn durability(&self) -> Durability {
+        self.place().durability
     }
 
     /// Whether a server that starts again, or one that takes over, has everything that was acknowledged.
     pub(crate) fn keeps_all(&self) -> bool {
-        let survives = self.survives();
-        survives.failover && (survives.power_loss || self.config.replicas > 0)
+        let durability = self.durability();
+        durability.failover && (durability.power_loss || self.config.replicas > 0)
     }
 
     /// One attempt of a script. What it wrote need not be on any replica.

@@ -102,7 +102,7 @@ impl Link {
             place.nodes.push_back(other.clone());
         }
         place.is_cluster |= server.is_cluster;
-        place.survives = server.survives(self.config.replicas);
+        place.durability = server.durability(self.config.replicas);
         drop(place);
         self.found_at(node.clone());
         Ok(Connection {
@@ -321,7 +321,7 @@ fn who(auth: Option<&Auth>) -> RedisConnectionInfo {
     us.set_password(password)
 }
 
-/// What people have to mend is said rather than that somebody does not answer.
+/// What people have to fix is said rather than that somebody does not answer.
 fn said_rather(failed: Option<Error>, error: Error) -> Error {
     match failed {
         Some(failed) if failed.kind() != ErrorKind::Unavailable => failed,

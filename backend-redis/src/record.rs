@@ -176,7 +176,7 @@ fn read_state(session: SessionId, stored: &[u8]) -> Option<SessionState> {
     let [
         life,
         _,
-        over,
+        retired,
         _,
         _,
         adoption,
@@ -188,7 +188,7 @@ fn read_state(session: SessionId, stored: &[u8]) -> Option<SessionState> {
     ] = fields.try_into().ok()?;
     let mut state = SessionState::new(session, read_life(life)?);
     state.label = Label::parse(label).ok()?;
-    state.over = over.parse().ok()?;
+    state.retired = retired.parse().ok()?;
     state.adoption = adoption.parse().ok()?;
     if !adopter.is_empty() {
         state.adopter = Some(adopter.parse().ok()?);
@@ -332,7 +332,7 @@ mod tests {
             (read.label.as_str(), read.life, read.adoption, read.adopter),
             ("host 7 é", Life::Abandoned, 4, Some(session))
         );
-        assert!(read.over.contains(3) && !read.over.contains(5));
+        assert!(read.retired.contains(3) && !read.retired.contains(5));
         assert_eq!(read.notes.as_str(), "ask//1/a/b");
         assert_eq!(read.ended, since_1970(5));
         for broken in [

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use lockcore::backend::Host;
-use lockcore::{Error, ErrorKind, Operation, Survives};
+use lockcore::{Durability, Error, ErrorKind, Operation};
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisError, RedisResult, Value};
 
@@ -130,10 +130,10 @@ impl Server {
     }
 
     /// What a grant survives, if so many replicas confirm it.
-    pub(crate) fn survives(&self, confirming: u32) -> Survives {
+    pub(crate) fn durability(&self, confirming: u32) -> Durability {
         let appends = self.append_only == Some(true);
         let fsync = self.append_fsync.as_deref();
-        Survives {
+        Durability {
             // With `everysec` what is appended may stay in the process for a while.
             crash: appends && matches!(fsync, Some("always" | "no")),
             power_loss: appends
@@ -211,11 +211,11 @@ mod tests {
     #[test]
     fn what_a_server_promises() {
         let promised = |info: &str, fsync: &str, on_rewrite, confirming| {
-            let Survives {
+            let Durability {
                 crash,
                 power_loss,
                 failover,
-            } = server(info, fsync, on_rewrite).survives(confirming);
+            } = server(info, fsync, on_rewrite).durability(confirming);
             (crash, power_loss, failover)
         };
         let off = "# Persistence\r\naof_enabled:0\r\nconnected_slaves:0\r\n";
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(promised(on, "no", false, 1), (true, false, false));
         assert_eq!(promised(on, "always", true, 2), (true, false, true));
         assert_eq!(promised(on, "always", false, 2), (true, true, true));
-        let nothing_told = Server::default().survives(9);
+        let nothing_told = Server::default().durability(9);
         assert!(!nothing_told.crash && !nothing_told.power_loss && !nothing_told.failover);
     }
 

@@ -44,7 +44,7 @@ impl SessionStore for RedisBackend {
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let (session, seq) = (session.to_string(), renewal.seq.to_string());
         let acknowledged = renewal.acknowledged.to_string();
-        let (over, granted) = (renewal.over.to_string(), renewal.granted.to_string());
+        let (retired, granted) = (renewal.retired.to_string(), renewal.granted.to_string());
         let incarnation = name(renewal.incarnation);
         let ttl_ms = renewal.ttl.map(|ttl| ttl.as_millis().to_string());
         let ttl_ms = ttl_ms.unwrap_or_default();
@@ -57,7 +57,7 @@ impl SessionStore for RedisBackend {
             session.as_bytes(),
             seq.as_bytes(),
             acknowledged.as_bytes(),
-            over.as_bytes(),
+            retired.as_bytes(),
             incarnation.as_bytes(),
             granted.as_bytes(),
             ttl_ms.as_bytes(),

@@ -6,7 +6,7 @@ mod support;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use lockcore_conformance::{World, cases, suite};
+use lockcore_conformance::{Fixture, cases, suite};
 use lockkeeper_servers::explained;
 use support::{Deployment, Redis, servers};
 
@@ -17,9 +17,9 @@ fn main() -> ExitCode {
         ("redis-replicated", servers::replicated),
         ("redis-cluster", servers::clustered),
     ];
-    let worlds = deployments.map(|(name, place)| {
-        let world: Arc<dyn World> = Arc::new(Redis { name, place });
-        (world, cases())
+    let fixtures = deployments.map(|(name, place)| {
+        let fixture: Arc<dyn Fixture> = Arc::new(Redis { name, place });
+        (fixture, cases())
     });
-    explained(suite(worlds.into()))
+    explained(suite(fixtures.into()))
 }

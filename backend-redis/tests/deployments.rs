@@ -89,7 +89,7 @@ async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
     });
     let backend = space.connect().await;
     assert!(
-        backend.info().survives.failover,
+        backend.info().durability.failover,
         "every replica is waited for"
     );
     let session = open(&backend, 1).await;
@@ -136,13 +136,13 @@ async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
         matches!(acquired, Acquired::Acquired(_)),
         "sent again, it is granted"
     );
-    let survives = Space::at(&Place::of(url(&primary)))
+    let durability = Space::at(&Place::of(url(&primary)))
         .connect()
         .await
         .info()
-        .survives;
+        .durability;
     assert!(
-        !survives.failover,
+        !durability.failover,
         "there is another copy, and nobody waits for it"
     );
 }
@@ -208,7 +208,7 @@ async fn a_promoted_replica_is_found_and_has_what_it_confirmed() {
 async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
     let (primary, replica, space) = replicated("").await;
     let backend = space.connect().await;
-    assert!(!backend.info().survives.failover, "it says so");
+    assert!(!backend.info().durability.failover, "it says so");
     let session = open(&backend, 1).await;
     // The session is there, and what is granted now is not.
     ask::<u32>(&primary, redis::cmd("WAIT").arg(1).arg(0)).await;
@@ -492,8 +492,8 @@ async fn nothing_acknowledged_is_lost_where_every_write_is_synced() {
     });
     let mut server = Some(server);
     let backend = space.connect().await;
-    let survives = backend.info().survives;
-    assert!(survives.crash && survives.power_loss);
+    let durability = backend.info().durability;
+    assert!(durability.crash && durability.power_loss);
     let session = open(&backend, 1).await;
     let mut last = FencingToken::new(1).unwrap();
     let mut first = 1;

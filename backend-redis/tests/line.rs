@@ -343,7 +343,7 @@ async fn so_many_stand_in_line_and_no_more() {
     assert_eq!(record(&space, "k").len(), 1 + MAX_WAITERS);
     // Those that are over make room.
     let mut renewal = renewal(1);
-    renewal.over = Ranges::new(vec![(2, 20)]).unwrap();
+    renewal.retired = Ranges::new(vec![(2, 20)]).unwrap();
     backend.renew(two, &renewal).await.unwrap();
     refused(&backend, &waiting(two, most + 1, "c k")).await;
     let lines = record(&space, "k");

@@ -331,9 +331,9 @@ async fn a_release_says_what_it_found() {
         n += 1;
         let held = request(one, n, keys);
         granted(&backend, &held).await;
-        let over = |from, to| Ranges::new(vec![(from, to)]).unwrap();
+        let retired = |from, to| Ranges::new(vec![(from, to)]).unwrap();
         let mut renewal = renewal(n);
-        renewal.over = over(1, n);
+        renewal.retired = retired(1, n);
         backend.renew(one, &renewal).await.unwrap();
         let told = backend.release(held.grant, &held.claims).await.unwrap();
         assert_eq!(told, Stood::Fallen, "{keys:?}");

@@ -121,9 +121,9 @@ async fn what_is_asked_meanwhile_is_one_script_for_all_and_answered_alike() {
     backend.end(&[dead], End::Close).await.unwrap();
     // A number that is over, and what somebody else holds.
     granted(&backend, &request(other, 100, &["c held"])).await;
-    let mut over = renewal(1);
-    over.over = Ranges::of([9]);
-    assert!(backend.renew(one, &over).await.unwrap().is_living());
+    let mut retired = renewal(1);
+    retired.retired = Ranges::of([9]);
+    assert!(backend.renew(one, &retired).await.unwrap().is_living());
     let small =
         |session, from: u64| (from..from + 10).map(move |n| (session, n, format!("u k{n}")));
     let mut wanted: Vec<_> = small(one, 10).chain(small(other, 110)).collect();
@@ -281,15 +281,15 @@ async fn what_is_released_together_is_told_and_answered_alike() {
     for answer in join_all(asked).await {
         assert!(matches!(answer, Ok(Acquired::Acquired(_))), "{answer:?}");
     }
-    let mut over = renewal(1);
-    over.over = Ranges::of([3, 4]);
-    assert!(backend.renew(session, &over).await.unwrap().is_living());
+    let mut retired = renewal(1);
+    retired.retired = Ranges::of([3, 4]);
+    assert!(backend.renew(session, &retired).await.unwrap().is_living());
     let watched = backend.watch(&requests[20].claims).await.unwrap();
     let released = requests
         .iter()
         .map(|it| backend.release(it.grant, &it.claims));
     for (request, stood) in requests.iter().zip(join_all(released).await) {
-        let expected = match over.over.contains(request.grant.n) {
+        let expected = match retired.retired.contains(request.grant.n) {
             true => Stood::Fallen,
             false => Stood::Held,
         };
@@ -619,9 +619,9 @@ async fn a_server_that_lacks_commands_is_used_and_promises_less() {
         let server = node(&settings).await;
         let space = Space::at(&Place::of(url(&server)));
         let backend = space.connect().await;
-        let survives = backend.info().survives;
-        assert!(!survives.crash && !survives.power_loss, "{hidden:?}");
-        assert_eq!(survives.failover, !hidden.contains(&"INFO"), "{hidden:?}");
+        let durability = backend.info().durability;
+        assert!(!durability.crash && !durability.power_loss, "{hidden:?}");
+        assert_eq!(durability.failover, !hidden.contains(&"INFO"), "{hidden:?}");
         let locks = Locks::builder(backend).build().unwrap();
         for key in ["k", "l"] {
             let guard = locks.lock(key).acquire().await.unwrap();
@@ -669,21 +669,21 @@ async fn a_server_that_becomes_a_replica_is_said() {
 
 #[tokio::test]
 async fn what_the_server_promises_is_told() {
-    let survives = |settings: &'static [(&str, &str)]| async move {
+    let durability = |settings: &'static [(&str, &str)]| async move {
         let server = node(settings).await;
         let backend = Space::at(&Place::of(url(&server))).connect().await;
-        let survives = backend.info().survives;
-        (survives.crash, survives.power_loss, survives.failover)
+        let durability = backend.info().durability;
+        (durability.crash, durability.power_loss, durability.failover)
     };
-    assert_eq!(survives(&[]).await, (false, false, true));
+    assert_eq!(durability(&[]).await, (false, false, true));
     assert_eq!(
-        survives(&[("appendonly", "yes")]).await,
+        durability(&[("appendonly", "yes")]).await,
         (false, false, true)
     );
     let always = &[("appendonly", "yes"), ("appendfsync", "always")];
-    assert_eq!(survives(always).await, (true, true, true));
+    assert_eq!(durability(always).await, (true, true, true));
     let never = &[("appendonly", "yes"), ("appendfsync", "no")];
-    assert_eq!(survives(never).await, (true, false, true));
+    assert_eq!(durability(never).await, (true, false, true));
 }
 
 #[tokio::test]
@@ -716,8 +716,8 @@ async fn a_user_without_rights_is_refused_before_anything_is_made() {
             }
             Ok(backend) => {
                 assert!(!refused, "{missing}");
-                let survives = backend.info().survives;
-                assert!(!survives.crash && !survives.power_loss && !survives.failover);
+                let durability = backend.info().durability;
+                assert!(!durability.crash && !durability.power_loss && !durability.failover);
             }
         }
     }
@@ -826,16 +826,16 @@ async fn a_renewal_tells_what_it_says_to_be_over() {
     backend.renew(session, &renewal(1)).await.unwrap();
     let sleeps = tokio::time::timeout(moment, &mut changed).await;
     assert!(sleeps.is_err(), "nothing is over");
-    let over = |seq| {
-        let mut over = renewal(seq);
-        over.over = Ranges::new(vec![(1, 1)]).unwrap();
-        over
+    let retired = |seq| {
+        let mut retired = renewal(seq);
+        retired.retired = Ranges::new(vec![(1, 1)]).unwrap();
+        retired
     };
-    backend.renew(session, &over(2)).await.unwrap();
+    backend.renew(session, &retired(2)).await.unwrap();
     let woken = tokio::time::timeout(Duration::from_secs(10), changed).await;
     assert!(woken.is_ok(), "the grant is over");
     let mut changed = backend.watch(&held.claims).await.unwrap();
-    backend.renew(session, &over(3)).await.unwrap();
+    backend.renew(session, &retired(3)).await.unwrap();
     let sleeps = tokio::time::timeout(moment, &mut changed).await;
     assert!(sleeps.is_err(), "it was over before");
 }

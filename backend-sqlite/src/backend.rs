@@ -5,14 +5,14 @@ use std::sync::Arc;
 use lockcore::backend::Changed;
 use lockcore::backend::rows::{Access, Act, Looking, RowStore};
 use lockcore::limits::{MAX_TTL, MIN_TTL};
-use lockcore::{Claim, Error, Info, Operation, Survives};
+use lockcore::{Claim, Durability, Error, Info, Operation};
 
 use crate::config::SqliteConfig;
 use crate::error::{NAME, Outcome};
 use crate::thread::{Thread, Worker};
 
 /// About as many keys as are taken or released in ten milliseconds, during which other processes wait.
-const KEYS_PER_STEP: usize = 2_000;
+const KEYS_PER_BATCH: usize = 2_000;
 
 /// Locks in an SQLite file, for the processes of one machine.
 ///
@@ -53,10 +53,10 @@ impl SqliteBackend {
     /// Dropping the future may leave an empty file of locks.
     pub async fn connect(config: SqliteConfig) -> Result<Arc<Self>, Error> {
         let mut info = Info::new(NAME, CLOCK);
-        info.keys_per_step = KEYS_PER_STEP;
+        info.keys_per_batch = KEYS_PER_BATCH;
         info.poll = Some(crate::wakeups::LOOK_EVERY);
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
-        info.survives = Survives {
+        info.durability = Durability {
             crash: true,
             power_loss: config.is_full(),
             failover: true,
@@ -206,8 +206,8 @@ mod tests {
         seen.push(last(&backend).await);
         let changes = [IntentChange::Keep, put.clone(), IntentChange::Drop, put];
         for (seq, intent) in (1..).zip(changes) {
-            let over = Ranges::EMPTY;
-            let renewal = Renewal::new(seq, over, intent);
+            let retired = Ranges::EMPTY;
+            let renewal = Renewal::new(seq, retired, intent);
             for id in [one, two] {
                 backend.renew(id, &renewal).await.unwrap();
             }

@@ -44,7 +44,7 @@ statements! {
     TOKEN_STORE = "token_store";
 }
 
-/// What the floor of the benchmarks needs.
+/// What the baseline of the benchmarks needs.
 pub(crate) const BARE_TABLE: &str = include_str!("../server/bare_table.sql");
 pub(crate) const BARE_WRITE: &str = include_str!("../server/bare_write.sql");
 

@@ -1,9 +1,9 @@
 //! The public suite on SQLite files.
 
-mod world;
+mod fixture;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::main(world::Sqlite)
+    lockcore_conformance::main(fixture::Sqlite)
 }

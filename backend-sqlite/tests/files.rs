@@ -125,10 +125,10 @@ async fn what_it_is_like() {
     let info = space.connect().await.info();
     assert_eq!((info.name, info.atomic), ("sqlite", true));
     assert!(info.poll.is_some(), "nobody is told of anything");
-    assert!(info.survives.crash && info.survives.failover && !info.survives.power_loss);
+    assert!(info.durability.crash && info.durability.failover && !info.durability.power_loss);
     let full = SqliteConfig::new(&space.path).synchronous(Synchronous::Full);
     let info = SqliteBackend::connect(full).await.unwrap().info();
-    assert!(info.survives.power_loss);
+    assert!(info.durability.power_loss);
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn renewals_rise_and_reach_the_living_only() {
         Renewed::Overtaken
     );
     let state = backend.end(&[session], End::IfDue).await.unwrap();
-    assert_eq!(state[0].over.to_string(), "1-3", "nothing changed");
+    assert_eq!(state[0].retired.to_string(), "1-3", "nothing changed");
     space.make_due(session);
     assert_eq!(
         renew(&backend, session, 3, "", keep()).await,

@@ -2,10 +2,10 @@
 //!
 //! `cargo xtask trial --seconds 300 --processes 10` is a long run.
 
-mod world;
+mod fixture;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::processes::main(world::Sqlite)
+    lockcore_conformance::processes::main(fixture::Sqlite)
 }

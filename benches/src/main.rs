@@ -3,9 +3,9 @@
 //! Every figure that is compared with another is measured in the same run, in rounds that take turns; medians of
 //! rounds are printed, with the smallest and the greatest beside them.
 
+mod baseline;
 mod bystander;
 mod compare;
-mod floor;
 mod handover;
 mod memory;
 mod million;

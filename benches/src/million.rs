@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 use lockkeeper::{Attempt, Guard, Locks, Progress};
 use lockkeeper_workloads::id;
 
+use crate::baseline;
 use crate::bystander::Bystander;
-use crate::floor;
 use crate::rounds::{Spread, one_thread, peak_mib, ratios, resident_mib};
 use crate::store::Store;
 
@@ -62,7 +62,7 @@ impl<'a> Others<'a> {
     }
 
     fn begin(&mut self) {
-        let request = floor::request_of_another(self.store);
+        let request = baseline::request_of_another(self.store);
         self.one = request.map(Bystander::start);
     }
 
@@ -87,7 +87,7 @@ impl<'a> Others<'a> {
 
 pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
     one_thread().block_on(async {
-        let mut floor = floor::of(store).await.expect("the store has a floor");
+        let mut baseline = baseline::of(store).await.expect("the store has a baseline");
         println!(
             "{}, {count} ids, s, medians of {rounds} rounds (least to greatest):",
             store.scheme()
@@ -103,10 +103,10 @@ pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
                 if floors_turn {
                     others[0].begin();
                     let start = Instant::now();
-                    floor.put(count).await;
+                    baseline.put(count).await;
                     put.push(start.elapsed().as_secs_f64());
                     let start = Instant::now();
-                    floor.remove(count).await;
+                    baseline.remove(count).await;
                     removed.push(start.elapsed().as_secs_f64());
                     others[0].end();
                     continue;
@@ -143,20 +143,23 @@ pub(crate) fn run(store: &Store, count: u32, rounds: usize) {
                 others[2].end();
             }
             println!(
-                "  round {}: acquire / floor {:.2}, release and sweep / floor {:.2}",
+                "  round {}: acquire / baseline {:.2}, release and sweep / baseline {:.2}",
                 round + 1,
                 acquired[round] / put[round],
                 swept[round] / removed[round]
             );
         }
-        println!("  acquire / floor: {}", ratios(&acquired, &put));
-        println!("  release and sweep / floor: {}", ratios(&swept, &removed));
+        println!("  acquire / baseline: {}", ratios(&acquired, &put));
+        println!(
+            "  release and sweep / baseline: {}",
+            ratios(&swept, &removed)
+        );
         println!("  acquire: {}", Spread::of(acquired));
         println!("  release, acknowledged: {}", Spread::of(released));
         println!("  release, every record swept: {}", Spread::of(swept));
-        println!("  floor, put: {}", Spread::of(put));
-        println!("  floor, removed: {}", Spread::of(removed));
-        println!("  floor: {}", floor.many_is());
+        println!("  baseline, put: {}", Spread::of(put));
+        println!("  baseline, removed: {}", Spread::of(removed));
+        println!("  baseline: {}", baseline.many_is());
         others.iter().for_each(Others::print);
         refused(store, count).await;
     });

@@ -209,10 +209,12 @@ impl Actor {
     }
 
     /// The next renewal, with these numbers over.
-    pub(crate) fn renewal(&self, over: &str, intent: IntentChange) -> Renewal {
+    pub(crate) fn renewal(&self, retired: &str, intent: IntentChange) -> Renewal {
         Renewal::new(
             self.seq.fetch_add(1, Ordering::Relaxed),
-            over.parse().expect("a case names ranges in their spelling"),
+            retired
+                .parse()
+                .expect("a case names ranges in their spelling"),
             intent,
         )
         .after(self.acknowledged.load(Ordering::Relaxed))
@@ -236,15 +238,15 @@ impl Actor {
     }
 
     /// Renews; the session has to live.
-    pub(crate) async fn renew(&self, over: &str, intent: IntentChange) -> Verdict {
-        let renewal = self.renewal(over, intent);
+    pub(crate) async fn renew(&self, retired: &str, intent: IntentChange) -> Verdict {
+        let renewal = self.renewal(retired, intent);
         let renewed = self.send_renewal(&renewal).await?;
         ensure_eq!(renewed, Renewed::Living, "renewal of a living session");
         Ok(())
     }
 
     /// Makes exactly the numbers of these requests over.
-    pub(crate) async fn over(&self, requests: &[&Acquire]) -> Verdict {
+    pub(crate) async fn retired(&self, requests: &[&Acquire]) -> Verdict {
         let renewal = self.renewal(&numbers(requests), IntentChange::Keep);
         let renewed = self.send_renewal(&renewal).await?;
         ensure_eq!(renewed, Renewed::Living, "renewal of a living session");

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
+use crate::fixture::Space;
 use crate::journal::Journal;
 use crate::lateness::Lateness;
 use crate::law::Law;
 use crate::scene::Scene;
 use crate::verdict::{Judged, Verdict, Wrong, within};
-use crate::world::Space;
 
 /// The layer that a case tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use lockcore::LockBackend;
 use tokio::runtime::Builder;
 
+use crate::fixture::{BoxError, Fixture};
 use crate::lateness::Lateness;
 use crate::scene::Scene;
 use crate::verdict::{Judged, Unpassed, Verdict, Wrong};
-use crate::world::{BoxError, World};
 
 const ROLE: &str = "LOCKCORE_CONFORMANCE_CHILD";
 const URL: &str = "LOCKCORE_CONFORMANCE_CHILD_URL";
@@ -39,16 +39,17 @@ pub(crate) struct Task {
 }
 
 /// Does a child's task, if this process is one.
-pub(crate) fn main<'a>(worlds: impl Iterator<Item = &'a dyn World>) -> Option<ExitCode> {
+pub(crate) fn main<'a>(fixtures: impl Iterator<Item = &'a dyn Fixture>) -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
     let lateness = Lateness::measured();
     let runtime = Builder::new_current_thread().enable_all().build();
     let done = runtime.map_err(Unpassed::from).and_then(|runtime| {
         runtime.block_on(async {
             let url = std::env::var(URL)?;
-            let worlds: Vec<&dyn World> = worlds.filter(|world| world.processes()).collect();
+            let fixtures: Vec<&dyn Fixture> =
+                fixtures.filter(|fixture| fixture.processes()).collect();
             let task = Task {
-                backend: reopen(&worlds, &url, patience(&role)).await?,
+                backend: reopen(&fixtures, &url, patience(&role)).await?,
                 role,
                 dir: std::env::var(DIR)?.into(),
                 seed: std::env::var(CHANCE)?.parse()?,
@@ -85,17 +86,17 @@ fn patience(role: &str) -> Duration {
     Duration::ZERO
 }
 
-/// The backend of the first world that knows the URL.
+/// The backend of the first fixture that knows the URL.
 async fn reopen(
-    worlds: &[&dyn World],
+    fixtures: &[&dyn Fixture],
     url: &str,
     patience: Duration,
 ) -> Result<Arc<dyn LockBackend>, BoxError> {
     let since = Instant::now();
     loop {
-        let mut last: BoxError = "no world can be reached by other processes".into();
-        for world in worlds {
-            match world.reopen(url).await {
+        let mut last: BoxError = "no fixture can be reached by other processes".into();
+        for fixture in fixtures {
+            match fixture.reopen(url).await {
                 Ok(backend) => return Ok(backend),
                 Err(error) => last = error,
             }

@@ -7,7 +7,7 @@
 //! # Running it against your own backend
 //!
 //! Write a fixture in `tests/conformance.rs` of your backend's package: how to create an empty namespace of your store
-//! ([`World`]), and what can be done with one ([`Space`]).
+//! ([`Fixture`]), and what can be done with one ([`Space`]).
 //!
 //! ```toml
 //! [[test]]
@@ -20,13 +20,13 @@
 //!
 //! use async_trait::async_trait;
 //! use lockcore::{LockBackend, LockKey, MemoryBackend};
-//! use lockcore_conformance::{BoxError, Space, World};
+//! use lockcore_conformance::{BoxError, Space, Fixture};
 //!
 //! struct Memory;
 //! struct Store(Arc<MemoryBackend>);
 //!
 //! #[async_trait]
-//! impl World for Memory {
+//! impl Fixture for Memory {
 //!     fn name(&self) -> String { "memory".to_owned() }
 //!     fn paused(&self) -> bool { true } // its time follows tokio's
 //!     fn processes(&self) -> bool { false } // and nobody else reaches it
@@ -51,17 +51,17 @@
 //! }
 //! # }
 //! # fn main() {
-//! #     let world: Arc<dyn World> = Arc::new(Memory);
+//! #     let fixture: Arc<dyn Fixture> = Arc::new(Memory);
 //! #     let cases = lockcore_conformance::cases();
 //! #     let trees = cases.iter().filter(|case| case.group() == "trees");
-//! #     let results: Vec<_> = trees.map(|case| lockcore_conformance::check(case, &world, 1)).collect();
+//! #     let results: Vec<_> = trees.map(|case| lockcore_conformance::check(case, &fixture, 1)).collect();
 //! #     assert!(results.len() > 10 && results.iter().all(Result::is_ok));
 //! # }
 //! ```
 //!
-//! `cargo test --test conformance` then runs trials named `<world>::<group>::<case>`. It accepts a filter, as any test
+//! `cargo test --test conformance` then runs trials named `<fixture>::<group>::<case>`. It accepts a filter, as any test
 //! does. Each trial has a namespace, a thread and a runtime of its own; the trials run concurrently. Cases that need
-//! several processes are left out if [`World::processes`] is false; the run prints which.
+//! several processes are left out if [`Fixture::processes`] is false; the run prints which.
 //!
 //! `LOCKCORE_CONFORMANCE_SET=quick` runs only the [quick] set and says so. Use it while you write a backend.
 //!
@@ -117,6 +117,8 @@ mod decorator;
 #[cfg(not(lockcore_sim))]
 mod each;
 pub mod faults;
+#[cfg(not(lockcore_sim))]
+mod fixture;
 pub mod history;
 #[cfg(not(lockcore_sim))]
 mod journal;
@@ -145,19 +147,17 @@ pub mod simulation;
 mod verdict;
 #[cfg(not(lockcore_sim))]
 mod wire;
-#[cfg(not(lockcore_sim))]
-mod world;
 
 #[cfg(not(lockcore_sim))]
 pub use case::{Case, Failure, FailureKind, Layer};
 pub use decorator::{Decorated, Decorator};
+#[cfg(not(lockcore_sim))]
+pub use fixture::{BoxError, Fixture, Space};
 pub use law::Law;
 pub use ports::Port;
 pub use request::{Answer, Request};
 #[cfg(not(lockcore_sim))]
 pub use run::{check, main, suite};
-#[cfg(not(lockcore_sim))]
-pub use world::{BoxError, Space, World};
 
 /// A few cases, for use while a backend is written. They find nearly every mistake that the kit is tried on, in less
 /// than a minute on a store behind a network. A backend passes only when it passes [all](cases).

@@ -18,7 +18,7 @@ pub(crate) struct Model {
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) life: Life,
-    pub(crate) over: Ranges,
+    pub(crate) retired: Ranges,
     pub(crate) adoption: u64,
     pub(crate) adopter: Option<SessionId>,
     seq: u64,
@@ -66,7 +66,7 @@ impl Model {
             session,
             Session {
                 life: Life::Living,
-                over: Ranges::EMPTY,
+                retired: Ranges::EMPTY,
                 adoption: 0,
                 adopter: None,
                 seq: 0,
@@ -89,16 +89,16 @@ impl Model {
     /// Whether requests of that grant may be granted.
     pub(crate) fn may_acquire(&self, grant: Grant) -> bool {
         let session = self.session(grant.session);
-        session.life == Life::Living && !session.over.contains(grant.n)
+        session.life == Life::Living && !session.retired.contains(grant.n)
     }
 
-    fn counts(&self, grant: Grant) -> bool {
+    fn is_live(&self, grant: Grant) -> bool {
         let session = self.session(grant.session);
-        session.life != Life::Dead && !session.over.contains(grant.n)
+        session.life != Life::Dead && !session.retired.contains(grant.n)
     }
 
     pub(crate) fn holds(&self, grant: Grant) -> bool {
-        self.counts(grant) && self.holders.iter().any(|held| held.grant == grant)
+        self.is_live(grant) && self.holders.iter().any(|held| held.grant == grant)
     }
 
     /// Who counts and is in the way of the request.
@@ -106,7 +106,7 @@ impl Model {
         let others: Vec<&Held> = self
             .holders
             .iter()
-            .filter(|held| held.grant != request.grant && self.counts(held.grant))
+            .filter(|held| held.grant != request.grant && self.is_live(held.grant))
             .collect();
         let mut refused = InTheWay::new();
         for claim in &request.claims {
@@ -162,7 +162,7 @@ impl Model {
     pub(crate) fn on(&self, key: &LockKey) -> BTreeSet<Grant> {
         self.holders
             .iter()
-            .filter(|held| held.claim.key() == key && self.counts(held.grant))
+            .filter(|held| held.claim.key() == key && self.is_live(held.grant))
             .map(|held| held.grant)
             .collect()
     }
@@ -172,7 +172,7 @@ impl Model {
         self.holders
             .iter()
             .filter(|held| held.claim.key() == key || above(key, held.claim.key()))
-            .filter(|held| self.counts(held.grant))
+            .filter(|held| self.is_live(held.grant))
             .map(|held| held.grant)
             .collect()
     }
@@ -189,7 +189,7 @@ impl Model {
             return Renewed::Overtaken;
         }
         session.seq = renewal.seq;
-        session.over = renewal.over.clone();
+        session.retired = renewal.retired.clone();
         match &renewal.intent {
             IntentChange::Keep => {}
             IntentChange::Put(intent) => session.intent = Some(intent.clone()),

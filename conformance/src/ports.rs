@@ -240,9 +240,9 @@ mod tests {
     #[test]
     fn a_port_is_listened_on_while_processes_are_started() {
         let (_kept, _alone) = some(0);
-        let over = AtomicBool::new(false);
+        let retired = AtomicBool::new(false);
         let start = || {
-            while !over.load(Ordering::Relaxed) {
+            while !retired.load(Ordering::Relaxed) {
                 let mut program = Command::new(std::env::current_exe().unwrap());
                 let child = program.arg("--help").stdout(Stdio::null()).spawn();
                 child.unwrap().wait().unwrap();
@@ -253,7 +253,7 @@ mod tests {
                 scope.spawn(start);
             }
             let failed = (0..2_000).find_map(|_| Port::listen().err());
-            over.store(true, Ordering::Relaxed);
+            retired.store(true, Ordering::Relaxed);
             failed
         });
         assert_eq!(failed, None);

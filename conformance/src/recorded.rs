@@ -83,11 +83,13 @@ fn shown(request: &Request) -> String {
             let Renewal {
                 seq,
                 acknowledged,
-                over,
+                retired,
                 intent,
                 ..
             } = renewal;
-            format!("renew {session} seq {seq} after {acknowledged} over {over} intent {intent:?}")
+            format!(
+                "renew {session} seq {seq} after {acknowledged} over {retired} intent {intent:?}"
+            )
         }
         Request::End { sessions, how } => format!("end {sessions:?} {how:?}"),
         Request::Adopt {

@@ -9,10 +9,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
 
 use crate::case::{Case, Failure, FailureKind, Layer, Notes};
+use crate::fixture::Fixture;
 use crate::journal::Journal;
 use crate::lateness::Lateness;
 use crate::verdict::Judged;
-use crate::world::World;
 
 /// The environment variable with the seed of a run. Without it, every run has a new seed.
 pub(crate) const SEED: &str = "LOCKCORE_CONFORMANCE_SEED";
@@ -40,8 +40,8 @@ const TRIALS_AT_A_TIME: usize = 16;
 ///
 /// Panics if the seed in the environment is not a number, or the set is neither `all` nor `quick`.
 #[must_use]
-pub fn main(world: impl World) -> ExitCode {
-    suite(vec![(Arc::new(world), crate::cases())])
+pub fn main(fixture: impl Fixture) -> ExitCode {
+    suite(vec![(Arc::new(fixture), crate::cases())])
 }
 
 /// Runs chosen cases on each of several stores, or of several configurations of one.
@@ -50,34 +50,34 @@ pub fn main(world: impl World) -> ExitCode {
 ///
 /// As [`main`].
 #[must_use]
-pub fn suite(worlds: Vec<(Arc<dyn World>, Vec<Case>)>) -> ExitCode {
-    if let Some(code) = crate::child::main(worlds.iter().map(|(world, _)| &**world)) {
+pub fn suite(fixtures: Vec<(Arc<dyn Fixture>, Vec<Case>)>) -> ExitCode {
+    if let Some(code) = crate::child::main(fixtures.iter().map(|(fixture, _)| &**fixture)) {
         return code;
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TRIALS_AT_A_TIME);
     let (seed, quick) = (run_seed(), quick_only());
     let mut trials = Vec::new();
-    for (world, mut cases) in worlds {
+    for (fixture, mut cases) in fixtures {
         if quick {
             let of = cases.len();
             cases.retain(crate::quick::has);
             eprintln!(
                 "{SET}=quick: {} of {of} cases on {}",
                 cases.len(),
-                world.name()
+                fixture.name()
             );
         }
         for case in cases {
-            let name = format!("{}::{case}", world.name());
-            if case.layer() == Layer::Processes && !world.processes() {
+            let name = format!("{}::{case}", fixture.name());
+            if case.layer() == Layer::Processes && !fixture.processes() {
                 if !arguments.list {
                     eprintln!("left out: {name}: other processes cannot reach this store");
                 }
                 continue;
             }
-            let world = world.clone();
-            let run = move || told(|| check(&case, &world, seed)).map_err(Failed::from);
+            let fixture = fixture.clone();
+            let run = move || told(|| check(&case, &fixture, seed)).map_err(Failed::from);
             trials.push(Trial::test(name, run));
         }
     }
@@ -112,28 +112,28 @@ fn quick_only() -> bool {
     }
 }
 
-/// Runs one case in a fresh space of the world, on a thread and a runtime of its own. Stops waiting for a thread that
+/// Runs one case in a fresh space of the fixture, on a thread and a runtime of its own. Stops waiting for a thread that
 /// is blocked for ever.
 ///
 /// # Errors
 ///
 /// The store does not pass the case, or no space could be created: see [`FailureKind`](crate::FailureKind).
-pub fn check(case: &Case, world: &Arc<dyn World>, seed: u64) -> Result<(), Failure> {
+pub fn check(case: &Case, fixture: &Arc<dyn Fixture>, seed: u64) -> Result<(), Failure> {
     let (sender, receiver) = mpsc::channel();
     let notes = Notes {
         journal: Journal::default(),
         lateness: Lateness::measured(),
-        paused: world.paused(),
+        paused: fixture.paused(),
         begun: Instant::now(),
     };
     let run = {
-        let (case, world, notes) = (case.clone(), world.clone(), notes.clone());
+        let (case, fixture, notes) = (case.clone(), fixture.clone(), notes.clone());
         move || {
             // Whoever waits no longer has said why.
-            let _ = sender.send(run_here(&case, &*world, seed, &notes));
+            let _ = sender.send(run_here(&case, &*fixture, seed, &notes));
         }
     };
-    let watchdog = if world.paused() {
+    let watchdog = if fixture.paused() {
         WATCHDOG_PAUSED
     } else {
         WATCHDOG
@@ -178,15 +178,15 @@ fn no(what: &str, error: impl std::fmt::Display) -> Judged {
     ))
 }
 
-fn run_here(case: &Case, world: &dyn World, seed: u64, notes: &Notes) -> Result<(), Failure> {
+fn run_here(case: &Case, fixture: &dyn Fixture, seed: u64, notes: &Notes) -> Result<(), Failure> {
     let failed = |judged| case.failure(judged, seed, notes);
     let runtime = Builder::new_current_thread()
         .enable_all()
-        .start_paused(world.paused())
+        .start_paused(fixture.paused())
         .build()
         .map_err(|error| failed(no("runtime", error)))?;
     let result = runtime.block_on(async {
-        let space = world
+        let space = fixture
             .fresh()
             .await
             .map_err(|error| failed(no("space", error)))?;

@@ -14,10 +14,10 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::actor::Actor;
+use crate::fixture::{BoxError, Space};
 use crate::journal::Journal;
 use crate::recorded::Recorded;
 use crate::verdict::{Verdict, Wrong, ensure};
-use crate::world::{BoxError, Space};
 
 /// TTL of sessions whose end by time is not the subject.
 const LONG: Duration = Duration::from_secs(600);

@@ -310,7 +310,7 @@ mod tests {
     use lockcore::{LockKey, Operation};
 
     use super::*;
-    use crate::world::BoxError;
+    use crate::fixture::BoxError;
 
     fn told(error: impl Into<BoxError>) -> Judged {
         Unpassed::from(error).judged(&Lateness::default())

@@ -30,9 +30,9 @@ pub(crate) fn hold(data: &[u8]) {
     let backwards = claims.iter().rev().cloned().collect();
     assert_eq!(prepare(backwards), Ok(expected));
     // Where a step ends does not matter to what is prepared; so not every input has to go through a store.
-    let keys_per_step = usize::from(steps % 16);
-    if (1..=9).contains(&keys_per_step) {
-        acquire(&claims, &prepared, keys_per_step);
+    let keys_per_batch = usize::from(steps % 16);
+    if (1..=9).contains(&keys_per_batch) {
+        acquire(&claims, &prepared, keys_per_batch);
     }
 }
 
@@ -85,14 +85,14 @@ fn stronger(one: Want, other: Want) -> Want {
     }
 }
 
-fn acquire(claims: &[Claim], prepared: &[Claim], keys_per_step: usize) {
+fn acquire(claims: &[Claim], prepared: &[Claim], keys_per_batch: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime of this thread");
     runtime.block_on(async {
-        let backend = MemoryBackend::new().with_keys_per_step(keys_per_step);
+        let backend = MemoryBackend::new().with_keys_per_batch(keys_per_batch);
         let locks = Locks::builder(backend.clone()).build().expect("defaults");
         let all = |wanted: &[Want]| claims.iter().all(|claim| wanted.contains(&claim.want()));
         let attempt = if all(&[Want::Write, Want::Read]) {
@@ -130,7 +130,7 @@ fn acquire(claims: &[Claim], prepared: &[Claim], keys_per_step: usize) {
             .iter()
             .map(|claim| (claim.key(), vec![claim.want().mode()]))
             .collect();
-        assert_eq!(held, expected, "what is held, {keys_per_step} keys a step");
+        assert_eq!(held, expected, "what is held, {keys_per_batch} keys a step");
         let released = guard.release().await.expect("a release");
         assert_eq!(released, Released::Released);
         assert_eq!(listed().await.expect("a listing").items, []);

@@ -231,10 +231,10 @@ impl Store {
             );
         }
         if columns & 8 != 0 {
-            let over = input.text(&["", "1-4", "0-18446744073709551615"]);
-            let text = std::str::from_utf8(&over);
-            let good = text.is_ok_and(|over| over.parse::<Ranges>().is_ok());
-            set("over = CAST(?1 AS TEXT)", &over, good);
+            let retired = input.text(&["", "1-4", "0-18446744073709551615"]);
+            let text = std::str::from_utf8(&retired);
+            let good = text.is_ok_and(|retired| retired.parse::<Ranges>().is_ok());
+            set("over = CAST(?1 AS TEXT)", &retired, good);
         }
         if columns & 16 != 0 {
             let adopter = input.bytes();

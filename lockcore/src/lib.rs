@@ -42,7 +42,7 @@ pub use mode::Mode;
 pub use note::{Note, NoteKind, Notes};
 pub use prepare::PrepareError;
 pub use session::{Grant, IdError, Label, LabelError, Life, OwnerId, SessionId};
-pub use store::{Busy, Holder, Info, LockBackend, Refused, SessionState, Survives, Waiting};
+pub use store::{Busy, Durability, Holder, Info, LockBackend, Refused, SessionState, Waiting};
 pub use token::{FencingToken, TokenError};
 
 // What programs do not name: `backend` has it for authors.

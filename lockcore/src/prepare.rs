@@ -83,7 +83,7 @@ fn strength(want: Want) -> (u8, u32) {
 /// The number of claims in the next batch: as many as fit into the limits of keys (ancestors included) and of their
 /// bytes, and at least one.
 pub(crate) fn step_len(claims: &[Claim], info: &Info) -> usize {
-    let (most, most_bytes) = (info.keys_per_step, info.bytes_per_step);
+    let (most, most_bytes) = (info.keys_per_batch, info.bytes_per_batch);
     let mut bytes = 0;
     if claims.len() <= 1 || !claims[0].want().is_path() {
         let claims = &claims[..claims.len().min(most.max(1))];
@@ -231,7 +231,7 @@ mod tests {
             .collect();
         let of = |keys, bytes| {
             let mut info = Info::new("test", "no clock");
-            (info.keys_per_step, info.bytes_per_step) = (keys, bytes);
+            (info.keys_per_batch, info.bytes_per_batch) = (keys, bytes);
             info
         };
         let max = usize::MAX;

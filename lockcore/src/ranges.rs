@@ -169,8 +169,8 @@ mod tests {
             assert_eq!(ranges.to_string(), text);
             assert_eq!(text.parse::<Ranges>().unwrap(), ranges);
             for number in 0..next + 2 {
-                let over = number >= 1 && number < next && !live.contains(&number);
-                assert_eq!(ranges.contains(number), over, "{number} in {text:?}");
+                let retired = number >= 1 && number < next && !live.contains(&number);
+                assert_eq!(ranges.contains(number), retired, "{number} in {text:?}");
             }
         }
     }

@@ -200,7 +200,7 @@ pub enum Life {
 impl Life {
     /// Whether holders of such a session are live, unless their number is retired.
     #[must_use]
-    pub const fn counts(self) -> bool {
+    pub const fn is_live(self) -> bool {
         !matches!(self, Life::Dead)
     }
 

@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Whether the store counts it.
-    fn counts(&self, n: usize) -> bool {
+    fn is_live(&self, n: usize) -> bool {
         self.stored[n] && !self.dead && !self.evicted[n]
     }
 
@@ -415,7 +415,7 @@ impl Model for Shares {
                     return None;
                 };
                 // Who is answered "yes" learns nothing.
-                if state.counts(n) {
+                if state.is_live(n) {
                     return None;
                 }
                 state.no[n] = Some(task);
@@ -444,7 +444,7 @@ impl Model for Shares {
             }
             Step::End => state.dead = true,
             Step::Rival => {
-                if (0..GRANTS).any(|n| state.counts(n)) || state.upgraded.is_some() {
+                if (0..GRANTS).any(|n| state.is_live(n)) || state.upgraded.is_some() {
                     return None;
                 }
                 state.rival = true;
@@ -456,7 +456,7 @@ impl Model for Shares {
                     return None;
                 };
                 let mine = |it: usize| self.lacks(Without::NoOwner) && it == n && number == 0;
-                if (0..GRANTS).any(|it| state.counts(it) && !mine(it)) {
+                if (0..GRANTS).any(|it| state.is_live(it) && !mine(it)) {
                     return None;
                 }
                 state.upgraded = Some(task);
@@ -470,7 +470,7 @@ impl Model for Shares {
             Property::always("who believes has it in the store", |_, state: &State| {
                 (0..TASKS)
                     .filter_map(|task| state.believes(task))
-                    .all(|n| state.counts(n) || state.removed[n])
+                    .all(|n| state.is_live(n) || state.removed[n])
             }),
             Property::always(
                 "nobody believes beside an exclusive lock",
@@ -517,7 +517,7 @@ impl Model for Shares {
                 },
             ),
             Property::sometimes("two grants stand", |_, state: &State| {
-                state.counts(0) && state.counts(1)
+                state.is_live(0) && state.is_live(1)
             }),
             Property::sometimes("the other process has it afterwards", |_, state: &State| {
                 state.rival && state.tasks.contains(&Task::GivesBack(0))

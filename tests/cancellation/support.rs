@@ -152,12 +152,12 @@ impl Store {
             memory("memory, atomic", MemoryBackend::new()),
             memory(
                 "memory, one key a step",
-                MemoryBackend::new().with_keys_per_step(1),
+                MemoryBackend::new().with_keys_per_batch(1),
             ),
             memory("memory, records", MemoryBackend::records()),
             memory(
                 "memory, records, three keys a step",
-                MemoryBackend::records().with_keys_per_step(3),
+                MemoryBackend::records().with_keys_per_batch(3),
             ),
             Store {
                 name: "SQLite",

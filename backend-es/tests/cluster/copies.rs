@@ -99,7 +99,7 @@ pub(crate) async fn reach(url: &str) -> Result<Arc<EsBackend>, BoxError> {
 
 /// What a program is told that connects now.
 async fn survives_failover(url: &str) -> Result<bool, BoxError> {
-    Ok(reach(url).await?.info().survives.failover)
+    Ok(reach(url).await?.info().durability.failover)
 }
 
 async fn open(url: &str) -> Result<Opened, BoxError> {

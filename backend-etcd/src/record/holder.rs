@@ -164,10 +164,10 @@ impl Held {
     }
 
     /// Whether it counts, if its session is that: one that waits does so only as long as that lives.
-    pub(crate) fn counts(&self, state: &SessionState) -> bool {
+    pub(crate) fn is_live(&self, state: &SessionState) -> bool {
         self.known.is_none_or(|known| {
             let lives = known.passed.is_none() || state.life == Life::Living;
-            lives && state.counts(known.grant.n)
+            lives && state.is_live(known.grant.n)
         })
     }
 

@@ -204,7 +204,7 @@ impl Names {
     }
 
     /// A range of numbers that are over, by its last one; its value is the first one.
-    pub(crate) fn over(&self, session: SessionId, to: u64) -> Vec<u8> {
+    pub(crate) fn retired(&self, session: SessionId, to: u64) -> Vec<u8> {
         self.part(session, &format!("over/{}", digits(to)))
     }
 
@@ -217,7 +217,7 @@ impl Names {
     /// least one, it is not over.
     pub(crate) fn over_from(&self, session: SessionId, n: u64) -> Range {
         Range {
-            from: self.over(session, n),
+            from: self.retired(session, n),
             to: self.part(session, "over0"),
         }
     }
@@ -501,8 +501,8 @@ mod tests {
         let names = names();
         let range = names.over_from(session(), 7);
         let has = |name: &[u8]| range.from.as_slice() <= name && name < range.to.as_slice();
-        assert!(has(&names.over(session(), 7)) && has(&names.over(session(), u64::MAX)));
-        assert!(has(&names.over_last(session())) && !has(&names.over(session(), 6)));
+        assert!(has(&names.retired(session(), 7)) && has(&names.retired(session(), u64::MAX)));
+        assert!(has(&names.over_last(session())) && !has(&names.retired(session(), 6)));
         assert!(digits(u64::MAX).as_str() < last() && digits(9) < digits(10));
         assert_eq!(number(b"00000000000000000007"), Some(7));
         for odd in [

@@ -18,7 +18,7 @@ pub(crate) struct Session {
     /// The number of its last renewal; of one that lives.
     pub(crate) live: Option<u64>,
     /// Its ranges of numbers that are over, as they stand.
-    pub(crate) over: Vec<(u64, u64)>,
+    pub(crate) retired: Vec<(u64, u64)>,
     /// It is dead, and what is left of it goes by itself.
     pub(crate) buried: bool,
 }
@@ -45,7 +45,7 @@ impl Session {
             Self::try_read(names, session, found).unwrap_or_else(|| Self {
                 state: SessionState::unreadable(session),
                 live: None,
-                over: Vec::new(),
+                retired: Vec::new(),
                 buried: false,
             }),
         )
@@ -53,7 +53,7 @@ impl Session {
 
     fn try_read(names: &Names, session: SessionId, found: &[KeyValue]) -> Option<Self> {
         let (mut label, mut live, mut buried, mut intent) = (None, None, false, false);
-        let (mut adoption, mut adopter, mut over) = (0, None, Vec::new());
+        let (mut adoption, mut adopter, mut retired) = (0, None, Vec::new());
         let mut notes = Notes::default();
         for pair in found {
             let (_, part) = names.read_session(pair.key())?;
@@ -72,7 +72,7 @@ impl Session {
                 _ => {
                     let to = part.strip_prefix("over/")?;
                     if to != LAST {
-                        over.push((number(pair.value())?, number(to.as_bytes())?));
+                        retired.push((number(pair.value())?, number(to.as_bytes())?));
                     }
                 }
             }
@@ -84,12 +84,12 @@ impl Session {
         };
         let mut state = SessionState::new(session, life);
         state.label = label?;
-        state.over = merged(&over);
+        state.retired = merged(&retired);
         (state.adoption, state.adopter, state.notes) = (adoption, adopter, notes);
         Some(Self {
             state,
             live,
-            over,
+            retired,
             buried,
         })
     }

@@ -17,7 +17,7 @@ use etcd_client::{
 };
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::{BoxError, World};
+use lockcore_conformance::{BoxError, Fixture};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use lockkeeper_servers::etcd::{ETCD_3_4, ETCD_3_6, Etcd as Version, Member};
 use tempfile::TempDir;
@@ -310,7 +310,7 @@ impl Etcd {
 }
 
 #[async_trait]
-impl World for Etcd {
+impl Fixture for Etcd {
     fn name(&self) -> String {
         self.name.to_owned()
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::{BoxError, World};
+use lockcore_conformance::{BoxError, Fixture};
 use lockcore_redis::{RedisBackend, RedisConfig};
 use redis::RedisResult;
 
@@ -126,7 +126,7 @@ pub struct Redis {
 }
 
 #[async_trait]
-impl World for Redis {
+impl Fixture for Redis {
     fn name(&self) -> String {
         self.name.to_owned()
     }

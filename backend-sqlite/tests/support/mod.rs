@@ -133,9 +133,9 @@ pub async fn release(backend: &SqliteBackend, session: SessionId, n: u64, texts:
         .unwrap();
 }
 
-pub fn renewal(seq: u64, over: &str, intent: IntentChange) -> Renewal {
-    let over: Ranges = over.parse().unwrap();
-    Renewal::new(seq, over, intent)
+pub fn renewal(seq: u64, retired: &str, intent: IntentChange) -> Renewal {
+    let retired: Ranges = retired.parse().unwrap();
+    Renewal::new(seq, retired, intent)
 }
 
 pub fn intent(text: &str) -> IntentChange {
@@ -149,11 +149,11 @@ pub async fn renew(
     backend: &SqliteBackend,
     session: SessionId,
     seq: u64,
-    over: &str,
+    retired: &str,
     change: IntentChange,
 ) -> Renewed {
     backend
-        .renew(session, &renewal(seq, over, change))
+        .renew(session, &renewal(seq, retired, change))
         .await
         .unwrap()
 }

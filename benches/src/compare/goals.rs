@@ -3,8 +3,8 @@
 use lockkeeper_workloads::{ACQUIRE, HAND_OVER, READ_FOR, SWEPT, WAIT};
 
 use super::result::{
-    At, Comparison, FAIRNESS, FLOOR, OURS, PER_SECOND, Round, TO_BASELINE, Times, named, of_times,
-    to_f64,
+    At, BASELINE, Comparison, FAIRNESS, OURS, PER_SECOND, Round, TO_BASELINE, Times, named,
+    of_times, to_f64,
 };
 use super::{CONTENDED_BY_PROCESSES, WAITER};
 use crate::rounds::Spread;
@@ -146,7 +146,7 @@ fn time(found: &Comparison, of: At<'_>, to: At<'_>) -> Option<Spread> {
 
 pub(super) fn pair(found: &Comparison, store: &str) -> Option<Spread> {
     let of = |of| at(store, of, "uncontended", 1);
-    time(found, of(OURS), of(FLOOR))
+    time(found, of(OURS), of(BASELINE))
 }
 
 fn depth_5(found: &Comparison, store: &str) -> Option<Spread> {
@@ -162,7 +162,7 @@ fn deep(found: &Comparison, store: &str) -> Option<Spread> {
 fn of_million(found: &Comparison, store: &str, what: &'static str) -> Option<Spread> {
     let mean = || of_times(what, |times| times.mean);
     let of = |of| at(store, of, "documents", 1_000_000);
-    found.ratio((of(OURS), mean()), (of(FLOOR), mean()))
+    found.ratio((of(OURS), mean()), (of(BASELINE), mean()))
 }
 
 fn million(found: &Comparison, store: &str) -> Option<Spread> {

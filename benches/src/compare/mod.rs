@@ -16,13 +16,13 @@ use lockkeeper::{LockBackend, Locks};
 use lockkeeper_workloads::processes::Work;
 use lockkeeper_workloads::{ACQUIRE, Hold, Kind, Measured, Ours, SWEPT, WAIT, Workload};
 
-use crate::floor::{self, Floor};
+use crate::baseline::{self, Baseline};
 use crate::peer::{self, Peer};
 use crate::rounds::one_thread;
 use crate::store::{Store, backend};
 use crate::turns::{turns_of_processes, with_pauses};
 
-use result::{About, Comparison, FLOOR, OURS, Round, Series};
+use result::{About, BASELINE, Comparison, OURS, Round, Series};
 
 /// More ids than this take minutes, and are not warmed up.
 const MANY: u32 = 100_000;
@@ -94,8 +94,8 @@ struct Subject {
     /// Our locks that nobody else wants, and our tree locks.
     ours: Peer,
     paths: [Peer; DEPTHS.len()],
-    floor: Option<Box<dyn Floor>>,
-    /// The floor's pair.
+    baseline: Option<Box<dyn Baseline>>,
+    /// The baseline's pair.
     pair: Option<Peer>,
     peers: Vec<Peer>,
     server: String,
@@ -113,9 +113,9 @@ impl Subject {
             }
         };
         let store = Store::new(url);
-        let mut floor = floor::of(&store).await;
-        let server = match &mut floor {
-            Some(floor) => floor.server().await,
+        let mut baseline = baseline::of(&store).await;
+        let server = match &mut baseline {
+            Some(baseline) => baseline.server().await,
             None => "in the program".to_owned(),
         };
         let backend = backend(store.url()).await;
@@ -126,8 +126,10 @@ impl Subject {
             ours: Peer::new(OURS, Arc::new(Ours::new(&locks, Kind::Lock))),
             paths: DEPTHS.map(|_| Peer::new(OURS, Arc::new(Ours::new(&locks, Kind::Tree)))),
             backend,
-            pair: floor.as_ref().map(|floor| Peer::new(FLOOR, floor.pair())),
-            floor,
+            pair: baseline
+                .as_ref()
+                .map(|baseline| Peer::new(BASELINE, baseline.pair())),
+            baseline,
             peers: peer::of(&store).await,
             server,
             store,
@@ -136,7 +138,7 @@ impl Subject {
 
     fn about(&self) -> About {
         let info = self.backend.info();
-        let floor = self.floor.as_ref();
+        let baseline = self.baseline.as_ref();
         About {
             name: self.name.clone(),
             server: self.server.clone(),
@@ -144,9 +146,10 @@ impl Subject {
             poll_ms: info
                 .poll
                 .map(|poll| u64::try_from(poll.as_millis()).unwrap_or(u64::MAX)),
-            survives_crash: info.survives.crash,
-            survives_power_loss: info.survives.power_loss,
-            floor: floor.map(|floor| [floor.pair_is().to_owned(), floor.many_is().to_owned()]),
+            survives_crash: info.durability.crash,
+            survives_power_loss: info.durability.power_loss,
+            baseline: baseline
+                .map(|baseline| [baseline.pair_is().to_owned(), baseline.many_is().to_owned()]),
         }
     }
 
@@ -155,7 +158,7 @@ impl Subject {
         self.store.scheme() != "memory"
     }
 
-    /// One round of turns at locks that nobody else wants: ours, the floor's pairs and those of other libraries take turns
+    /// One round of turns at locks that nobody else wants: ours, the baseline's pairs and those of other libraries take turns
     /// within it, and of one task tree locks, too, because what else the machine does is to meet all of them.
     async fn round_of_pairs(&mut self, workload: Workload, slice: Duration) -> Vec<Found> {
         let beside = self.pair.iter_mut().chain(&mut self.peers);
@@ -244,15 +247,15 @@ impl Subject {
 
     /// As many bare records, if the store has any.
     async fn round_of_floor(&mut self, workload: Workload, ids: u32) -> Option<Found> {
-        let floor = self.floor.as_mut()?;
+        let baseline = self.baseline.as_mut()?;
         let mut measured = Measured::default();
         let start = Instant::now();
-        floor.put(ids).await;
+        baseline.put(ids).await;
         measured.note(ACQUIRE, start.elapsed());
         let start = Instant::now();
-        floor.remove(ids).await;
+        baseline.remove(ids).await;
         measured.note(SWEPT, start.elapsed());
-        Some((workload, FLOOR.to_owned(), measured.into()))
+        Some((workload, BASELINE.to_owned(), measured.into()))
     }
 
     /// One round of turns by processes, each with a pause of one pair between release and retry.

@@ -9,7 +9,7 @@ use lockkeeper_workloads::{
 use super::goals::{self, GOALS};
 use super::plot::Plot;
 use super::result::{
-    At, CPU_MS, Comparison, FAIRNESS, FLOOR, GIVEN_UP, LEAST_SHARE, OURS, PER_SECOND, REQUESTS,
+    At, BASELINE, CPU_MS, Comparison, FAIRNESS, GIVEN_UP, LEAST_SHARE, OURS, PER_SECOND, REQUESTS,
     Round, TO_BASELINE, TTL_MS, Times, named, of_times, to_f64,
 };
 use super::{
@@ -166,7 +166,7 @@ impl<'a> Writer<'a> {
         );
         self.line(
             "A cell is the median of the rounds, with the least and the greatest of them behind it. **Ratios first**: they \
-             were measured side by side and say more than absolute figures, which are those of one machine. The *floor* is \
+             were measured side by side and say more than absolute figures, which are those of one machine. The *baseline* is \
              what the store itself needs for the like, through the same driver and with the same settings. All servers ran \
              on the machine that asked them.",
         );
@@ -236,19 +236,19 @@ impl<'a> Writer<'a> {
         );
         let mut table = Table::new(&[
             "store",
-            "to the floor",
+            "to the baseline",
             "median, ms",
             "p99, ms",
             "pairs a second",
-            "16 tasks: to the floor's rate",
+            "16 tasks: to the baseline's rate",
             "pairs a second",
             "p99, ms",
         ]);
-        let mut floors = Table::new(&["store", "the floor's pair"]);
+        let mut baselines = Table::new(&["store", "the baseline's pair"]);
         for store in &self.found.stores {
             let name = store.name.as_str();
             let (one, many) = ((name, "uncontended", 1), (name, "uncontended", 16));
-            let rate = self.beside(many, FLOOR, named(PER_SECOND));
+            let rate = self.beside(many, BASELINE, named(PER_SECOND));
             table.row(
                 name,
                 &[
@@ -261,12 +261,12 @@ impl<'a> Writer<'a> {
                     self.figure(many, ms(PAIR, |times| times.p99)),
                 ],
             );
-            if let Some([pair, _]) = &store.floor {
-                floors.row(name, std::slice::from_ref(pair));
+            if let Some([pair, _]) = &store.baseline {
+                baselines.row(name, std::slice::from_ref(pair));
             }
         }
         self.table(&table);
-        self.table(&floors);
+        self.table(&baselines);
     }
 
     fn contended(&mut self) {
@@ -570,13 +570,13 @@ impl<'a> Writer<'a> {
              the store; *refused*: the last id is held by another one; *given up*: from when the acquisition was dropped \
              half-way until another one has its first id. Times are in s, and *swept* has the end of the session in it.",
         );
-        let mut floors = Table::new(&["store", "the floor's records"]);
+        let mut baselines = Table::new(&["store", "the baseline's records"]);
         for ids in self.found.sizes("documents") {
             let ids_text = format!("{ids} ids");
             let mut table = Table::new(&[
                 &ids_text,
-                "acquired, to the floor",
-                "released and swept, to the floor",
+                "acquired, to the baseline",
+                "released and swept, to the baseline",
                 "acquired",
                 "released",
                 "swept",
@@ -585,15 +585,15 @@ impl<'a> Writer<'a> {
             ]);
             for store in self.stores() {
                 let at = (store, "documents", ids);
-                let floor = |what| {
+                let baseline = |what| {
                     let mean = move |round: &Round| of_times(what, |times| times.mean)(round);
-                    cell(self.beside(at, FLOOR, mean))
+                    cell(self.beside(at, BASELINE, mean))
                 };
                 table.row(
                     store,
                     &[
-                        floor(ACQUIRE),
-                        floor(SWEPT),
+                        baseline(ACQUIRE),
+                        baseline(SWEPT),
                         self.figure(at, seconds(ACQUIRE)),
                         self.figure(at, seconds(RELEASE)),
                         self.figure(at, seconds(SWEPT)),
@@ -605,11 +605,11 @@ impl<'a> Writer<'a> {
             self.table(&table);
         }
         for store in &self.found.stores {
-            if let Some([_, many]) = &store.floor {
-                floors.row(&store.name, std::slice::from_ref(many));
+            if let Some([_, many]) = &store.baseline {
+                baselines.row(&store.name, std::slice::from_ref(many));
             }
         }
-        self.table(&floors);
+        self.table(&baselines);
     }
 
     fn guards(&mut self) {

@@ -11,7 +11,7 @@ use crate::rounds::Spread;
 /// Whose figures they are.
 pub(super) const OURS: &str = "lockkeeper";
 /// The store by itself.
-pub(super) const FLOOR: &str = "floor";
+pub(super) const BASELINE: &str = "baseline";
 
 /// Everything that was found.
 #[derive(Serialize, Deserialize)]
@@ -39,8 +39,8 @@ pub(super) struct About {
     pub(super) poll_ms: Option<u64>,
     pub(super) survives_crash: bool,
     pub(super) survives_power_loss: bool,
-    /// What the floor's pair is, and its many records are.
-    pub(super) floor: Option<[String; 2]>,
+    /// What the baseline's pair is, and its many records are.
+    pub(super) baseline: Option<[String; 2]>,
 }
 
 /// The rounds of one workload on one store.
@@ -173,7 +173,7 @@ impl Comparison {
         let mut peers: Vec<&str> = Vec::new();
         for series in self.series.iter().filter(|series| series.store == store) {
             let of = series.of.as_str();
-            if of != OURS && of != FLOOR && !peers.contains(&of) {
+            if of != OURS && of != BASELINE && !peers.contains(&of) {
                 peers.push(of);
             }
         }

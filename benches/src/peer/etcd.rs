@@ -9,7 +9,7 @@ use etcd_client::{Client, LockOptions};
 use lockkeeper_workloads::{Failure, Granted};
 
 use super::Peer;
-use crate::floor::etcd::{TTL, client};
+use crate::baseline::etcd::{TTL, client};
 
 struct Lock {
     client: Client,

@@ -254,7 +254,7 @@ async fn who_gives_up_makes_room(scene: Scene) -> Verdict {
     // The same without a release: its number is over.
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
     c.refused(&c.ask(&[(SHARE, "k")])).await?;
-    b.over(&[&waiter]).await?;
+    b.retired(&[&waiter]).await?;
     c.hold(&[(SHARE, "k")]).await?;
     let late = b.send(&waiter).await?;
     ensure_eq!(late, Acquired::Void, "a late copy of what is over");
@@ -479,8 +479,8 @@ async fn a_waiter_that_goes_wakes(scene: Scene) -> Verdict {
     let b = scene.actor().await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
     let changed = asleep(&c, &[claim(SHARE, "k")?]).await?;
-    let over = b.renewal(&format!("{0}-{0}", waiter.grant.n), IntentChange::Keep);
-    wakes_in_time(&scene, changed, b.send_renewal(&over)).await?;
+    let retired = b.renewal(&format!("{0}-{0}", waiter.grant.n), IntentChange::Keep);
+    wakes_in_time(&scene, changed, b.send_renewal(&retired)).await?;
     c.hold(&[(SHARE, "k")]).await?;
     Ok(())
 }

@@ -247,9 +247,9 @@ async fn an_abandoned_holder_is_listed_as_such(scene: Scene) -> Verdict {
 
 async fn a_number_that_is_over_is_not_listed(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
-    let over = a.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
+    let retired = a.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
     let held = a.hold(&[(SHARE, "s")]).await?;
-    a.over(&[&over]).await?;
+    a.retired(&[&retired]).await?;
     ensure_eq!(scene.record("t").await?, None, "the record of t");
     let record = scene.record("s").await?;
     let grants: Vec<_> = record

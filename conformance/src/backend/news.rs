@@ -103,7 +103,7 @@ async fn nothing_of_other_sessions_wakes_an_owner(scene: Scene) -> Verdict {
             let other = scene.beside(&a).await?;
             let theirs = other.hold(&[(Want::Create, "other")]).await?;
             other.release(&theirs).await?;
-            other.over(&[&theirs]).await?;
+            other.retired(&[&theirs]).await?;
             note(&b, other.session(), NoteKind::Ask).await?;
             scene.end(other.session(), End::Revoke).await?;
             let closed = scene.actor().await?;

@@ -385,9 +385,9 @@ async fn beside_copies_releases_and_renewals(scene: Scene) -> Verdict {
             let (copies, release) = join(copies, release).await;
             copies?;
             release?;
-            let over = format!("1-{}", request.grant.n);
+            let retired = format!("1-{}", request.grant.n);
             actor
-                .renew(&over, lockcore::backend::IntentChange::Keep)
+                .renew(&retired, lockcore::backend::IntentChange::Keep)
                 .await?;
         }
         Ok(())

@@ -253,7 +253,7 @@ impl Run {
             .iter()
             .map(|(_, request)| request.grant)
             .filter(|grant| {
-                grant.session == session && !self.model.session(session).over.contains(grant.n)
+                grant.session == session && !self.model.session(session).retired.contains(grant.n)
             })
             .filter(|grant| self.model.holds(*grant) || self.scene.below(2) == 0)
             .filter(|_| self.scene.below(10) > 0)
@@ -265,7 +265,7 @@ impl Run {
             .filter(|(_, r)| r.grant.session == session)
             .map(|(_, r)| r.grant.n)
             .max();
-        let over = Ranges::except(live, highest.unwrap_or(0) + 1);
+        let retired = Ranges::except(live, highest.unwrap_or(0) + 1);
         let change = match self.scene.below(5) {
             0 | 1 => match self.greatest {
                 Some(token) => IntentChange::Put(registered(
@@ -277,7 +277,7 @@ impl Run {
             2 => IntentChange::Drop,
             _ => IntentChange::Keep,
         };
-        let renewal = actor.renewal(&over.to_string(), change);
+        let renewal = actor.renewal(&retired.to_string(), change);
         if self.scene.below(10) == 0 {
             // This one knows more than the store.
             let ahead = renewal.clone().after(renewal.seq);
@@ -286,7 +286,7 @@ impl Run {
         }
         if self.scene.below(5) == 0 {
             // This one comes later than the next.
-            let newer = actor.renewal(&over.to_string(), IntentChange::Keep);
+            let newer = actor.renewal(&retired.to_string(), IntentChange::Keep);
             let expected = self.model.renew(session, &newer);
             renewed(actor.send_renewal(&newer).await?, expected)?;
         }
@@ -427,13 +427,13 @@ impl Run {
 
 /// The state is the model's. What a dead session was adopted by, and what is over in it, is of no use to anybody.
 fn alike(state: &SessionState, expected: &Session) -> Verdict {
-    let about = |over: &Ranges, adoption: u64, adopter: Option<SessionId>| match expected.life {
-        Life::Living => (over.clone(), 0, None),
-        Life::Abandoned => (over.clone(), adoption, adopter),
+    let about = |retired: &Ranges, adoption: u64, adopter: Option<SessionId>| match expected.life {
+        Life::Living => (retired.clone(), 0, None),
+        Life::Abandoned => (retired.clone(), adoption, adopter),
         Life::Dead => (Ranges::EMPTY, 0, None),
     };
-    let seen = about(&state.over, state.adoption, state.adopter);
-    let wanted = about(&expected.over, expected.adoption, expected.adopter);
+    let seen = about(&state.retired, state.adoption, state.adopter);
+    let wanted = about(&expected.retired, expected.adoption, expected.adopter);
     let law = if state.life != expected.life {
         match (state.life, expected.life) {
             // It has left an intent, or not.

@@ -181,9 +181,9 @@ async fn a_newer_intent_takes_the_place_of_an_older(scene: Scene) -> Verdict {
 
 async fn an_intent_stays_over_renewals(scene: Scene) -> Verdict {
     let (a, held, token) = with_intent(&scene, &[(Want::Create, "k")], "long work").await?;
-    let over = format!("{}-{}", held.grant.n + 1, held.grant.n + 3);
-    for over in ["", &over, &over] {
-        a.renew(over, IntentChange::Keep).await?;
+    let retired = format!("{}-{}", held.grant.n + 1, held.grant.n + 3);
+    for retired in ["", &retired, &retired] {
+        a.renew(retired, IntentChange::Keep).await?;
     }
     a.end(End::Close).await?;
     let adoption = scene.actor().await?.adopted(a.session(), 0).await?;
@@ -327,13 +327,13 @@ async fn an_abandoned_session_is_not_renewed(scene: Scene) -> Verdict {
         IntentChange::Drop,
         IntentChange::Put(registered(token, "too late")?),
     ] {
-        let over = format!("1-{}", held.grant.n);
-        let renewed = a.send_renewal(&a.renewal(&over, change)).await?;
+        let retired = format!("1-{}", held.grant.n);
+        let renewed = a.send_renewal(&a.renewal(&retired, change)).await?;
         ensure_eq!(renewed, Renewed::Dead, "renewal of an abandoned session");
     }
     let state = scene.state(a.session()).await?;
     ensure_eq!(
-        (state.life, state.over.is_empty()),
+        (state.life, state.retired.is_empty()),
         (Life::Abandoned, true),
         "the session"
     );
@@ -389,23 +389,23 @@ async fn an_abandoned_session_that_is_ended_again_stays_abandoned(scene: Scene) 
 
 async fn a_number_that_is_over_is_not_held_by_an_intent(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
-    let over = a.hold(&[(Want::Upsert, "given up")]).await?;
+    let retired = a.hold(&[(Want::Upsert, "given up")]).await?;
     let kept = a.ask(&[(Want::Upsert, "kept")]);
     let token = a.take(&kept).await?;
-    a.over(&[&over]).await?;
-    let numbers = format!("{0}-{0}", over.grant.n);
+    a.retired(&[&retired]).await?;
+    let numbers = format!("{0}-{0}", retired.grant.n);
     let put = IntentChange::Put(registered(token, "half done")?);
     a.renew(&numbers, put).await?;
     let state = a.end(End::Close).await?;
     ensure_eq!(
-        (state.life, state.over.to_string()),
+        (state.life, state.retired.to_string()),
         (Life::Abandoned, numbers),
         "the session"
     );
     scene.free("given up").await?;
     scene.held("kept").await?;
     // A copy of it that comes now is void as well.
-    a.send(&over).await?;
+    a.send(&retired).await?;
     scene.free("given up").await?;
     Ok(())
 }

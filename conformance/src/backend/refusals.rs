@@ -116,7 +116,7 @@ async fn refused_claims_keep_the_order_of_the_request(scene: Scene) -> Verdict {
 
 async fn of_many_refused_claims_some_are_listed(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
-    let count = a.backend().info().keys_per_step.min(40);
+    let count = a.backend().info().keys_per_batch.min(40);
     let names: Vec<String> = (10..10 + count).map(|n| format!("k{n}")).collect();
     let wants: Vec<(Want, &str)> = names
         .iter()
@@ -276,9 +276,9 @@ async fn a_due_holder_is_never_named(scene: Scene) -> Verdict {
 
 async fn a_number_that_is_over_is_never_named(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
-    let over = a.hold(&[(SHARE, "s")]).await?;
+    let retired = a.hold(&[(SHARE, "s")]).await?;
     let held = a.hold(&[(SHARE, "s")]).await?;
-    a.over(&[&over]).await?;
+    a.retired(&[&retired]).await?;
     let busy = b.refused(&b.ask(&[(Want::Create, "s")])).await?;
     let named: Vec<_> = busy
         .first()

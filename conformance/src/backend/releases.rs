@@ -260,7 +260,7 @@ async fn held_in_all_ways(a: &Actor, b: &Actor) -> Verdict<Vec<Acquire>> {
     ] {
         held.push(a.hold(wants).await?);
     }
-    let keys: Vec<String> = (0..a.backend().info().keys_per_step)
+    let keys: Vec<String> = (0..a.backend().info().keys_per_batch)
         .map(|n| format!("many{n:05}"))
         .collect();
     let many: Vec<(Want, &str)> = keys
@@ -304,13 +304,13 @@ async fn a_release_of_a_session_that_ended_says_that_it_was_not_held(scene: Scen
 async fn a_release_of_a_number_that_is_over_says_that_it_was_not_held(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let held = held_in_all_ways(&a, &b).await?;
-    let (stays, over) = held.split_last().expect("some are held");
-    let numbers: Vec<String> = over
+    let (stays, retired) = held.split_last().expect("some are held");
+    let numbers: Vec<String> = retired
         .iter()
         .map(|held| format!("{0}-{0}", held.grant.n))
         .collect();
     a.renew(&numbers.join(","), IntentChange::Keep).await?;
-    for held in over {
+    for held in retired {
         let stood = a.gives_back(held).await?;
         ensure!(stood != Stood::Held, "{:?}", held.claims[0]);
     }

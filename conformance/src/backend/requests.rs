@@ -65,10 +65,10 @@ fn orders() -> Vec<[Event; 4]> {
     use Event::{Acquire, Over, Release};
     let mut orders = Vec::new();
     for release in 0..4 {
-        for over in (0..4).filter(|over| *over != release) {
+        for retired in (0..4).filter(|retired| *retired != release) {
             let mut order = [Acquire; 4];
             order[release] = Release;
-            order[over] = Over;
+            order[retired] = Over;
             orders.push(order);
         }
     }
@@ -126,23 +126,23 @@ async fn in_order(scene: &Scene, a: &Actor, course: &Course) -> Verdict {
         None => course.to_string(),
     };
     let request = a.ask(&[(course.want, &key)]);
-    let mut over = false;
+    let mut retired = false;
     for event in course.order {
         match event {
             Event::Acquire => match a.send(&request).await? {
-                Acquired::Acquired(_) if !over || !a.backend().info().atomic => {}
-                Acquired::Void if over => {}
+                Acquired::Acquired(_) if !retired || !a.backend().info().atomic => {}
+                Acquired::Void if retired => {}
                 answer => {
                     return Err(Wrong(format!(
                         "a copy {} its number was over: {answer:?}",
-                        if over { "after" } else { "before" }
+                        if retired { "after" } else { "before" }
                     )));
                 }
             },
             Event::Release => a.release(&request).await?,
             Event::Over => {
-                a.over(&[&request]).await?;
-                over = true;
+                a.retired(&[&request]).await?;
+                retired = true;
             }
         }
     }
@@ -290,8 +290,8 @@ async fn a_copy_after_the_release_is_healed_by_the_next_renewal(scene: Scene) ->
         a.release(&request).await?;
         a.take(&request).await?;
         scene.held(key).await?;
-        let over = format!("1-{}", request.grant.n);
-        a.renew(&over, IntentChange::Keep).await?;
+        let retired = format!("1-{}", request.grant.n);
+        a.renew(&retired, IntentChange::Keep).await?;
         scene.free(key).await?;
     }
     Ok(())
@@ -331,7 +331,7 @@ async fn a_request_that_nobody_waits_for_is_settled_by_over(scene: Scene) -> Ver
         a.release(request).await?;
     }
     let requests: Vec<&Acquire> = sent.iter().map(|(_, request)| request).collect();
-    a.over(&requests).await?;
+    a.retired(&requests).await?;
     // Once at once, and once when all that is still on the way has come.
     for _ in 0..2 {
         each(sent.iter().map(|(key, _)| key), async |key| {
@@ -358,7 +358,7 @@ async fn a_number_that_is_over_holds_nothing_before_it_arrives(scene: Scene) -> 
         .iter()
         .map(|(_, want, key)| a.ask(&[(*want, key)]))
         .collect();
-    a.over(&requests.iter().collect::<Vec<_>>()).await?;
+    a.retired(&requests.iter().collect::<Vec<_>>()).await?;
     for request in &requests {
         void_or_uncounted(&a, request).await?;
         scene.free(request.claims[0].key().as_str()).await?;
@@ -373,7 +373,7 @@ async fn a_step_whose_number_is_over_holds_nothing(scene: Scene) -> Verdict {
         (Want::Upsert, "d2"),
         (Want::Upsert, "d3"),
     ]);
-    a.over(&[&step]).await?;
+    a.retired(&[&step]).await?;
     void_or_uncounted(&a, &step).await?;
     for key in ["d1", "d2", "d3"] {
         scene.free(key).await?;
@@ -389,7 +389,7 @@ async fn over_holds_for_these_numbers_only(scene: Scene) -> Verdict {
         .await?;
     let second = a.hold_as(owner, &[(Want::Upsert, "d")]).await?;
     let third = a.hold(&[(Want::Create, "c")]).await?;
-    a.over(&[&first]).await?;
+    a.retired(&[&first]).await?;
     // Before somebody else takes a part of it.
     ensure!(!a.confirms(&first).await?, "what is over is not held");
     scene.free("e").await?;
@@ -403,16 +403,16 @@ async fn over_holds_for_these_numbers_only(scene: Scene) -> Verdict {
 async fn over_in_many_ranges(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     let mut held = Vec::new();
-    let mut over = Vec::new();
+    let mut retired = Vec::new();
     for n in 0..40 {
         let request = a.hold(&[(Want::Create, &format!("k{n}"))]).await?;
         if n % 2 == 0 {
             held.push(request);
         } else {
-            over.push(request);
+            retired.push(request);
         }
     }
-    a.over(&over.iter().collect::<Vec<_>>()).await?;
+    a.retired(&retired.iter().collect::<Vec<_>>()).await?;
     for request in &held {
         ensure!(
             a.confirms(request).await?,
@@ -421,7 +421,7 @@ async fn over_in_many_ranges(scene: Scene) -> Verdict {
         );
         scene.held(request.claims[0].key().as_str()).await?;
     }
-    for request in &over {
+    for request in &retired {
         scene.free(request.claims[0].key().as_str()).await?;
     }
     Ok(())
@@ -433,7 +433,7 @@ async fn over_frees_ancestors(scene: Scene) -> Verdict {
         .hold(&[(Want::Write, "/a/b/c"), (Want::Read, "/a/d/e")])
         .await?;
     scene.held("/a").await?;
-    a.over(&[&step]).await?;
+    a.retired(&[&step]).await?;
     for path in ["/a/b", "/a/d", "/a"] {
         scene.free(path).await?;
     }
@@ -451,7 +451,7 @@ async fn over_is_of_its_session_only(scene: Scene) -> Verdict {
         theirs.grant.n,
         "numbers of two sessions (the case's own)"
     );
-    a.over(&[&ours]).await?;
+    a.retired(&[&ours]).await?;
     ensure!(
         b.confirms(&theirs).await?,
         "the same number of another session is not over"
@@ -462,15 +462,15 @@ async fn over_is_of_its_session_only(scene: Scene) -> Verdict {
 async fn over_shows_in_the_sessions_state(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     ensure_eq!(
-        scene.state(a.session()).await?.over.to_string(),
+        scene.state(a.session()).await?.retired.to_string(),
         "",
         "over, at first"
     );
-    for over in ["2-2", "2-4", "1-4,7-9,20-20"] {
-        a.renew(over, IntentChange::Keep).await?;
+    for retired in ["2-2", "2-4", "1-4,7-9,20-20"] {
+        a.renew(retired, IntentChange::Keep).await?;
         ensure_eq!(
-            scene.state(a.session()).await?.over.to_string(),
-            over,
+            scene.state(a.session()).await?.retired.to_string(),
+            retired,
             "over, renewed"
         );
     }

@@ -266,8 +266,8 @@ async fn a_smaller_number_changes_nothing(scene: Scene) -> Verdict {
         a.renewal(&format!("{n}-{n}"), IntentChange::Keep),
         a.renewal(&format!("1-{n}"), IntentChange::Keep),
     ];
-    let over = format!("{}-{}", n + 5, n + 9);
-    a.renew(&over, IntentChange::Keep).await?;
+    let retired = format!("{}-{}", n + 5, n + 9);
+    a.renew(&retired, IntentChange::Keep).await?;
     for renewal in older {
         ensure_eq!(
             a.send_renewal(&renewal).await?,
@@ -275,13 +275,13 @@ async fn a_smaller_number_changes_nothing(scene: Scene) -> Verdict {
             "an older renewal"
         );
         ensure_eq!(
-            scene.state(a.session()).await?.over.to_string(),
-            over,
+            scene.state(a.session()).await?.retired.to_string(),
+            retired,
             "what is over"
         );
         ensure!(a.confirms(&held).await?, "the lock is held");
     }
-    a.renew(&over, IntentChange::Keep).await
+    a.renew(&retired, IntentChange::Keep).await
 }
 
 async fn numbers_may_leave_gaps(scene: Scene) -> Verdict {
@@ -357,7 +357,7 @@ async fn what_is_meant_for_another_incarnation_changes_nothing(scene: Scene) -> 
     }
     let state = scene.state(a.session()).await?;
     ensure_eq!(
-        (state.life, state.over.to_string().as_str()),
+        (state.life, state.retired.to_string().as_str()),
         (Life::Living, ""),
         "the session"
     );
@@ -410,7 +410,7 @@ async fn a_renewal_that_knows_more_than_the_store_changes_nothing(scene: Scene) 
     }
     let state = scene.state(a.session()).await?;
     ensure_eq!(
-        (state.life, state.over.to_string().as_str()),
+        (state.life, state.retired.to_string().as_str()),
         (Life::Living, ""),
         "the session"
     );
@@ -471,7 +471,7 @@ async fn a_renewal_is_seen_by_other_processes(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let request = a.hold(&[(Want::Create, "k")]).await?;
     b.refused(&b.ask(&[(Want::Create, "k")])).await?;
-    a.over(&[&request]).await?;
+    a.retired(&[&request]).await?;
     b.hold(&[(Want::Create, "k")]).await?;
     Ok(())
 }

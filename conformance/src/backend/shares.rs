@@ -136,7 +136,7 @@ async fn a_share_that_is_over_does_not_count(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let first = a.hold(&[(share(1), "s")]).await?;
     b.refused(&b.ask(&[(share(1), "s")])).await?;
-    a.over(&[&first]).await?;
+    a.retired(&[&first]).await?;
     b.hold(&[(share(1), "s")]).await?;
     Ok(())
 }

@@ -76,7 +76,7 @@ async fn an_owner_takes_a_step_again_that_it_holds_in_part(scene: Scene) -> Verd
 
 async fn a_step_of_as_many_keys_as_the_store_takes(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
-    let names: Vec<String> = (0..a.backend().info().keys_per_step)
+    let names: Vec<String> = (0..a.backend().info().keys_per_batch)
         .map(|n| format!("document-{n}"))
         .collect();
     let claims: Verdict<Vec<_>> = names.iter().map(|name| claim(Want::Upsert, name)).collect();
@@ -100,7 +100,7 @@ async fn a_step_of_as_many_keys_as_the_store_takes(scene: Scene) -> Verdict {
 /// nothing of it once it is released.
 async fn a_step_of_more_keys_is_held_whole_or_not_at_all(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
-    let most = a.backend().info().keys_per_step;
+    let most = a.backend().info().keys_per_batch;
     let flat: Vec<String> = (0..=most).map(|n| format!("document-{n:05}")).collect();
     // Each counts itself and what is above it, of which they have one in common.
     let paths: Vec<String> = (0..most).map(|n| format!("/tree/{n:05}")).collect();

@@ -86,11 +86,11 @@ async fn a_sweep_leaves_abandoned_sessions(scene: Scene) -> Verdict {
 
 async fn a_sweep_of_a_living_session_leaves_what_counts(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
-    let over = a
+    let retired = a
         .hold(&[(Want::Upsert, "over"), (Want::Upsert, "over too")])
         .await?;
     let held = hold_all(&a).await?;
-    a.over(&[&over]).await?;
+    a.retired(&[&retired]).await?;
     scene.sweep(Sweep::Session(a.session())).await?;
     all_held(&a, &held, &scene).await?;
     scene.free("over").await?;
@@ -231,9 +231,9 @@ async fn a_sweep_removes_all_that_does_not_count_in_portions(scene: Scene) -> Ve
     let (dead, living) = (scene.actor().await?, scene.actor().await?);
     for round in [Sweep::Session(dead.session()), Sweep::All] {
         // What is over of who lives, beside what stays.
-        let over = hold_many(&living, "over", 12, 4).await?;
+        let retired = hold_many(&living, "over", 12, 4).await?;
         let share = living.hold(&[(SHARE, "s")]).await?;
-        living.over(&over.iter().collect::<Vec<_>>()).await?;
+        living.retired(&retired.iter().collect::<Vec<_>>()).await?;
         let dead = match round {
             Sweep::Session(_) => &dead,
             Sweep::All => &scene.actor().await?,

@@ -7,9 +7,9 @@ use lockcore::{FencingToken, Want};
 
 use crate::actor::{SHARE, of_guard};
 use crate::case::Case;
+use crate::fixture::BoxError;
 use crate::scene::{Scene, exclusive, short};
 use crate::verdict::{Verdict, cases, ensure, ensure_eq};
-use crate::world::BoxError;
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "tokens";

@@ -73,7 +73,7 @@ async fn a_watch_sleeps_while_nothing_happens(scene: Scene) -> Verdict {
             let other = c.hold(&[(Want::Create, "other")]).await?;
             c.refused(&c.ask(&[(Want::Create, "k")])).await?;
             c.release(&other).await?;
-            c.over(&[&other]).await?;
+            c.retired(&[&other]).await?;
         }
         Ok(())
     };

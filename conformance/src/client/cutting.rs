@@ -42,7 +42,7 @@ async fn steps<S>(
 async fn documents_are_cut_at_the_bound(scene: Scene) -> Verdict {
     let wire = Wire::new(scene.connect().await?);
     let locks: Locks = locks_on(wire.clone(), DEFAULT_TTL)?;
-    let most = wire.info().keys_per_step;
+    let most = wire.info().keys_per_batch;
     for (documents, wanted) in [(most, 1), (most + 1, 2)] {
         let ids: Vec<String> = (0..documents).map(|n| format!("d{n:05}")).collect();
         let ends = [ids[0].as_str(), ids[documents - 1].as_str()];
@@ -55,7 +55,7 @@ async fn documents_are_cut_at_the_bound(scene: Scene) -> Verdict {
 async fn paths_are_cut_with_what_is_above_them(scene: Scene) -> Verdict {
     let wire = Wire::new(scene.connect().await?);
     let locks: Locks = locks_on(wire.clone(), DEFAULT_TTL)?;
-    let most = wire.info().keys_per_step;
+    let most = wire.info().keys_per_batch;
     // The one above all of them is a key of each step. Alone, a path may have more keys than a step.
     for (paths, wanted) in [(most.saturating_sub(1).max(1), 1), (most.max(2), 2)] {
         let all: Vec<String> = (0..paths).map(|n| format!("/t/{n:05}")).collect();

@@ -38,7 +38,7 @@ fn ids(count: usize) -> Vec<String> {
 
 /// As many ids as make more than `steps` steps.
 fn more_than(locks: &Locks, steps: usize) -> Vec<String> {
-    ids(locks.info().keys_per_step * steps + 1)
+    ids(locks.info().keys_per_batch * steps + 1)
 }
 
 /// Some of the ids, the first and the last among them.

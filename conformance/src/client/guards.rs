@@ -325,7 +325,7 @@ async fn a_revoked_guard_is_not_confirmed(scene: Scene) -> Verdict {
 async fn a_revoked_guard_is_told_at_its_release(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     // More than a shared session takes, too: that is closed instead.
-    let many = a.info().keys_per_step * 11;
+    let many = a.info().keys_per_batch * 11;
     let many = (0..many).map(|n| format!("m{n:06}"));
     for acquisition in [a.documents(vec!["d".to_owned()]), a.documents(many)] {
         let guard = granted(acquisition).await?;

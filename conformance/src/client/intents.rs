@@ -240,7 +240,7 @@ async fn an_intent_holds_the_whole_set_and_tree(scene: Scene) -> Verdict {
 
 async fn a_very_large_set_with_an_intent(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
-    let ids: Vec<String> = (0..a.info().keys_per_step * 10 + 1)
+    let ids: Vec<String> = (0..a.info().keys_per_batch * 10 + 1)
         .map(|n| format!("d{n}"))
         .collect();
     let last = &ids[ids.len() - 1];

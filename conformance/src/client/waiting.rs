@@ -562,7 +562,7 @@ async fn a_waiter_keeps_what_it_was_granted(scene: Scene) -> Verdict {
     let others = async {
         // While it waits for the third it holds the first two, and nobody overtakes it there. Where its first request
         // asks for all four, what that one holds for a moment, beside the refusal, is given back.
-        let refused_first = b.info().keys_per_step > 2;
+        let refused_first = b.info().keys_per_batch > 2;
         let passing = |grant: Grant| refused_first && grant.n == 1;
         soon("the waiter takes what is free", async {
             while holder(&scene, "d2").await?.is_none_or(passing) {

@@ -52,7 +52,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
         self.stored(Stored::Renew {
             session,
             seq: renewal.seq,
-            over: renewal.over.clone(),
+            retired: renewal.retired.clone(),
             change: Change::of(&renewal.intent),
             answer: Answer::of(&answer),
         });

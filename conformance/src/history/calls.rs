@@ -29,7 +29,7 @@ pub enum Call {
         seq: u64,
         /// The retired numbers.
         #[serde(with = "text")]
-        over: Ranges,
+        retired: Ranges,
         /// The change to its intent.
         change: Change,
         /// The grants that the store must have.

@@ -331,7 +331,7 @@ pub enum Stored {
         seq: u64,
         /// The retired numbers.
         #[serde(with = "text")]
-        over: Ranges,
+        retired: Ranges,
         /// The change to its intent.
         change: Change,
         /// The store's answer: living, overtaken or dead.

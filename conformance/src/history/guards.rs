@@ -36,7 +36,7 @@ pub(super) struct Guard {
     deadline: u64,
     pub(super) validity: u64,
     /// It said that it is not valid, was given back, or its process was killed.
-    over: bool,
+    retired: bool,
     not_valid: bool,
     /// Its session was closed by the guard that it has re-entered, or it was evicted.
     pub(super) closed: bool,
@@ -157,7 +157,7 @@ impl Guards {
                     released: None,
                     deadline: at.at + left,
                     validity: *validity,
-                    over: *left == 0,
+                    retired: *left == 0,
                     not_valid: *left == 0,
                     closed: false,
                     forgotten: false,
@@ -178,7 +178,7 @@ impl Guards {
                 let Some(guard) = self.guard(*attempt) else {
                     return;
                 };
-                guard.over(at);
+                guard.retired(at);
                 if *how == How::Released {
                     guard.released = Some(at);
                 }
@@ -192,14 +192,14 @@ impl Guards {
             }
             What::Killed => {
                 for guard in self.by_process.remove(&process).unwrap_or_default() {
-                    self.guards[guard].over(at);
+                    self.guards[guard].retired(at);
                 }
             }
             What::Paused => drop(self.paused.insert(process, at)),
             What::Resumed => drop(self.resumed.insert(process, at)),
             What::Stored(Stored::Renew {
                 session,
-                over,
+                retired,
                 answer: Answer::Living,
                 ..
             }) => {
@@ -207,7 +207,7 @@ impl Guards {
                 let of_it = self.by_session.get(session).into_iter().flatten();
                 for guard in of_it {
                     let guard = &mut self.guards[*guard];
-                    if !guard.over && guard.numbers.iter().any(|n| over.contains(*n)) {
+                    if !guard.retired && guard.numbers.iter().any(|n| retired.contains(*n)) {
                         guard.gone(at);
                     }
                 }
@@ -303,7 +303,7 @@ impl Guards {
             return;
         };
         if left == 0 {
-            guard.over(at);
+            guard.retired(at);
             guard.not_valid = true;
         } else if guard.not_valid {
             findings.add(
@@ -314,7 +314,7 @@ impl Guards {
                 )
                 .about([Subject::Attempt(attempt)]),
             );
-        } else if !guard.over {
+        } else if !guard.retired {
             guard.deadline = guard.deadline.max(at.at + left);
             guard.end = Pos::instant(guard.deadline);
         }
@@ -398,13 +398,13 @@ impl Guards {
 impl Guard {
     /// Its client believes nothing of it any more.
     fn gone(&mut self, at: Pos) {
-        self.over(at);
+        self.retired(at);
         self.not_valid = true;
         self.closed = true;
     }
 
-    fn over(&mut self, at: Pos) {
+    fn retired(&mut self, at: Pos) {
         self.end = self.end.min(at);
-        self.over = true;
+        self.retired = true;
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Adoption {
     pub(super) end: Pos,
     /// When the renewal was sent by which it believed so.
     sent: u64,
-    over: bool,
+    retired: bool,
 }
 
 /// The adoptions of a history.
@@ -73,7 +73,7 @@ impl Recoveries {
                         start: at,
                         end: at,
                         sent: 0,
-                        over: false,
+                        retired: false,
                     });
                     let handed_out = guards.of_attempt(*attempt).map(|guard| guard.token);
                     if token <= old_token || handed_out.is_some_and(|old| old != old_token.get()) {
@@ -88,7 +88,7 @@ impl Recoveries {
                 }
                 What::Believed { adoption, left } => {
                     if let Some(adoption) = by_id.get(adoption).map(|at| &mut this.adoptions[*at])
-                        && !adoption.over
+                        && !adoption.retired
                     {
                         adoption.end = at;
                         let validity = guards.validity.unwrap_or_default();
@@ -97,7 +97,7 @@ impl Recoveries {
                 }
                 What::Settling { adoption } | What::GivingUp { adoption } => {
                     if let Some(adoption) = by_id.get(adoption).map(|at| &mut this.adoptions[*at]) {
-                        adoption.over = true;
+                        adoption.retired = true;
                         if matches!(event.what, What::Settling { .. }) {
                             this.resolved.entry(adoption.session).or_insert(at);
                         }
@@ -105,7 +105,7 @@ impl Recoveries {
                 }
                 What::Killed => {
                     for adoption in &mut this.adoptions {
-                        adoption.over |= adoption.process == event.process;
+                        adoption.retired |= adoption.process == event.process;
                     }
                 }
                 What::Discarding { session } => {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Also, Plan, Witness};
 use crate::faults::{NetworkFault, ServerFault};
-use crate::world::{BoxError, Space, World};
+use crate::fixture::{BoxError, Fixture, Space};
 
 /// Sessions of such a trial outlive the loss of a member, so that their guards have to be there after it.
 pub const TTL: Duration = Duration::from_secs(5);
@@ -273,7 +273,7 @@ impl Hosts {
 }
 
 #[async_trait]
-impl World for Hosts {
+impl Fixture for Hosts {
     fn name(&self) -> String {
         "cluster".to_owned()
     }

@@ -14,8 +14,8 @@ use tokio::runtime::Builder;
 
 use super::{Also, Breach, Plan, Run, cost, run};
 use crate::faults::rerouted;
+use crate::fixture::{BoxError, Fixture};
 use crate::history::{History, Report, What, check};
-use crate::world::{BoxError, World};
 
 /// Processes of a run of the tests.
 const PROCESSES: usize = 6;
@@ -81,9 +81,9 @@ struct Args {
 ///
 /// Without `--seconds` it takes the arguments of `cargo test` and runs a few seconds of each kind.
 #[must_use]
-pub fn main(world: impl World) -> ExitCode {
-    let world: Arc<dyn World> = Arc::new(world);
-    if let Some(code) = super::child(&*world) {
+pub fn main(fixture: impl Fixture) -> ExitCode {
+    let fixture: Arc<dyn Fixture> = Arc::new(fixture);
+    if let Some(code) = super::child(&*fixture) {
         return code;
     }
     let mut args = Args::parse();
@@ -91,12 +91,12 @@ pub fn main(world: impl World) -> ExitCode {
         return told(kept(file));
     }
     if args.cost {
-        return told(cost::measured(&*world));
+        return told(cost::measured(&*fixture));
     }
     let seed = args.seed.unwrap_or_else(rand::random);
     let Some(seconds) = args.seconds else {
         args.test.test_threads.get_or_insert(TRIALS_AT_A_TIME);
-        return libtest_mimic::run(&args.test, trials(&world, seed)).exit_code();
+        return libtest_mimic::run(&args.test, trials(&fixture, seed)).exit_code();
     };
     let plan = Plan {
         processes: args.processes.max(1),
@@ -107,7 +107,7 @@ pub fn main(world: impl World) -> ExitCode {
         history: args.history,
         ..Plan::new(seed)
     };
-    let done = blocking(&*world, &plan).and_then(|run| report(&plan, &run));
+    let done = blocking(&*fixture, &plan).and_then(|run| report(&plan, &run));
     told(done)
 }
 
@@ -148,19 +148,19 @@ fn keeps(history: &History, report: &Report) -> Result<(), BoxError> {
     Err(format!("{}\n{around}", all.join("\n")).into())
 }
 
-fn blocking(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
+fn blocking(fixture: &dyn Fixture, plan: &Plan) -> Result<Run, BoxError> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(world, plan))
+    runtime.block_on(run(fixture, plan))
 }
 
 /// What `cargo test` runs: the laws under all faults, the takeover times, and everything that is broken on purpose.
-fn trials(world: &Arc<dyn World>, seed: u64) -> Vec<Trial> {
-    let networked = is_networked(&**world);
-    let trial = |name: String, test: fn(&dyn World, Plan) -> Result<(), BoxError>, plan: Plan| {
-        let world = Arc::clone(world);
-        let name = format!("{}::trial::{name}", world.name());
+fn trials(fixture: &Arc<dyn Fixture>, seed: u64) -> Vec<Trial> {
+    let networked = is_networked(&**fixture);
+    let trial = |name: String, test: fn(&dyn Fixture, Plan) -> Result<(), BoxError>, plan: Plan| {
+        let fixture = Arc::clone(fixture);
+        let name = format!("{}::trial::{name}", fixture.name());
         Trial::test(name, move || {
-            test(&*world, plan).map_err(|what| Failed::from(what.to_string()))
+            test(&*fixture, plan).map_err(|what| Failed::from(what.to_string()))
         })
     };
     let plan = |kill_only, breach| Plan {
@@ -204,9 +204,9 @@ fn breach(name: &str) -> Result<Breach, String> {
 
 /// Whether there is a network to the store on which something can go wrong. Where the store does not answer, the trial
 /// says so.
-fn is_networked(world: &dyn World) -> bool {
+fn is_networked(fixture: &dyn Fixture) -> bool {
     let runtime = Builder::new_current_thread().enable_all().build();
-    let Ok(Ok(space)) = runtime.map(|runtime| runtime.block_on(world.fresh())) else {
+    let Ok(Ok(space)) = runtime.map(|runtime| runtime.block_on(fixture.fresh())) else {
         return true;
     };
     let through = |_: &str| Ok::<u16, ()>(1);
@@ -216,17 +216,17 @@ fn is_networked(world: &dyn World) -> bool {
 }
 
 /// Everything takes as long as sessions live.
-fn shortest_ttl(world: &dyn World) -> Result<Duration, BoxError> {
+fn shortest_ttl(fixture: &dyn Fixture) -> Result<Duration, BoxError> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { Ok(world.fresh().await?.connect().await?.info().min_ttl) })
+    runtime.block_on(async { Ok(fixture.fresh().await?.connect().await?.info().min_ttl) })
 }
 
 /// A run that says too little, or in which the dead were replaced late, may be chance on a busy machine: there is another
 /// one. A law that is broken is none.
-fn keeps_the_laws(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
-    plan.length = shortest_ttl(world)? * LENGTH;
+fn keeps_the_laws(fixture: &dyn Fixture, mut plan: Plan) -> Result<(), BoxError> {
+    plan.length = shortest_ttl(fixture)? * LENGTH;
     let kept = || {
-        let run = blocking(world, &plan)?;
+        let run = blocking(fixture, &plan)?;
         print!(
             "{}\n{}",
             summary(&plan, &run),
@@ -244,11 +244,11 @@ fn keeps_the_laws(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
     kept()?
 }
 
-fn finds(world: &dyn World, mut plan: Plan) -> Result<(), BoxError> {
+fn finds(fixture: &dyn Fixture, mut plan: Plan) -> Result<(), BoxError> {
     let at_the_end = plan.breach.is_some_and(Breach::shows_at_the_end);
-    plan.length = shortest_ttl(world)? * if at_the_end { LENGTH } else { LONGEST };
+    plan.length = shortest_ttl(fixture)? * if at_the_end { LENGTH } else { LONGEST };
     let laws = plan.breach.map_or(plan.until_found, Breach::laws);
-    let run = blocking(world, &plan)?;
+    let run = blocking(fixture, &plan)?;
     if !at_the_end {
         killed_are_written_down(&run.history)?;
     }

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::log::Log;
 use crate::child::Shared;
+use crate::fixture::{BoxError, Fixture};
 use crate::programs::Watched;
-use crate::world::{BoxError, World};
 
 /// Rounds, an odd number.
 const ROUNDS: usize = 11;
@@ -20,10 +20,10 @@ const SLICES: usize = 7;
 const SLICE: Duration = Duration::from_millis(100);
 
 /// Prints what came of it.
-pub(super) fn measured(world: &dyn World) -> Result<(), BoxError> {
+pub(super) fn measured(fixture: &dyn Fixture) -> Result<(), BoxError> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let space = world.fresh().await?;
+        let space = fixture.fresh().await?;
         let dir = Shared::new().map_err(|unpassed| unpassed.to_string())?;
         let store = space.connect().await?;
         let log = Log::create(dir.path(), 1)?;

@@ -18,7 +18,7 @@
 //!
 //! # Running it against your own backend
 //!
-//! A test target of one line, for the same [`World`] as the conformance suite's:
+//! A test target of one line, for the same [`Fixture`] as the conformance suite's:
 //!
 //! ```text
 //! fn main() -> std::process::ExitCode {
@@ -73,13 +73,13 @@ pub(crate) use worker::work;
 
 use crate::child::Shared;
 use crate::faults::{Fault, ServerFault};
+use crate::fixture::{BoxError, Fixture};
 use crate::history::{History, Report, What, check};
 use crate::law::Law;
 use crate::programs::ending::{left, probe, recover_all, unanswered};
 use crate::programs::{Place, Request, ask, chance, nanos};
 use crate::scene::short;
 use crate::verdict::{Verdict, Wrong};
-use crate::world::{BoxError, World};
 use nemesis::Nemesis;
 use worker::{Orders, Site, stop};
 
@@ -193,17 +193,17 @@ pub struct Run {
     pub late: Duration,
 }
 
-/// Runs processes on a fresh space of the world, and checks what they have recorded.
+/// Runs processes on a fresh space of the fixture, and checks what they have recorded.
 ///
 /// # Errors
 ///
 /// No space or no processes could be created, or a process ended in another way than by a signal.
-pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
+pub async fn run(fixture: &dyn Fixture, plan: &Plan) -> Result<Run, BoxError> {
     let passes = async |_: &Witness| {
         sleep(plan.length).await;
         Ok(())
     };
-    let run = run_here(world, plan, passes, true).await;
+    let run = run_here(fixture, plan, passes, true).await;
     run.map_err(|unpassed| unpassed.to_string().into())
 }
 
@@ -214,11 +214,11 @@ pub async fn run(world: &dyn World, plan: &Plan) -> Result<Run, BoxError> {
 ///
 /// Those of [`run`], and that of the other future.
 pub async fn run_beside(
-    world: &dyn World,
+    fixture: &dyn Fixture,
     plan: &Plan,
     trouble: impl AsyncFnOnce(&Witness) -> Result<(), BoxError>,
 ) -> Result<Run, BoxError> {
-    let run = run_here(world, plan, trouble, false).await;
+    let run = run_here(fixture, plan, trouble, false).await;
     run.map_err(|unpassed| unpassed.to_string().into())
 }
 
@@ -271,17 +271,17 @@ impl Witness {
 
 /// Does the work of a process of a run, if this is one. Call it at the beginning of the `main` that calls [`run`].
 #[must_use]
-pub fn child(world: &dyn World) -> Option<ExitCode> {
-    crate::child::main(std::iter::once(world))
+pub fn child(fixture: &dyn Fixture) -> Option<ExitCode> {
+    crate::child::main(std::iter::once(fixture))
 }
 
 async fn run_here(
-    world: &dyn World,
+    fixture: &dyn Fixture,
     plan: &Plan,
     trouble: impl AsyncFnOnce(&Witness) -> Result<(), BoxError>,
     steady: bool,
 ) -> Verdict<Run> {
-    let space = world.fresh().await?;
+    let space = fixture.fresh().await?;
     let store = space.connect().await?;
     let info = store.info();
     let ttl = plan.ttl.unwrap_or_else(|| short(&info));
@@ -315,21 +315,21 @@ async fn run_here(
     let late = look
         .max(space.allowance() * 2)
         .max(Duration::from_millis(250));
-    let over = Cell::new(false);
+    let retired = Cell::new(false);
     let faults = async {
         let passes = async {
             trouble(&Witness(outside.clone())).await?;
             if plan.kill_only {
                 taken_over(dir.path(), ttl, plan.length * LONGER).await?;
             }
-            over.set(true);
+            retired.set(true);
             Ok(())
         };
         let operators = async {
-            operators(plan, ttl, &over, &outside, &*store).await;
+            operators(plan, ttl, &retired, &outside, &*store).await;
             Ok(())
         };
-        tokio::try_join!(passes, nemesis.rage(&over), operators)
+        tokio::try_join!(passes, nemesis.rage(&retired), operators)
     };
     let wanted = plan.breach.map_or(plan.until_found, Breach::laws);
     let at_the_end = plan.breach.is_some_and(Breach::shows_at_the_end);
@@ -417,7 +417,7 @@ async fn found(dir: &Path, wanted: &[Law]) -> Verdict {
 async fn operators(
     plan: &Plan,
     ttl: Duration,
-    over: &Cell<bool>,
+    retired: &Cell<bool>,
     place: &Site,
     store: &dyn lockcore::LockBackend,
 ) {
@@ -427,7 +427,7 @@ async fn operators(
     let mut rng = chance(plan.seed, 3);
     loop {
         sleep(crate::programs::up_to(&mut rng, ttl * 2)).await;
-        if plan.kill_only || over.get() {
+        if plan.kill_only || retired.get() {
             return;
         }
         // A stopped process may block the store; there is a next time.

@@ -100,9 +100,9 @@ impl<'a> Nemesis<'a> {
     }
 
     /// Does its worst until that is over, and lets go of everybody.
-    pub(super) async fn rage(&mut self, over: &Cell<bool>) -> Verdict {
+    pub(super) async fn rage(&mut self, retired: &Cell<bool>) -> Verdict {
         let mut next = Instant::now() + self.pause();
-        while !over.get() {
+        while !retired.get() {
             for slot in 0..self.slots.len() {
                 self.look(slot)?;
             }

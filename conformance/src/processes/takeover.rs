@@ -256,13 +256,13 @@ mod tests {
     }
 
     fn renewing(call: u64, session: SessionId) -> What {
-        let over = lockcore::backend::Ranges::EMPTY;
+        let retired = lockcore::backend::Ranges::EMPTY;
         let (seq, change) = (call, crate::history::Change::Keep);
         let request = Call::Renew {
             session,
             seq,
-            granted: over.clone(),
-            over,
+            granted: retired.clone(),
+            retired,
             change,
         };
         What::Called { call, request }

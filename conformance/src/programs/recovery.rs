@@ -24,7 +24,7 @@ enum Fate {
 struct Adopted<'a, P: Place> {
     place: &'a P,
     number: u64,
-    over: bool,
+    retired: bool,
 }
 
 impl<'a, P: Place> Adopted<'a, P> {
@@ -41,7 +41,7 @@ impl<'a, P: Place> Adopted<'a, P> {
         Self {
             place,
             number,
-            over: false,
+            retired: false,
         }
     }
 
@@ -63,13 +63,13 @@ impl<'a, P: Place> Adopted<'a, P> {
     fn settling(mut self) {
         let adoption = self.number;
         self.place.record(What::Settling { adoption });
-        self.over = true;
+        self.retired = true;
     }
 }
 
 impl<P: Place> Drop for Adopted<'_, P> {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.retired {
             let adoption = self.number;
             self.place.record(What::GivingUp { adoption });
         }

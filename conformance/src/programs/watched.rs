@@ -86,7 +86,7 @@ fn written(request: &Request) -> Option<Call> {
             session,
             seq: renewal.seq,
             change: Change::of(&renewal.intent),
-            over: renewal.over,
+            retired: renewal.retired,
             granted: renewal.granted,
         },
         Request::End { sessions, how } => Call::End {

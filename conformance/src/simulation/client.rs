@@ -7,8 +7,8 @@ use lockcore::sim::Gate;
 use lockcore::{Label, Locks};
 use rand::RngExt;
 
+use super::fixture::{Fixture, detached};
 use super::place::Site;
-use super::world::{World, detached};
 use crate::faults::{Faulty, Link, Weather};
 use crate::history::What;
 use crate::programs::{self, Handler, User};
@@ -31,16 +31,16 @@ pub(super) struct Client {
 
 impl Client {
     /// Starts a process in a slot.
-    pub(super) fn start(world: &Arc<World>, slot: usize) {
-        let plan = &world.plan;
-        let client = Self::new(world, plan.weather, true);
+    pub(super) fn start(fixture: &Arc<Fixture>, slot: usize) {
+        let plan = &fixture.plan;
+        let client = Self::new(fixture, plan.weather, true);
         let crowd = if plan.crowds { CROWD } else { 0 };
         let programs = plan.programs + crowd;
         client.programs.store(programs, Ordering::Relaxed);
         for program in 0..programs {
             let part = u64::from(client.process) * 100 + 10 + program as u64;
             let rng = plan.chance(part);
-            let (site, mine) = (client.site(world), Arc::clone(&client));
+            let (site, mine) = (client.site(fixture), Arc::clone(&client));
             let gate = client.gate.clone();
             let is_of_crowd = program >= plan.programs;
             let body = async move {
@@ -54,16 +54,16 @@ impl Client {
                 let _killed: Option<()> = gate.run(body).await;
             });
         }
-        world.slots()[slot] = Some(client);
+        fixture.slots()[slot] = Some(client);
     }
 
     /// A process without programs.
-    pub(super) fn new(world: &Arc<World>, weather: Weather, recovers: bool) -> Arc<Self> {
-        let plan = &world.plan;
-        let process = world.process();
+    pub(super) fn new(fixture: &Arc<Fixture>, weather: Weather, recovers: bool) -> Arc<Self> {
+        let plan = &fixture.plan;
+        let process = fixture.process();
         let mut rng = plan.chance(u64::from(process) * 100);
         let link = Link::new(rng.random(), weather);
-        let backend = Faulty::new(world.backend(), link.clone(), plan.timeout);
+        let backend = Faulty::new(fixture.backend(), link.clone(), plan.timeout);
         let gate = Gate::default();
         let label = Label::parse(format!("p{process}")).expect("a short label");
         let mut builder = Locks::builder(Arc::new(backend))
@@ -74,7 +74,7 @@ impl Client {
         if recovers && rng.random_bool(0.6) {
             let chance = plan.chance(u64::from(process) * 100 + 1);
             let site = Site {
-                world: Arc::clone(world),
+                fixture: Arc::clone(fixture),
                 process,
                 gate: gate.clone(),
             };
@@ -95,9 +95,9 @@ impl Client {
     }
 
     /// Where its programs run.
-    pub(super) fn site(&self, world: &Arc<World>) -> Site {
+    pub(super) fn site(&self, fixture: &Arc<Fixture>) -> Site {
         Site {
-            world: Arc::clone(world),
+            fixture: Arc::clone(fixture),
             process: self.process,
             gate: self.gate.clone(),
         }
@@ -105,9 +105,9 @@ impl Client {
 }
 
 /// Kills a process.
-pub(super) fn kill(world: &World, process: u32, gate: &Gate) {
+pub(super) fn kill(fixture: &Fixture, process: u32, gate: &Gate) {
     if !gate.is_gone() {
-        world.record(process, What::Killed);
+        fixture.record(process, What::Killed);
         gate.kill();
     }
 }

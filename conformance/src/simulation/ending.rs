@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::client::Client;
-use super::world::World;
+use super::fixture::Fixture;
 use crate::faults::Weather;
 use crate::history::What;
 use crate::programs::ending::{left, probe, recover_all, unanswered};
@@ -15,23 +15,23 @@ use crate::programs::ending::{left, probe, recover_all, unanswered};
 const BOUND: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(500);
 
-pub(super) async fn end(world: &Arc<World>) {
-    world.record(0, What::Calm);
-    world.stop();
-    for client in world.clients() {
+pub(super) async fn end(fixture: &Arc<Fixture>) {
+    fixture.record(0, What::Calm);
+    fixture.stop();
+    for client in fixture.clients() {
         if !client.gate.is_gone() {
-            world.record(client.process, What::Resumed);
+            fixture.record(client.process, What::Resumed);
         }
         client.gate.open();
         client.link.cut(false);
         client.link.lag(Duration::ZERO);
         client.link.set(Weather::FAIR);
     }
-    if !everybody_is_done(world).await {
-        return stuck(world);
+    if !everybody_is_done(fixture).await {
+        return stuck(fixture);
     }
     // Late copies arrive, and are void at the next renewal; dead sessions are due.
-    while world
+    while fixture
         .clients()
         .iter()
         .any(|client| client.link.under_way() > 0)
@@ -39,25 +39,25 @@ pub(super) async fn end(world: &Arc<World>) {
         sleep(LOOK).await;
     }
     let slack = Duration::from_secs(1);
-    sleep(world.plan.ttl * if world.plan.steps { 6 } else { 2 } + slack).await;
-    let prober = Client::new(world, Weather::FAIR, false);
-    let site = prober.site(world);
-    let mut rng = world.plan.chance(u64::from(prober.process) * 100 + 2);
+    sleep(fixture.plan.ttl * if fixture.plan.steps { 6 } else { 2 } + slack).await;
+    let prober = Client::new(fixture, Weather::FAIR, false);
+    let site = prober.site(fixture);
+    let mut rng = fixture.plan.chance(u64::from(prober.process) * 100 + 2);
     recover_all(&site, &prober.user, &mut rng).await;
-    left(&site, &*world.observed).await;
-    probe(&site, &prober.user, world.plan.ttl * 2).await;
-    for client in world.clients() {
+    left(&site, &*fixture.observed).await;
+    probe(&site, &prober.user, fixture.plan.ttl * 2).await;
+    for client in fixture.clients() {
         if !client.gate.is_gone() {
             client.user.forget_owner(None);
             let done = client.user.locks.shutdown(BOUND).await;
-            world.record(client.process, What::ShutDown { done });
+            fixture.record(client.process, What::ShutDown { done });
         }
     }
 }
 
-async fn everybody_is_done(world: &World) -> bool {
+async fn everybody_is_done(fixture: &Fixture) -> bool {
     let mut waited = Duration::ZERO;
-    while !world.clients().iter().all(|client| client.is_idle()) {
+    while !fixture.clients().iter().all(|client| client.is_idle()) {
         if waited >= BOUND {
             return false;
         }
@@ -68,13 +68,13 @@ async fn everybody_is_done(world: &World) -> bool {
 }
 
 /// Writes down who has no answer.
-fn stuck(world: &World) {
-    let mut open = world.recorder.look(unanswered);
+fn stuck(fixture: &Fixture) {
+    let mut open = fixture.recorder.look(unanswered);
     if open.is_empty() {
         // Nobody waits for a lock, and still somebody is not done.
         open.insert(0, 0);
     }
     for (attempt, process) in open {
-        world.record(process, What::Stuck { attempt });
+        fixture.record(process, What::Stuck { attempt });
     }
 }

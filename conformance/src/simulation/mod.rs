@@ -18,11 +18,11 @@
 mod broken;
 mod client;
 mod ending;
+mod fixture;
 mod nemesis;
 mod place;
 mod plan;
 mod resource;
-mod world;
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub use plan::{Failovers, Plan};
 
 use crate::history::{History, Report, check};
 use client::Client;
-use world::World;
+use fixture::Fixture;
 
 /// The result of one seed.
 #[derive(Debug)]
@@ -68,11 +68,11 @@ pub fn run(seed: u64) -> Run {
 }
 
 async fn simulate(plan: Plan) -> History {
-    let world = Arc::new(World::new(plan));
-    for slot in 0..world.plan.clients {
-        Client::start(&world, slot);
+    let fixture = Arc::new(Fixture::new(plan));
+    for slot in 0..fixture.plan.clients {
+        Client::start(&fixture, slot);
     }
-    nemesis::rage(&world).await;
-    ending::end(&world).await;
-    world.recorder.take()
+    nemesis::rage(&fixture).await;
+    ending::end(&fixture).await;
+    fixture.recorder.take()
 }

@@ -12,23 +12,23 @@ use tokio::time::{Instant, sleep};
 
 use super::Failovers;
 use super::client::{Client, NEMESIS, kill};
-use super::world::World;
+use super::fixture::Fixture;
 use crate::history::What;
 use crate::programs::up_to;
 
 /// Does its worst for as long as the plan says.
-pub(super) async fn rage(world: &Arc<World>) {
-    let until = Instant::now() + world.plan.length;
-    let rng = |part| world.plan.chance(NEMESIS + part);
+pub(super) async fn rage(fixture: &Arc<Fixture>) {
+    let until = Instant::now() + fixture.plan.length;
+    let rng = |part| fixture.plan.chance(NEMESIS + part);
     tokio::join!(
         biased;
-        pauses(world, rng(1), until),
-        kills(world, rng(2), until),
-        cuts(world, rng(3), until),
-        drift(world, rng(4), until),
-        steps(world, rng(5), until),
-        operators(world, rng(6), until),
-        failovers(world, rng(7), until),
+        pauses(fixture, rng(1), until),
+        kills(fixture, rng(2), until),
+        cuts(fixture, rng(3), until),
+        drift(fixture, rng(4), until),
+        steps(fixture, rng(5), until),
+        operators(fixture, rng(6), until),
+        failovers(fixture, rng(7), until),
     );
     tokio::time::sleep_until(until).await;
 }
@@ -39,125 +39,125 @@ async fn rest(rng: &mut Xoshiro256PlusPlus, longest: Duration, until: Instant) -
     Instant::now() < until
 }
 
-fn any(world: &World, rng: &mut Xoshiro256PlusPlus) -> Option<(usize, Arc<Client>)> {
-    let slots = world.slots();
+fn any(fixture: &Fixture, rng: &mut Xoshiro256PlusPlus) -> Option<(usize, Arc<Client>)> {
+    let slots = fixture.slots();
     let slot = rng.random_range(0..slots.len());
     let client = slots[slot].clone()?;
     (!client.gate.is_gone()).then_some((slot, client))
 }
 
-async fn pauses(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
-    let ttl = world.plan.ttl;
-    while world.plan.pauses && rest(&mut rng, ttl * 2, until).await {
-        let Some((_, client)) = any(world, &mut rng) else {
+async fn pauses(fixture: &Fixture, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    let ttl = fixture.plan.ttl;
+    while fixture.plan.pauses && rest(&mut rng, ttl * 2, until).await {
+        let Some((_, client)) = any(fixture, &mut rng) else {
             continue;
         };
-        world.record(client.process, What::Paused);
+        fixture.record(client.process, What::Paused);
         client.gate.close();
         let longest = if rng.random() { ttl * 3 } else { ttl / 2 };
         sleep(up_to(&mut rng, longest)).await;
         if !client.gate.is_gone() {
-            world.record(client.process, What::Resumed);
+            fixture.record(client.process, What::Resumed);
         }
         client.gate.open();
     }
 }
 
 /// Kills a client, and starts another in its place after a while.
-async fn kills(world: &Arc<World>, mut rng: Xoshiro256PlusPlus, until: Instant) {
-    while world.plan.kills && rest(&mut rng, world.plan.ttl * 3, until).await {
-        if let Some((_, client)) = any(world, &mut rng)
+async fn kills(fixture: &Arc<Fixture>, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    while fixture.plan.kills && rest(&mut rng, fixture.plan.ttl * 3, until).await {
+        if let Some((_, client)) = any(fixture, &mut rng)
             && rng.random_bool(0.7)
         {
-            kill(world, client.process, &client.gate);
+            kill(fixture, client.process, &client.gate);
         }
-        sleep(up_to(&mut rng, world.plan.ttl)).await;
+        sleep(up_to(&mut rng, fixture.plan.ttl)).await;
         let gone = |client: &Option<Arc<Client>>| {
             client.as_ref().is_none_or(|client| client.gate.is_gone())
         };
-        let slot = world.slots().iter().position(gone);
+        let slot = fixture.slots().iter().position(gone);
         if let Some(slot) = slot {
-            Client::start(world, slot);
+            Client::start(fixture, slot);
         }
     }
 }
 
-async fn cuts(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
-    while world.plan.cuts && rest(&mut rng, world.plan.ttl * 2, until).await {
-        let Some((_, client)) = any(world, &mut rng) else {
+async fn cuts(fixture: &Fixture, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    while fixture.plan.cuts && rest(&mut rng, fixture.plan.ttl * 2, until).await {
+        let Some((_, client)) = any(fixture, &mut rng) else {
             continue;
         };
         if rng.random() {
             // Answers become slow before none comes any more.
-            client.link.lag(up_to(&mut rng, world.plan.timeout));
-            sleep(up_to(&mut rng, world.plan.ttl * 2)).await;
+            client.link.lag(up_to(&mut rng, fixture.plan.timeout));
+            sleep(up_to(&mut rng, fixture.plan.ttl * 2)).await;
         }
         client.link.cut(true);
         client.link.lag(Duration::ZERO);
-        sleep(up_to(&mut rng, world.plan.ttl * 2)).await;
+        sleep(up_to(&mut rng, fixture.plan.ttl * 2)).await;
         client.link.cut(false);
     }
 }
 
 /// The store's clock runs up to 2.5 % wrong, in one direction at a time.
-async fn drift(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
+async fn drift(fixture: &Fixture, mut rng: Xoshiro256PlusPlus, until: Instant) {
     const EACH: Duration = Duration::from_millis(400);
-    while world.plan.drift && Instant::now() < until {
+    while fixture.plan.drift && Instant::now() < until {
         let (forward, longest) = (rng.random(), Duration::from_millis(10));
         for _ in 0..rng.random_range(1..20) {
             sleep(EACH).await;
             let by = up_to(&mut rng, longest);
-            move_clock(world, by, forward, |by| What::Drifted { by });
+            move_clock(fixture, by, forward, |by| What::Drifted { by });
         }
     }
 }
 
-async fn steps(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
-    while world.plan.steps && rest(&mut rng, world.plan.ttl * 4, until).await {
-        let by = up_to(&mut rng, world.plan.ttl * 2);
-        move_clock(world, by, rng.random(), |by| What::Stepped { by });
+async fn steps(fixture: &Fixture, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    while fixture.plan.steps && rest(&mut rng, fixture.plan.ttl * 4, until).await {
+        let by = up_to(&mut rng, fixture.plan.ttl * 2);
+        move_clock(fixture, by, rng.random(), |by| What::Stepped { by });
     }
 }
 
-fn move_clock(world: &World, by: Duration, forward: bool, what: impl Fn(i64) -> What) {
+fn move_clock(fixture: &Fixture, by: Duration, forward: bool, what: impl Fn(i64) -> What) {
     let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
-    world.record(0, what(if forward { nanos } else { -nanos }));
+    fixture.record(0, what(if forward { nanos } else { -nanos }));
     if forward {
-        world.store.advance(by);
+        fixture.store.advance(by);
     } else {
-        world.store.retreat(by);
+        fixture.store.retreat(by);
     }
 }
 
 /// A copy of the store takes over, mostly one that was made a moment before.
-async fn failovers(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
-    let Some(failovers) = world.plan.failovers else {
+async fn failovers(fixture: &Fixture, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    let Some(failovers) = fixture.plan.failovers else {
         return;
     };
     let named = failovers == Failovers::Told;
-    while rest(&mut rng, world.plan.ttl / 2, until).await {
-        world.record(0, What::Copied);
-        let copy = world.store.copy();
+    while rest(&mut rng, fixture.plan.ttl / 2, until).await {
+        fixture.record(0, What::Copied);
+        let copy = fixture.store.copy();
         let longest = match rng.random_range(0..4) {
             0 => Duration::ZERO,
-            1 => world.plan.ttl,
-            2 => world.plan.ttl / 20,
+            1 => fixture.plan.ttl,
+            2 => fixture.plan.ttl / 20,
             _ => Duration::from_millis(10),
         };
         sleep(up_to(&mut rng, longest)).await;
-        world.record(0, What::FailedOver { named });
-        world.store.fails_over(copy);
+        fixture.record(0, What::FailedOver { named });
+        fixture.store.fails_over(copy);
     }
 }
 
 /// Operators see the store as it is.
-async fn operators(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
-    while world.plan.operators && rest(&mut rng, world.plan.ttl * 2, until).await {
+async fn operators(fixture: &Fixture, mut rng: Xoshiro256PlusPlus, until: Instant) {
+    while fixture.plan.operators && rest(&mut rng, fixture.plan.ttl * 2, until).await {
         if rng.random_bool(0.3) {
-            evict(world, &mut rng).await;
+            evict(fixture, &mut rng).await;
             continue;
         }
-        let Ok(sessions) = world.observed.sessions(None, 1_000).await else {
+        let Ok(sessions) = fixture.observed.sessions(None, 1_000).await else {
             continue;
         };
         let (life, how) = match rng.random_bool(0.7) {
@@ -177,15 +177,15 @@ async fn operators(world: &World, mut rng: Xoshiro256PlusPlus, until: Instant) {
             End::Revoke => What::Revoking { session },
             _ => What::Discarding { session },
         };
-        world.record(0, what);
-        drop(world.observed.end(&[session], how).await);
+        fixture.record(0, what);
+        drop(fixture.observed.end(&[session], how).await);
     }
 }
 
 /// Has somebody give up what it holds.
-async fn evict(world: &World, rng: &mut Xoshiro256PlusPlus) {
+async fn evict(fixture: &Fixture, rng: &mut Xoshiro256PlusPlus) {
     let all = Filter::Prefix(String::new());
-    let Ok(records) = world.observed.records(&all, None, 1_000).await else {
+    let Ok(records) = fixture.observed.records(&all, None, 1_000).await else {
         return;
     };
     let holders = records.items.iter().flat_map(|record| &record.holders);
@@ -194,7 +194,7 @@ async fn evict(world: &World, rng: &mut Xoshiro256PlusPlus) {
         let nobody = Label::parse("").expect("it is short");
         let note = Note::new(NoteKind::Evict, nobody.clone(), nobody, UNIX_EPOCH).about(grant.n);
         let session = grant.session;
-        world.record(0, What::Evicting { session });
-        drop(world.observed.note(session, &note).await);
+        fixture.record(0, What::Evicting { session });
+        drop(fixture.observed.note(session, &note).await);
     }
 }

@@ -8,46 +8,46 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::client::kill;
-use super::world::{World, detached};
+use super::fixture::{Fixture, detached};
 use crate::history::What;
 use crate::programs::{Access, Place};
 
 /// One process of a simulated world.
 #[derive(Debug, Clone)]
 pub(super) struct Site {
-    pub(super) world: Arc<World>,
+    pub(super) fixture: Arc<Fixture>,
     pub(super) process: u32,
     pub(super) gate: Gate,
 }
 
 impl Place for Site {
     fn now(&self) -> u64 {
-        self.world.recorder.now()
+        self.fixture.recorder.now()
     }
 
     /// No virtual time passes between an instant and what is written down of it.
     fn record_at(&self, _at: u64, what: What) {
-        self.world.record(self.process, what);
+        self.fixture.record(self.process, what);
     }
 
     fn number(&self) -> u64 {
-        self.world.number()
+        self.fixture.number()
     }
 
     fn is_stopped(&self) -> bool {
-        self.world.is_stopped()
+        self.fixture.is_stopped()
     }
 
     fn ttl(&self) -> Duration {
-        self.world.plan.ttl
+        self.fixture.plan.ttl
     }
 
     fn may_die(&self) -> bool {
-        self.world.plan.kills
+        self.fixture.plan.kills
     }
 
     async fn die(&self) {
-        kill(&self.world, self.process, &self.gate);
+        kill(&self.fixture, self.process, &self.gate);
     }
 
     async fn read(&self, access: &Access) -> Option<u64> {
@@ -57,7 +57,7 @@ impl Place for Site {
             attempt,
             token,
         } = access.clone();
-        let value = self.world.resources().read(&resource, fenced, token);
+        let value = self.fixture.resources().read(&resource, fenced, token);
         self.record(What::Read {
             resource,
             fenced,
@@ -79,7 +79,7 @@ impl Place for Site {
                 attempt,
                 token,
             } = access;
-            let mut resources = site.world.resources();
+            let mut resources = site.fixture.resources();
             let taken = resources.write(&resource, fenced, token, read + 1);
             drop(resources);
             site.record(What::Wrote {

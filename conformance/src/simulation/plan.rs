@@ -18,7 +18,7 @@ pub struct Plan {
     /// Whether the store takes any batch in one action; otherwise it takes one record at a time.
     pub atomic: bool,
     /// Keys of one batch.
-    pub keys_per_step: usize,
+    pub keys_per_batch: usize,
     /// Concurrent clients.
     pub clients: usize,
     /// Programs of each client.
@@ -93,7 +93,7 @@ impl Plan {
         let mut plan = Self {
             seed,
             atomic: rng.random(),
-            keys_per_step: *[1, 1, 2, 3, 100].choose(&mut rng).expect("there are some"),
+            keys_per_batch: *[1, 1, 2, 3, 100].choose(&mut rng).expect("there are some"),
             clients: rng.random_range(2..=5),
             programs: rng.random_range(1..=3),
             ttl,

@@ -254,7 +254,7 @@ impl Decorator for NothingIsOver {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let mut renewal = renewal.clone();
-        renewal.over = Ranges::EMPTY;
+        renewal.retired = Ranges::EMPTY;
         self.0.renew(session, &renewal).await
     }
 }

@@ -10,10 +10,10 @@ use lockcore::backend::{
     Renewal, Renewed, Settled,
 };
 use lockcore::{Grant, Label, MemoryBackend, Result, SessionId};
-use lockcore_conformance::{Case, Decorated, Decorator, Law, Layer, World, cases, check};
+use lockcore_conformance::{Case, Decorated, Decorator, Fixture, Law, Layer, cases, check};
 
+use crate::fixture::Memory;
 use crate::support::{Granted, Store};
-use crate::world::Memory;
 use crate::{Broken, FORMS};
 
 /// It never takes over from another one, so it may have any.
@@ -76,7 +76,7 @@ pub(crate) fn all() -> Vec<Broken> {
 pub(crate) fn well() -> Vec<Trial> {
     let trial = |(form, make): (&str, fn() -> Arc<MemoryBackend>)| {
         Trial::test(format!("{form}::well_named"), move || {
-            let world: Arc<dyn World> = Arc::new(Memory {
+            let fixture: Arc<dyn Fixture> = Arc::new(Memory {
                 name: "named".to_owned(),
                 make: Arc::new(make),
                 wrap: Arc::new(|store| Arc::new(Decorated(Named::new(store, Mistake::None)))),
@@ -88,7 +88,7 @@ pub(crate) fn well() -> Vec<Trial> {
                 |case: &&Case| laws.contains(&case.law()) && case.layer() != Layer::Processes;
             for case in cases.iter().filter(of_laws) {
                 checked += 1;
-                check(case, &world, 1).map_err(|failure| Failed::from(failure.to_string()))?;
+                check(case, &fixture, 1).map_err(|failure| Failed::from(failure.to_string()))?;
             }
             assert!(checked > 20);
             Ok(())

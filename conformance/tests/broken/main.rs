@@ -5,6 +5,8 @@
 
 mod alias;
 mod claims;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 mod incarnations;
 mod line;
 mod moments;
@@ -21,19 +23,17 @@ mod sweeps;
 mod tokens;
 mod unwritten;
 mod watches;
-#[path = "../world/mod.rs"]
-mod world;
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
+use fixture::{Memory, Wrap};
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockcore::MemoryBackend;
 use lockcore_conformance::{
-    Case, Decorated, Decorator, Failure, FailureKind, Law, Layer, World, cases, check,
+    Case, Decorated, Decorator, Failure, FailureKind, Fixture, Law, Layer, cases, check,
 };
 use support::{Store, lock};
-use world::{Memory, Wrap};
 
 /// One mistake.
 struct Broken {
@@ -63,7 +63,7 @@ const FORMS: [(&str, Make); 2] = [
     ("records", MemoryBackend::records),
 ];
 
-fn world_of(broken: &Broken, make: Make) -> Arc<dyn World> {
+fn world_of(broken: &Broken, make: Make) -> Arc<dyn Fixture> {
     Arc::new(Memory {
         name: "broken".to_owned(),
         make: Arc::new(make),
@@ -73,13 +73,13 @@ fn world_of(broken: &Broken, make: Make) -> Arc<dyn World> {
 
 /// The first case of the law that rejects the backend; without one, how many cases the law has.
 fn rejecting(broken: &Broken, make: Make) -> Result<String, usize> {
-    let world = world_of(broken, make);
+    let fixture = world_of(broken, make);
     let of_law = |case: &Case| {
         case.law() == broken.law && matches!(case.layer(), Layer::Backend | Layer::Client)
     };
     let cases: Vec<Case> = cases().into_iter().filter(of_law).collect();
     let rejected = |case: Case| {
-        let failure = check(&case, &world, 1).err()?;
+        let failure = check(&case, &fixture, 1).err()?;
         // A mistake that panics would be found by anybody.
         assert!(!failure.what.starts_with("panicked"), "{failure}");
         // To reject it takes that law, seen broken; something else that fails is no rejection.
@@ -89,7 +89,7 @@ fn rejecting(broken: &Broken, make: Make) -> Result<String, usize> {
     let of = cases.len();
     let (case, failure): (Case, Failure) = cases.into_iter().find_map(rejected).ok_or(of)?;
     // Time is paused, so a seed is one run, request for request.
-    let again = check(&case, &world, 1).err();
+    let again = check(&case, &fixture, 1).err();
     assert_eq!(again.as_ref(), Some(&failure), "a seed repeats");
     Ok(failure.case)
 }

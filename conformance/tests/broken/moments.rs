@@ -16,8 +16,8 @@ use lockcore_conformance::{Decorator, Law};
 use tokio::time::{Instant, sleep};
 
 use crate::Broken;
+use crate::fixture::GENERATION;
 use crate::support::{Ghost, Granted, Store, lock};
-use crate::world::GENERATION;
 
 pub(crate) fn all() -> Vec<Broken> {
     let says = |when| {
@@ -111,12 +111,13 @@ impl Decorator for Brief {
             let holders = busy.refused().iter().flat_map(|refused| &refused.holders);
             for grant in holders.filter_map(|holder| holder.grant) {
                 let since = lock(&self.since).get(&grant).copied();
-                let over = since.is_some_and(|since| since.elapsed() >= Duration::from_millis(1));
+                let retired =
+                    since.is_some_and(|since| since.elapsed() >= Duration::from_millis(1));
                 let held = self.granted.of(grant.session);
                 let held = held.into_iter().find(|held| held.grant == grant);
                 // Of several keys, or of a step that others join, somebody else may have seen it.
                 let held = held.filter(|held| held.claims.len() == 1 && !held.joined);
-                if let (true, Some(held)) = (over, held) {
+                if let (true, Some(held)) = (retired, held) {
                     self.store.release(grant, &held.claims).await?;
                 }
             }
@@ -281,7 +282,7 @@ impl Decorator for Cuts {
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         let mut request = request.clone();
-        request.claims.truncate(self.0.info().keys_per_step);
+        request.claims.truncate(self.0.info().keys_per_batch);
         self.0.acquire(&request).await
     }
 }
@@ -369,8 +370,8 @@ impl Decorator for Remembers {
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
-        let over = |grant: &Grant| grant.session == session && renewal.over.contains(grant.n);
-        lock(&self.confirmed).retain(|grant| !over(grant));
+        let retired = |grant: &Grant| grant.session == session && renewal.retired.contains(grant.n);
+        lock(&self.confirmed).retain(|grant| !retired(grant));
         self.store.renew(session, renewal).await
     }
 

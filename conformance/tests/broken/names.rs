@@ -128,7 +128,7 @@ impl Decorator for OneLess {
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        if request.claims.len() >= self.0.info().keys_per_step {
+        if request.claims.len() >= self.0.info().keys_per_batch {
             let (name, operation) = (self.0.info().name, Operation::Acquire);
             let what = "too many keys in a step";
             return Err(Error::new(ErrorKind::Limit, name, operation, what));

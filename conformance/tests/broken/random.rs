@@ -23,10 +23,10 @@ fn names_the_law(all: &[Arc<Broken>]) -> Result<(), Failed> {
     let mut laws: Vec<Law> = Vec::new();
     for broken in all {
         for (form, make) in FORMS {
-            let world = world_of(broken, make);
+            let fixture = world_of(broken, make);
             let failures = random
                 .iter()
-                .filter_map(|case| check(case, &world, 1).err())
+                .filter_map(|case| check(case, &fixture, 1).err())
                 .filter(|failure| failure.kind == FailureKind::Broken);
             let told: Vec<Law> = failures.map(|failure| failure.law).collect();
             rejected += usize::from(!told.is_empty());

@@ -70,7 +70,7 @@ use std::time::Duration;
 
 use lockcore::backend::Changed;
 use lockcore::backend::rows::{Access, Act, Corrupt, RowStore, polled, ready};
-use lockcore::{Claim, Error, ErrorKind, Info, Operation, Result, Survives};
+use lockcore::{Claim, Durability, Error, ErrorKind, Info, Operation, Result};
 
 use directory::Directory;
 use state::State;
@@ -124,9 +124,9 @@ async fn blocking<T: Send + 'static>(
 impl RowStore for FilesBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "this machine's wall clock");
-        info.keys_per_step = 100;
+        info.keys_per_batch = 100;
         info.poll = Some(LOOK_EVERY);
-        info.survives = Survives {
+        info.durability = Durability {
             crash: true,
             power_loss: false,
             failover: true,

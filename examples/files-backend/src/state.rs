@@ -51,7 +51,7 @@ struct SessionShape {
     ended: Option<Duration>,
     seq: u64,
     #[serde(with = "text")]
-    over: Ranges,
+    retired: Ranges,
     adoption: u64,
     #[serde(with = "optional_text")]
     adopter: Option<SessionId>,

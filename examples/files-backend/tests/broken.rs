@@ -7,7 +7,9 @@ use std::sync::Arc;
 use files_backend::FilesBackend;
 use lockcore::backend::{ClaimStore, Filter, Inspect, Stood};
 use lockcore::{Claim, Grant, LockBackend, Result, async_trait};
-use lockcore_conformance::{Case, Decorated, Decorator, Failure, Law, Layer, World, cases, check};
+use lockcore_conformance::{
+    Case, Decorated, Decorator, Failure, Fixture, Law, Layer, cases, check,
+};
 use support::Files;
 
 /// A release that does not look at the grant: whoever holds the key loses it.
@@ -34,13 +36,13 @@ impl Decorator for Careless {
 }
 
 /// What the kit says about the law.
-fn failures(world: Files, law: Law) -> Vec<Failure> {
-    let world: Arc<dyn World> = Arc::new(world);
+fn failures(fixture: Files, law: Law) -> Vec<Failure> {
+    let fixture: Arc<dyn Fixture> = Arc::new(fixture);
     let of_law = |case: &Case| case.law() == law && case.layer() == Layer::Backend;
     cases()
         .iter()
         .filter(|case| of_law(case))
-        .filter_map(|case| check(case, &world, 7).err())
+        .filter_map(|case| check(case, &fixture, 7).err())
         .collect()
 }
 

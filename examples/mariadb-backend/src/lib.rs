@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use lockcore::backend::Changed;
 use lockcore::backend::rows::{Access, Act, RowStore, polled};
-use lockcore::{Claim, Error, ErrorKind, Info, Operation, Result, Survives};
+use lockcore::{Claim, Durability, Error, ErrorKind, Info, Operation, Result};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::time::timeout;
@@ -65,7 +65,7 @@ const VERSION: i32 = 3;
 /// What the server says where there is no such table.
 const NO_TABLE: u16 = 1146;
 /// As many keys in one statement take some ten milliseconds.
-const KEYS_PER_STEP: usize = 1_000;
+const KEYS_PER_BATCH: usize = 1_000;
 /// The server tells nobody anything, so whoever waits looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What an operation waits for before its commit, and then for the commit.
@@ -160,9 +160,9 @@ impl MariaDbBackend {
 impl RowStore for MariaDbBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the server's wall clock");
-        info.keys_per_step = KEYS_PER_STEP;
+        info.keys_per_batch = KEYS_PER_BATCH;
         info.poll = Some(LOOK_EVERY);
-        info.survives = Survives {
+        info.durability = Durability {
             crash: true,
             power_loss: true,
             failover: false,

@@ -32,7 +32,7 @@ pub(crate) fn session(row: &MySqlRow) -> Stored<SessionRow> {
             life: life_of(row.try_get(4).ok()?)?,
             ended: optional(5)?.map(Duration::from_micros),
             seq: number(6)?,
-            over: row.try_get::<&str, _>(7).ok()?.parse().ok()?,
+            retired: row.try_get::<&str, _>(7).ok()?.parse().ok()?,
             adoption: number(8)?,
             adopter,
             settled: optional(10)?,

@@ -184,7 +184,7 @@ impl Rows for Begun {
             .bind(row.life.as_str())
             .bind(row.ended.map(micros))
             .bind(row.seq)
-            .bind(row.over.to_string())
+            .bind(row.retired.to_string())
             .bind(row.adoption)
             .bind(row.adopter.map(bytes))
             .bind(row.settled)

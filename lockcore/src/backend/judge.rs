@@ -51,7 +51,7 @@ pub trait Entry {
 #[must_use]
 pub fn is_live(entry: &impl Entry, state: &SessionState) -> bool {
     let lives = entry.waits().is_none() || state.life == Life::Living;
-    lives && entry.grant().is_none_or(|grant| state.counts(grant.n))
+    lives && entry.grant().is_none_or(|grant| state.is_live(grant.n))
 }
 
 /// What a claim asks of one place.
@@ -315,7 +315,7 @@ impl Judged {
     ) -> Verdict {
         let found = self.knows(met.values().flatten(), states);
         let own = self.state(request.grant);
-        if own.is_none_or(|own| own.life != Life::Living || !own.counts(request.grant.n)) {
+        if own.is_none_or(|own| own.life != Life::Living || !own.is_live(request.grant.n)) {
             return Verdict::Void;
         }
         match found {

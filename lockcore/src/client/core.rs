@@ -185,21 +185,21 @@ impl Core {
     }
 
     /// The last token: the greatest one acknowledged so far.
-    pub(crate) fn floor(&self) -> u64 {
+    pub(crate) fn last_token(&self) -> u64 {
         self.greatest.load(Ordering::Acquire)
     }
 
-    /// Takes the store's token of a request that was first sent when the last token was `floor`. Fails if no guard can
+    /// Takes the store's token of a request that was first sent when the last token was `last_token`. Fails if no guard can
     /// have such a token, or if it did not rise: a store that was set back gives out smaller ones again.
-    pub(crate) fn take_token(&self, token: FencingToken, floor: u64) -> Result<()> {
+    pub(crate) fn take_token(&self, token: FencingToken, last_token: u64) -> Result<()> {
         let what = if token.get() > MAX_STORE_TOKEN {
             format!(
                 "token {token} is greater than {MAX_STORE_TOKEN}, the greatest that a store may give out: correct its clock or \
                  the counter of its tokens, or use another namespace"
             )
-        } else if token.get() <= floor {
+        } else if token.get() <= last_token {
             format!(
-                "token {token} is not greater than {floor}, which was granted before: the store was set back (restored from \
+                "token {token} is not greater than {last_token}, which was granted before: the store was set back (restored from \
                  a backup?); initialise the namespace again before you go on"
             )
         } else {

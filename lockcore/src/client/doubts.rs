@@ -70,9 +70,9 @@ impl Doubts {
         let late = self.all.iter().take_while(late).count();
         self.all.drain(..late);
         self.core.unsettled(0, late);
-        let over = self.all.iter_mut();
-        let over = over.take_while(|doubt| doubt.seq < seq);
-        let some = over.filter(|doubt| !doubt.is_sent).take(most);
+        let retired = self.all.iter_mut();
+        let retired = retired.take_while(|doubt| doubt.seq < seq);
+        let some = retired.filter(|doubt| !doubt.is_sent).take(most);
         some.map(|doubt| {
             doubt.is_sent = true;
             (Arc::clone(&doubt.claims), doubt.n, doubt.range.clone())

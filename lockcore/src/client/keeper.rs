@@ -296,17 +296,17 @@ impl Keeper {
     /// Sends one last renewal, with a TTL of what is left.
     async fn renewed_once_more(&mut self, keep: &Keep) -> Result<Renewed> {
         self.seq += 1;
-        let (over, incarnation, granted) = {
+        let (retired, incarnation, granted) = {
             let numbers = self.session.numbers();
             match self.moving {
-                Some(incarnation) => (numbers.over(), incarnation, numbers.granted()),
-                None => (numbers.over(), numbers.incarnation(), Ranges::EMPTY),
+                Some(incarnation) => (numbers.retired(), incarnation, numbers.granted()),
+                None => (numbers.retired(), numbers.incarnation(), Ranges::EMPTY),
             }
         };
         let left = keep.until.saturating_duration_since(now());
         let ttl = whole_milliseconds(left.max(self.core.info.min_ttl));
         let acknowledged = self.acknowledged;
-        let renewal = Renewal::new(self.seq, over, IntentChange::Keep)
+        let renewal = Renewal::new(self.seq, retired, IntentChange::Keep)
             .after(acknowledged)
             .within(incarnation, granted)
             .lasting(ttl);
@@ -368,16 +368,16 @@ impl Keeper {
             return;
         }
         self.seq += 1;
-        let (over, incarnation, granted) = {
+        let (retired, incarnation, granted) = {
             let numbers = self.session.numbers();
             let (incarnation, granted) = match self.moving {
                 Some(incarnation) => (incarnation, numbers.granted()),
                 None => (numbers.incarnation(), Ranges::EMPTY),
             };
-            (numbers.over(), incarnation, granted)
+            (numbers.retired(), incarnation, granted)
         };
         let moves = self.moving.map(|_| (incarnation, granted.clone()));
-        let renewal = Renewal::new(self.seq, over, self.intent.clone())
+        let renewal = Renewal::new(self.seq, retired, self.intent.clone())
             .after(self.acknowledged)
             .within(incarnation, granted);
         let (backend, id) = (Arc::clone(&self.core.backend), self.session.id);
@@ -706,9 +706,9 @@ impl Keeper {
             // The session was lost before the removal was acknowledged. It may still live in the store: a change that
             // is finished, or that never began, is not handed on if that can be helped.
             let (core, id) = (&self.core, self.session.id);
-            let over = self.session.numbers().over();
+            let retired = self.session.numbers().retired();
             // Whatever the store remembers of the session.
-            let renewal = Renewal::new(self.seq + 1, over, IntentChange::Drop);
+            let renewal = Renewal::new(self.seq + 1, retired, IntentChange::Drop);
             let _ = until_answered(core, || true, || core.backend.renew(id, &renewal)).await;
         }
         if self.unclosed || !self.session.is_dead() {

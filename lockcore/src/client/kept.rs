@@ -279,8 +279,8 @@ async fn renewed(
 /// A renewal of the session, which leaves it as it was.
 fn renewal(kept: &Kept, seq: u64) -> Renewal {
     let live = kept.granted.as_slice().iter();
-    let over = Ranges::except(live.flat_map(|(from, to)| *from..=*to), kept.next);
-    Renewal::new(seq, over, IntentChange::Keep)
+    let retired = Ranges::except(live.flat_map(|(from, to)| *from..=*to), kept.next);
+    Renewal::new(seq, retired, IntentChange::Keep)
 }
 
 /// A comparison of the session's last renewal.

@@ -43,9 +43,10 @@ impl Numbers {
             return false;
         }
         self.granted.remove(&number);
-        let over = |number: u64| number >= 1 && number < self.next && !self.live.contains(&number);
+        let retired =
+            |number: u64| number >= 1 && number < self.next && !self.live.contains(&number);
         self.ranges =
-            self.ranges + 1 - usize::from(over(number - 1)) - usize::from(over(number + 1));
+            self.ranges + 1 - usize::from(retired(number - 1)) - usize::from(retired(number + 1));
         true
     }
 
@@ -111,7 +112,7 @@ impl Numbers {
     }
 
     /// All retired numbers.
-    pub(crate) fn over(&self) -> Ranges {
+    pub(crate) fn retired(&self) -> Ranges {
         Ranges::except(self.live.iter().copied(), self.next)
     }
 }
@@ -136,7 +137,7 @@ mod tests {
                 assert_eq!(numbers.end(number), lived);
                 assert!(!numbers.live.contains(&number));
             }
-            assert_eq!(numbers.ranges(), numbers.over().as_slice().len());
+            assert_eq!(numbers.ranges(), numbers.retired().as_slice().len());
             assert!(numbers.ranges() <= numbers.live.len() + 1);
         }
     }

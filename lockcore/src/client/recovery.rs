@@ -289,7 +289,7 @@ pub(crate) async fn adopt(
     let Some(mut asked) = Asked::begin(core, handle, &state, incarnation) else {
         return Ok(None);
     };
-    let floor = core.floor();
+    let last_token = core.last_token();
     let (backend, seen) = (&core.backend, state.adoption);
     let take = || backend.adopt(session, seen, me.id, Adopt::Take, incarnation);
     let adoption = match until_answered(core, || me.is_valid(), take).await {
@@ -321,7 +321,7 @@ pub(crate) async fn adopt(
         adoption,
         adopting: asked.settled(),
     };
-    core.take_token(token, floor)?;
+    core.take_token(token, last_token)?;
     if !me.is_valid() {
         return Err(AcquireError::Lost);
     }

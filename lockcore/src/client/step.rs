@@ -100,13 +100,13 @@ impl Asker<'_> {
     ) -> Step {
         let torn = !self.core.info.atomic && is_of_several_records(&request.claims);
         // The token must be one that a guard can have, and greater than what was acknowledged before the first copy was sent.
-        let floor = self.core.floor();
+        let last_token = self.core.last_token();
         let mut patience: Option<Instant> = None;
         let mut failures = 0;
         loop {
             match asked.send(self.core, request).await {
                 Ok(Acquired::Acquired(token)) => {
-                    if let Err(error) = self.core.take_token(token, floor) {
+                    if let Err(error) = self.core.take_token(token, last_token) {
                         asked.in_doubt = true;
                         return Step::Failed(error);
                     }

@@ -29,8 +29,8 @@ use table::Table;
 use crate::backend::Watches;
 use crate::backend::rows::{Act, Corrupt, ready};
 use crate::{
-    FencingToken, Grant, Incarnation, Info, Life, LockBackend, LockKey, Mode, Operation, Ranges,
-    Registered, Result, SessionId, Survives,
+    Durability, FencingToken, Grant, Incarnation, Info, Life, LockBackend, LockKey, Mode,
+    Operation, Ranges, Registered, Result, SessionId,
 };
 
 const NAME: &str = "memory";
@@ -74,7 +74,7 @@ const NAME: &str = "memory";
 /// ```
 pub struct MemoryBackend {
     form: Form,
-    keys_per_step: usize,
+    keys_per_batch: usize,
     state: Mutex<State>,
     watches: Arc<Watches>,
 }
@@ -124,10 +124,10 @@ impl MemoryBackend {
         Self::of(Form::Records, 100)
     }
 
-    fn of(form: Form, keys_per_step: usize) -> Arc<Self> {
+    fn of(form: Form, keys_per_batch: usize) -> Arc<Self> {
         Arc::new(Self {
             form,
-            keys_per_step,
+            keys_per_batch,
             state: Mutex::new(State {
                 clock: Clock::new(),
                 sessions: Table::default(),
@@ -148,10 +148,10 @@ impl MemoryBackend {
     ///
     /// Panics if the store is already shared, because the result of [`info`](LockBackend::info) must not change.
     #[must_use]
-    pub fn with_keys_per_step(mut self: Arc<Self>, keys_per_step: usize) -> Arc<Self> {
+    pub fn with_keys_per_batch(mut self: Arc<Self>, keys_per_batch: usize) -> Arc<Self> {
         Arc::get_mut(&mut self)
             .expect("the steps are chosen where the store is made")
-            .keys_per_step = keys_per_step;
+            .keys_per_batch = keys_per_batch;
         self
     }
 
@@ -240,14 +240,14 @@ impl State {
         let session = self.sessions.get(grant.session);
         let waits = held.waits.is_some();
         session.is_some_and(|session| {
-            session.counts(grant.n) && (!waits || session.life == Life::Living)
+            session.is_live(grant.n) && (!waits || session.life == Life::Living)
         })
     }
 
     /// Whether the session is alive at present and the number is not retired.
     fn lives(&self, grant: Grant) -> bool {
         let session = self.sessions.get(grant.session);
-        session.is_some_and(|session| session.life == Life::Living && session.counts(grant.n))
+        session.is_some_and(|session| session.life == Life::Living && session.is_live(grant.n))
     }
 
     /// Whether a request is meant for another incarnation.
@@ -301,9 +301,9 @@ fn token(number: u64) -> FencingToken {
 impl LockBackend for MemoryBackend {
     fn info(&self) -> Info {
         Info {
-            keys_per_step: self.keys_per_step,
+            keys_per_batch: self.keys_per_batch,
             atomic: self.form == Form::Atomic,
-            survives: Survives {
+            durability: Durability {
                 crash: false,
                 power_loss: false,
                 failover: true,
@@ -317,7 +317,7 @@ impl fmt::Debug for MemoryBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryBackend")
             .field("form", &self.form)
-            .field("keys_per_step", &self.keys_per_step)
+            .field("keys_per_batch", &self.keys_per_batch)
             .finish_non_exhaustive()
     }
 }

@@ -26,7 +26,7 @@ pub trait LockBackend: SessionStore + ClaimStore + Wakeups + Inspect {
 /// use lockcore::Info;
 ///
 /// let mut info = Info::new("mine", "the server's clock");
-/// info.keys_per_step = 200;
+/// info.keys_per_batch = 200;
 /// info.survives.crash = true;
 /// assert!(info.atomic && info.poll.is_none());
 /// ```
@@ -39,9 +39,9 @@ pub struct Info {
     pub clock: &'static str,
     /// The most keys of a batch. A claim counts as its key and its distinct ancestors; a single claim may count as more
     /// than this.
-    pub keys_per_step: usize,
+    pub keys_per_batch: usize,
     /// The most bytes of the keys of a batch, counted in the same way.
-    pub bytes_per_step: usize,
+    pub bytes_per_batch: usize,
     /// How many records the client asks to [sweep](ClaimStore::sweep) in one call; more if each call is expensive.
     pub sweep_limit: usize,
     /// The store takes a batch in one atomic action.
@@ -58,7 +58,7 @@ pub struct Info {
     /// The longest TTL of a session.
     pub max_ttl: Duration,
     /// The durability of acknowledged grants, as the store is configured.
-    pub survives: Survives,
+    pub durability: Durability,
 }
 
 impl Info {
@@ -69,15 +69,15 @@ impl Info {
         Self {
             name,
             clock,
-            keys_per_step: 1_000,
-            bytes_per_step: usize::MAX,
+            keys_per_batch: 1_000,
+            bytes_per_batch: usize::MAX,
             sweep_limit: 1_000,
             atomic: true,
             repeats: false,
             poll: None,
             min_ttl: crate::limits::MIN_TTL,
             max_ttl: crate::limits::MAX_TTL,
-            survives: Survives {
+            durability: Durability {
                 crash: false,
                 power_loss: false,
                 failover: false,
@@ -89,7 +89,7 @@ impl Info {
 /// The durability of an acknowledged grant. Where a field is `false` the lock may be lost; its token still never comes
 /// back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Survives {
+pub struct Durability {
     /// The grant survives the end of the store's process.
     pub crash: bool,
     /// The grant survives a loss of power of the store's machine.

@@ -11,7 +11,7 @@ mod inspect;
 mod session_store;
 mod wakeups;
 
-pub use backend::{Info, LockBackend, Survives};
+pub use backend::{Durability, Info, LockBackend};
 pub use claim_store::{
     Acquire, Acquired, Busy, ClaimStore, Holder, Past, Refused, Stood, Sweep, Swept, Waiting,
 };

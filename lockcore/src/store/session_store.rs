@@ -49,7 +49,7 @@ pub struct Renewal {
     /// The greatest number whose answer [is living](Renewed::is_living); 0 if there is none.
     pub acknowledged: u64,
     /// All retired numbers of the session.
-    pub over: Ranges,
+    pub retired: Ranges,
     /// The change to the session's intent.
     pub intent: IntentChange,
     /// The incarnation that the renewal is meant for.
@@ -64,11 +64,11 @@ pub struct Renewal {
 impl Renewal {
     /// The renewal of that number, of a session that has no acknowledged one.
     #[must_use]
-    pub fn new(seq: u64, over: Ranges, intent: IntentChange) -> Self {
+    pub fn new(seq: u64, retired: Ranges, intent: IntentChange) -> Self {
         Self {
             seq,
             acknowledged: 0,
-            over,
+            retired,
             intent,
             incarnation: Incarnation::UNKNOWN,
             granted: Ranges::EMPTY,
@@ -186,7 +186,7 @@ pub struct SessionState {
     /// Its state.
     pub life: Life,
     /// Its retired numbers. Any answer may be believed: a number stays retired.
-    pub over: Ranges,
+    pub retired: Ranges,
     /// How many adoption numbers were used.
     pub adoption: u64,
     /// The session that has adopted it, if any.
@@ -205,7 +205,7 @@ impl SessionState {
             session,
             label: Label::ours(""),
             life,
-            over: Ranges::EMPTY,
+            retired: Ranges::EMPTY,
             adoption: 0,
             adopter: None,
             notes: Notes::default(),
@@ -226,8 +226,8 @@ impl SessionState {
 impl SessionState {
     /// Whether a holder of this session is live if its grant has this number.
     #[must_use]
-    pub fn counts(&self, n: u64) -> bool {
-        self.life.counts() && !self.over.contains(n)
+    pub fn is_live(&self, n: u64) -> bool {
+        self.life.is_live() && !self.retired.contains(n)
     }
 }
 

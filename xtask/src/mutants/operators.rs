@@ -483,21 +483,21 @@ pub(super) fn apply(language: Language, text: &str, mutation: &Mutation) -> Opti
         return Some(lines.join("\n"));
     }
     // Comments are shortened, then what a line is indented by.
-    let mut over = after - before;
+    let mut retired = after - before;
     let comment = language.comment();
     for (number, line) in lines.iter_mut().enumerate() {
         if number != mutation.line && line.trim_start().starts_with(comment) && line.is_ascii() {
-            let cut = over.min(line.trim_start().len() - comment.len());
+            let cut = retired.min(line.trim_start().len() - comment.len());
             line.truncate(line.len() - cut);
-            over -= cut;
+            retired -= cut;
         }
     }
     for line in &mut lines {
-        let cut = over.min(line.len() - line.trim_start().len());
+        let cut = retired.min(line.len() - line.trim_start().len());
         line.drain(..cut);
-        over -= cut;
+        retired -= cut;
     }
-    (over == 0).then(|| lines.join("\n"))
+    (retired == 0).then(|| lines.join("\n"))
 }
 
 #[cfg(test)]

@@ -25,10 +25,10 @@ pub(super) fn next(wishes: &[Wish], left: Option<Duration>) -> Option<(usize, Du
         let first = *order.first()?;
         return Some((first, wishes[first].full));
     };
-    let mut over = left;
-    order.retain(|at| match over.checked_sub(wishes[*at].least) {
+    let mut retired = left;
+    order.retain(|at| match retired.checked_sub(wishes[*at].least) {
         Some(rest) => {
-            over = rest;
+            retired = rest;
             true
         }
         None => false,
@@ -36,8 +36,8 @@ pub(super) fn next(wishes: &[Wish], left: Option<Duration>) -> Option<(usize, Du
     let more = |at: usize| wishes[at].full.saturating_sub(wishes[at].least);
     let first = *order.first()?;
     let wanted: Duration = order.iter().map(|at| more(*at)).sum();
-    let part = if wanted > over {
-        over.as_secs_f64() / wanted.as_secs_f64()
+    let part = if wanted > retired {
+        retired.as_secs_f64() / wanted.as_secs_f64()
     } else {
         1.0
     };

@@ -68,7 +68,7 @@ fn cannot_hold(
     if life.dead < call.begun {
         return Some("holds, and its session is dead".to_owned());
     }
-    if life.over(grant.n).1 < call.begun {
+    if life.retired(grant.n).1 < call.begun {
         return Some("holds, and its number is over".to_owned());
     }
     for claim in claims {

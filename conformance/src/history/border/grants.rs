@@ -77,9 +77,9 @@ impl Asked {
         let others = self.releases.iter().map(|(begun, ..)| *begun);
         let released = others.filter(|begun| *begun != release).min();
         let until = life
-            .counts(border.setting.timed)
+            .is_live(border.setting.timed)
             .min(released.unwrap_or(NEVER))
-            .min(life.over(self.grant.n).0);
+            .min(life.retired(self.grant.n).0);
         (from, until)
     }
 
@@ -98,9 +98,9 @@ impl Asked {
             .map(|(_, answer, _)| *answer)
             .min();
         let life = border.sessions.get(&self.grant.session);
-        let over = life.map_or(NEVER, |life| life.over(self.grant.n).1);
+        let retired = life.map_or(NEVER, |life| life.retired(self.grant.n).1);
         let ended = life.map_or(NEVER, |life| life.gone(&border.setting));
-        let released = released.unwrap_or(NEVER).min(over);
+        let released = released.unwrap_or(NEVER).min(retired);
         (released, Gone::Released).min((ended, Gone::Ended))
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Life<'a> {
     /// When it was perhaps settled or discarded.
     pub(super) freed: Pos,
     /// Renewals by their calls: call, acknowledgement, numbers that are over.
-    overs: Vec<(Pos, Pos, &'a Ranges)>,
+    retireds: Vec<(Pos, Pos, &'a Ranges)>,
 }
 
 impl Life<'_> {
@@ -56,7 +56,7 @@ impl Life<'_> {
             registered: NEVER,
             dropped: NEVER,
             freed: NEVER,
-            overs: Vec::new(),
+            retireds: Vec::new(),
         }
     }
 
@@ -95,7 +95,7 @@ impl Life<'_> {
     }
 
     /// Its holders certainly count until here, unless their numbers are over.
-    pub(super) fn counts(&self, timed: bool) -> Pos {
+    pub(super) fn is_live(&self, timed: bool) -> Pos {
         if self.registered < NEVER && self.dropped == NEVER {
             return self.freed;
         }
@@ -120,10 +120,12 @@ impl Life<'_> {
     }
 
     /// When a number was over: perhaps, and certainly.
-    pub(super) fn over(&self, n: u64) -> (Pos, Pos) {
+    pub(super) fn retired(&self, n: u64) -> (Pos, Pos) {
         // What is over stays over, so the first renewal that says so is found by halves.
-        let first = self.overs.partition_point(|(.., over)| !over.contains(n));
-        let saying = &self.overs[first..];
+        let first = self
+            .retireds
+            .partition_point(|(.., retired)| !retired.contains(n));
+        let saying = &self.retireds[first..];
         let perhaps = saying.first().map_or(NEVER, |(begun, ..)| *begun);
         let certain = saying
             .iter()
@@ -165,12 +167,12 @@ pub(super) fn lives<'a>(sent: &[Sent<'a>]) -> BTreeMap<SessionId, Life<'a>> {
             }
             Call::Renew {
                 session,
-                over,
+                retired,
                 change,
                 ..
             } if !call.failed() => {
                 let life = lives.entry(*session).or_insert_with(Life::new);
-                renewal(life, call, over, *change);
+                renewal(life, call, retired, *change);
             }
             Call::End { sessions, how } => {
                 for session in sessions {
@@ -220,7 +222,7 @@ pub(super) fn lives<'a>(sent: &[Sent<'a>]) -> BTreeMap<SessionId, Life<'a>> {
     lives
 }
 
-fn renewal<'a>(life: &mut Life<'a>, call: &Sent<'a>, over: &'a Ranges, change: Change) {
+fn renewal<'a>(life: &mut Life<'a>, call: &Sent<'a>, retired: &'a Ranges, change: Change) {
     let mut acked = NEVER;
     match call.answer {
         Some((at, Reply::Renewed(Answer::Living))) => {
@@ -240,7 +242,7 @@ fn renewal<'a>(life: &mut Life<'a>, call: &Sent<'a>, over: &'a Ranges, change: C
         }
         Change::Drop => life.dropped = life.dropped.min(call.begun),
     }
-    life.overs.push((call.begun, acked, over));
+    life.retireds.push((call.begun, acked, retired));
 }
 
 /// What an answer says of the lives of sessions, other than of those that it was about to end or to renew.
@@ -284,7 +286,7 @@ pub(super) fn check(border: &Border<'_>, findings: &mut Findings) {
             (Call::Acquire { grant, .. }, Reply::Void) => {
                 let life = border.sessions.get(&grant.session);
                 // A number that is over is void in a living session, too.
-                if life.is_some_and(|life| life.over(grant.n).0 > at) {
+                if life.is_some_and(|life| life.retired(grant.n).0 > at) {
                     said(border, findings, call, (grant.session, Answer::Dead, at));
                 }
             }

@@ -112,10 +112,10 @@ impl Store<'_> {
             Stored::Renew {
                 session,
                 seq,
-                over,
+                retired,
                 change,
                 answer,
-            } => self.renewed(at, *session, (*seq, over, *change), *answer),
+            } => self.renewed(at, *session, (*seq, retired, *change), *answer),
             Stored::End {
                 session,
                 if_due,
@@ -178,7 +178,7 @@ impl Store<'_> {
     ) {
         let casts = self.keys.casts(claims);
         let known = self.sessions.get(&grant.session);
-        if known.is_none_or(|session| !session.counts(grant.n)) {
+        if known.is_none_or(|session| !session.is_live(grant.n)) {
             return; // It may stand in a record, and holds nothing.
         }
         for cast in &casts {
@@ -251,7 +251,7 @@ impl Store<'_> {
         let holder = self.holders.get(&grant)?;
         let session = self.sessions.get(&grant.session)?;
         let cast = holder.cast(key)?;
-        session.counts(grant.n).then_some((holder, cast))
+        session.is_live(grant.n).then_some((holder, cast))
     }
 
     /// A token is greater than all that were given out on its key before the request was begun.
@@ -351,7 +351,7 @@ impl Store<'_> {
         if held && session.dead.is_some_and(|dead| dead.number <= begun) {
             let what = format!("{grant} was confirmed, and its session is dead");
             self.found(Law::DeadStaysDead, at, what);
-        } else if !held && stands && session.dead.is_none() && session.counts(grant.n) && !due {
+        } else if !held && stands && session.dead.is_none() && session.is_live(grant.n) && !due {
             let what = format!("{grant} does not hold any more, and nobody has released it");
             self.found(Law::OwnClaimsOnly, at, what);
         }

@@ -17,7 +17,7 @@ pub(super) struct Session {
     pub(super) until: i128,
     pub(super) since: u64,
     pub(super) seq: u64,
-    pub(super) over: Ranges,
+    pub(super) retired: Ranges,
     /// The attempt whose intent is registered.
     pub(super) intent: Option<u64>,
     /// Known to be dead or abandoned, by that event.
@@ -31,8 +31,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn counts(&self, n: u64) -> bool {
-        (self.dead.is_none() || self.abandoned()) && !self.over.contains(n)
+    pub(super) fn is_live(&self, n: u64) -> bool {
+        (self.dead.is_none() || self.abandoned()) && !self.retired.contains(n)
     }
 
     /// Whether its locks outlive it.
@@ -54,7 +54,7 @@ impl Store<'_> {
             until: self.clock.now(at.at) + i128::from(ttl),
             since: at.at,
             seq: 0,
-            over: Ranges::EMPTY,
+            retired: Ranges::EMPTY,
             intent: None,
             dead: None,
             settled: None,
@@ -73,7 +73,7 @@ impl Store<'_> {
         &mut self,
         at: Pos,
         id: SessionId,
-        (seq, over, change): (u64, &Ranges, Change),
+        (seq, retired, change): (u64, &Ranges, Change),
         answer: Answer,
     ) {
         let now = self.clock.now(at.at);
@@ -102,16 +102,16 @@ impl Store<'_> {
                 );
             }
             Answer::Living => {
-                let shrank = session.over.as_slice().iter().any(|(from, to)| {
+                let shrank = session.retired.as_slice().iter().any(|(from, to)| {
                     // Ranges do not touch, so one that is still over is inside one of the others.
-                    !over
+                    !retired
                         .as_slice()
                         .iter()
                         .any(|(first, last)| first <= from && to <= last)
                 });
                 let stale = seq <= session.seq;
                 session.seq = seq;
-                session.over = over.clone();
+                session.retired = retired.clone();
                 session.until = now + session.ttl;
                 session.since = at.at;
                 match change {

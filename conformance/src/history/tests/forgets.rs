@@ -201,7 +201,7 @@ fn a_store_that_has_lost_nothing_does_not_say_so() {
         told.stored(Stored::Renew {
             session: session(1),
             seq: 1,
-            over: "".parse().unwrap(),
+            retired: "".parse().unwrap(),
             change: Change::Keep,
             answer: Answer::Forgotten,
         });
@@ -284,7 +284,7 @@ fn who_has_an_intent_does_not_move_to_another_store() {
         told.stored(Stored::Renew {
             session: session(1),
             seq: 1,
-            over: lockcore::backend::Ranges::EMPTY,
+            retired: lockcore::backend::Ranges::EMPTY,
             change: Change::Keep,
             answer: if moved {
                 Answer::Moved

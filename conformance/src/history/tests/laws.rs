@@ -107,13 +107,13 @@ fn a_guard_is_believed_until_it_says_no_or_is_given_back_or_killed() {
 
 #[test]
 fn whoever_says_that_a_grant_is_over_believes_nothing_of_it() {
-    let evicted = |over| {
+    let evicted = |retired| {
         let mut told = story();
         told.ask(1, &["upsert f"])
             .granted(1, 1, 1, 900)
             .ask(2, &["upsert f"]);
         told.after(10)
-            .renewed(1, 1, over, crate::history::Change::Keep);
+            .renewed(1, 1, retired, crate::history::Change::Keep);
         told
     };
     let mut told = evicted("1-1");

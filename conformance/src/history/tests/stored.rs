@@ -138,7 +138,7 @@ fn dead_stays_dead() {
     let dead = Stored::Renew {
         session: session(1),
         seq: 1,
-        over: lockcore::backend::Ranges::EMPTY,
+        retired: lockcore::backend::Ranges::EMPTY,
         change: Change::Keep,
         answer: Answer::Dead,
     };

@@ -167,11 +167,17 @@ impl Story {
         })
     }
 
-    pub(super) fn renewed(&mut self, id: u128, seq: u64, over: &str, change: Change) -> &mut Self {
+    pub(super) fn renewed(
+        &mut self,
+        id: u128,
+        seq: u64,
+        retired: &str,
+        change: Change,
+    ) -> &mut Self {
         self.stored(Stored::Renew {
             session: session(id),
             seq,
-            over: over.parse().unwrap(),
+            retired: retired.parse().unwrap(),
             change,
             answer: Answer::Living,
         })

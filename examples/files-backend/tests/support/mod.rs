@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use files_backend::FilesBackend;
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::{BoxError, Space, World};
+use lockcore_conformance::{BoxError, Fixture, Space};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ pub(crate) struct Files {
 }
 
 #[async_trait]
-impl World for Files {
+impl Fixture for Files {
     fn name(&self) -> String {
         "files".to_owned()
     }

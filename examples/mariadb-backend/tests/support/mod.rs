@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::{BoxError, Space, World};
+use lockcore_conformance::{BoxError, Fixture, Space};
 use mariadb_backend::MariaDbBackend;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection};
 
@@ -30,7 +30,7 @@ fn server() -> String {
 }
 
 #[async_trait]
-impl World for Server {
+impl Fixture for Server {
     fn name(&self) -> String {
         "mariadb".to_owned()
     }

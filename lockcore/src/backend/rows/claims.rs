@@ -219,8 +219,8 @@ async fn sweep<R: Rows>(
     limit: usize,
 ) -> Done<usize, R> {
     let ranges = match met.meet(rows, id).await? {
-        Stored::Row(session) if !session.life.counts() => vec![(0, u64::MAX)],
-        Stored::Row(session) => session.over.as_slice().to_vec(),
+        Stored::Row(session) if !session.life.is_live() => vec![(0, u64::MAX)],
+        Stored::Row(session) => session.retired.as_slice().to_vec(),
         Stored::Absent | Stored::Unreadable => Vec::new(),
     };
     let mut gone = Vec::new();

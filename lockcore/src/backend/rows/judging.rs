@@ -43,7 +43,7 @@ pub(super) async fn judge<R: Rows>(
         Stored::Row(session) if held.waits.is_some() && session.life != Life::Living => {
             Standing::Gone
         }
-        Stored::Row(session) if session.counts(held.grant.n) => Standing::Counts,
+        Stored::Row(session) if session.is_live(held.grant.n) => Standing::Counts,
         Stored::Row(_) | Stored::Absent => Standing::Gone,
         Stored::Unreadable => {
             row.held = Err(Strange {

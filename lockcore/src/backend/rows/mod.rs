@@ -213,7 +213,7 @@ pub trait Rows: Send {
     fn lives(&mut self, grant: Grant) -> impl Future<Output = Done<Stored<bool>, Self>> + Send {
         async move {
             Ok(match self.session(grant.session).await? {
-                Stored::Row(row) => Stored::Row(row.life == Life::Living && row.counts(grant.n)),
+                Stored::Row(row) => Stored::Row(row.life == Life::Living && row.is_live(grant.n)),
                 Stored::Absent => Stored::Absent,
                 Stored::Unreadable => Stored::Unreadable,
             })

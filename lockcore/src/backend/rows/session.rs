@@ -29,7 +29,7 @@ pub struct SessionRow {
     /// The number of its last renewal.
     pub seq: u64,
     /// Its retired numbers.
-    pub over: Ranges,
+    pub retired: Ranges,
     /// How many adoption numbers were used.
     pub adoption: u64,
     /// The session that has adopted it.
@@ -51,7 +51,7 @@ impl SessionRow {
             life: Life::Living,
             ended: None,
             seq: 0,
-            over: Ranges::EMPTY,
+            retired: Ranges::EMPTY,
             adoption: 0,
             adopter: None,
             settled: None,
@@ -85,7 +85,7 @@ impl SessionRow {
         self.seq = renewal.seq;
         self.ttl = renewal.ttl.unwrap_or(self.ttl);
         self.due = now.lease.saturating_add(self.ttl);
-        self.over.clone_from(&renewal.over);
+        self.retired.clone_from(&renewal.retired);
         Renewed::living(&self.notes)
     }
 
@@ -159,14 +159,14 @@ impl SessionRow {
 
     /// Whether a holder of this session is live if its grant has this number.
     #[must_use]
-    pub fn counts(&self, n: u64) -> bool {
-        self.life.counts() && !self.over.contains(n)
+    pub fn is_live(&self, n: u64) -> bool {
+        self.life.is_live() && !self.retired.contains(n)
     }
 
     /// Whether a request under that grant may be granted.
     #[must_use]
     pub fn admits(&self, grant: Grant) -> bool {
-        self.life == Life::Living && !self.over.contains(grant.n)
+        self.life == Life::Living && !self.retired.contains(grant.n)
     }
 
     /// The state that the traits report.
@@ -176,7 +176,7 @@ impl SessionRow {
             session,
             label: self.label.clone(),
             life: self.life,
-            over: self.over.clone(),
+            retired: self.retired.clone(),
             adoption: self.adoption,
             adopter: self.adopter,
             notes: self.notes.clone(),

@@ -52,7 +52,7 @@ impl Act for Renew {
         let Some(mut row) = read(rows, self.session).await? else {
             return Ok(Renewed::Dead);
         };
-        let frees = row.over != self.renewal.over;
+        let frees = row.retired != self.renewal.retired;
         let renewed = row.renew(&self.renewal, rows.now());
         if renewed.is_living() {
             match &self.renewal.intent {

@@ -79,7 +79,7 @@ async fn a_second_session_that_is_found_dead_is_not_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_found_dead_between_two_steps_is_the_end() {
-    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     let mut asked = 0;
     spy.decide(move |call| {
         asked += usize::from(asks(call));
@@ -114,7 +114,7 @@ async fn a_session_that_is_found_dead_after_a_wait_is_the_end() {
 #[tokio::test(start_paused = true)]
 async fn a_request_says_whether_its_guard_has_other_steps() {
     for (keys, joined) in [(1, vec![true; 3]), (2, vec![true; 2]), (3, vec![false])] {
-        let spy = Spy::new(MemoryBackend::new().with_keys_per_step(keys));
+        let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(keys));
         drop(hold(&spy.locks(), &["d1", "d2", "d3"]).await);
         let sent = spy.sent(asks).into_iter().map(|(_, call)| match call {
             Call::Acquire(request) => request.joined,
@@ -174,7 +174,7 @@ async fn what_was_granted_after_the_deadline_is_not_handed_out() {
 
 #[tokio::test(start_paused = true)]
 async fn whose_caller_has_gone_takes_no_further_step() {
-    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     spy.decide(|call| match asks(call) {
         true => Fate::AnsweredAfter(secs(1)),
         false => Fate::Answered,

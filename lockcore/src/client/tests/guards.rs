@@ -62,7 +62,7 @@ async fn what_is_confirmed_after_the_deadline_is_not_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_with_a_session_of_its_own_is_confirmed_by_its_session() {
-    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     let ids: Vec<String> = (0..11).map(|n| format!("d{n:02}")).collect();
     let guard = spy.locks().documents(&ids).acquire().await.unwrap();
     assert!(guard.confirm().await.unwrap());

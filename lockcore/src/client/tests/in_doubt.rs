@@ -12,7 +12,7 @@ use crate::{AcquireError, Attempt, ErrorKind, MemoryBackend};
 async fn a_guard_whose_request_was_in_doubt_is_released_more_than_once() {
     // The first of the steps, or the last, was asked for twice.
     for lost in [1, 2] {
-        let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+        let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
         let mut asked = 0;
         spy.decide(move |call| {
             asked += usize::from(asks(call));

@@ -377,7 +377,7 @@ async fn a_renewal_under_way_does_not_keep_the_session_from_closing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_closes_sweeps_until_there_is_no_more() {
-    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     let locks = spy.locks();
     let guard = hold_many(&locks).await;
     let session = guard.session();
@@ -400,7 +400,7 @@ async fn a_session_that_closes_sweeps_until_there_is_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_of_which_something_was_given_back_before_is_closed_all_the_same() {
-    let spy = Spy::new(MemoryBackend::records().with_keys_per_step(2));
+    let spy = Spy::new(MemoryBackend::records().with_keys_per_batch(2));
     let mut lost = 0;
     spy.decide(move |call| match call {
         Call::Acquire(_) if lost == 0 => {
@@ -420,7 +420,7 @@ async fn a_session_of_which_something_was_given_back_before_is_closed_all_the_sa
 
 #[tokio::test(start_paused = true)]
 async fn many_claims_are_released_one_by_one_while_something_re_enters() {
-    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     let locks = spy.locks();
     let guard = hold_many(&locks).await;
     let inner = locks.documents(["d00", "inner"]).owner(&guard.owner());
@@ -437,7 +437,7 @@ async fn many_claims_are_released_one_by_one_while_something_re_enters() {
 
 #[tokio::test(start_paused = true)]
 async fn many_claims_are_released_one_by_one_while_something_waits_in_line() {
-    let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     let (locks, other) = (spy.locks(), spy.locks());
     let taken = hold(&other, "taken").await;
     let guard = hold_many(&locks).await;
@@ -458,7 +458,7 @@ async fn many_claims_are_released_one_by_one_while_something_waits_in_line() {
 #[tokio::test(start_paused = true)]
 async fn a_close_says_what_the_release_before_it_found() {
     for (fails, released) in [(false, Released::Released), (true, Released::Unknown)] {
-        let spy = Spy::new(MemoryBackend::new().with_keys_per_step(1));
+        let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
         let guard = hold_many(&spy.locks()).await;
         let time = guard.remaining();
         spy.decide(move |call| match call {

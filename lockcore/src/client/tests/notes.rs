@@ -122,7 +122,7 @@ async fn evicting_what_has_an_intent_leaves_that_to_the_next() {
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_under_way_that_is_evicted_holds_nothing() {
     // One step for each key.
-    let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_step = 1);
+    let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_batch = 1);
     let theirs = hold(&spy.locks(), "b").await;
     let locks = spy.locks();
     let acquisition = locks.documents(["a", "b"]).wait(secs(60)).acquire();
@@ -140,7 +140,7 @@ async fn an_acquisition_under_way_that_is_evicted_holds_nothing() {
 /// The note is heard of at the moment in which the last claim is granted, when its intent is about to be registered.
 #[tokio::test(start_paused = true)]
 async fn what_is_evicted_as_its_intent_is_registered_leaves_none() {
-    let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_step = 1);
+    let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_batch = 1);
     spy.decide(|call| match call {
         Call::Renew(..) => Fate::AnsweredAfter(secs(3)),
         Call::WatchSession(_) => Fate::Hangs,

@@ -437,7 +437,7 @@ impl Recover for Slow {
 async fn a_slow_handler_holds_nobodys_keys_and_ends_without_its_caller() {
     for store in [MemoryBackend::new, MemoryBackend::records] {
         for waits in [true, false] {
-            let spy = Spy::new(store().with_keys_per_step(1));
+            let spy = Spy::new(store().with_keys_per_batch(1));
             let other = spy.locks();
             let _ = left(&other).await;
             let finished = Arc::default();

@@ -16,7 +16,7 @@ use crate::{
 
 /// The forms of the store; one key at a time, so that eleven documents have a session of their own.
 fn stores() -> [Arc<MemoryBackend>; 2] {
-    [MemoryBackend::new(), MemoryBackend::records()].map(|store| store.with_keys_per_step(1))
+    [MemoryBackend::new(), MemoryBackend::records()].map(|store| store.with_keys_per_batch(1))
 }
 
 /// The ways in which a guard holds.
@@ -172,7 +172,7 @@ fn first(guard: &Guard) -> (Grant, Vec<Claim>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_lost_one_of_its_steps_was_not_held() {
-    let store = MemoryBackend::new().with_keys_per_step(1);
+    let store = MemoryBackend::new().with_keys_per_batch(1);
     let spy = Spy::new(Arc::clone(&store));
     let guard = hold(&spy, "tree").await;
     let (grant, claims) = first(&guard);
@@ -201,7 +201,7 @@ async fn a_number_is_over_when_its_release_is_answered_and_not_before() {
         let grant = first(&guard).0;
         let carried = |spy: &Spy| {
             spy.count(|call| match call {
-                Call::Renew(_, renewal) => renewal.over.contains(grant.n),
+                Call::Renew(_, renewal) => renewal.retired.contains(grant.n),
                 _ => false,
             })
         };

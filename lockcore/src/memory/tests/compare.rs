@@ -39,7 +39,7 @@ struct Pair {
     seq: u64,
     held: Vec<Acquire>,
     /// Of those, what is over all the same.
-    over: BTreeSet<Grant>,
+    retired: BTreeSet<Grant>,
     refused: usize,
 }
 
@@ -65,7 +65,7 @@ impl Pair {
             opened: 0,
             seq: 0,
             held: Vec::new(),
-            over: BTreeSet::new(),
+            retired: BTreeSet::new(),
             refused: 0,
         };
         for slot in 0..SLOTS {
@@ -162,7 +162,7 @@ impl Pair {
     async fn acquire(&mut self, mut request: Acquire) {
         let asks = request.grant;
         let state = &alike!(self, store => store.end(&[asks.session], End::IfDue))[0];
-        let may = state.life == Life::Living && !state.over.contains(asks.n);
+        let may = state.life == Life::Living && !state.retired.contains(asks.n);
         // A late lone claim of an abandoned session would count in the form of records.
         request.joined |= state.life == Life::Abandoned;
         let first = ask(&self.atomic, &request).await;
@@ -196,13 +196,13 @@ impl Pair {
         if self.rng.random_ratio(1, 4)
             && let Some(request) = self.held.choose(&mut self.rng)
         {
-            self.over.insert(request.grant);
+            self.retired.insert(request.grant);
         }
         let mut live: Vec<u64> = self
             .held
             .iter()
             .map(|request| request.grant)
-            .filter(|grant| grant.session == id(session) && !self.over.contains(grant))
+            .filter(|grant| grant.session == id(session) && !self.retired.contains(grant))
             .map(|grant| grant.n)
             .collect();
         live.sort_unstable();

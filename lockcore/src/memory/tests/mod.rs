@@ -108,9 +108,9 @@ async fn end(store: &MemoryBackend, session: u128, how: End) -> Life {
     store.end(&[id(session)], how).await.unwrap()[0].life
 }
 
-fn renewal(seq: u64, over: &str, intent: IntentChange) -> Renewal {
-    let over: Ranges = over.parse().unwrap();
-    Renewal::new(seq, over, intent)
+fn renewal(seq: u64, retired: &str, intent: IntentChange) -> Renewal {
+    let retired: Ranges = retired.parse().unwrap();
+    Renewal::new(seq, retired, intent)
 }
 
 async fn renew(store: &MemoryBackend, session: u128, renewal: Renewal) -> Renewed {

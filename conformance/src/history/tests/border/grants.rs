@@ -387,13 +387,13 @@ fn says_what_is_so(yes: impl Fn() -> (Call, Reply), no: impl Fn() -> (Call, Repl
     };
     assert!(told(ended(), yes()));
     assert!(!told(ended(), no()));
-    let over = || {
+    let retired = || {
         let mut told = held();
         told.done(renew(1, "1-1", Change::Keep), LIVING);
         told
     };
-    assert!(told(over(), yes()));
-    assert!(!told(over(), no()));
+    assert!(told(retired(), yes()));
+    assert!(!told(retired(), no()));
     let mut late = held();
     late.after(760);
     assert!(!told(late, no()), "it may be due");

@@ -18,15 +18,15 @@ fn open(id: u128) -> Call {
     Call::Open { session, ttl }
 }
 
-fn renew(id: u128, over: &str, change: Change) -> Call {
-    naming(id, over, change, "")
+fn renew(id: u128, retired: &str, change: Change) -> Call {
+    naming(id, retired, change, "")
 }
 
-fn naming(id: u128, over: &str, change: Change, granted: &str) -> Call {
+fn naming(id: u128, retired: &str, change: Change, granted: &str) -> Call {
     Call::Renew {
         session: session(id),
         seq: 1,
-        over: over.parse::<Ranges>().unwrap(),
+        retired: retired.parse::<Ranges>().unwrap(),
         change,
         granted: granted.parse::<Ranges>().unwrap(),
     }

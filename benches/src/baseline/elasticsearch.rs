@@ -15,18 +15,18 @@ use url::Url;
 use crate::store::backend;
 use lockkeeper_workloads::{Failure, Granted, Lock, id};
 
-const INDEX: &str = "lockkeeper-floor";
+const INDEX: &str = "lockkeeper-baseline";
 /// Keys of a step of the backend.
 const STEP: u32 = 2_000;
 /// So long a grant's name and its owner's are; a session's is two less.
 const NAME: &str = "0123456789abcdef0123456789abcdef/1";
 
 #[derive(Clone)]
-pub(crate) struct Floor {
+pub(crate) struct Baseline {
     transport: Transport,
 }
 
-impl Floor {
+impl Baseline {
     pub(crate) async fn new(url: &str) -> Self {
         // The namespace is made if it is not there.
         drop(backend(url).await);
@@ -47,11 +47,11 @@ impl Floor {
         if let Some(password) = password {
             builder = builder.auth(Credentials::Basic(user, password));
         }
-        let floor = Self {
+        let baseline = Self {
             transport: builder.build().expect("a client"),
         };
-        floor.make(&namespace).await;
-        floor
+        baseline.make(&namespace).await;
+        baseline
     }
 
     /// Makes the index, with the settings and the mapping of the namespace's.
@@ -128,7 +128,7 @@ impl Floor {
 }
 
 #[async_trait]
-impl Lock for Floor {
+impl Lock for Baseline {
     async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let path = format!("/{INDEX}/_create/{key}");
         self.must(Method::Put, &path, &[], Bytes::from_static(b"{}"))
@@ -141,7 +141,7 @@ impl Lock for Floor {
 }
 
 #[async_trait]
-impl super::Floor for Floor {
+impl super::Baseline for Baseline {
     async fn server(&mut self) -> String {
         let said = self.must(Method::Get, "/", &[], Bytes::new()).await;
         let said: Value = serde_json::from_slice(&said).expect("JSON");

@@ -1,4 +1,4 @@
-//! [`World`]: what everybody in a run shares.
+//! [`Fixture`]: what everybody in a run shares.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::faults::Observed;
 use crate::history::{Recorder, What};
 
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) plan: Plan,
     pub(super) recorder: Recorder,
     pub(super) store: Arc<MemoryBackend>,
@@ -27,14 +27,14 @@ pub(super) struct World {
     stopped: AtomicBool,
 }
 
-impl World {
+impl Fixture {
     pub(super) fn new(plan: Plan) -> Self {
         let recorder = Recorder::new();
         let store = match plan.atomic {
             true => MemoryBackend::new(),
             false => MemoryBackend::records(),
         };
-        let store = store.with_keys_per_step(plan.keys_per_step);
+        let store = store.with_keys_per_batch(plan.keys_per_batch);
         let store = match plan.failovers {
             Some(Failovers::Told) => store.named(),
             Some(Failovers::Untold) | None => store,

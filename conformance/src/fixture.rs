@@ -1,4 +1,4 @@
-//! [`World`] and [`Space`]: the fixture that the author of a backend writes.
+//! [`Fixture`] and [`Space`]: the fixture that the author of a backend writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A kind of store, and how to create empty namespaces in it.
 #[async_trait]
-pub trait World: Send + Sync + 'static {
+pub trait Fixture: Send + Sync + 'static {
     /// The first part of every trial's name: `sqlite`, or `redis-wait`.
     fn name(&self) -> String;
 

@@ -11,12 +11,12 @@ use lockkeeper_workloads::{Failure, Granted, Lock, id};
 /// Keys of a step of the backend.
 const STEP: u32 = 1_000;
 
-pub(crate) struct Floor {
+pub(crate) struct Baseline {
     options: PgConnectOptions,
     connection: PgConnection,
 }
 
-impl Floor {
+impl Baseline {
     pub(crate) async fn new(url: &str) -> Self {
         // The driver leaves out what is ours.
         let address = url.split('?').next().unwrap_or_default();
@@ -86,7 +86,7 @@ async fn write(
 }
 
 #[async_trait]
-impl super::Floor for Floor {
+impl super::Baseline for Baseline {
     async fn server(&mut self) -> String {
         let said: (String, String, String) = sqlx::query_as(
             "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')",
@@ -129,7 +129,7 @@ impl super::Floor for Floor {
     }
 }
 
-impl Floor {
+impl Baseline {
     /// Runs a statement for the documents of the numbers below `count`.
     async fn each(&mut self, count: u32, statement: &'static str) {
         for from in (0..count).step_by(STEP as usize) {

@@ -33,7 +33,7 @@ static DELETE_ALL: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-pub(crate) struct Floor {
+pub(crate) struct Baseline {
     connection: MultiplexedConnection,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn get(url: &str) -> Request {
     })
 }
 
-impl Floor {
+impl Baseline {
     pub(crate) async fn new(url: &str) -> Self {
         let client = client(url);
         let connection = client.get_multiplexed_async_connection().await;
@@ -65,7 +65,7 @@ impl Floor {
     async fn all(&mut self, script: &Script, count: u32) {
         let mut invocation = script.prepare_invoke();
         for n in 0..count {
-            invocation.key(format!("{{floor}}:{}", id(n)));
+            invocation.key(format!("{{baseline}}:{}", id(n)));
         }
         invocation.arg(HOLDER).arg(30_000);
         let done = invocation.invoke_async::<u32>(&mut self.connection).await;
@@ -77,7 +77,7 @@ impl Floor {
         for from in (0..count).step_by(STEP as usize) {
             let mut pipeline = redis::pipe();
             for n in from..count.min(from + STEP) {
-                command(&mut pipeline, format!("{{floor}}:{}", id(n)));
+                command(&mut pipeline, format!("{{baseline}}:{}", id(n)));
                 pipeline.ignore();
             }
             let done = pipeline.query_async::<()>(&mut self.connection).await;
@@ -91,7 +91,7 @@ struct Pair(MultiplexedConnection);
 #[async_trait]
 impl Lock for Pair {
     async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
-        let (mut connection, key) = (self.0.clone(), format!("{{floor}}:{key}"));
+        let (mut connection, key) = (self.0.clone(), format!("{{baseline}}:{key}"));
         let mut set = redis::cmd("SET");
         set.arg(&key).arg(HOLDER).arg("NX").arg("PX").arg(30_000);
         assert!(set.query_async::<bool>(&mut connection).await?);
@@ -104,7 +104,7 @@ impl Lock for Pair {
 }
 
 #[async_trait]
-impl super::Floor for Floor {
+impl super::Baseline for Baseline {
     async fn server(&mut self) -> String {
         let info = redis::cmd("INFO")
             .query_async::<redis::InfoDict>(&mut self.connection)

@@ -11,13 +11,13 @@ use lockkeeper_workloads::{Failure, Granted, Lock, id};
 /// Keys of a step of the backend.
 const STEP: u32 = 2_000;
 
-pub(crate) struct Floor {
+pub(crate) struct Baseline {
     backend: Arc<SqliteBackend>,
     rows: Connection,
     _folder: tempfile::TempDir,
 }
 
-impl Floor {
+impl Baseline {
     pub(crate) async fn new(url: &str) -> Self {
         let config = SqliteConfig::parse(url).expect("it is the URL of a file");
         let backend = SqliteBackend::connect(config)
@@ -32,7 +32,7 @@ impl Floor {
         let beside = std::path::Path::new(path).parent();
         let folder = tempfile::tempdir_in(beside.expect("a file is in a folder"))
             .expect("a temporary folder");
-        let rows = Connection::open(folder.path().join("floor.db")).expect("a database");
+        let rows = Connection::open(folder.path().join("baseline.db")).expect("a database");
         rows.pragma_update(None, "journal_mode", "WAL")
             .expect("it has a WAL");
         rows.pragma_update(None, "synchronous", if full { "FULL" } else { "NORMAL" })
@@ -73,7 +73,7 @@ impl Lock for Pair {
 }
 
 #[async_trait]
-impl super::Floor for Floor {
+impl super::Baseline for Baseline {
     async fn server(&mut self) -> String {
         let setting = self
             .rows

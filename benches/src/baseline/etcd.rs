@@ -16,12 +16,12 @@ const HOLDER: &str = "c/1/1700000000000";
 /// As long as the name of a holder.
 const GRANT: &str = "0123456789abcdef0123456789abcdef/1";
 
-pub(crate) struct Floor {
+pub(crate) struct Baseline {
     client: Client,
     lease: i64,
 }
 
-impl Floor {
+impl Baseline {
     pub(crate) async fn new(url: &str) -> Self {
         let mut client = client(url).await;
         let lease = client
@@ -38,7 +38,7 @@ impl Floor {
         for from in (0..count).step_by(STEP as usize) {
             let numbers = from..count.min(from + STEP);
             let operations: Vec<TxnOp> = numbers
-                .map(|n| operation(format!("floor/{}/{GRANT}", id(n))))
+                .map(|n| operation(format!("baseline/{}/{GRANT}", id(n))))
                 .collect();
             let done = self.client.txn(Txn::new().and_then(operations)).await;
             done.expect("the server answers");
@@ -67,7 +67,7 @@ struct Pair {
 impl Lock for Pair {
     async fn turn(&self, key: &str, granted: &mut Granted<'_>) -> Result<(), Failure> {
         let mut client = self.client.clone();
-        let key = format!("floor/{key}/{GRANT}");
+        let key = format!("baseline/{key}/{GRANT}");
         let absent = Compare::create_revision(key.as_str(), CompareOp::Equal, 0);
         let on_lease = PutOptions::new().with_lease(self.lease);
         let put = TxnOp::put(key.as_str(), HOLDER, Some(on_lease));
@@ -82,7 +82,7 @@ impl Lock for Pair {
 }
 
 #[async_trait]
-impl super::Floor for Floor {
+impl super::Baseline for Baseline {
     async fn server(&mut self) -> String {
         let status = self.client.status().await.expect("the server answers");
         format!("etcd {}", status.version())

@@ -19,7 +19,7 @@ use crate::store::Store;
 
 /// The store by itself, through the client that its backend uses, with the same settings.
 #[async_trait]
-pub(crate) trait Floor: Send {
+pub(crate) trait Baseline: Send {
     /// What the server says it is, and how durable its writes are.
     async fn server(&mut self) -> String;
 
@@ -40,17 +40,17 @@ pub(crate) trait Floor: Send {
     async fn remove(&mut self, count: u32);
 }
 
-/// The floor of a store; `None` where there is none.
-pub(crate) async fn of(store: &Store) -> Option<Box<dyn Floor>> {
+/// The baseline of a store; `None` where there is none.
+pub(crate) async fn of(store: &Store) -> Option<Box<dyn Baseline>> {
     match store.scheme() {
-        "sqlite" => Some(Box::new(sqlite::Floor::new(store.url()).await)),
+        "sqlite" => Some(Box::new(sqlite::Baseline::new(store.url()).await)),
         "elasticsearch" | "opensearch" => {
-            Some(Box::new(elasticsearch::Floor::new(store.url()).await))
+            Some(Box::new(elasticsearch::Baseline::new(store.url()).await))
         }
         #[cfg(feature = "etcd")]
-        "etcd" => Some(Box::new(etcd::Floor::new(store.url()).await)),
-        "postgres" | "postgresql" => Some(Box::new(postgres::Floor::new(store.url()).await)),
-        "redis" => Some(Box::new(redis::Floor::new(store.url()).await)),
+        "etcd" => Some(Box::new(etcd::Baseline::new(store.url()).await)),
+        "postgres" | "postgresql" => Some(Box::new(postgres::Baseline::new(store.url()).await)),
+        "redis" => Some(Box::new(redis::Baseline::new(store.url()).await)),
         _ => None,
     }
 }
