@@ -47,7 +47,7 @@ pub(super) struct About {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Series {
     pub(super) store: String,
-    /// [`OURS`], [`FLOOR`] or another library.
+    /// [`OURS`], [`BASELINE`] or another library.
     pub(super) of: String,
     pub(super) workload: String,
     pub(super) size: u32,
