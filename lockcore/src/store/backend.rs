@@ -27,7 +27,7 @@ pub trait LockBackend: SessionStore + ClaimStore + Wakeups + Inspect {
 ///
 /// let mut info = Info::new("mine", "the server's clock");
 /// info.keys_per_batch = 200;
-/// info.survives.crash = true;
+/// info.durability.crash = true;
 /// assert!(info.atomic && info.poll.is_none());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
