@@ -147,7 +147,11 @@ impl EsBackend {
         let checked = needed.len() > 1 || request.joined || moved;
         // Who needs one record waits in it at once.
         let in_line = stands_in_line(request) && needed.len() > 1;
-        let attempt = in_line.then(|| ATTEMPTS.fetch_add(1, Ordering::Relaxed));
+        let enters = Enters {
+            request,
+            of: needed.len(),
+            attempt: in_line.then(|| ATTEMPTS.fetch_add(1, Ordering::Relaxed)),
+        };
         let mut written = Written::default();
         let mut left: Vec<(&LockKey, Ask<'_>)> =
             needed.iter().map(|(key, ask)| (key, *ask)).collect();
@@ -155,11 +159,6 @@ impl EsBackend {
             left = self.create(request, left, &mut written).await?;
         }
         if !left.is_empty() {
-            let enters = Enters {
-                request,
-                of: needed.len(),
-                attempt,
-            };
             let entered = self.enter(enters, &left, aside, checked, &mut written);
             let after = |failure: Failure| if create { failure.in_part() } else { failure };
             entered.await.map_err(after)?;
@@ -173,14 +172,9 @@ impl EsBackend {
             alive,
         } = written;
         if !met.is_empty() {
-            if let (Some(attempt), Some(Ok(new)), Some(true)) = (attempt, &token, alive) {
+            if let (true, Some(Ok(new)), Some(true)) = (in_line, &token, alive) {
                 let same = places.iter().all(|place| *place == places[0]);
                 let place = places[0].filter(|_| same).unwrap_or(new.get());
-                let enters = Enters {
-                    request,
-                    of: needed.len(),
-                    attempt: Some(attempt),
-                };
                 let waits = self.wait(enters, needed, place).await;
                 waits.map_err(Failure::in_part)?;
                 return Ok(Tried::Met(met));

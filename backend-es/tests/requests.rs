@@ -644,6 +644,7 @@ async fn a_hand_over_in_line_takes_few_requests() {
     let turns = async |locks: &Locks| {
         for _ in 0..TURNS {
             let guard = locks.lock("k").acquire().await.unwrap();
+            // It is held for a moment, so that the others wait.
             tokio::time::sleep(Duration::from_millis(2)).await;
             assert_eq!(guard.release().await.unwrap(), Released::Released);
         }
