@@ -39,7 +39,9 @@ pub(crate) struct Row {
 pub(crate) enum Company {
     /// What is at other places.
     Any,
-    /// Another one like it: it mostly waits, for an election or the end of a lease, and does not bear a busy machine.
+    /// Also what is at its own place: it leaves the processors to others, and bears a busy machine.
+    Beside,
+    /// Others like it: it mostly waits, for an election or the end of a lease, and does not bear a busy machine.
     Waiting,
     /// Nothing: it measures time, or has many processes.
     Nothing,
@@ -161,13 +163,13 @@ const OTHER_ENGINE: &[Row] = &[
     row(ES, "conformance").threads(4).soak(),
     row(ES, "book"),
     row(ES, "connecting").soak(),
-    row(ES, "faults"),
-    row(ES, "forgets"),
+    row(ES, "faults").beside(),
+    row(ES, "forgets").beside(),
     row(ES, "interoperation"),
     row(ES, "namespace"),
     row(ES, "records"),
     row(ES, "requests"),
-    row(ES, "running"),
+    row(ES, "running").beside(),
 ];
 
 /// What runs where. The places are begun in this order, some at the same time.
@@ -180,15 +182,15 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "book"),
             row(ES, "connecting"),
             row(ES, "descriptors").alone(),
-            row(ES, "faults"),
-            row(ES, "forgets"),
+            row(ES, "faults").beside(),
+            row(ES, "forgets").beside(),
             row(ES, "interoperation"),
             row(ES, "logging"),
             row(ES, "namespace"),
             row(ES, "records"),
             row(ES, "requests"),
-            row(ES, "running"),
-            row(ES, "silence"),
+            row(ES, "running").beside(),
+            row(ES, "silence").beside(),
             row(ES, "trial").threads(3).alone(),
         ],
     },
@@ -197,6 +199,9 @@ pub(crate) const PLAN: &[Place] = &[
         rows: &[
             row("conformance", "memory"),
             kit(SQLITE),
+            row(REDIS, "forgets").beside(),
+            row(REDIS, "hosts").beside(),
+            row(REDIS, "silence").beside(),
             row(SQLITE, "processes").alone(),
             // What is broken on purpose is noticed by the checker, whatever the store: here all of it is.
             row(SQLITE, "trial").alone().ignored(),
@@ -238,9 +243,9 @@ pub(crate) const PLAN: &[Place] = &[
             row(POSTGRES, "errors"),
             row(POSTGRES, "line"),
             row(POSTGRES, "logging"),
-            row(POSTGRES, "namespace"),
-            row(POSTGRES, "plans"),
-            row(POSTGRES, "sessions"),
+            row(POSTGRES, "namespace").beside(),
+            row(POSTGRES, "plans").beside(),
+            row(POSTGRES, "sessions").beside(),
             row(POSTGRES, "snapshots"),
             row(POSTGRES, "together"),
             row(POSTGRES, "wakeups"),
@@ -293,13 +298,13 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "aws"),
             row(ES, "book").soak(),
             row(ES, "connecting"),
-            row(ES, "faults"),
+            row(ES, "faults").beside(),
             row(ES, "forgets").soak(),
             row(ES, "interoperation").soak(),
             row(ES, "namespace"),
             row(ES, "records"),
             row(ES, "requests").soak(),
-            row(ES, "running"),
+            row(ES, "running").beside(),
         ],
     },
     Place {
@@ -312,7 +317,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "namespace"),
             row(ES, "records").soak(),
             row(ES, "requests").soak(),
-            row(ES, "running"),
+            row(ES, "running").beside(),
         ],
     },
     Place {
@@ -331,7 +336,7 @@ pub(crate) const PLAN: &[Place] = &[
 ];
 
 /// What the simulation's own tests show, in a build of its own: a seed repeats, and is another run than the next.
-pub(crate) const SIMULATION: Row = row("conformance", "simulation").alone();
+pub(crate) const SIMULATION: Row = row("conformance", "simulation").beside();
 
 /// A test program, whole, in every run of its server.
 const fn row(package: &'static str, target: &'static str) -> Row {
@@ -376,6 +381,11 @@ impl Row {
     const fn alone(mut self) -> Self {
         self.company = Company::Nothing;
         self.scope = Scope::Test;
+        self
+    }
+
+    const fn beside(mut self) -> Self {
+        self.company = Company::Beside;
         self
     }
 

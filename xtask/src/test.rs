@@ -14,7 +14,10 @@ use crate::stores::{STORES, Servers, Startable, Store};
 use crate::times::Times;
 
 /// Places at a time. Most cases wait for a TTL or for an answer; two leave a processor each where there are two.
-const AT_A_TIME: usize = 2;
+const PLACES: usize = 2;
+
+/// Steps at a time of those that mostly wait.
+const WAITING: usize = 3;
 
 /// All packages with tests, with one set of features, so that nothing is built twice. A fuzz target is no test: its
 /// properties are tested where their code is.
@@ -71,7 +74,7 @@ fn whole(times: &Times, on: &[&str]) -> Result<(), String> {
     here.steps.extend(checks.map(|(name, command)| Step {
         name,
         command,
-        company: Company::Nothing,
+        company: Company::Beside,
         planned: false,
     }));
     places.retain(|place| on.is_empty() || on.contains(&place.name));
@@ -321,8 +324,8 @@ impl Step {
     }
 }
 
-/// Runs what can have any company in a few places at a time; then what mostly waits, as many at a time; then the rest one
-/// by one. Everything runs, whatever fails.
+/// Runs what can have any company in a few places at a time, with what can run beside the rest of its place; then what mostly
+/// waits, a few at a time; then the rest one by one. Everything runs, whatever fails.
 pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), String> {
     let scratch = lockkeeper_servers::scratch()?;
     for step in places.iter_mut().flat_map(|place| &mut place.steps) {
@@ -334,20 +337,23 @@ pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), St
         locked(&failures).push(error);
     };
     let started = Mutex::new(Vec::new());
-    for_each(places, AT_A_TIME, |mut place| {
+    for_each(places, PLACES, |mut place| {
         let server = match place.start(times) {
             Ok(server) => server,
             Err(error) => return failed(format!("{}: {error}", place.name)),
         };
-        for step in place.take(Company::Any) {
-            step.run(times, &place, server.as_ref(), &failed);
-        }
+        let lines = [Company::Any, Company::Beside].map(|company| place.take(company));
+        for_each(lines.into(), 2, |line| {
+            for step in line {
+                step.run(times, &place, server.as_ref(), &failed);
+            }
+        });
         if !place.steps.is_empty() {
             locked(&started).push((place, server));
         }
     });
     let mut started = started.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for (company, at_a_time) in [(Company::Waiting, AT_A_TIME), (Company::Nothing, 1)] {
+    for (company, at_a_time) in [(Company::Waiting, WAITING), (Company::Nothing, 1)] {
         let taken = started.iter_mut().map(|(place, _)| place.take(company));
         let taken: Vec<Vec<Step>> = taken.collect();
         let steps = started.iter().zip(taken);

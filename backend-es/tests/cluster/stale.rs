@@ -1,15 +1,19 @@
 //! A copy that was away while others went on, and that an operator makes the primary: what it has missed is told, and tokens
 //! rise all the same.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{Guard, Locks, LostReason};
-use lockcore_conformance::BoxError;
+use lockcore::backend::{Renewal, Renewed, SessionStore};
+use lockcore::{Guard, LockBackend, Locks, LostReason, SessionId, async_trait};
 use lockcore_conformance::faults::NetworkFault;
 use lockcore_conformance::processes::cluster::{Members, apart};
+use lockcore_conformance::{BoxError, Decorated, Decorator};
+use lockcore_es::EsBackend;
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::sync::RwLock;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::PATIENCE;
@@ -24,7 +28,13 @@ pub(crate) async fn is_told_from_the_one_before(
     namespace: &str,
     url: &str,
 ) -> Result<(), BoxError> {
-    let (loses, keeps) = (client(url, TTL).await?, client(url, TTL).await?);
+    let loses = client(url, TTL).await?;
+    let renewals = Arc::new(RwLock::new(()));
+    let keeps = Decorated(Renewing {
+        inner: reach(url).await?,
+        renewals: Arc::clone(&renewals),
+    });
+    let keeps = Locks::builder(Arc::new(keeps)).ttl(TTL).build()?;
     set(cluster, namespace, json!({"number_of_replicas": 1})).await?;
     cluster.whole().await?;
     let primary = cluster.some_primary(namespace).await?;
@@ -45,7 +55,8 @@ pub(crate) async fn is_told_from_the_one_before(
         .wait(PATIENCE)
         .acquire()
         .await?;
-    // A node that starts would take longer: a renewal that is acknowledged meanwhile is lost with the rest.
+    // One that is acknowledged from here on is lost with the rest, and its session with it.
+    let none_renewed = renewals.write().await;
     let mut nodes = Nodes { cluster, namespace };
     nodes.cut_off(copy, NetworkFault::Cut)?;
     println!("{}", apart(&nodes, copy).await?);
@@ -75,6 +86,7 @@ pub(crate) async fn is_told_from_the_one_before(
         sleep(Duration::from_millis(200)).await;
     }
     let theirs = hold(&client(url, TTL).await?, "late").await?;
+    drop(none_renewed);
     assert!(
         theirs.token() > late.token(),
         "{} after {}",
@@ -103,6 +115,24 @@ pub(crate) async fn is_told_from_the_one_before(
     let mut nodes = Nodes { cluster, namespace };
     nodes.restart(primary)?;
     nodes.cluster.whole().await
+}
+
+/// A backend whose renewals wait while somebody holds them back.
+struct Renewing {
+    inner: Arc<EsBackend>,
+    renewals: Arc<RwLock<()>>,
+}
+
+#[async_trait]
+impl Decorator for Renewing {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.inner
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> lockcore::Result<Renewed> {
+        let _released = self.renewals.read().await;
+        self.inner.renew(session, renewal).await
+    }
 }
 
 pub(crate) async fn client(url: &str, ttl: Duration) -> Result<Locks, BoxError> {
