@@ -14,6 +14,7 @@ mod relay;
 mod rounds;
 mod store;
 mod turns;
+mod waiters;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,6 +47,12 @@ enum What {
         /// How many ids.
         #[arg(long, default_value_t = 1_000_000)]
         ids: u32,
+    },
+    /// Very many waiters: the memory of the client, and of the server in `LOCKKEEPER_SERVER_PID`.
+    Waiters {
+        /// How many.
+        #[arg(long, default_value_t = 100_000)]
+        waiters: usize,
     },
     /// From a release in one process to the grant in another.
     Handover,
@@ -97,6 +104,7 @@ fn main() {
     match cli.what {
         What::Memory => memory::run(cli.rounds),
         What::Million { ids } => million::run(&store, ids, cli.rounds),
+        What::Waiters { waiters } => waiters::run(&store, waiters),
         What::Handover => handover::run(&store),
         What::Compare {
             stores,

@@ -76,17 +76,22 @@ pub(crate) fn one_thread() -> tokio::runtime::Runtime {
 
 /// The memory of this process that is resident, in MiB.
 pub(crate) fn resident_mib() -> f64 {
-    status_mib("VmRSS:")
+    resident_mib_of("self")
+}
+
+/// The same, of another process.
+pub(crate) fn resident_mib_of(pid: &str) -> f64 {
+    status_mib(pid, "VmRSS:")
 }
 
 /// The most that was resident so far, in MiB.
 pub(crate) fn peak_mib() -> f64 {
-    status_mib("VmHWM:")
+    status_mib("self", "VmHWM:")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
-fn status_mib(name: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+fn status_mib(pid: &str, name: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = kib.and_then(|rest| {
         rest.trim()

@@ -204,9 +204,12 @@ pub(crate) fn with(
     let server = (wanted.start)()?;
     let url = server.url().replacen("http", store.name, 1);
     let (program, args) = command.split_first().ok_or("there is no command")?;
-    let status = Command::new(program)
-        .args(args)
-        .env("LOCKKEEPER_URL", url)
+    let mut command = Command::new(program);
+    command.args(args).env("LOCKKEEPER_URL", url);
+    if let Some(pid) = server.pid() {
+        command.env("LOCKKEEPER_SERVER_PID", pid.to_string());
+    }
+    let status = command
         .status()
         .map_err(|error| format!("{program} cannot be run: {error}"))?;
     if status.success() {
