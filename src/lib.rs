@@ -10,13 +10,14 @@ mod url;
 pub use async_trait::async_trait;
 pub use connect::{ConnectError, backend, connect, remove};
 pub use lockcore::{
-    Abandoned, AcquireError, Acquisition, Attempt, Busy, Claim, Durability, Election, Error,
+    Abandoned, AcquireError, Acquisition, Attempt, Busy, Claim, Cycle, Durability, Election, Error,
     ErrorKind, FencingToken, Flat, Grant, Guard, HandleError, Held, Holder, IdError, Info,
     InputError, Intent, IntentError, KeepError, Kept, KeptState, KeyError, Label, LabelError,
-    Leader, Leadership, Life, LockBackend, LockKey, LockPath, Locks, LocksBuilder, LostReason,
-    MemoryBackend, Mode, Note, NoteKind, Notes, Operation, Owner, OwnerId, PrepareError, Progress,
-    Recover, RecoverError, Recovery, Refused, Released, Result, RunError, RwLock, Schedule,
-    SessionId, SessionState, TokenError, Tree, Turn, Waiting, Want, backend, limits,
+    Leader, Leadership, Life, Link, LockBackend, LockKey, LockPath, Locks, LocksBuilder,
+    LostReason, MemoryBackend, Mode, Note, NoteKind, Notes, Operation, Owner, OwnerId,
+    PrepareError, Progress, Recover, RecoverError, Recovery, Refused, Released, Result, RunError,
+    RwLock, Schedule, SessionId, SessionState, TokenError, Tree, Turn, Waiting, Want, backend,
+    limits,
 };
 pub use scratch::Scratch;
 

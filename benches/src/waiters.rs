@@ -67,7 +67,10 @@ async fn measure(store: &Store, name: &str, waiters: usize, clients: usize, keys
     let in_store = clients.len().max(1) * keys.min(per_client);
     let mut standing = 0;
     while standing < in_store && start.elapsed() < WITHIN {
-        if tokio::time::timeout(Duration::from_secs(60), told.recv()).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(60), told.recv())
+            .await
+            .is_err()
+        {
             break;
         }
         standing += 1;

@@ -45,6 +45,7 @@ pub use prepare::PrepareError;
 pub use session::{Grant, IdError, Label, LabelError, Life, OwnerId, SessionId};
 pub use store::{Busy, Durability, Holder, Info, LockBackend, Refused, SessionState, Waiting};
 pub use token::{FencingToken, TokenError};
+pub use waits::{Cycle, Link};
 
 // What programs do not name: `backend` has it for authors.
 use intent::Registered;

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 
 use crate::backend::judge::Place;
 use crate::{Grant, Holder, LockKey, Mode, Record, SessionId};
@@ -48,6 +49,51 @@ impl Cycle {
     pub fn contains(&self, waiter: Grant) -> bool {
         let mut links = self.links.iter();
         links.any(|link| link.waiter.grant == Some(waiter))
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (waiter, holder) = (&self.waiter, &self.holder);
+        let does = match holder.waiting {
+            Some(_) => "waits before it",
+            None => "holds it",
+        };
+        write!(
+            f,
+            "{} waits for {:?}: {} {does}",
+            Named(waiter),
+            waiter.key.as_str(),
+            Named(holder)
+        )?;
+        if holder.key != waiter.key {
+            write!(f, " by {:?}", holder.key.as_str())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Cycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, link) in self.links.iter().enumerate() {
+            let before = if at == 0 { "" } else { "; " };
+            write!(f, "{before}{link}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A holder by its label and its session.
+struct Named<'a>(&'a Holder);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let label = &self.0.label;
+        match self.0.grant {
+            Some(grant) if label.is_empty() => write!(f, "session {}", grant.session),
+            Some(grant) => write!(f, "{label} (session {})", grant.session),
+            None => f.write_str(label),
+        }
     }
 }
 
@@ -429,6 +475,19 @@ mod tests {
         assert_eq!(cycle_of(&records, entry("a X 3.1 #2").grant.unwrap()), None);
         let own = cycle_of(&records, entry("b X 1.1 #1").grant.unwrap()).unwrap();
         assert_eq!(shown(&[own]), ["1.1>2.1:b 2.1>1.1:a"]);
+    }
+
+    #[test]
+    fn a_cycle_is_told_in_words() {
+        let entries = ["/a X 1.1", "b X 2.1", "b X 1.1 #1", "/a/x X 2.1 #1"];
+        let own = cycle_of(&records(&entries), entry("b X 1.1 #1").grant.unwrap());
+        let (one, other) = ("1.1 (session 1)", "2.1 (session 2)");
+        let expected = format!(
+            "{one} waits for \"b\": {other} holds it; {other} waits for \"/a/x\": {one} holds it by \"/a\""
+        );
+        let zeros = "0".repeat(31);
+        let told = own.unwrap().to_string().replace(&zeros, "");
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join, join_all, select, try_join_all};
 use futures_util::poll;
+use lockcore::backend::Record;
 use lockcore::limits::DEFAULT_TTL;
-use lockcore::{Acquisition, Grant, Guard, Locks, Tree, Want};
+use lockcore::{Acquisition, Grant, Guard, Link, Locks, Tree, Want};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
@@ -47,7 +48,8 @@ pub(super) fn cases() -> Vec<Case> {
             an_acquisition_cancelled_on_its_way_leaves_nothing,
             a_cancelled_waiter_does_not_hold_up_the_next;
         RefusalIsAValue:
-            every_waiter_whose_wait_is_over_is_told_who_holds_it;
+            every_waiter_whose_wait_is_over_is_told_who_holds_it,
+            a_refused_wait_finds_the_deadlock_that_it_is_part_of;
         AllowedIsGranted:
             a_waiter_keeps_what_it_was_granted;
     }
@@ -188,6 +190,68 @@ async fn every_waiter_whose_wait_is_over_is_told_who_holds_it(scene: Scene) -> V
         ensure_eq!(session, Some(guard.session()), "who is in the way");
     }
     release(guard).await
+}
+
+async fn a_refused_wait_finds_the_deadlock_that_it_is_part_of(scene: Scene) -> Verdict {
+    let (a, b, c) = (
+        locks(&scene).await?,
+        locks(&scene).await?,
+        locks(&scene).await?,
+    );
+    let apart = granted(c.lock("z")).await?;
+    let (x, y) = (granted(a.lock("x")).await?, granted(b.lock("y")).await?);
+    let theirs = acquired(b.lock("x"));
+    finds_the_deadlock(&scene, ("x", theirs), x, &apart, || a.lock("y")).await?;
+    release(y).await?;
+    // What is waited for stands above what is held.
+    let (x, y) = (
+        granted(a.tree().write("/x/1")).await?,
+        granted(b.tree().write("/y")).await?,
+    );
+    let theirs = acquired(b.tree().write("/x"));
+    let own = || a.tree().read("/y/2");
+    finds_the_deadlock(&scene, ("/x", theirs), x, &apart, own).await?;
+    release(y).await?;
+    release(apart).await
+}
+
+/// Somebody waits for what `held` holds, and holds what `own` wants. Who holds `apart` is part of no deadlock.
+async fn finds_the_deadlock<S>(
+    scene: &Scene,
+    (key, theirs): (&str, impl Future<Output = Verdict<Guard>>),
+    held: Guard,
+    apart: &Guard,
+    own: impl Fn() -> Acquisition<S>,
+) -> Verdict {
+    let found = async {
+        let stands = |record: &Record| record.holders.iter().any(|it| it.waiting.is_some());
+        let until = Instant::now() + SOON;
+        while !scene.record(key).await?.as_ref().is_some_and(stands) {
+            ensure!(Instant::now() < until, "nobody stands in line for {key:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+        let own = own().wait(Duration::from_millis(300));
+        let busy = refusal(own.acquire().await)?;
+        let sessions = |link: &Link| {
+            let (waiter, holder) = (link.waiter.grant, link.holder.grant);
+            (waiter.map(|it| it.session), holder.map(|it| it.session))
+        };
+        let cycle = held.find_deadlock(&busy).await?;
+        let links: Option<Vec<_>> = cycle.map(|it| it.links.iter().map(sessions).collect());
+        let other = busy.first().holders[0].grant.map(|it| it.session);
+        let (one, other) = (Some(held.session()), other);
+        let expected = vec![(one, other), (other, one)];
+        ensure_eq!(links, Some(expected), "who waits for whom");
+        ensure_eq!(
+            apart.find_deadlock(&busy).await?.map(|it| it.to_string()),
+            None,
+            "the deadlock of one that nobody waits for"
+        );
+        release(held).await
+    };
+    let (next, found) = join(theirs, found).await;
+    found?;
+    release(next?).await
 }
 
 async fn waiters_do_not_ask_again_and_again(scene: Scene) -> Verdict {

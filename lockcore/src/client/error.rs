@@ -85,7 +85,8 @@ pub enum InputError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The wait has ended and somebody still holds a key.
+    /// The wait has ended and somebody still holds a key. If the task holds another lock meanwhile, that one's
+    /// [`find_deadlock`](crate::Held::find_deadlock) says whether they wait for each other.
     #[error("{:?} is still held when the wait is over", .0.first().claim.key().as_str())]
     Busy(Busy),
     /// A holder died in the middle of a change and left a key held. The change must be finished or undone first.

@@ -27,8 +27,8 @@ use crate::{
 /// What can be asked of a held lock. A [`Guard`] derefs to it, and the work inside [`run`](crate::Acquisition::run)
 /// shares it. A `Held` by itself keeps nothing held.
 pub struct Held {
-    core: Arc<Core>,
-    chain: Arc<Chain>,
+    pub(super) core: Arc<Core>,
+    pub(super) chain: Arc<Chain>,
     /// How many other guards of this process had the grant before.
     pass: u8,
     /// The lock was given back, or a confirmation said that it is no longer held.

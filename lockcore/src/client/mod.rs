@@ -15,6 +15,7 @@ mod clock;
 mod config;
 mod core;
 mod deadline;
+mod deadlock;
 mod doubts;
 mod election;
 mod error;
