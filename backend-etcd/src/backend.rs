@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{DeleteOptions, TxnOp};
-use lockcore::backend::{Acquire, Acquired, Batch, Stood};
+use lockcore::backend::SmallBatches;
 use lockcore::limits::MAX_TTL;
-use lockcore::{Claim, Durability, Error, Grant, Info, LockBackend, Operation};
+use lockcore::{Durability, Error, Info, LockBackend, Operation};
 
 use crate::config::EtcdConfig;
 use crate::error::NAME;
 use crate::link::{Link, SharedLink};
 use crate::pages::after;
-use crate::together::{acquiring, releasing};
+use crate::together::small;
 use crate::txn::{Found, Way, keys};
 use crate::wakeups::Watches;
 
@@ -45,8 +45,7 @@ const REMOVED_AT_ONCE: usize = 5_000;
 pub struct EtcdBackend {
     pub(crate) link: SharedLink,
     pub(crate) watches: Watches,
-    pub(crate) acquiring: Batch<Acquire, Result<Option<Acquired>, Error>>,
-    pub(crate) releasing: Batch<(Grant, Claim), Result<Option<Stood>, Error>>,
+    pub(crate) small: SmallBatches,
 }
 
 impl EtcdBackend {
@@ -65,8 +64,7 @@ impl EtcdBackend {
         let link = Arc::new(Link::new(config)?);
         link.connected().await?;
         Ok(Arc::new(Self {
-            acquiring: acquiring(&link),
-            releasing: releasing(&link),
+            small: small(&link),
             link,
             watches: Watches::default(),
         }))

@@ -9,12 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
 use lockcore::backend::judge::Entry as _;
-use lockcore::backend::{Acquire, Acquired, ClaimStore, Stood, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, ClaimStore, SmallBatches, Stood, Sweep, Swept};
 use lockcore::{Claim, Grant, LockKey, Operation, Result, Want};
 
 use crate::EtcdBackend;
 use crate::config::{MAX_REMOVED, OVERHEAD};
-use crate::error::NAME;
 use crate::judging::{FIRST_LOOK, Judgement, Learnt, Look, Meeting, View};
 use crate::line::{InLine, is_in_line};
 use crate::namespace::unix_ms;
@@ -63,32 +62,20 @@ enum Tried {
 impl ClaimStore for EtcdBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         let claims = &request.claims;
-        if !is_small(claims) || !self.seems_free(claims) {
+        if !SmallBatches::take(claims) || !self.seems_free(claims) {
             return self.acquire_alone(request).await;
         }
         // It is large, and stands there twice.
         let alone = |request| Box::pin(async move { self.acquire_alone(&request).await });
-        let (timeout, operation) = (self.link.config.timeout, Operation::Acquire);
-        let acquired = self
-            .acquiring
-            .answer(request, alone, timeout, NAME, operation);
-        acquired.await
+        self.small.acquire(request, alone).await
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        if !is_small(claims) {
+        if !SmallBatches::take(claims) {
             return self.release_alone(grant, claims).await;
         }
-        let alone = |(grant, claim)| async move {
-            self.release_alone(grant, std::slice::from_ref(&claim))
-                .await
-        };
-        let release = (grant, claims[0].clone());
-        let (timeout, operation) = (self.link.config.timeout, Operation::Release);
-        let stood = self
-            .releasing
-            .answer(&release, alone, timeout, NAME, operation);
-        stood.await
+        let alone = |(grant, claim)| async move { self.release_alone(grant, &[claim]).await };
+        self.small.release(grant, &claims[0], alone).await
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
@@ -363,11 +350,6 @@ impl EtcdBackend {
             line,
         }
     }
-}
-
-/// Whether it may be sent with others: one flat key.
-fn is_small(claims: &[Claim]) -> bool {
-    matches!(claims, [claim] if !claim.key().is_path())
 }
 
 /// That a session lives, and a number of it is not over.

@@ -1,13 +1,13 @@
 //! Requests that are sent with others.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use etcd_client::{Compare, Txn, TxnOp};
-use lockcore::backend::{Acquire, Acquired, Batch, Stood};
+use lockcore::backend::{Acquire, Acquired, SmallBatches, SmallLimits, Stood};
 use lockcore::{Claim, Grant, Operation, Result};
 
 use crate::claims::{behind_over, holds, looks, stands};
+use crate::error::NAME;
 use crate::link::SharedLink;
 use crate::namespace::unix_ms;
 use crate::record::{SHARED, class, holder_value, step_value};
@@ -17,19 +17,23 @@ use crate::txn::{Way, nobody, present};
 const TOGETHER: usize = 16;
 const AT_ONCE: usize = 4;
 
-/// Acquisitions of one flat key each, sent together: they are one transaction, of which each part is done if nobody is in
-/// its way.
-pub(crate) fn acquiring(link: &SharedLink) -> Batch<Acquire, Result<Option<Acquired>>> {
-    let link = Arc::clone(link);
-    let alike = |one: &Acquire, other: &Acquire| {
-        one.grant.session == other.grant.session && one.incarnation == other.incarnation
+/// Requests of one flat key each, sent together.
+pub(crate) fn small(link: &SharedLink) -> SmallBatches {
+    let limits = SmallLimits {
+        together: TOGETHER,
+        at_once: AT_ONCE,
+        timeout: link.config.timeout,
     };
-    Batch::of_some(TOGETHER, AT_ONCE, alike, move |requests| {
-        let link = Arc::clone(&link);
-        Box::pin(async move { acquire_many(&link, &requests).await })
-    })
+    SmallBatches::new(
+        link,
+        NAME,
+        limits,
+        |link, requests| Box::pin(async move { acquire_many(&link, &requests).await }),
+        |link, releases| Box::pin(async move { release_many(&link, &releases).await }),
+    )
 }
 
+/// One transaction, of which each part is done if nobody is in its way.
 async fn acquire_many(link: &SharedLink, requests: &[Acquire]) -> Result<Vec<Option<Acquired>>> {
     let (names, first) = (&link.names, &requests[0]);
     let since_ms = unix_ms();
@@ -77,17 +81,6 @@ async fn acquire_many(link: &SharedLink, requests: &[Acquire]) -> Result<Vec<Opt
         Ok(granted.then_some(Acquired::Acquired(token)))
     });
     acquired.collect()
-}
-
-/// Releases of one flat key each, sent together.
-pub(crate) fn releasing(link: &SharedLink) -> Batch<(Grant, Claim), Result<Option<Stood>>> {
-    let link = Arc::clone(link);
-    let alike =
-        |(one, _): &(Grant, Claim), (other, _): &(Grant, Claim)| one.session == other.session;
-    Batch::of_some(TOGETHER, AT_ONCE, alike, move |releases| {
-        let link = Arc::clone(&link);
-        Box::pin(async move { release_many(&link, &releases).await })
-    })
 }
 
 async fn release_many(

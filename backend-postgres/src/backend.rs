@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lockcore::backend::{Acquire, Acquired, Batch, Namespace, Stood, Task};
+use lockcore::backend::{Namespace, SmallBatches, Task};
 use lockcore::{Claim, Durability, Error, Grant, Info, LockBackend, Operation};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
@@ -50,8 +50,7 @@ pub struct PostgresBackend {
     /// `None` if waiters poll.
     pub(crate) watches: Option<Watches>,
     info: Info,
-    pub(crate) acquiring: Batch<Acquire, Result<Option<Acquired>, Error>>,
-    pub(crate) releasing: Batch<(Grant, Claim), Result<Option<Stood>, Error>>,
+    pub(crate) small: SmallBatches,
     /// Checks whether another server is the primary by now.
     _asking: Option<Task>,
 }
@@ -162,8 +161,7 @@ impl PostgresBackend {
         let info = info(&about, watches.is_some());
         Ok(Arc::new(Self {
             _asking: asking(&link),
-            acquiring: claims::acquiring(&link),
-            releasing: claims::releasing(&link),
+            small: claims::small(&link),
             link,
             watches,
             info,

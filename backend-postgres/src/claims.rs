@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockcore::backend::judge::{Met, Place, needed, refusal};
-use lockcore::backend::{Acquire, Acquired, Batch, ClaimStore, End, Stood, Sweep, Swept};
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore, End, SmallBatches, SmallLimits, Stood, Sweep, Swept,
+};
 use lockcore::{Busy, Claim, Grant, Life, LockKey, Operation, OwnerId, Result, SessionId};
 use sqlx::postgres::PgRow;
 use tokio::time::Instant;
@@ -33,31 +35,19 @@ const NAMED: usize = 1_000;
 impl ClaimStore for PostgresBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         // Who passes somebody does so by a transaction of its own.
-        if !is_small(&request.claims) || !request.past.is_empty() {
+        if !SmallBatches::take(&request.claims) || !request.past.is_empty() {
             return self.acquire_alone(request).await;
         }
         let alone = |request| async move { self.acquire_alone(&request).await };
-        let (timeout, operation) = (self.link.timeout, Operation::Acquire);
-        let acquired = self
-            .acquiring
-            .answer(request, alone, timeout, NAME, operation);
-        acquired.await
+        self.small.acquire(request, alone).await
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        if !is_small(claims) {
+        if !SmallBatches::take(claims) {
             return self.release_alone(grant, claims).await;
         }
-        let alone = |(grant, claim)| async move {
-            self.release_alone(grant, std::slice::from_ref(&claim))
-                .await
-        };
-        let release = (grant, claims[0].clone());
-        let (timeout, operation) = (self.link.timeout, Operation::Release);
-        let stood = self
-            .releasing
-            .answer(&release, alone, timeout, NAME, operation);
-        stood.await
+        let alone = |(grant, claim)| async move { self.release_alone(grant, &[claim]).await };
+        self.small.release(grant, &claims[0], alone).await
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
@@ -110,7 +100,7 @@ impl PostgresBackend {
     async fn release_alone(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let (session, n) = (id_bytes(grant.session), stored(grant.n));
         let (function, keys) = match claims {
-            [claim] if is_small(claims) => ("release_one", text(claim.key().as_str())),
+            [claim] if SmallBatches::take(claims) => ("release_one", text(claim.key().as_str())),
             claims => ("release", Value::Texts(keys(claims))),
         };
         let call = Call::new(function, [Value::Bytes(session), Value::Int(n), keys]);
@@ -118,11 +108,6 @@ impl PostgresBackend {
         let outcome = async { stood(only(&link.call(deadline, &call).await?, function)?) }.await;
         outcome.map_err(Failure::of(Operation::Release))
     }
-}
-
-/// Whether it has functions of its own, and may be sent with others: one flat key.
-fn is_small(claims: &[Claim]) -> bool {
-    matches!(claims, [claim] if !claim.key().is_path())
 }
 
 fn stood(said: &str) -> Outcome<Stood> {
@@ -134,19 +119,30 @@ fn stood(said: &str) -> Outcome<Stood> {
     }
 }
 
-/// Acquisitions of one flat key each, sent together.
-pub(crate) fn acquiring(link: &Arc<Link>) -> Batch<Acquire, Result<Option<Acquired>>> {
-    let link = Arc::clone(link);
-    let alike = |one: &Acquire, other: &Acquire| {
-        one.grant.session == other.grant.session && one.incarnation == other.incarnation
+/// Requests of one flat key each, sent together.
+pub(crate) fn small(link: &Arc<Link>) -> SmallBatches {
+    let limits = SmallLimits {
+        together: TOGETHER,
+        at_once: AT_ONCE,
+        timeout: link.timeout,
     };
-    Batch::of_some(TOGETHER, AT_ONCE, alike, move |requests| {
-        let link = Arc::clone(&link);
-        Box::pin(async move {
-            let acquired = acquire_many(&link, &requests).await;
-            acquired.map_err(Failure::of(Operation::Acquire))
-        })
-    })
+    SmallBatches::new(
+        link,
+        NAME,
+        limits,
+        |link, requests| {
+            Box::pin(async move {
+                let acquired = acquire_many(&link, &requests).await;
+                acquired.map_err(Failure::of(Operation::Acquire))
+            })
+        },
+        |link, releases| {
+            Box::pin(async move {
+                let stood = release_many(&link, &releases).await;
+                stood.map_err(Failure::of(Operation::Release))
+            })
+        },
+    )
 }
 
 async fn acquire_many(link: &Link, requests: &[Acquire]) -> Outcome<Vec<Option<Acquired>>> {
@@ -187,20 +183,6 @@ async fn acquire_many(link: &Link, requests: &[Acquire]) -> Outcome<Vec<Option<A
         .map(|request| (request.grant, &request.claims[0]));
     each(&rows, asked, |row| {
         Ok(Acquired::Acquired(token(column(row, "r_token")?)?))
-    })
-}
-
-/// Releases of one flat key each, sent together.
-pub(crate) fn releasing(link: &Arc<Link>) -> Batch<(Grant, Claim), Result<Option<Stood>>> {
-    let link = Arc::clone(link);
-    let alike =
-        |(one, _): &(Grant, Claim), (other, _): &(Grant, Claim)| one.session == other.session;
-    Batch::of_some(TOGETHER, AT_ONCE, alike, move |releases| {
-        let link = Arc::clone(&link);
-        Box::pin(async move {
-            let stood = release_many(&link, &releases).await;
-            stood.map_err(Failure::of(Operation::Release))
-        })
     })
 }
 

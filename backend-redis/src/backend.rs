@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lockcore::backend::{Acquire, Acquired, Batch, Stood, Task};
+use lockcore::backend::{SmallBatches, Task};
 use lockcore::limits::{MAX_TTL, MIN_TTL};
-use lockcore::{Claim, Error, ErrorKind, Grant, Info, LockBackend, Operation};
+use lockcore::{Error, ErrorKind, Info, LockBackend, Operation};
 
 use crate::claims;
 use crate::config::RedisConfig;
@@ -42,8 +42,7 @@ pub struct RedisBackend {
     pub(crate) link: Arc<Link>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) subscription: Subscription,
-    pub(crate) acquiring: Batch<Acquire, Result<Option<Acquired>, Error>>,
-    pub(crate) releasing: Batch<(Grant, Claim), Result<Option<Stood>, Error>>,
+    pub(crate) small: SmallBatches,
     /// Checks whether another server is the primary by now.
     _asking: Option<Task>,
 }
@@ -67,8 +66,7 @@ impl RedisBackend {
         made.await?;
         Ok(Arc::new(Self {
             _asking: asking(&link),
-            acquiring: claims::acquiring(&link),
-            releasing: claims::releasing(&link),
+            small: claims::small(&link),
             link,
             watches: Arc::default(),
             subscription: Subscription::default(),

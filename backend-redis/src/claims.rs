@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{Acquire, Acquired, Batch, ClaimStore, Stood, Sweep, Swept};
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore, SmallBatches, SmallLimits, Stood, Sweep, Swept,
+};
 use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result, Waiting};
 use redis::Value;
 
@@ -27,31 +29,19 @@ const CLEARINGS: usize = 100;
 #[async_trait]
 impl ClaimStore for RedisBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        if !is_small(&request.claims) {
+        if !SmallBatches::take(&request.claims) {
             return self.acquire_alone(request).await;
         }
         let alone = |request| async move { self.acquire_alone(&request).await };
-        let (timeout, operation) = (self.link.config.timeout, Operation::Acquire);
-        let acquired = self
-            .acquiring
-            .answer(request, alone, timeout, NAME, operation);
-        acquired.await
+        self.small.acquire(request, alone).await
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        if !is_small(claims) {
+        if !SmallBatches::take(claims) {
             return self.release_alone(grant, claims).await;
         }
-        let alone = |(grant, claim)| async move {
-            self.release_alone(grant, std::slice::from_ref(&claim))
-                .await
-        };
-        let release = (grant, claims[0].clone());
-        let (timeout, operation) = (self.link.config.timeout, Operation::Release);
-        let stood = self
-            .releasing
-            .answer(&release, alone, timeout, NAME, operation);
-        stood.await
+        let alone = |(grant, claim)| async move { self.release_alone(grant, &[claim]).await };
+        self.small.release(grant, &claims[0], alone).await
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
@@ -167,21 +157,20 @@ impl RedisBackend {
     }
 }
 
-/// Whether it may be sent with others: one flat key.
-fn is_small(claims: &[Claim]) -> bool {
-    matches!(claims, [claim] if !claim.key().is_path())
-}
-
-/// Acquisitions of one flat key each, sent together.
-pub(crate) fn acquiring(link: &Arc<Link>) -> Batch<Acquire, Result<Option<Acquired>>> {
-    let link = Arc::clone(link);
-    let alike = |one: &Acquire, other: &Acquire| {
-        one.grant.session == other.grant.session && one.incarnation == other.incarnation
+/// Requests of one flat key each, sent together.
+pub(crate) fn small(link: &Arc<Link>) -> SmallBatches {
+    let limits = SmallLimits {
+        together: TOGETHER,
+        at_once: AT_ONCE,
+        timeout: link.config.timeout,
     };
-    Batch::of_some(TOGETHER, AT_ONCE, alike, move |requests| {
-        let link = Arc::clone(&link);
-        Box::pin(async move { acquire_many(&link, &requests).await })
-    })
+    SmallBatches::new(
+        link,
+        NAME,
+        limits,
+        |link, requests| Box::pin(async move { acquire_many(&link, &requests).await }),
+        |link, releases| Box::pin(async move { release_many(&link, &releases).await }),
+    )
 }
 
 async fn acquire_many(link: &Arc<Link>, requests: &[Acquire]) -> Result<Vec<Option<Acquired>>> {
@@ -213,17 +202,6 @@ async fn acquire_many(link: &Arc<Link>, requests: &[Acquire]) -> Result<Vec<Opti
     );
     let acquired = |token: Answer| token.token().map(Acquired::Acquired);
     some_of(answer.await?, requests.len(), acquired)
-}
-
-/// Releases of one flat key each, sent together.
-pub(crate) fn releasing(link: &Arc<Link>) -> Batch<(Grant, Claim), Result<Option<Stood>>> {
-    let link = Arc::clone(link);
-    let alike =
-        |(one, _): &(Grant, Claim), (other, _): &(Grant, Claim)| one.session == other.session;
-    Batch::of_some(TOGETHER, AT_ONCE, alike, move |releases| {
-        let link = Arc::clone(&link);
-        Box::pin(async move { release_many(&link, &releases).await })
-    })
 }
 
 async fn release_many(link: &Arc<Link>, releases: &[(Grant, Claim)]) -> Result<Vec<Option<Stood>>> {

@@ -144,7 +144,7 @@ where
 {
     /// For requests of which some cannot be sent with others: `send` answers those with `None`. A failure of `send` is
     /// the answer to all of them.
-    pub fn of_some(
+    pub(crate) fn of_some(
         most: usize,
         at_once: usize,
         alike: fn(&I, &I) -> bool,
@@ -177,7 +177,7 @@ where
     /// # Panics
     ///
     /// Panics outside a Tokio runtime.
-    pub async fn answer<F: Future<Output = Result<T>>>(
+    pub(crate) async fn answer<F: Future<Output = Result<T>>>(
         &self,
         item: &I,
         alone: impl Fn(I) -> F,

@@ -7,6 +7,7 @@ pub mod judge;
 pub mod rows;
 
 mod batch;
+mod small;
 mod task;
 mod together;
 mod url;
@@ -23,6 +24,7 @@ pub use crate::store::{
 };
 pub use crate::waits::{Wait, cycle_of, cycles, waits};
 pub use batch::Batch;
+pub use small::{SendMany, SmallBatches, SmallLimits};
 pub use task::Task;
 pub use together::Together;
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};
