@@ -49,6 +49,8 @@ pub enum Law {
     Listing,
     /// A waiter is woken, in time and in order, and sleeps until then.
     Waiting,
+    /// A later request is not granted what an earlier waiter waits for.
+    InTurn,
     /// A guard tells the truth.
     Guard,
     /// An intent has its locks.
@@ -77,7 +79,7 @@ pub enum Law {
 
 impl Law {
     /// The laws that a history is judged by.
-    pub const JUDGED: [Law; 25] = [
+    pub const JUDGED: [Law; 26] = [
         Law::AtMostOneHolder,
         Law::OneGrantPerRequest,
         Law::OwnClaimsOnly,
@@ -91,6 +93,7 @@ impl Law {
         Law::AllowedIsGranted,
         Law::ConfirmationsAreTrue,
         Law::Waiting,
+        Law::InTurn,
         Law::Guard,
         Law::IntentHasItsLocks,
         Law::IntentStays,
@@ -132,6 +135,7 @@ impl Law {
             Law::Limits => "every bound holds on both sides",
             Law::Listing => "listings show what is held",
             Law::Waiting => "whoever waits is woken",
+            Law::InTurn => "no later request is granted what an earlier waiter waits for",
             Law::Guard => "a guard tells the truth",
             Law::IntentHasItsLocks => "an intent has its locks",
             Law::IntentStays => "an intent stays until it is released or settled",

@@ -78,6 +78,12 @@ pub enum Call {
         claims: Vec<Claim>,
         /// The guard has other batches.
         joined: bool,
+        /// It waits in the line of its only claim if it is refused.
+        #[serde(default, skip_serializing_if = "is_not")]
+        waits: bool,
+        /// The waiters that it may pass.
+        #[serde(default, with = "text::list", skip_serializing_if = "Vec::is_empty")]
+        past: Vec<Grant>,
     },
     /// A grant is released.
     Release {
@@ -226,4 +232,9 @@ pub struct Met {
     pub mode: Mode,
     /// The state of its session.
     pub life: Answer,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_not(flag: &bool) -> bool {
+    !flag
 }

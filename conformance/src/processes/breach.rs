@@ -47,6 +47,8 @@ pub enum Breach {
     Denied,
     /// Watches sleep for ever.
     NeverWakes,
+    /// Nobody stands in line.
+    Overtakes,
     /// Adoptions are settled under numbers that nobody has.
     SettledUnadopted,
     /// Adopters are taken for dead.
@@ -89,6 +91,7 @@ impl Breach {
             Breach::ConfirmsAll | Breach::ConfirmsNone => &[Law::ConfirmationsAreTrue],
             Breach::Denied => &[Law::Guard],
             Breach::NeverWakes => &[Law::Waiting],
+            Breach::Overtakes => &[Law::InTurn],
             Breach::SettledUnadopted | Breach::AdoptedByTwo => &[Law::OneAdopter],
             Breach::IntentsUnlocked => &[Law::IntentHasItsLocks],
             Breach::HandedOutLate => &[Law::HandedOutValid],
@@ -122,7 +125,7 @@ impl Breach {
     }
 
     /// All of them.
-    pub const ALL: [Breach; 29] = [
+    pub const ALL: [Breach; 30] = [
         Breach::Unrenewed,
         Breach::DeadlineIgnored,
         Breach::TokensIgnored,
@@ -142,6 +145,7 @@ impl Breach {
         Breach::ConfirmsNone,
         Breach::Denied,
         Breach::NeverWakes,
+        Breach::Overtakes,
         Breach::SettledUnadopted,
         Breach::AdoptedByTwo,
         Breach::IntentsUnlocked,

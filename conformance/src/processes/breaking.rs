@@ -164,6 +164,11 @@ impl Decorator for BrokenStore {
                     return Ok(refused);
                 }
             }
+            Breach::Overtakes => {
+                let mut tries = request.clone();
+                (tries.waits, tries.past) = (false, Vec::new());
+                return self.store.acquire(&tries).await;
+            }
             Breach::LimitIgnored => return self.store.acquire(&unlimited(request)).await,
             Breach::ForeignClaims => return self.store.acquire(&more(request)).await,
             _ => {}

@@ -116,8 +116,10 @@ fn written(request: &Request) -> Option<Call> {
         Request::Acquire(request) => Call::Acquire {
             grant: request.grant,
             owner: request.owner,
+            waits: request.waits && request.claims.len() == 1,
             claims: request.claims,
             joined: request.joined,
+            past: request.past.iter().map(|past| past.grant).collect(),
         },
         Request::Release { grant, claims } => Call::Release { grant, claims },
         Request::Confirm { grant, claims } => Call::Confirm { grant, claims },

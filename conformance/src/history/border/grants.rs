@@ -26,6 +26,10 @@ pub(super) struct Asked {
     moved: Option<Pos>,
     /// Its releases: call, answer, and the keys that were released.
     releases: Vec<(Pos, Pos, Vec<usize>)>,
+    /// The first answer that had it wait in line.
+    pub(super) stands: Option<Pos>,
+    /// The first request that may take it out of the line without its doing.
+    pub(super) passed: Option<Pos>,
     /// A request under the same name that asks for something else.
     pub(super) other: Option<Pos>,
 }
@@ -83,6 +87,20 @@ impl Asked {
         (from, until)
     }
 
+    /// It certainly stands in line from the first to the second, in the way of all that come later.
+    pub(super) fn in_line(&self, border: &Border<'_>) -> Option<(Pos, Pos)> {
+        let from = self.stands?;
+        let life = border.sessions.get(&self.grant.session)?;
+        let granted = self.answers.iter().map(|(begun, ..)| *begun);
+        let released = self.releases.iter().map(|(begun, ..)| *begun);
+        let until = granted.chain(released).chain(self.passed).min();
+        let until = until
+            .unwrap_or(NEVER)
+            .min(life.is_live(border.setting.timed))
+            .min(life.retired(self.grant.n).0);
+        Some((from, until))
+    }
+
     /// It may hold the key from its first request to here.
     pub(super) fn possible(&self, border: &Border<'_>, key: usize) -> (Pos, Gone) {
         if self.was_refused() && !self.may_stand(border) {
@@ -115,7 +133,14 @@ pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked
                 owner,
                 claims,
                 joined,
+                waits,
+                past,
             } => {
+                for grant in past {
+                    if let Some(passed) = all.get_mut(grant) {
+                        passed.passed.get_or_insert(call.begun);
+                    }
+                }
                 let casts = keys.casts(claims);
                 let asked = all.entry(*grant).or_insert_with(|| Asked {
                     grant: *grant,
@@ -127,6 +152,8 @@ pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked
                     last: Pos::instant(0),
                     moved: None,
                     releases: Vec::new(),
+                    stands: None,
+                    passed: None,
                     other: None,
                 });
                 if asked.casts != casts || asked.owner != *owner {
@@ -137,7 +164,10 @@ pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked
                         asked.answers.push((call.begun, at, *token));
                     }
                     Some((at, Reply::Moved)) => asked.moved = asked.moved.max(Some(at)),
-                    Some((_, Reply::Busy(_) | Reply::Void)) => {
+                    Some((at, reply @ (Reply::Busy(_) | Reply::Void))) => {
+                        if *waits && matches!(reply, Reply::Busy(_)) {
+                            asked.stands = Some(asked.stands.map_or(at, |first| first.min(at)));
+                        }
                         asked.moved = asked.moved.filter(|moved| *moved > call.begun);
                     }
                     _ => {}

@@ -7,7 +7,7 @@
 //!
 //! There is room for what stores do not do yet: an answer that names the store's incarnation cuts what is certain at a
 //! change of its name ([`sessions`]); an evicted grant ends what is certain as a call for its release does ([`grants`]);
-//! a pending holder is possible and never certain ([`refusals`] bounds who may overtake it); a pass hands a guard on
+//! a waiter is possible and never certain ([`turns`] says who may overtake it); a pass hands a guard on
 //! without a call, so that a grant has several guards, one after the other ([`guards`]).
 
 mod confirmations;
@@ -19,6 +19,7 @@ mod refusals;
 mod sessions;
 mod tokens;
 mod trouble;
+mod turns;
 mod wakeups;
 
 use std::collections::BTreeMap;
@@ -195,6 +196,7 @@ pub(super) fn check(
     exclusion::check(border, keys, findings);
     tokens::check(border, keys, findings);
     refusals::check(border, keys, findings);
+    turns::check(border, keys, findings);
     confirmations::check(border, keys, findings);
     recoveries::check(border, findings);
     guards::check(border, history, guards, findings);

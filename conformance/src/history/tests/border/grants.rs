@@ -71,6 +71,8 @@ fn owners_meet_themselves() {
             },
             claims,
             joined: false,
+            waits: false,
+            past: Vec::new(),
         };
         (told, request)
     };
@@ -84,6 +86,87 @@ fn owners_meet_themselves() {
         .breaks(Law::OwnersReenter);
     let (mut told, request) = again(2);
     told.done(request, by((1, 1), "f")).is_fine();
+}
+
+/// The same, and it waits in line if it is refused.
+fn waiting(of: (u128, u64), wanted: &[&str], passes: &[(u128, u64)]) -> Call {
+    let mut call = acquire(of, wanted);
+    let Call::Acquire { waits, past, .. } = &mut call else {
+        unreachable!();
+    };
+    (*waits, *past) = (true, passes.iter().copied().map(grant).collect());
+    call
+}
+
+#[test]
+fn who_comes_later_is_granted_later() {
+    // 1 holds f, 2 waits for it; then 1 gives it back.
+    let told = |wants: &str| {
+        let mut told = held();
+        told.done(open(3), Reply::Opened(true));
+        told.done(waiting((2, 1), &[wants], &[]), by((1, 1), "f"));
+        told.done(release((1, 1), &["create f"]), Reply::Released(true));
+        told
+    };
+    told("create f")
+        .done(acquire((3, 1), &["create f"]), Reply::Granted(2))
+        .breaks(Law::InTurn);
+    told("share f")
+        .done(acquire((3, 1), &["create f"]), Reply::Granted(2))
+        .breaks(Law::InTurn);
+    told("share f")
+        .done(acquire((3, 1), &["share f"]), Reply::Granted(2))
+        .is_fine();
+    told("create f")
+        .done(waiting((3, 1), &["create f"], &[(2, 1)]), Reply::Granted(2))
+        .is_fine();
+    told("create f")
+        .done(waiting((2, 1), &["create f"], &[]), Reply::Granted(2))
+        .is_fine();
+    told("create f")
+        .done(release((2, 1), &["create f"]), Reply::Released(false))
+        .done(acquire((3, 1), &["create f"]), Reply::Granted(2))
+        .is_fine();
+    told("create f")
+        .done(renew(2, "1-1", Change::Keep), LIVING)
+        .done(acquire((3, 1), &["create f"]), Reply::Granted(2))
+        .is_fine();
+    // Its session may be due.
+    told("create f")
+        .after(760)
+        .done(open(4), Reply::Opened(true))
+        .done(acquire((4, 1), &["create f"]), Reply::Granted(2))
+        .is_fine();
+    // Its next request may have been executed already.
+    let mut told = told("create f");
+    told.call(waiting((2, 1), &["create f"], &[]));
+    told.done(acquire((3, 1), &["create f"]), Reply::Granted(3))
+        .breaks(Law::InTurn);
+}
+
+#[test]
+fn who_asked_before_may_be_granted_before() {
+    let mut told = held();
+    told.done(open(3), Reply::Opened(true));
+    let before = told.call(acquire((3, 1), &["create f"]));
+    told.done(waiting((2, 1), &["create f"], &[]), by((1, 1), "f"));
+    told.done(release((1, 1), &["create f"]), Reply::Released(true));
+    told.after(1).reply(before, Reply::Granted(2)).is_fine();
+}
+
+#[test]
+fn whoever_waits_below_is_in_the_way_above() {
+    let told = |wants: &str| {
+        let mut told = two();
+        told.done(open(3), Reply::Opened(true));
+        told.done(acquire((1, 1), &["read /a"]), Reply::Granted(1));
+        let refused = busy(vec![met((1, 1), "/a", Mode::S, Answer::Living)]);
+        told.done(waiting((2, 1), &["write /a/b"], &[]), refused);
+        told.done(acquire((3, 1), &[wants]), Reply::Granted(2));
+        told
+    };
+    told("read /a").breaks(Law::InTurn);
+    told("read /a/c").is_fine();
 }
 
 #[test]

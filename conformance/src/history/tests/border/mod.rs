@@ -46,6 +46,8 @@ fn acquire(of: (u128, u64), wanted: &[&str]) -> Call {
         },
         claims: claims(wanted),
         joined: false,
+        waits: false,
+        past: Vec::new(),
     }
 }
 

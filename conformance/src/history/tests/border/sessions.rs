@@ -338,6 +338,8 @@ fn watches_wake_when_it_was_granted_at_the_second_try() {
         },
         claims: claims(&["create f"]),
         joined: false,
+        waits: false,
+        past: Vec::new(),
     };
     told.done(again, Reply::Granted(2)).by(2);
     let watch = told.call(Call::Watch {
