@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::client::clock::now;
 use crate::client::lost::LostReason;
-use crate::client::order::{Order, Release, Released};
+use crate::client::order::{Release, Released};
 use crate::client::session::{Handle, WeakHandle};
 use crate::{
     Busy, Claim, FencingToken, Grant, Holder, Label, Life, Mode, OwnerId, Refused, Result,
@@ -186,7 +186,12 @@ impl Chain {
 
     /// It passes to nobody else any more.
     pub(crate) fn keep(&self) {
-        self.kept.store(true, Ordering::Release);
+        self.kept.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it passes to nobody else.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::SeqCst)
     }
 
     /// It passes to another task now.
@@ -194,29 +199,34 @@ impl Chain {
         self.handed_on.store(true, Ordering::Release);
     }
 
+    /// Whether its time to pass to others ended so long ago that whoever is polled has taken it.
+    pub(crate) fn is_old(&self, now: Instant) -> bool {
+        now > self.began + Duration::from_secs(1)
+    }
+
     /// Whether it may pass to another task after so many.
     pub(crate) fn goes_on(&self, pass: u8, now: Instant) -> bool {
-        !self.kept.load(Ordering::Acquire)
+        !self.is_kept()
             && pass < FencingToken::PASSES
             && now < self.began + self.goes_on_for
             && self.session.session.asked(self.numbers()).is_none()
             && self.stands_at(now)
     }
 
-    /// The order to give it back in the store.
+    /// How it is given back in the store.
     pub(crate) fn release(
         &self,
         with_intent: bool,
         done: Option<oneshot::Sender<Result<Released>>>,
-    ) -> Order {
-        Order::Release(Release {
+    ) -> Release {
+        Release {
             claims: Arc::clone(&self.taken.claims),
             grants: self.taken.grants.clone(),
             with_intent,
             in_doubt: self.taken.in_doubt,
             by_close: self.taken.by_close,
             done,
-        })
+        }
     }
 
     /// The refusal of a task that wants one of its keys, or a path above or below.

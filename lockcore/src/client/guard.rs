@@ -64,17 +64,19 @@ impl Held {
     }
 
     /// The owner of the lock. With it, other acquisitions re-enter the document and tree locks in the same session, for
-    /// as long as the guard lives. A lock to [read](crate::RwLock::read) does not belong to its owner, because other
+    /// as long as the guard lives. Once the lock is given back, the owner is one that holds nothing. A lock to [read](crate::RwLock::read) does not belong to its owner, because other
     /// tasks may share it; one that was acquired with an [owner](crate::Acquisition::owner) does.
     #[must_use]
     pub fn owner(&self) -> Owner {
         let session = &self.chain.session;
-        let owner = if self.chain.is_shared() {
-            *self.owner.get_or_init(|| session.session.owner())
-        } else {
-            // It stays with whoever re-enters it.
+        let is_its_own = !self.chain.is_shared() && {
+            // It stays with whoever re-enters it; once it is on its way to another task, nobody re-enters it.
             self.chain.keep();
-            self.chain.taken.owner
+            !self.left.load(Ordering::SeqCst)
+        };
+        let owner = match is_its_own {
+            true => self.chain.taken.owner,
+            false => *self.owner.get_or_init(|| session.session.owner()),
         };
         Owner::of_guard(&self.core, session, owner)
     }
@@ -465,7 +467,6 @@ impl Guard {
             (numbers.granted(), numbers.next(), numbers.incarnation())
         };
         let (token, secret) = (self.token(), Kept::secret(core.random()));
-        let (held, handle) = (self.held(), self.handle.clone());
         let left = self.keep_until(after(time), Kept::first(secret)).await;
         match left.map_err(|_| keeper_gone(&core, Operation::Renew))?? {
             Left::Kept => Ok(Kept {
@@ -477,10 +478,7 @@ impl Guard {
                 token,
             }),
             Left::NotHeld => Err(KeepError::Lost),
-            Left::Shared => {
-                held.order_release(&handle, false, None);
-                Err(InputError::SharedSession.into())
-            }
+            Left::Shared => Err(InputError::SharedSession.into()),
         }
     }
 
@@ -491,14 +489,13 @@ impl Guard {
         seq: u64,
     ) -> oneshot::Receiver<Result<Left>> {
         let (done, left) = oneshot::channel();
-        let grants = self.held.chain.taken.grants.len();
         self.at_drop = AtDrop::Nothing;
         if self.held.leaves() {
             self.held.gone.store(true, Ordering::Release);
             self.handle.order(Order::Keep(Keep {
                 until,
                 seq,
-                grants,
+                release: self.held.chain.release(false, None),
                 done,
             }));
         }
@@ -529,7 +526,7 @@ impl Guard {
         }
         // Before the next one has it; and not, if it was given back just now because it was held for too long.
         let next = || {
-            let is_first = self.held.leaves();
+            let is_first = self.held.leaves() && !chain.is_kept();
             self.held.gone.store(true, Ordering::Release);
             is_first.then(|| Offer::after(&core.queues, chain, &self.handle, *pass))
         };
@@ -584,12 +581,12 @@ impl Held {
         done: Option<oneshot::Sender<Result<Released>>>,
     ) {
         self.gone.store(true, Ordering::Release);
-        handle.order(self.chain.release(with_intent, done));
+        handle.order(Order::Release(self.chain.release(with_intent, done)));
     }
 
     /// The lock goes back to the store or to another task: only the first call decides which.
     fn leaves(&self) -> bool {
-        !self.left.swap(true, Ordering::AcqRel)
+        !self.left.swap(true, Ordering::SeqCst)
     }
 
     /// The same for one task of several. Returns whether no other task of this process has the lock, so that it goes

@@ -226,7 +226,8 @@ impl Keeper {
     }
 
     /// Leaves the session, which nobody in this process relies on from then on: its lease may become shorter. Nothing of
-    /// it is closed, and nobody renews it any more. If it has other grants, it goes on as before: `false`.
+    /// it is closed, and nobody renews it any more. If it has other grants, it goes on without what was to be kept:
+    /// `false`.
     async fn is_left(&mut self, keep: Keep) -> bool {
         let deadline = self.session.deadline.get();
         let answer = match deadline {
@@ -246,6 +247,8 @@ impl Keeper {
         if is_left {
             self.news.end();
             self.session.die();
+        } else {
+            self.release(keep.release);
         }
         let _ = keep.done.send(answer);
         is_left
@@ -253,12 +256,12 @@ impl Keeper {
 
     async fn kept(&mut self, keep: &Keep, deadline: Instant) -> Result<Left> {
         // What an earlier attempt of the same acquisition has left is given back first.
-        while self.session.numbers().live() > keep.grants && self.has_work() {
+        while self.session.numbers().live() > keep.release.grants.len() && self.has_work() {
             if let Some(done) = self.work.next().await {
                 self.done(done);
             }
         }
-        if self.session.numbers().live() > keep.grants {
+        if self.session.numbers().live() > keep.release.grants.len() {
             return Ok(Left::Shared);
         }
         self.session.deadline.pass();
@@ -276,7 +279,8 @@ impl Keeper {
                     if let Renewed::Noted(notes) = &renewed {
                         self.read(notes);
                     }
-                    if !self.session.has_evicted() {
+                    let kept = keep.release.grants.iter().map(|(n, _)| *n);
+                    if self.session.evicted(kept).is_none() {
                         return Ok(Left::Kept);
                     }
                     close_in_time(&self.core, &self.session, deadline).await;
@@ -367,6 +371,7 @@ impl Keeper {
         if self.renewal.is_some() || now < self.next {
             return;
         }
+        self.core.queues.take_back(self.session.id);
         self.seq += 1;
         let (retired, incarnation, granted) = {
             let numbers = self.session.numbers();

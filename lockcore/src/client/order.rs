@@ -40,8 +40,8 @@ pub(crate) struct Keep {
     pub(crate) until: Instant,
     /// The least number of the renewal that leaves it.
     pub(crate) seq: u64,
-    /// The only grants that it may have.
-    pub(crate) grants: usize,
+    /// How to give it back. Its grants are the only ones that the session may have.
+    pub(crate) release: Release,
     pub(crate) done: oneshot::Sender<Result<Left>>,
 }
 

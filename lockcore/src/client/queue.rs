@@ -13,8 +13,9 @@ use tokio::time::timeout;
 
 use crate::client::chain::{CLAIMS, Chain, Pass};
 use crate::client::clock::now;
+use crate::client::order::Order;
 use crate::client::session::Handle;
-use crate::{Busy, Claim, LockKey, Mode, Want};
+use crate::{Busy, Claim, LockKey, Mode, SessionId, Want};
 
 /// For each key, the tasks of this process that wait for it, or ask for it first.
 ///
@@ -145,7 +146,7 @@ impl Queue {
             return true;
         };
         let has_room = match waiter.limit() {
-            Some(places) => self.holders.len() + at < places,
+            Some(places) => self.holding() + at < places,
             // One asks for all who want the same.
             None => !waiter.joins() || !self.waiters.iter().take(at).any(|it| it.joins()),
         };
@@ -165,6 +166,11 @@ impl Queue {
         looking.for_each(|waiter| waiter.wake.notify_one());
     }
 
+    /// How many tasks of this process hold the key, as far as anybody has seen.
+    fn holding(&self) -> usize {
+        self.holders.iter().filter(|chain| chain.stood()).count()
+    }
+
     /// The task of this process that holds the key, as far as anybody has seen.
     fn holder(&self) -> Option<&Arc<Chain>> {
         self.holders.iter().find(|chain| chain.stood())
@@ -174,7 +180,7 @@ impl Queue {
     fn in_the_way_of(&self, waiter: &Waiter) -> Option<&Arc<Chain>> {
         let is_full = waiter
             .limit()
-            .is_some_and(|places| self.holders.len() >= places);
+            .is_some_and(|places| self.holding() >= places);
         let excludes =
             |chain: &&Arc<Chain>| chain.is_exclusive() || waiter.is_exclusive() || is_full;
         self.holder()
@@ -213,7 +219,8 @@ impl Queues {
         for claim in chain.taken.claims.iter() {
             let queue = keys.entry(claim.key().clone()).or_default();
             queue.holders.push(Arc::clone(chain));
-            queue.is_refused = false;
+            // Whoever refused it has gone.
+            (queue.refusal, queue.is_refused) = (None, false);
             if chain.is_shared() {
                 let is_asker = |waiter: &Arc<Waiter>| {
                     asker.is_some_and(|asker| Arc::ptr_eq(&asker.waiter, waiter))
@@ -284,6 +291,21 @@ impl Queues {
         });
         gone.iter()
             .for_each(|chain| hint(&keys, &chain.taken.claims));
+    }
+
+    /// Takes back what tasks of this process have been offered of a session, and not taken in time: they are not polled.
+    pub(crate) fn take_back(&self, session: SessionId) {
+        if self.is_idle() {
+            return;
+        }
+        let is_late = |offer: &mut Offer| offer.is_late(session);
+        let keys = self.keys();
+        let waiters = keys.values().flat_map(|queue| &queue.waiters);
+        let late = waiters.filter_map(|waiter| waiter.slot().take_if(is_late));
+        let late: Vec<Offer> = late.collect();
+        // Dropping them offers them to others.
+        drop(keys);
+        drop(late);
     }
 
     /// Whether nobody waits for anything.
@@ -385,6 +407,12 @@ impl Offer {
         }
     }
 
+    /// Whether it is of that session and could have been taken long ago.
+    fn is_late(&self, session: SessionId) -> bool {
+        let chain = self.pass.as_ref().map(|pass| &pass.chain);
+        chain.is_some_and(|chain| chain.id() == session && chain.is_old(now()))
+    }
+
     /// The taker has it, unless it is no longer held.
     pub(crate) fn accept(mut self) -> Option<Pass> {
         let stands = |pass: &Pass| pass.handle.is_kept() && pass.chain.stands();
@@ -412,7 +440,7 @@ impl Drop for Offer {
             self.queues.offer(&chain.taken.claims, next)
         };
         if !goes_on && chain.leave() {
-            handle.order(chain.release(false, None));
+            handle.order(Order::Release(chain.release(false, None)));
         }
     }
 }

@@ -432,3 +432,40 @@ async fn who_waits_in_another_process_has_it_in_a_tenth_of_a_second() {
     assert!(waits.len() > 50, "{waits:?}");
     assert!(waits.iter().all(|wait| *wait <= ms(100)), "{waits:?}");
 }
+
+/// Whoever had it before cannot re-enter what the next task has.
+#[tokio::test(start_paused = true)]
+async fn the_owner_of_what_was_handed_on_holds_nothing() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let guard = hold(&locks, &["d"]).await;
+    let held = guard.held();
+    let next = waits(&locks).await;
+    assert_eq!(guard.release().await.unwrap(), Released::HandedOn);
+    let next = next.await.unwrap().unwrap();
+    let owner = held.owner();
+    let again = locks.documents(["d"]).owner(&owner).try_acquire().await;
+    assert!(again.unwrap().acquired().is_none(), "{next:?} has it");
+    // Its own owner does.
+    let owner = next.owner();
+    let again = locks.documents(["d"]).owner(&owner).try_acquire().await;
+    assert!(again.unwrap().acquired().is_some());
+}
+
+/// A task that waits, and is never polled again.
+#[tokio::test(start_paused = true)]
+async fn who_is_not_polled_has_it_until_the_next_renewal() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let guard = hold(&locks, &["d"]).await;
+    let mut waits = Box::pin(locks.documents(["d"]).acquire());
+    assert!(futures_util::poll!(&mut waits).is_pending());
+    assert_eq!(guard.release().await.unwrap(), Released::HandedOn);
+    let since = Instant::now();
+    let theirs = timeout(secs(60), other.documents(["d"]).acquire()).await;
+    let theirs = theirs.expect("nobody holds it for long").unwrap();
+    assert!(since.elapsed() <= secs(11), "{:?}", since.elapsed());
+    drop(theirs);
+    // It goes on where it is polled again.
+    drop(timeout(secs(5), waits).await.unwrap().unwrap());
+}

@@ -400,3 +400,36 @@ async fn a_store_that_moved_has_it_or_has_lost_it() {
         assert_eq!(renewed == KeptState::NotHeld, forgets);
     }
 }
+
+/// Dropped before it is known that the session has something else.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_kept_is_released_although_nobody_waits_for_the_answer() {
+    let (_, one, other) = spy();
+    let guard = one.lock("b").own_session().acquire().await.unwrap();
+    let owner = guard.owner();
+    let nested = one.documents(["c"]).owner(&owner).acquire().await.unwrap();
+    {
+        let mut keep = Box::pin(guard.keep_for(2 * TTL));
+        assert!(futures_util::poll!(&mut keep).is_pending());
+    }
+    sleep(SECOND).await;
+    assert!(nested.is_valid());
+    assert!(is_free(&other, "b").await);
+}
+
+/// An operator has broken something else of the session before.
+#[tokio::test(start_paused = true)]
+async fn what_stands_is_kept_although_something_else_was_evicted() {
+    let (spy, one, other) = spy();
+    let guard = one.lock("b").own_session().acquire().await.unwrap();
+    let owner = guard.owner();
+    let nested = one.documents(["c"]).owner(&owner).acquire().await.unwrap();
+    evict_from(&spy, "c").await;
+    sleep(TTL / 2).await;
+    assert!(!nested.is_valid());
+    drop(nested);
+    sleep(SECOND).await;
+    assert!(guard.confirm().await.unwrap());
+    guard.keep_for(HOUR).await.unwrap();
+    assert!(!is_free(&other, "b").await);
+}

@@ -10,8 +10,8 @@ use crate::client::tests::attempts::{asks, hold, ms, releases, secs};
 use crate::client::tests::notes::evict_from;
 use crate::client::tests::spy::{Fate, Spy};
 use crate::{
-    AcquireError, Acquisition, Attempt, ClaimStore as _, Guard, Locks, LostReason, MemoryBackend,
-    Released,
+    AcquireError, Acquisition, Attempt, ClaimStore as _, End, Guard, Locks, LostReason,
+    MemoryBackend, Released, SessionStore as _,
 };
 
 async fn share(locks: &Locks) -> Guard {
@@ -385,4 +385,19 @@ async fn a_try_has_what_its_process_has() {
     assert!(matches!(tried, Attempt::Acquired(_)));
     assert_eq!(spy.count(asks), 2);
     drop(first);
+}
+
+/// A task hangs with a place that it has lost.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_lost_is_free() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let hung = locks.semaphore("s", 2).acquire().await.unwrap();
+    spy.end(&[hung.session()], End::Revoke).await.unwrap();
+    sleep(secs(15)).await;
+    assert!(!hung.is_valid());
+    let second = locks.semaphore("s", 2).acquire().await.unwrap();
+    let third = timeout(secs(5), locks.semaphore("s", 2).acquire()).await;
+    drop(third.expect("a place is free").unwrap());
+    drop((hung, second));
 }

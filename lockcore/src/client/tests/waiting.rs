@@ -336,3 +336,34 @@ async fn what_takes_many_steps_has_a_session_of_its_own() {
         assert!(kept.confirm().await.unwrap());
     }
 }
+
+/// Others have had it since, and now the store does not answer.
+#[tokio::test(start_paused = true)]
+async fn who_has_gone_long_ago_is_not_told_to_be_in_the_way() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let theirs = hold(&other, &["d"]).await;
+    #[expect(clippy::disallowed_methods, reason = "a task of the test")]
+    let waits = || tokio::spawn(locks.documents(["d"]).acquire());
+    let first = waits();
+    sleep(ms(100)).await;
+    let _ = theirs.release().await;
+    let mut mine = first.await.unwrap().unwrap();
+    for _ in 0..3 {
+        let next = waits();
+        sleep(secs(60)).await;
+        drop(mine);
+        mine = next.await.unwrap().unwrap();
+    }
+    let next = waits();
+    sleep(secs(1)).await;
+    spy.decide(|call| match call {
+        Call::Acquire(_) => Fate::Hangs,
+        _ => Fate::Answered,
+    });
+    let _ = mine.release().await;
+    sleep(ms(200)).await;
+    let late = locks.documents(["d"]).wait(secs(2)).acquire().await;
+    assert!(matches!(late, Err(AcquireError::Store(_))), "{late:?}");
+    next.abort();
+}
