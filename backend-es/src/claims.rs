@@ -259,6 +259,7 @@ impl EsBackend {
             params["waits"] = waits.into();
             let aside = aside(key);
             params["gone"] = aside.gone.iter().map(Grant::to_string).collect();
+            params["quit"] = aside.quit.iter().map(Grant::to_string).collect();
             let past = aside.passed.iter().map(|past| {
                 let waiting = past.waiting;
                 let known = json!({"place": waiting.place, "passed": waiting.passed, "may_go": waiting.may_go});
@@ -282,15 +283,15 @@ impl EsBackend {
             let document = item.document();
             let held = held(key, document.unwrap_or(&Value::Null));
             let is_own = |held: &&Held| held.grant() == Some(request.grant);
-            let waits = held
+            let holds = held
                 .iter()
                 .find(is_own)
-                .is_some_and(|own| own.waits.is_some());
+                .is_some_and(|own| own.waits.is_none());
             written
                 .places
                 .push(document.and_then(|it| place(it, request.grant)));
             match (item.reply(), document) {
-                (Reply::Written, Some(document)) if !waits => {
+                (Reply::Written, Some(document)) if holds => {
                     written.records.push((key, !stood(document, request.grant)));
                     written.takes(item);
                 }

@@ -53,10 +53,10 @@ impl EsBackend {
             let mut gone = Vec::new();
             let mut entries = 0;
             for document in &page {
-                let grants = retired(document, state);
-                if removed + entries < limit && !grants.is_empty() {
-                    entries += grants.len();
-                    gone.push((document.id.as_str(), grants));
+                let retired = Retired::of(document, state);
+                if removed + entries < limit && retired.len() > 0 {
+                    entries += retired.len();
+                    gone.push((document.id.as_str(), retired));
                 }
             }
             let enough = removed + entries >= limit;
@@ -114,14 +114,15 @@ impl EsBackend {
     }
 
     /// Removes grants from records, by id, and says how many there were.
-    async fn remove_gone(&self, gone: &[(&str, Vec<Grant>)]) -> Outcome<usize> {
+    async fn remove_gone(&self, gone: &[(&str, Retired)]) -> Outcome<usize> {
         if gone.is_empty() {
             return Ok(0);
         }
         let mut bulk = Bulk::default();
-        for (id, grants) in gone {
-            let grants: Vec<String> = grants.iter().map(Grant::to_string).collect();
-            bulk.run(id, &RELEASE, json!({"grants": grants, "waiters": true}));
+        for (id, Retired { gone, quit }) in gone {
+            let named = |grants: &[Grant]| grants.iter().map(Grant::to_string).collect::<Value>();
+            let params = json!({"grants": named(gone), "waiters": true, "quit": named(quit)});
+            bulk.run(id, &RELEASE, params);
         }
         let known = [
             Reply::Written,
@@ -134,7 +135,7 @@ impl EsBackend {
             .iter()
             .zip(&items)
             .filter(|(_, item)| item.reply() == Reply::Written);
-        Ok(removed.map(|((_, grants), _)| grants.len()).sum())
+        Ok(removed.map(|((_, retired), _)| retired.len()).sum())
     }
 
     /// Removes what any session has left, then what is left of sessions. The index is refreshed.
@@ -289,17 +290,29 @@ impl EsBackend {
     }
 }
 
-/// The grants of a session in a record that do not count.
-fn retired(document: &Document, state: &SessionState) -> Vec<Grant> {
-    let Some(key) = key_of(&document.id, &document.source) else {
-        return Vec::new();
-    };
-    let held = held(&key, &document.source);
-    let gone = held.iter().filter(|held| !is_live(*held, state));
-    let grants = gone.filter_map(Held::grant);
-    grants
-        .filter(|grant| grant.session == state.session)
-        .collect()
+/// What a session has left in a record, as it was read before its state.
+struct Retired {
+    /// What is not live, and never will be.
+    gone: Vec<Grant>,
+    /// Waiters of a session that is abandoned. What has been granted since is held.
+    quit: Vec<Grant>,
+}
+
+impl Retired {
+    fn of(document: &Document, state: &SessionState) -> Self {
+        let held = key_of(&document.id, &document.source)
+            .map(|key| held(&key, &document.source))
+            .unwrap_or_default();
+        let retired = held.iter().filter(|held| !is_live(*held, state));
+        let grants = retired.filter_map(Held::grant);
+        let own = grants.filter(|grant| grant.session == state.session);
+        let (quit, gone) = own.partition(|grant| state.is_live(grant.n));
+        Self { gone, quit }
+    }
+
+    fn len(&self) -> usize {
+        self.gone.len() + self.quit.len()
+    }
 }
 
 fn session_of(document: &Document) -> Option<SessionId> {

@@ -380,6 +380,8 @@ pub enum Tried<E> {
 pub struct Aside {
     /// Not live. They never will be again.
     pub gone: BTreeSet<Grant>,
+    /// Waiters of sessions that do not live any more. What has been granted since is in the way.
+    pub quit: BTreeSet<Grant>,
     /// Waiters that are passed, as long as they have this place and were not passed meanwhile. One that may go is removed;
     /// of any other it is written that it was passed.
     pub passed: Vec<Past>,
@@ -392,7 +394,8 @@ impl Aside {
             return true;
         };
         let is_passed = |past: &Past| past.grant == grant && waits == Some(past.waiting.into());
-        !self.gone.contains(&grant) && !self.passed.iter().any(is_passed)
+        let quits = waits.is_some() && self.quit.contains(&grant);
+        !self.gone.contains(&grant) && !quits && !self.passed.iter().any(is_passed)
     }
 }
 
@@ -458,9 +461,15 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
             Verdict::Void => return Ok(Acquired::Void),
             Verdict::Again => {
                 for (key, entries) in &met {
-                    let gone = entries.iter().filter(|entry| judged.is_gone(*entry));
                     let aside: &mut Aside = aside.entry(key.clone()).or_default();
-                    aside.gone.extend(gone.filter_map(Entry::grant));
+                    for entry in entries.iter().filter(|entry| judged.is_gone(*entry)) {
+                        // It may be granted, and hold, by the next attempt.
+                        let set = match entry.waits() {
+                            Some(_) => &mut aside.quit,
+                            None => &mut aside.gone,
+                        };
+                        set.extend(entry.grant());
+                    }
                 }
                 continue;
             }

@@ -435,6 +435,15 @@ impl Taking<'_> {
                             return Err(AcquireError::WouldDeadlock(busy).into());
                         }
                         self.plan.observe(&Progress::Waiting(&busy));
+                        if !self.grants.is_empty() && self.patience.is_crowded_out() {
+                            // They may wait for what it holds, and it cannot pass them: it comes after them.
+                            self.patience = Patience::default();
+                            if self.is_given_back().await {
+                                (at, waiting) = (0, None);
+                                self.check()?;
+                                continue;
+                            }
+                        }
                         // Until it is granted, the refused claim is the same.
                         let now_waiting = match waiting.take() {
                             Some(waiting) => {
@@ -534,14 +543,25 @@ impl Taking<'_> {
     }
 
     async fn ask(&mut self, range: Range<usize>) -> Step {
-        let kept = self.kept.take();
-        let past = self.patience.past();
-        let (step, kept) = self.ask_once(range, kept, past).await;
-        self.kept = kept;
-        if let Step::Busy(busy) = &step {
-            self.patience.refused(busy);
+        let mut past = self.patience.past();
+        let mut first = true;
+        loop {
+            let kept = self.kept.take();
+            let (step, kept) = self.ask_once(range.clone(), kept, past.clone()).await;
+            self.kept = kept;
+            match &step {
+                Step::Busy(busy) => self.patience.refused(busy),
+                Step::Granted { .. } => self.patience.passed(&past),
+                _ => {}
+            }
+            // Whom it has passed before, it passes at once.
+            let next = self.patience.past();
+            let again = first && matches!(step, Step::Busy(_)) && range.len() == 1 && next != past;
+            if !again || next.is_empty() {
+                return step;
+            }
+            (past, first) = (next, false);
         }
-        step
     }
 
     async fn ask_once(&self, range: Range<usize>, kept: Kept, past: Vec<Past>) -> (Step, Kept) {

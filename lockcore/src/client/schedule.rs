@@ -168,7 +168,8 @@ impl Drop for Keeping {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take()
             && self.until > now()
-            && guard.is_valid()
+            // Also where its work has taken longer than a lock may be held.
+            && guard.chain.stands()
         {
             drop(guard.keep_until(self.until, 1));
         }

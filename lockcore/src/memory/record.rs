@@ -143,18 +143,33 @@ impl Record {
 
     /// Removes what is not live, and who may go and does not; the others were passed once more.
     fn set_aside(&mut self, aside: &Aside) {
-        let gone = |held: &Held| held.grant.is_some_and(|it| aside.gone.contains(&it));
+        self.remove_passed(aside);
+        let gone = |held: &Held| {
+            let quits = |it| held.waits.is_some() && aside.quit.contains(it);
+            held.grant
+                .as_ref()
+                .is_some_and(|it| aside.gone.contains(it) || quits(it))
+        };
         self.holders.retain(|held| !gone(held));
         for past in &aside.passed {
-            let Ok(at) = self.find(Some(past.grant)) else {
-                continue;
-            };
-            match &mut self.holders[at].waits {
-                Some(_) if past.waiting.may_go => drop(self.holders.remove(at)),
-                Some(waits) => waits.passed = waits.passed.saturating_add(1),
-                None => {}
+            if let Ok(at) = self.find(Some(past.grant))
+                && let Some(waits) = &mut self.holders[at].waits
+            {
+                waits.passed = waits.passed.saturating_add(1);
             }
         }
+    }
+
+    /// Removes who may go and does not. Returns whether there was anybody.
+    pub(super) fn remove_passed(&mut self, aside: &Aside) -> bool {
+        let may_go = |held: &Held| {
+            let passed = aside.passed.iter().filter(|past| past.waiting.may_go);
+            let mut passed = passed.map(|past| (Some(past.grant), Some(Waits::from(past.waiting))));
+            passed.any(|past| past == (held.grant, held.waits))
+        };
+        let before = self.holders.len();
+        self.holders.retain(|held| !may_go(held));
+        self.holders.len() < before
     }
 
     /// Whether a refused request has no place here yet, and there is one.

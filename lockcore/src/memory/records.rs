@@ -250,9 +250,13 @@ impl State {
         {
             let is_left = |held: &Held| aside.is_none_or(|aside| aside.leaves(held));
             if !ask.in_the_way(&record.holders, is_left).is_empty() {
+                let mut changed = aside.is_some_and(|aside| record.remove_passed(aside));
                 let stands = stands_in_line(request) && entry.of == 1;
                 if stands && record.has_a_place_for(request) {
                     record.stand(entry, number, now);
+                    changed = true;
+                }
+                if changed {
                     record.version = number;
                     self.writes = number;
                 }

@@ -1,6 +1,7 @@
 //! The line of a store: who comes first is served first, whatever process it is of.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use tokio::time::{Instant, sleep, timeout};
@@ -303,4 +304,86 @@ async fn an_owner_that_waits_twice_does_not_wait_for_itself() {
     // The second one may be refused by the first one alone, which holds nothing.
     join(join(waits(1), waits(50)), frees).await;
     assert!(is_empty(&store).await);
+}
+
+/// One process asks for several paths and holds the first of them; others ask to write above them all. How long the first
+/// one waits for the rest, once nobody else holds anything.
+async fn waits_among_writers(
+    store: Arc<MemoryBackend>,
+    writers: usize,
+    paths: &[&str],
+) -> Duration {
+    let client = || Spy::new(Arc::clone(&store)).locks();
+    let (holder, several) = (client(), client());
+    let held = holder.tree().write(paths[1]).acquire().await.unwrap();
+    let own = several.tree();
+    let own = paths[1..]
+        .iter()
+        .fold(own.write(paths[0]), |own, path| own.write(path));
+    let own = async {
+        drop(
+            timeout(secs(120), own.acquire())
+                .await
+                .expect("it is served")
+                .unwrap(),
+        );
+        Instant::now()
+    };
+    let writes = (0..writers).map(async |at| {
+        sleep(ms(100 + at as u64)).await;
+        let guard = timeout(secs(120), client().tree().write("/r").acquire()).await;
+        drop(guard.expect("it is served").unwrap());
+    });
+    let frees = async {
+        sleep(secs(1)).await;
+        drop(held);
+        Instant::now()
+    };
+    let (had, (freed, _)) = join(own, join(frees, join_all(writes))).await;
+    had - freed
+}
+
+#[tokio::test(start_paused = true)]
+async fn whom_it_has_passed_it_passes_at_once() {
+    let paths = ["/r/1", "/r/5", "/r/6", "/r/7", "/r/8", "/r/9"];
+    for store in [MemoryBackend::new(), MemoryBackend::records()] {
+        let waited = waits_among_writers(store, 1, &paths).await;
+        assert!(waited < ms(4_500), "{waited:?}");
+    }
+}
+
+/// More than a refusal names, so that it cannot pass all of them.
+#[tokio::test(start_paused = true)]
+async fn who_cannot_pass_a_crowd_comes_after_it() {
+    for store in [MemoryBackend::new(), MemoryBackend::records()] {
+        waits_among_writers(store, 20, &["/r/1", "/r/5", "/r/6"]).await;
+    }
+}
+
+/// Waiters that stop asking, one after the other: each keeps the rest for a few seconds at most.
+#[tokio::test(start_paused = true)]
+async fn several_that_have_stopped_hold_up_nobody_for_long() {
+    for store in [MemoryBackend::new(), MemoryBackend::records()] {
+        let client = || Spy::new(Arc::clone(&store)).locks();
+        let held = hold(&client(), &["d"]).await;
+        let stills: Vec<_> = (0..3).map(|_| Spy::new(Arc::clone(&store))).collect();
+        let mut stopped = Vec::new();
+        for spy in &stills {
+            let mut waits = Box::pin(spy.locks().documents(["d"]).acquire());
+            assert!(timeout(ms(100), &mut waits).await.is_err());
+            spy.decide(|call| match call {
+                Call::Acquire(_) => Fate::Hangs,
+                _ => Fate::Answered,
+            });
+            stopped.push(waits);
+        }
+        let last = client();
+        let frees = async {
+            sleep(secs(1)).await;
+            drop(held);
+        };
+        let next = timeout(secs(12), last.documents(["d"]).acquire());
+        let (next, ()) = join(next, frees).await;
+        drop(next.expect("it is served").unwrap());
+    }
 }

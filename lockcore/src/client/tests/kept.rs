@@ -433,3 +433,20 @@ async fn what_stands_is_kept_although_something_else_was_evicted() {
     guard.keep_for(HOUR).await.unwrap();
     assert!(!is_free(&other, "b").await);
 }
+
+/// The longest hold is shorter than the period.
+#[tokio::test(start_paused = true)]
+async fn a_schedule_whose_work_takes_too_long_is_kept_all_the_same() {
+    let spy = Spy::new(MemoryBackend::new());
+    let one = spy.builder().max_hold(TTL).build().unwrap();
+    let work = async |_| {
+        sleep(HOUR).await;
+        Ok::<_, std::io::Error>(())
+    };
+    let ran = one.schedule("b").at_least(HOUR).run(work).await;
+    assert!(matches!(ran, Err(RunError::Lost(_))), "{ran:?}");
+    sleep(10 * TTL).await;
+    assert!(!is_free(&one, "b").await);
+    sleep(HOUR).await;
+    assert!(is_free(&one, "b").await);
+}

@@ -116,3 +116,30 @@ async fn many_tasks_never_hold_one_key_together() {
         assert!(granted.get() > 0);
     }
 }
+
+/// Somebody reads the entry of a waiter. Before it asks about the waiter's session, the waiter is granted, registers its
+/// intent and dies.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_was_granted_and_abandoned_meanwhile_holds() {
+    let store = MemoryBackend::records();
+    open(&store, [1, 2, 3]).await;
+    let (holder, waiter, other) = (
+        request(1, 1, &["create k"]),
+        request(2, 1, &["create k"]).waiting(),
+        request(3, 1, &["create k"]),
+    );
+    granted(&store, &holder).await;
+    busy(&store, &waiter).await;
+    let mut asks = Box::pin(ask(&store, &other));
+    // The write; and then it is about to ask about the sessions.
+    for _ in 0..2 {
+        assert!(futures_util::poll!(&mut asks).is_pending());
+    }
+    release(&store, &holder).await;
+    let token = granted(&store, &waiter).await;
+    let renewed = renew(&store, 2, renewal(1, "", intent(token))).await;
+    assert_eq!(renewed, Renewed::Living);
+    assert_eq!(end(&store, 2, End::Close).await, Life::Abandoned);
+    let answer = asks.await;
+    assert!(matches!(answer, Acquired::Busy(_)), "{answer:?}");
+}
