@@ -1,8 +1,8 @@
 //! `lockkeeper acquire`, `renew`, `release` and `status`: locks of several steps, which no process holds.
 
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use lockkeeper::limits::DEFAULT_TTL;
@@ -88,7 +88,13 @@ fn print(common: &Common, file: Option<&Path>, kept: &Kept) -> Result<u8, Failur
             .truncate(true)
             .mode(0o600)
             .open(file)
-            .and_then(|mut to| to.write_all(format!("{handle}\n").as_bytes()));
+            .and_then(|mut to| {
+                // One that was there before may be open to others.
+                if to.metadata()?.is_file() {
+                    to.set_permissions(Permissions::from_mode(0o600))?;
+                }
+                to.write_all(format!("{handle}\n").as_bytes())
+            });
         written.map_err(|error| {
             let file = file.display();
             Failure::usage(format!("--handle-file {file} cannot be written: {error}"))

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use lockkeeper::Life;
+use lockkeeper::backend::End;
 use serde::Serialize;
 
 use crate::args::{Common, GrantsArgs, InitArgs, RemoveArgs, StoreName};
@@ -116,8 +117,13 @@ async fn idle(url: &str) -> Result<(), Failure> {
     let mut next = None;
     loop {
         let page = backend.sessions(next.as_deref(), 500).await?;
-        for state in &page.items {
-            let session = describe::session(state);
+        for state in page.items {
+            let state = match state.life {
+                // One whose lease is over dies when somebody asks.
+                Life::Living => backend.end(&[state.session], End::IfDue).await?.remove(0),
+                Life::Abandoned | Life::Dead => state,
+            };
+            let session = describe::session(&state);
             match state.life {
                 Life::Living => {
                     let why = format!(

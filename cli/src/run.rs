@@ -156,7 +156,17 @@ impl Asked {
                 supervise(job, signals, &*guard, self.patience(), on_asked).await?
             }
         };
+        let left = self
+            .args
+            .at_least
+            .map(|time| time.saturating_sub(since.elapsed()));
+        let left = left.filter(|left| !left.is_zero());
         if let Some(by_us) = ended.by_us {
+            if let Some(left) = left
+                && guard.is_valid()
+            {
+                keep(guard, left).await?;
+            }
             let why = match by_us {
                 ByUs::Lost => "the lock was lost",
                 ByUs::TooLong => "the lock was held for as long as --max-hold allows",
@@ -175,11 +185,7 @@ impl Asked {
             ));
             return Ok(status_of(ended.status));
         }
-        let left = self
-            .args
-            .at_least
-            .map(|time| time.saturating_sub(since.elapsed()));
-        match left.filter(|left| !left.is_zero()) {
+        match left {
             Some(left) => keep(guard, left).await?,
             None => self.release(guard).await?,
         }

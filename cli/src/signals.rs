@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use nix::sys::signal::{SigSet, Signal as Number};
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
@@ -31,6 +32,7 @@ impl Signals {
     /// Listens from now on. What was ignored when this process began stays ignored, as `nohup` wants it.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let ignored = ignored();
+        unblock();
         let listen = |number: Signal| {
             let stream = signal(SignalKind::from_raw(number.as_raw()))?;
             Ok((number, stream))
@@ -73,6 +75,14 @@ impl Signals {
             }
         }
     }
+}
+
+/// Whoever has started this process may have blocked some of them, which outlives `exec`: they would never arrive.
+fn unblock() {
+    let listened = LISTENED.map(|number| Number::try_from(number.as_raw()));
+    let listened: SigSet = listened.into_iter().flatten().collect();
+    // No set of known signals is refused.
+    let _ = listened.thread_unblock();
 }
 
 /// The mask of ignored signals.

@@ -1,5 +1,7 @@
 //! Locks of several steps, and locks that are kept when their command has ended.
 
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use rustix::fs::stat;
@@ -82,6 +84,13 @@ fn a_handle_in_a_file_or_in_the_environment() {
     assert_eq!((ended.status, ended.stdout.as_str()), (0, ""), "{ended:?}");
     assert_eq!(stat(file).unwrap().st_mode & 0o777, 0o600);
     assert_eq!(place.ends(&["status", "--handle-file", file]).status, 0);
+    // A file that others could read.
+    let open = place.file("open", "");
+    set_permissions(&open, Permissions::from_mode(0o644)).unwrap();
+    let args = ["acquire", "--lock", "open", "--handle-file", &open];
+    assert_eq!(place.ends(&args).status, 0);
+    assert_eq!(stat(&open).unwrap().st_mode & 0o777, 0o600);
+    assert_eq!(place.ends(&["release", "--handle-file", &open]).status, 0);
     let handle = place.read("handle");
     let mut command = place.lockkeeper(["release"]);
     let ended = crate::harness::ends(command.env("LOCKKEEPER_HANDLE", handle.trim()));
@@ -182,6 +191,11 @@ fn a_lock_is_kept_when_its_command_has_ended() {
         "{:?}",
         since.elapsed()
     );
+    // Whoever is ended by --max-hold has run, too.
+    let args = ["--at-least", "60s", "--max-hold", "2s"];
+    let args = [&["run", "--lock", "long"], &args[..], &["-c", "sleep 60"]].concat();
+    assert_eq!(place.ends(&args).status, 76);
+    assert_eq!(place.ends(&args).status, 75);
     // The command took longer than that.
     assert_eq!(place.held(), [""; 0]);
     for (args, says) in [

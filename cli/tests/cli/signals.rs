@@ -157,3 +157,20 @@ fn the_command_dies_with_lockkeeper() {
         since.elapsed()
     );
 }
+
+/// Whoever starts it may have blocked signals, as programs do that wait for them by themselves.
+#[test]
+fn blocked_signals_are_heard_all_the_same() {
+    let place = Place::new();
+    let mut command = std::process::Command::new("env");
+    command
+        .args(["--block-signal=CHLD,TERM", env!("CARGO_BIN_EXE_lockkeeper")])
+        .args(["run", "--lock", "a", "-c", "echo held; cat; echo end"])
+        .env("LOCKKEEPER_URL", place.url())
+        .stdin(Stdio::piped());
+    let mut running = Running::new(&mut command);
+    assert_eq!(running.line(), "held");
+    running.write("");
+    let ended = running.ends();
+    assert_eq!((ended.status, ended.stdout.as_str()), (0, "end\n"));
+}
