@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp};
-use lockcore::backend::judge::{Ask, Entry as _, Listed};
+use lockcore::backend::judge::{Ask, Entry as _, Listed, line_limit};
 use lockcore::backend::{Acquire, Acquired};
 use lockcore::limits::{MAX_LISTED, MAX_WAITERS};
 use lockcore::{Claim, Grant, Mode, Operation, OwnerId, Result, SessionId, Waiting, Want};
@@ -389,7 +389,7 @@ impl EtcdBackend {
             (_, true) => Want::Read,
             (Mode::X, false) => Want::Upsert,
             (_, false) => Want::Share {
-                limit: asks.want().limit(),
+                limit: line_limit(asks),
             },
         };
         let claim = Claim::new(held.key.clone(), want)?;

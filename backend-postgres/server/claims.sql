@@ -114,7 +114,7 @@ DECLARE
     asks text[] := array_fill(CASE p_want WHEN 'write' THEN 'IX' ELSE 'IS' END, higher)
         -- Its owner is in nobody's way here: who holds the key and creates it once more is told so when it asks.
         || CASE p_want WHEN 'create' THEN 'upsert' ELSE p_want END;
-    -- A share has the limit of who asks: it is that of all who want one.
+    -- A share has the limit of who asks, who wants one too: it is that of all.
     limits bigint[] := array_fill(NULL::bigint, higher) || CASE p_want WHEN 'share' THEN p_limit END;
 BEGIN
     RETURN QUERY
@@ -175,7 +175,8 @@ CREATE OR REPLACE FUNCTION {ns}.go_past(
     p_place bigint, p_past text[], OUT freed text[], OUT passes_at text[], OUT passes bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    lim bigint := p_limits[cardinality(p_limits)];
+    -- Who wants no share does not know how many there may be, and takes each of them for the last.
+    lim bigint := CASE p_asks[cardinality(p_asks)] WHEN 'share' THEN p_limits[cardinality(p_limits)] ELSE 1 END;
     way record;
     seen text;
     stops bigint[] := '{}';
@@ -292,7 +293,8 @@ BEGIN
             IF p_waits AND r_line IS NOT NULL AND listed <= 16
                AND (first_key = r_key AND first_session <> r_session AND (first_excludes OR excludes)) IS NOT TRUE
             THEN
-                r_kept_by := kept_by(r_session, r_n, r_m, r_key, r_want, p_limits[last], r_line, at);
+                r_kept_by := kept_by(
+                    r_session, r_n, r_m, r_key, r_want, CASE p_asks[last] WHEN 'share' THEN p_limits[last] ELSE 1 END, r_line, at);
             END IF;
             IF first_key IS NULL AND NOT r_due THEN
                 first_key := r_key;

@@ -174,6 +174,11 @@ local function obstacles(want, limit, key)
         return list()
     end
     local found = found_for(want, limit, own)
+    -- Who wants no share does not know how many there may be, and takes each of them for the last.
+    local limit_in_line = limit
+    if want ~= 's' then
+        limit_in_line = 1
+    end
     local listed = found.listed
     for _, ancestor in ipairs(ancestors[key] or {}) do
         if values[place[ancestor]] and not found.enough then
@@ -204,7 +209,7 @@ local function obstacles(want, limit, key)
     end)
     local waiters, shares = {}, #found.shares
     for at, waiter in ipairs(found.waiters) do
-        if not (waits and #listed.holders + at <= LISTED and is_let_by(waiter, limit)) then
+        if not (waits and #listed.holders + at <= LISTED and is_let_by(waiter, limit_in_line)) then
             waiters[#waiters + 1] = waiter
             shares = shares + (waiter.entry.want == 's' and 1 or 0)
         end

@@ -28,6 +28,8 @@ pub(super) fn cases() -> Vec<Case> {
             what_an_abandoned_session_waits_for_is_free,
             waiters_take_the_places_of_a_limit,
             who_may_go_and_does_not_is_removed,
+            who_may_go_is_removed_although_others_are_in_the_way,
+            who_waits_for_a_permit_is_kept_out_by_who_has_it,
             a_session_passes_who_waits_for_it,
             a_session_passes_who_waits_for_who_waits_for_it,
             who_waits_is_listed_in_its_turn,
@@ -359,6 +361,64 @@ async fn who_may_go_and_does_not_is_removed(scene: Scene) -> Verdict {
     a.take(&third).await?;
     a.release(&third).await?;
     b.take(&first).await?;
+    Ok(())
+}
+
+async fn who_may_go_is_removed_although_others_are_in_the_way(scene: Scene) -> Verdict {
+    for key in ["k", "/p/k"] {
+        let [a, b, c, d] = processes(&scene).await?;
+        let want = match key.starts_with('/') {
+            true => Want::Write,
+            false => Want::Create,
+        };
+        let holds = a.hold(&[(want, key)]).await?;
+        let first = waits(&b, &[(want, key)]).await?;
+        let second = waits(&c, &[(want, key)]).await?;
+        a.release(&holds).await?;
+        let last = d.ask(&[(want, key)]).waiting();
+        let known = waiters(&d.refused(&last).await?);
+        let past: Vec<Past> = known
+            .into_iter()
+            .filter(|(_, waiting)| waiting.may_go)
+            .map(|(grant, waiting)| Past { grant, waiting })
+            .collect();
+        ensure_eq!(
+            past.iter().map(|past| past.grant).collect::<Vec<_>>(),
+            [first.grant],
+            "who may go"
+        );
+        refused_by(&d, &last.clone().past(past), &[&second]).await?;
+        // It is the next one's turn.
+        c.take(&second).await?;
+        c.release(&second).await?;
+        d.take(&last).await?;
+        d.release(&last).await?;
+        b.release(&first).await?;
+    }
+    Ok(())
+}
+
+async fn who_waits_for_a_permit_is_kept_out_by_who_has_it(scene: Scene) -> Verdict {
+    let [a, b, c] = processes(&scene).await?;
+    let permit = [(share(1), "s")];
+    let holds = a.hold(&permit).await?;
+    let waiter = waits(&b, &permit).await?;
+    let request = c.ask(&[(Want::Create, "s")]).waiting();
+    let before = seen(&c, &request).await?;
+    ensure!(
+        !before.waiting.may_go,
+        "the permit keeps it out: {before:?}"
+    );
+    // As if nobody had the permit.
+    let waiting = Waiting {
+        may_go: true,
+        ..before.waiting
+    };
+    seen(&c, &request.clone().past(vec![Past { waiting, ..before }])).await?;
+    a.release(&holds).await?;
+    b.take(&waiter).await?;
+    b.release(&waiter).await?;
+    c.take(&request).await?;
     Ok(())
 }
 

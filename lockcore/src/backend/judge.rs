@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::num::NonZeroU32;
 
 use crate::backend::rows::Waits;
 use crate::limits::MAX_LISTED;
@@ -481,7 +482,7 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
                     store,
                     records,
                     judged: &mut judged,
-                    limit: request.claims[0].want().limit(),
+                    limit: line_limit(&request.claims[0]),
                 };
                 let (may_go, passed) = line.examined(request, &met).await?;
                 if !passed.is_empty() {
@@ -527,8 +528,8 @@ struct Line<'a, S: ByRecord> {
     /// The records that are known.
     records: Met<S::Held>,
     judged: &'a mut Judged,
-    /// That of who asks. It is that of all who want a share of the key.
-    limit: Option<std::num::NonZeroU32>,
+    /// [That of the shares](line_limit) of the key.
+    limit: Option<NonZeroU32>,
 }
 
 /// A waiter.
@@ -662,13 +663,19 @@ impl<S: ByRecord> Line<'_, S> {
     }
 }
 
-/// What a waiter asks for that waits in this mode, on the key or on an ancestor of it. A share has the limit of who asks: it
-/// is that of all who want one.
-pub(crate) fn waited_for(
-    key: LockKey,
-    mode: Mode,
-    limit: Option<std::num::NonZeroU32>,
-) -> Option<Claim> {
+/// The limit of the shares of a key, as who asks for it knows it: all who want one have the same. Who wants no share does not
+/// know it, and takes each of them for the last.
+#[must_use]
+pub fn line_limit(claim: &Claim) -> Option<NonZeroU32> {
+    match claim.want() {
+        Want::Share { limit } => limit,
+        _ => Some(NonZeroU32::MIN),
+    }
+}
+
+/// What a waiter asks for that waits in this mode, on the key or on an ancestor of it. A share has
+/// [this limit](line_limit).
+pub(crate) fn waited_for(key: LockKey, mode: Mode, limit: Option<NonZeroU32>) -> Option<Claim> {
     let want = match (mode, key.is_path()) {
         (Mode::X | Mode::IX, true) => Want::Write,
         (Mode::S | Mode::IS, true) => Want::Read,

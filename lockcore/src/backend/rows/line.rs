@@ -1,11 +1,12 @@
 //! The line of a key: who came before, who lets whom by, and who gets a place.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use super::judging::{Found, Look, Obstacle, Pages, Standing, harmless, judge, limit};
 use super::sessions::Met;
 use super::{At, Done, Rows, Waits};
-use crate::backend::judge::{Ask, Entry as _, Keeper, Place, waited_for};
+use crate::backend::judge::{Ask, Entry as _, Keeper, Place, line_limit, waited_for};
 use crate::limits::MAX_WAITERS;
 use crate::store::Past;
 use crate::{Acquire, Claim, Mode, SessionId, Waiting};
@@ -52,7 +53,7 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
         let (Some(waits), Some((asker, _))) = (waiter.row.waits(), self.asker) else {
             return Ok(false);
         };
-        let Some(request) = waiter.request::<R>(limit(claim)) else {
+        let Some(request) = waiter.request::<R>(line_limit(claim)) else {
             return Ok(false);
         };
         let is_past = |past: &&Past| past.grant == request.grant;
@@ -132,10 +133,9 @@ impl<I> Obstacle<I> {
         self.row.held.is_ok() && self.row.mode() == Mode::IS && !self.key.is_path()
     }
 
-    /// What a waiter asks for. A share has the limit of who asks: it is that of all who want one.
-    fn request<R: Rows<Id = I>>(&self, limit: Option<usize>) -> Option<Acquire> {
+    /// What a waiter asks for. A share has [this limit](line_limit).
+    fn request<R: Rows<Id = I>>(&self, limit: Option<NonZeroU32>) -> Option<Acquire> {
         let (held, key) = (self.row.held.as_ref().ok()?, R::key(&self.row.id)?);
-        let limit = limit.and_then(|limit| u32::try_from(limit).ok()?.try_into().ok());
         let claim = waited_for(key, held.mode, limit)?;
         Some(Acquire::new(held.grant, held.owner, vec![claim]))
     }
@@ -165,7 +165,7 @@ async fn keeper<R: Rows>(
                     return Ok(Keeper::Asked);
                 }
                 Some(before) if grant.is_some_and(|grant| seen.insert(grant)) => {
-                    let limit = request.claims.first().and_then(limit);
+                    let limit = request.claims.first().and_then(line_limit);
                     left.extend(obstacle.request::<R>(limit).zip(Some(before)));
                 }
                 _ => {}

@@ -387,3 +387,29 @@ async fn several_that_have_stopped_hold_up_nobody_for_long() {
         drop(next.expect("it is served").unwrap());
     }
 }
+
+/// One has the only permit, one waits for it, and one wants the name for itself: who came first is served first.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_permit_keeps_its_place_before_who_excludes_it() {
+    for store in [MemoryBackend::new(), MemoryBackend::records()] {
+        let client = || Spy::new(Arc::clone(&store)).locks();
+        let held = client().semaphore("k", 1).acquire().await.unwrap();
+        let permit = async {
+            let guard = client().semaphore("k", 1).acquire().await.unwrap();
+            sleep(secs(1)).await;
+            drop(guard);
+            Instant::now()
+        };
+        let exclusive = async {
+            sleep(ms(200)).await;
+            drop(client().lock("k").acquire().await.unwrap());
+            Instant::now()
+        };
+        let frees = async {
+            sleep(secs(10)).await;
+            drop(held);
+        };
+        let (permit, (exclusive, ())) = join(permit, join(exclusive, frees)).await;
+        assert!(permit <= exclusive, "the exclusive one had it first");
+    }
+}
