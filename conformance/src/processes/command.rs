@@ -451,6 +451,31 @@ mod tests {
     }
 
     #[test]
+    fn what_a_store_may_break_is_excused_only_after_a_fault_of_a_server() {
+        use crate::faults::ServerFault;
+        let fault = What::Struck {
+            fault: Fault::Server(ServerFault::PowerLost),
+        };
+        let stuck = What::Stuck { attempt: 1 };
+        let broken = |events: [&What; 2], but: &[Law]| {
+            let events = events.into_iter().zip(1..).map(|(what, at)| Event {
+                at,
+                process: 0,
+                what: what.clone(),
+            });
+            let history = History {
+                events: events.collect(),
+                real_time: true,
+            };
+            not_excused(&history, &check(&history), but).len()
+        };
+        let may_break = [Law::WaitingEnds];
+        assert_eq!(broken([&fault, &stuck], &may_break), 0);
+        assert_eq!(broken([&fault, &stuck], &[Law::Guard]), 1);
+        assert_eq!(broken([&stuck, &fault], &may_break), 1);
+    }
+
+    #[test]
     fn a_run_without_the_faults_of_its_plan_is_not_judged() {
         use crate::faults::{NetworkFault, ProcessFault, RequestFault};
         let report = Report {

@@ -108,7 +108,7 @@ pub struct Plan {
     /// Further faults, besides those of the processes.
     pub also: Also,
     /// The faults of the network, if there are some; by default all.
-    pub network: &'static [NetworkFault],
+    pub network: Vec<NetworkFault>,
     /// The breach: what is wrong on purpose.
     pub breach: Option<Breach>,
     /// Something else is wrong on purpose and breaks one of these laws. The run ends when that is found, as with a
@@ -129,7 +129,7 @@ impl Plan {
             ttl: None,
             kill_only: false,
             also: Also::default(),
-            network: &NetworkFault::ALL,
+            network: NetworkFault::ALL.into(),
             breach: None,
             until_found: &[],
             history: None,

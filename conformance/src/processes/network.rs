@@ -40,7 +40,7 @@ enum State {
 /// A process can be cut off from the store while the others are not.
 pub(super) struct Network {
     ways: Vec<Way>,
-    faults: &'static [NetworkFault],
+    faults: Vec<NetworkFault>,
     ttl: Duration,
     rng: Xoshiro256PlusPlus,
     log: Log,
@@ -74,7 +74,7 @@ impl Network {
         }
         Ok(Self {
             ways,
-            faults: plan.network,
+            faults: plan.network.clone(),
             ttl,
             rng,
             log: log.clone(),
