@@ -8,7 +8,7 @@ use rustix::process::{Rlimit, Signal};
 use tempfile::TempDir;
 
 use super::disk::Disk;
-use super::preload::Preload;
+use super::preload::{Preload, environment};
 use super::victim::{
     Victim, descriptors_again, gone, killed, no_more_descriptors, runs, signal, tree, unknown,
     until,
@@ -34,7 +34,8 @@ pub(super) struct Postgres {
     primary: usize,
     namespace: String,
     settings: Vec<(&'static str, &'static str)>,
-    preload: Preload,
+    /// Where its clock is set, or its disk is slow.
+    preload: Option<Preload>,
     clock: i64,
     /// The standby is behind when it takes over.
     behind: bool,
@@ -58,7 +59,7 @@ impl Postgres {
             primary: 0,
             namespace: namespace.to_owned(),
             settings,
-            preload: Preload::new()?,
+            preload: Preload::for_kind(kind)?,
             clock: 0,
             behind,
             limit: None,
@@ -96,7 +97,7 @@ impl Postgres {
 
     /// Starts a server on what it has.
     fn run(&mut self, node: usize) -> Result<(), String> {
-        let environment = self.preload.environment();
+        let environment = environment(self.preload.as_ref());
         let node = &mut self.nodes[node];
         // Its log may be of the one before.
         let log = node.data.path().join("postgres.log");
@@ -146,6 +147,11 @@ impl Postgres {
             0 => Err("no standby streams".to_owned()),
             _ => Ok(()),
         })
+    }
+
+    fn preload(&self) -> Result<&Preload, String> {
+        let preload = self.preload.as_ref();
+        preload.ok_or_else(|| "its clock and its disk are the system's".to_owned())
     }
 
     fn disk(&self) -> Result<&Disk, String> {
@@ -199,7 +205,7 @@ impl Victim for Postgres {
                 self.gone(primary)
             }
             ServerFault::DiskFull => self.disk()?.fill(),
-            ServerFault::DiskSlow => self.preload.slow_syncs(Duration::from_millis(300)),
+            ServerFault::DiskSlow => self.preload()?.slow_syncs(Duration::from_millis(300)),
             ServerFault::DescriptorsUsedUp => {
                 let pid = self.pids(primary).first().copied().ok_or("it has ended")?;
                 self.limit = Some((pid, no_more_descriptors(pid)?));
@@ -207,11 +213,11 @@ impl Victim for Postgres {
             }
             ServerFault::ClockForward => {
                 self.clock += 3_600_000_000_000;
-                self.preload.set_clock(self.clock)
+                self.preload()?.set_clock(self.clock)
             }
             ServerFault::ClockBack => {
                 self.clock -= 1_000_000_000;
-                self.preload.set_clock(self.clock)
+                self.preload()?.set_clock(self.clock)
             }
             ServerFault::HandedOver => {
                 self.stop(primary)?;
@@ -261,7 +267,7 @@ impl Victim for Postgres {
                 self.gone(primary)?;
                 self.run(primary)
             }
-            ServerFault::DiskSlow => self.preload.slow_syncs(Duration::ZERO),
+            ServerFault::DiskSlow => self.preload()?.slow_syncs(Duration::ZERO),
             ServerFault::DescriptorsUsedUp => {
                 if let Some((pid, before)) = self.limit.take() {
                     descriptors_again(pid, before);

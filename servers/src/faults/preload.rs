@@ -39,8 +39,14 @@ impl Preload {
         })
     }
 
+    /// One for a kind of fault that takes it.
+    pub(super) fn for_kind(kind: &str) -> Result<Option<Self>, String> {
+        let takes = kind.starts_with("clock-") || kind == "disk-slow";
+        takes.then(Self::new).transpose()
+    }
+
     /// The environment of a program that is under it.
-    pub(super) fn environment(&self) -> [(&'static str, String); 2] {
+    fn environment(&self) -> [(&'static str, String); 2] {
         [
             ("LD_PRELOAD", self.library.display().to_string()),
             ("FAULTS", self.path.display().to_string()),
@@ -61,6 +67,11 @@ impl Preload {
         let written = self.file.write_all_at(&value.to_ne_bytes(), at);
         written.map_err(|error| format!("{}: {error}", self.path.display()))
     }
+}
+
+/// The environment of a program that is under a library, if there is one.
+pub(super) fn environment(preload: Option<&Preload>) -> Vec<(&'static str, String)> {
+    preload.map_or(Vec::new(), |preload| preload.environment().into())
 }
 
 /// Compiles a file of C into a folder.

@@ -8,7 +8,7 @@ use rustix::process::{Rlimit, Signal};
 use tempfile::TempDir;
 
 use super::disk::Disk;
-use super::preload::Preload;
+use super::preload::{Preload, environment};
 use super::victim::{
     Victim, descriptors_again, gone, killed, no_more_descriptors, signal, tree, unknown, until,
 };
@@ -34,7 +34,8 @@ pub(super) struct Redis {
     namespace: String,
     options: &'static str,
     sync: &'static str,
-    preload: Preload,
+    /// Where its clock is set, or its disk is slow.
+    preload: Option<Preload>,
     clock: i64,
     /// The replica is behind when it takes over.
     behind: bool,
@@ -57,7 +58,7 @@ impl Redis {
                 "power-unsynced" => "everysec",
                 _ => "always",
             },
-            preload: Preload::new()?,
+            preload: Preload::for_kind(kind)?,
             clock: 0,
             behind,
             limit: None,
@@ -82,7 +83,7 @@ impl Redis {
 
     /// Starts a server on what it has.
     fn run(&mut self, node: usize) -> Result<(), String> {
-        let (sync, environment) = (self.sync, self.preload.environment());
+        let (sync, environment) = (self.sync, environment(self.preload.as_ref()));
         let node = &mut self.nodes[node];
         let dir = node.data.path().display().to_string();
         let settings = [
@@ -151,6 +152,11 @@ impl Redis {
         })
     }
 
+    fn preload(&self) -> Result<&Preload, String> {
+        let preload = self.preload.as_ref();
+        preload.ok_or_else(|| "its clock and its disk are the system's".to_owned())
+    }
+
     fn disk(&self) -> Result<&Disk, String> {
         let disk = self.nodes[self.primary].disk.as_ref();
         disk.ok_or_else(|| "it has no disk of its own".to_owned())
@@ -190,7 +196,7 @@ impl Victim for Redis {
                 self.gone(primary)
             }
             ServerFault::DiskFull => self.disk()?.fill(),
-            ServerFault::DiskSlow => self.preload.slow_syncs(Duration::from_millis(300)),
+            ServerFault::DiskSlow => self.preload()?.slow_syncs(Duration::from_millis(300)),
             ServerFault::MemoryFull => {
                 order(&self.url_of(primary), "CONFIG SET maxmemory 1mb").map(drop)
             }
@@ -201,11 +207,11 @@ impl Victim for Redis {
             }
             ServerFault::ClockForward => {
                 self.clock += 3_600_000_000_000;
-                self.preload.set_clock(self.clock)
+                self.preload()?.set_clock(self.clock)
             }
             ServerFault::ClockBack => {
                 self.clock -= 1_000_000_000;
-                self.preload.set_clock(self.clock)
+                self.preload()?.set_clock(self.clock)
             }
             ServerFault::HandedOver => {
                 order(&self.url_of(primary), "FAILOVER")?;
@@ -248,7 +254,7 @@ impl Victim for Redis {
                 self.disk()?.empty()?;
                 self.again(primary)
             }
-            ServerFault::DiskSlow => self.preload.slow_syncs(Duration::ZERO),
+            ServerFault::DiskSlow => self.preload()?.slow_syncs(Duration::ZERO),
             ServerFault::MemoryFull => {
                 order(&self.url_of(primary), "CONFIG SET maxmemory 0").map(drop)
             }

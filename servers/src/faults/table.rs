@@ -94,9 +94,9 @@ const RELEASES: Loss = Loss {
 /// A list and a refusal tell what the primary has, before its replicas have it.
 const READS: Loss = Loss {
     what: "a release may be lost, and what a list said",
-    so: "the same, and a session that a list or a refusal called dead may live until it is due again: nobody was granted \
-         anything because of that",
-    laws: &[Law::AllowedIsGranted, Law::DeadStaysDead],
+    so: "the same, and a session that a list or a refusal called dead may live, with its locks, until it is due again: nobody \
+         was granted anything because of that",
+    laws: &[Law::AllowedIsGranted, Law::DeadStaysDead, Law::ExpiryFrees],
 };
 
 /// What a store has acknowledged last is gone: grants, releases, deaths, intents, their removal, adoptions.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clap::Parser;
 use lockcore::{LockBackend, LockKey};
-use lockcore_conformance::faults::{Fault, NetworkFault, ServerFault};
+use lockcore_conformance::faults::{Fault, ServerFault};
 use lockcore_conformance::history::Law;
 use lockcore_conformance::processes::{
     self, Further, Plan, Run, Witness, broken, report_but, run, run_beside,
@@ -137,18 +137,17 @@ fn under_fault(store: &str, fixture: &Arc<dyn Fixture>, args: &Args) -> Result<(
             Fault::Network(fault) => Some(*fault),
             _ => None,
         });
-        let network: Vec<NetworkFault> = network.collect();
-        plan.network = network.leak();
+        plan.network = network.collect();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let run = match of_servers(kind) {
-        [] => runtime.block_on(run(&**fixture, &plan))?,
-        faults => {
-            plan.ttl = Some(TTL);
-            runtime.block_on(beside(store, kind, faults, fixture, &plan))?
-        }
+    let faults = of_servers(kind);
+    let run = if faults.is_empty() {
+        runtime.block_on(run(&**fixture, &plan))?
+    } else {
+        plan.ttl = Some(TTL);
+        runtime.block_on(beside(store, kind, &faults, fixture, &plan))?
     };
     let met = kind.faults.iter().map(|fault| run.struck.of(*fault));
     let judged = report_but(&plan, &run, may_break);
@@ -163,12 +162,12 @@ fn under_fault(store: &str, fixture: &Arc<dyn Fixture>, args: &Args) -> Result<(
     judged
 }
 
-fn of_servers(kind: &Kind) -> &'static [ServerFault] {
+fn of_servers(kind: &Kind) -> Vec<ServerFault> {
     let faults = kind.faults.iter().filter_map(|fault| match fault {
         Fault::Server(fault) => Some(*fault),
         _ => None,
     });
-    faults.collect::<Vec<_>>().leak()
+    faults.collect()
 }
 
 /// What came of a run, for the sums.
