@@ -7,5 +7,5 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::processes::main(support::Etcd::given())
+    lockkeeper_servers::faults::main("etcd", support::Etcd::given())
 }

@@ -8,5 +8,5 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::processes::main(fixture::Server::new())
+    lockkeeper_servers::faults::main("postgres", fixture::Server::new())
 }

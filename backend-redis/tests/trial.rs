@@ -7,8 +7,11 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::processes::main(support::Redis {
-        name: "redis",
-        place: support::servers::given,
-    })
+    lockkeeper_servers::faults::main(
+        "redis",
+        support::Redis {
+            name: "redis",
+            place: support::servers::given,
+        },
+    )
 }

@@ -7,5 +7,5 @@ mod fixture;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockcore_conformance::processes::main(fixture::Sqlite)
+    lockkeeper_servers::faults::main("sqlite", fixture::Sqlite)
 }

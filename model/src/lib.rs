@@ -4,4 +4,5 @@
 //! breaks a promise, that it reaches what it is about, and that the checker finds what each missing rule would prevent.
 
 pub mod line;
+pub mod sessions;
 pub mod shares;

@@ -55,6 +55,21 @@ pub enum Without {
     Removal,
 }
 
+const WRITER: &str = "a writer waits for a bounded time";
+const READER: &str = "a reader waits for a bounded time";
+
+/// Every rule, and what is broken without it.
+pub const MUTANTS: &[(Without, &str)] = &[
+    (Without::Pending, WRITER),
+    (Without::Passing, READER),
+    (Without::Patience, WRITER),
+    (Without::Longer, WRITER),
+    (Without::AnyHolder, READER),
+    (Without::Anew, WRITER),
+    (Without::First, READER),
+    (Without::Removal, READER),
+];
+
 /// The model, with all rules or without one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Line {
@@ -404,7 +419,7 @@ impl State {
 mod tests {
     use stateright::{Checker, Model};
 
-    use super::{Line, Without};
+    use super::{Line, MUTANTS, Without};
 
     fn checked(without: Option<Without>) -> impl Checker<Line> {
         Line { without }.checker().spawn_bfs().join()
@@ -419,21 +434,8 @@ mod tests {
 
     #[test]
     fn without_a_rule_a_promise_is_broken() {
-        let (writer, reader) = (
-            "a writer waits for a bounded time",
-            "a reader waits for a bounded time",
-        );
-        for (without, broken) in [
-            (Without::Pending, writer),
-            (Without::Passing, reader),
-            (Without::Patience, writer),
-            (Without::Longer, writer),
-            (Without::AnyHolder, reader),
-            (Without::Anew, writer),
-            (Without::First, reader),
-            (Without::Removal, reader),
-        ] {
-            let checker = checked(Some(without));
+        for (without, broken) in MUTANTS {
+            let checker = checked(Some(*without));
             let found = checker.discovery(broken);
             assert!(found.is_some(), "{without:?}: {broken}");
             println!("{without:?}: {} steps", found.unwrap().into_actions().len());

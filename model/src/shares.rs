@@ -43,6 +43,25 @@ pub enum Without {
     NumberInOneStep,
 }
 
+const BELIEVES: &str = "who believes has it in the store";
+const LEFT: &str = "nothing is left behind";
+
+/// Every rule, and what is broken without it.
+pub const MUTANTS: &[(Without, &str)] = &[
+    (Without::Counted, BELIEVES),
+    (Without::Atomic, LEFT),
+    (Without::Closed, BELIEVES),
+    (Without::Look, "nothing is handed out that is lost"),
+    (
+        Without::ToldToAll,
+        "nobody believes what another one was told",
+    ),
+    (Without::Once, BELIEVES),
+    (Without::CountedOff, LEFT),
+    (Without::NoOwner, "nobody believes beside an exclusive lock"),
+    (Without::NumberInOneStep, "no token is given out twice"),
+];
+
 /// The model, with all rules or without one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shares {
@@ -534,7 +553,7 @@ impl Model for Shares {
 mod tests {
     use stateright::{Checker, Model};
 
-    use super::{Shares, Without};
+    use super::{MUTANTS, Shares, Without};
 
     fn checked(without: Option<Without>) -> impl Checker<Shares> {
         Shares { without }.checker().spawn_bfs().join()
@@ -549,22 +568,8 @@ mod tests {
 
     #[test]
     fn without_a_rule_a_promise_is_broken() {
-        let believes = "who believes has it in the store";
-        for (without, broken) in [
-            (Without::Counted, believes),
-            (Without::Atomic, "nothing is left behind"),
-            (Without::Closed, believes),
-            (Without::Look, "nothing is handed out that is lost"),
-            (
-                Without::ToldToAll,
-                "nobody believes what another one was told",
-            ),
-            (Without::Once, believes),
-            (Without::CountedOff, "nothing is left behind"),
-            (Without::NoOwner, "nobody believes beside an exclusive lock"),
-            (Without::NumberInOneStep, "no token is given out twice"),
-        ] {
-            let checker = checked(Some(without));
+        for (without, broken) in MUTANTS {
+            let checker = checked(Some(*without));
             let found = checker.discovery(broken);
             assert!(found.is_some(), "{without:?}: {broken}");
             println!("{without:?}: {} steps", found.unwrap().into_actions().len());

@@ -261,6 +261,12 @@ impl Member {
         self.server.process.end();
     }
 
+    /// Where its data are.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// Copies the data of a stopped member into a folder.
     ///
     /// # Errors
@@ -340,6 +346,33 @@ fn says(url: &str) -> String {
     ["/v3/cluster/member/list", "/v3/maintenance/status"]
         .map(ask)
         .concat()
+}
+
+/// A member's id, and the id of its leader, as it says.
+#[cfg(target_os = "linux")]
+pub(crate) fn leader(url: &str) -> Result<(String, String), String> {
+    let asked = agent()
+        .post(format!("{url}/v3/maintenance/status"))
+        .send("{}");
+    let said = asked.and_then(|mut answer| answer.body_mut().read_to_string());
+    let said = said.map_err(|error| error.to_string())?;
+    let field = |name: &str| {
+        let (_, rest) = said.split_once(&format!("\"{name}\":\""))?;
+        Some(rest.split('"').next()?.to_owned())
+    };
+    field("member_id")
+        .zip(field("leader"))
+        .ok_or_else(|| format!("{url}: {said}"))
+}
+
+/// Has a leader hand its part to the member of this id.
+#[cfg(target_os = "linux")]
+pub(crate) fn hand_over(url: &str, to: &str) -> Result<(), String> {
+    let body = format!("{{\"targetID\": \"{to}\"}}");
+    let asked = agent()
+        .post(format!("{url}/v3/maintenance/transfer-leadership"))
+        .send(body);
+    asked.map(drop).map_err(|error| error.to_string())
 }
 
 fn agent() -> Agent {

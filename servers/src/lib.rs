@@ -9,6 +9,7 @@ mod cluster;
 mod docker;
 mod elasticsearch;
 pub mod etcd;
+pub mod faults;
 mod java;
 mod local;
 pub mod mariadb;

@@ -145,6 +145,38 @@ pub fn upgraded(old: &Path) -> Result<TempDir, String> {
     Ok(new)
 }
 
+/// Makes the standby of these data a primary.
+///
+/// # Errors
+///
+/// The program is missing, or fails; the text says why.
+#[cfg(target_os = "linux")]
+pub(crate) fn promote(data: &Path) -> Result<(), String> {
+    run(as_account(&installed()?.join("pg_ctl"))
+        .args(["promote", "--wait", "--silent", "-D"])
+        .arg(data.join("data")))
+}
+
+/// How many standbys the server with this URL streams to.
+///
+/// # Errors
+///
+/// The program is missing, or fails; the text says why.
+#[cfg(target_os = "linux")]
+pub(crate) fn standbys(url: &str) -> Result<u32, String> {
+    let mut command = as_account(&installed()?.join("psql"));
+    let said = command
+        .args(["--no-psqlrc", "--tuples-only", "--no-align"])
+        .arg(format!("--dbname={}", url.replacen("http", "postgres", 1)))
+        .arg("--command=SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
+        .output()
+        .map_err(|error| format!("psql: {error}"))?;
+    let [text, error] = [&said.stdout, &said.stderr].map(|text| String::from_utf8_lossy(text));
+    text.trim()
+        .parse()
+        .map_err(|_| format!("psql: {text}{error}"))
+}
+
 /// The output of `pg_dump` for the server with this URL.
 ///
 /// # Errors
@@ -199,10 +231,21 @@ pub fn run_in(data: &Path, settings: &[(&str, &str)]) -> Result<Server, String> 
 ///
 /// The program is missing, or does not start, or the port is taken; the text says why.
 pub fn run_at(port: &Port, data: &Path, settings: &[(&str, &str)]) -> Result<Server, String> {
+    run_under(port, data, settings, &[])
+}
+
+/// As [`run_at`], with this environment besides.
+pub(crate) fn run_under(
+    port: &Port,
+    data: &Path,
+    settings: &[(&str, &str)],
+    environment: &[(&str, String)],
+) -> Result<Server, String> {
     let programs = installed()?;
     let number = port.number().to_string();
     let log = Log::new(data.join("postgres.log"));
     let mut command = as_account(&programs.join("postgres"));
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command
         .arg("-D")
         .arg(data.join("data"))

@@ -53,6 +53,9 @@ impl Process {
             .env("END", end)
             .arg(program.get_program())
             .args(program.get_args());
+        for (name, value) in program.get_envs() {
+            shell.env(name, value.unwrap_or_default());
+        }
         if let Some(folder) = program.get_current_dir() {
             shell.current_dir(folder);
         }

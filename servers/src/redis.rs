@@ -57,6 +57,15 @@ pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
 ///
 /// The program is missing, or does not start, or the port is taken; the text says why.
 pub fn node_at(port: &Port, settings: &[(&str, &str)]) -> Result<Server, String> {
+    node_under(port, settings, &[])
+}
+
+/// As [`node_at`], with this environment besides.
+pub(crate) fn node_under(
+    port: &Port,
+    settings: &[(&str, &str)],
+    environment: &[(&str, String)],
+) -> Result<Server, String> {
     if !installed() {
         apt::update();
         apt::install("redis-server")
@@ -70,6 +79,7 @@ pub fn node_at(port: &Port, settings: &[(&str, &str)]) -> Result<Server, String>
     let number = port.number().to_string();
     let log = Log::new(data.path().join("redis.log"));
     let mut command = Command::new("redis-server");
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command
         .args(["--bind", "127.0.0.1", "--save", "", "--dir"])
         .arg(given("dir").map_or_else(|| data.path().to_owned(), PathBuf::from));
@@ -168,6 +178,24 @@ fn says(url: &str) -> String {
         let _ = writeln!(said, "{question}: {answer}{}", error.unwrap_or_default());
     }
     said
+}
+
+/// Gives a server an order, and returns its answer.
+///
+/// # Errors
+///
+/// It does not answer, or with an error.
+#[cfg(target_os = "linux")]
+pub(crate) fn order(url: &str, words: &str) -> Result<String, String> {
+    let mut answer = Vec::new();
+    let asked = connect(url, &format!("{words}\r\nQUIT\r\n"))
+        .and_then(|mut stream| stream.read_to_end(&mut answer));
+    asked.map_err(|error| format!("{url}: {error}"))?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    match answer.starts_with('-') {
+        true => Err(format!("{url}: {answer}")),
+        false => Ok(answer),
+    }
 }
 
 fn connect(url: &str, question: &str) -> std::io::Result<TcpStream> {

@@ -10,6 +10,7 @@ mod fuzz;
 #[cfg(test)]
 mod layers;
 mod lines;
+mod model;
 mod mutants;
 mod plan;
 mod release;
@@ -66,6 +67,14 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
+    /// Checks the models of the protocol, with all rules and without each of them.
+    Model {
+        /// Looks at more states, which takes much longer.
+        #[arg(long)]
+        deep: bool,
+        /// Only models with this in their names, as in `adopters` or `without Latch`.
+        only: Option<String>,
+    },
     /// Runs processes on one store that are killed, stopped and continued: `--seconds N [--processes N] [--seed S]
     /// [--kill-only] [--history FILE]`; or checks a history that was kept, `--check FILE`; or measures what it costs to
     /// keep one, `--cost`.
@@ -108,6 +117,21 @@ enum Command {
         /// Shows the parts, and what came of them on this commit.
         #[arg(long)]
         list: bool,
+        /// Only runs of faults on this store, first those that have run least. They are added to `docs/soak.md`.
+        #[arg(long, value_name = "STORE", value_parser = stores::find, conflicts_with_all = ["only", "list"])]
+        store: Option<&'static stores::Store>,
+        /// Only runs of this kind of fault, as the tables in `docs/soak.md` have them.
+        #[arg(long, value_name = "FAULT", value_parser = lockkeeper_servers::faults::find, conflicts_with_all = ["only", "list"])]
+        fault: Option<&'static lockkeeper_servers::faults::Kind>,
+        /// What chance in these runs follows from; a new one for each, if it is not given.
+        #[arg(long, value_name = "S")]
+        seed: Option<u64>,
+    },
+    /// Compares the table of faults in GUARANTEES.md, and `docs/soak.md`, with what they are written from.
+    Faults {
+        /// Writes them instead.
+        #[arg(long)]
+        save: bool,
     },
     /// Counts code lines without docs, comments, blank lines and tests, by package and purpose.
     Lines {
@@ -246,9 +270,25 @@ fn main() -> ExitCode {
         } => compare::run(&only, rounds, &figures, &args),
         Command::Soak {
             minutes,
+            store,
+            fault,
+            seed,
+            ..
+        } if store.is_some() || fault.is_some() => soak::faults::run(&soak::faults::Asked {
+            store,
+            fault,
+            seed,
+            minutes,
+        }),
+        Command::Soak { seed: Some(_), .. } => Err("--seed is for --store or --fault".to_owned()),
+        Command::Soak {
+            minutes,
             only,
             list,
+            ..
         } => soak::run(minutes, &only, list),
+        Command::Model { deep, only } => model::run(deep, only.as_deref()),
+        Command::Faults { save } => soak::faults::check(save),
         Command::Release { build, .. } => release::run(build),
         Command::Simulate { args } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -74,7 +74,7 @@ pub enum RequestFault {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ServerFault {
-    /// SIGKILL. The server is started again when another one has its role.
+    /// SIGKILL. The server is started again when another one has its role; one alone, after a while.
     Killed,
     /// SIGSTOP, until long after another server has its role.
     Stopped,
@@ -84,6 +84,28 @@ pub enum ServerFault {
     CutOff,
     /// The same, but silently: connections stay, and nothing passes.
     Silenced,
+    /// It ends in order, and is started again.
+    Restarted,
+    /// It loses its power: what it has written and not synced is gone when it starts again.
+    PowerLost,
+    /// Its disk is full.
+    DiskFull,
+    /// Each sync of its disk takes long.
+    DiskSlow,
+    /// Its memory is full.
+    MemoryFull,
+    /// It can open no further file and no further connection.
+    DescriptorsUsedUp,
+    /// Its clock is set forward, by more than a session lives.
+    ClockForward,
+    /// Its clock is set back.
+    ClockBack,
+    /// Another server takes its role, in order.
+    HandedOver,
+    /// It is stopped, another server is forced to take its role, and then it goes on, as if it still had it.
+    TakenOver,
+    /// A replica is cut off from it.
+    ReplicaCutOff,
 }
 
 impl NetworkFault {
@@ -101,12 +123,23 @@ impl NetworkFault {
 
 impl ServerFault {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 16] = [
         Self::Killed,
         Self::Stopped,
         Self::Paused,
         Self::CutOff,
         Self::Silenced,
+        Self::Restarted,
+        Self::PowerLost,
+        Self::DiskFull,
+        Self::DiskSlow,
+        Self::MemoryFull,
+        Self::DescriptorsUsedUp,
+        Self::ClockForward,
+        Self::ClockBack,
+        Self::HandedOver,
+        Self::TakenOver,
+        Self::ReplicaCutOff,
     ];
 }
 
@@ -131,6 +164,17 @@ impl fmt::Display for Fault {
             Self::Server(ServerFault::Paused) => "servers paused",
             Self::Server(ServerFault::CutOff) => "servers cut off",
             Self::Server(ServerFault::Silenced) => "servers silenced",
+            Self::Server(ServerFault::Restarted) => "servers restarted",
+            Self::Server(ServerFault::PowerLost) => "losses of power",
+            Self::Server(ServerFault::DiskFull) => "full disks",
+            Self::Server(ServerFault::DiskSlow) => "slow disks",
+            Self::Server(ServerFault::MemoryFull) => "full memories",
+            Self::Server(ServerFault::DescriptorsUsedUp) => "descriptors used up",
+            Self::Server(ServerFault::ClockForward) => "clocks set forward",
+            Self::Server(ServerFault::ClockBack) => "clocks set back",
+            Self::Server(ServerFault::HandedOver) => "failovers by order",
+            Self::Server(ServerFault::TakenOver) => "failovers by force",
+            Self::Server(ServerFault::ReplicaCutOff) => "replicas cut off",
         })
     }
 }

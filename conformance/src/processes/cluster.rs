@@ -185,6 +185,7 @@ async fn strike<M: Members>(
             members.rejoin()?;
             Some(moved)
         }
+        _ => return Err(format!("{fault:?} is nothing that a member is struck with").into()),
     };
     whole(members).await?;
     println!(

@@ -13,9 +13,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
 
 use super::{Also, Breach, Plan, Run, cost, run};
-use crate::faults::rerouted;
+use crate::faults::{Fault, rerouted};
 use crate::fixture::{BoxError, Fixture};
-use crate::history::{History, Report, What, check};
+use crate::history::{Event, History, Report, Violation, What, check};
+use crate::law::Law;
 
 /// Processes of a run of the tests.
 const PROCESSES: usize = 6;
@@ -82,6 +83,18 @@ struct Args {
 /// Without `--seconds` it takes the arguments of `cargo test` and runs a few seconds of each kind.
 #[must_use]
 pub fn main(fixture: impl Fixture) -> ExitCode {
+    main_and(fixture, |_| Vec::new())
+}
+
+/// A test of a store's own that runs beside those of [`main`]: its name behind the store's, and what it does.
+pub type Further = (
+    String,
+    Box<dyn FnOnce() -> Result<(), BoxError> + Send + 'static>,
+);
+
+/// As [`main`], with tests of a store's own, which are given the seed.
+#[must_use]
+pub fn main_and(fixture: impl Fixture, further: impl FnOnce(u64) -> Vec<Further>) -> ExitCode {
     let fixture: Arc<dyn Fixture> = Arc::new(fixture);
     if let Some(code) = super::child(&*fixture) {
         return code;
@@ -96,7 +109,13 @@ pub fn main(fixture: impl Fixture) -> ExitCode {
     let seed = args.seed.unwrap_or_else(rand::random);
     let Some(seconds) = args.seconds else {
         args.test.test_threads.get_or_insert(TRIALS_AT_A_TIME);
-        return libtest_mimic::run(&args.test, trials(&fixture, seed)).exit_code();
+        let mut trials = trials(&fixture, seed);
+        for (name, test) in further(seed) {
+            let name = format!("{}::trial::{name}", fixture.name());
+            let test = move || test().map_err(|what| Failed::from(what.to_string()));
+            trials.push(Trial::test(name, test));
+        }
+        return libtest_mimic::run(&args.test, trials).exit_code();
     };
     let plan = Plan {
         processes: args.processes.max(1),
@@ -140,12 +159,43 @@ fn kept(file: &Path) -> Result<(), BoxError> {
 }
 
 fn keeps(history: &History, report: &Report) -> Result<(), BoxError> {
-    let Some(first) = report.violations.first() else {
+    keeps_but(history, report, &[])
+}
+
+/// A law that may be broken is broken only after a fault of a server.
+fn keeps_but(history: &History, report: &Report, but: &[Law]) -> Result<(), BoxError> {
+    let violations = not_excused(history, report, but);
+    let Some(first) = violations.first() else {
         return Ok(());
     };
-    let all: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
+    let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
     let around = first.around(history, 40, 5);
     Err(format!("{}\n{around}", all.join("\n")).into())
+}
+
+/// The violations of a run, without those of laws that need not hold once a fault has met a server.
+#[must_use]
+pub fn broken<'a>(run: &'a Run, but: &[Law]) -> Vec<&'a Violation> {
+    not_excused(&run.history, &run.report, but)
+}
+
+fn not_excused<'a>(history: &History, report: &'a Report, but: &[Law]) -> Vec<&'a Violation> {
+    let is_fault = |event: &Event| {
+        matches!(
+            event.what,
+            What::Struck {
+                fault: Fault::Server(_)
+            }
+        )
+    };
+    let fault = history.events.iter().position(is_fault);
+    let excused = |violation: &Violation| {
+        // What no single event shows is found at the end.
+        let is_later = fault.is_some_and(|at| violation.event == 0 || violation.event > at + 1);
+        is_later && but.contains(&violation.law)
+    };
+    let violations = report.violations.iter();
+    violations.filter(|violation| !excused(violation)).collect()
 }
 
 fn blocking(fixture: &dyn Fixture, plan: &Plan) -> Result<Run, BoxError> {
@@ -321,12 +371,22 @@ fn summary(plan: &Plan, run: &Run) -> String {
 ///
 /// A law is broken, too little happened to say anything, or, in a run with SIGKILL only, the dead are not replaced in time.
 pub fn report(plan: &Plan, run: &Run) -> Result<(), BoxError> {
+    report_but(plan, run, &[])
+}
+
+/// As [`report`], where the store does not promise these laws once a fault has met a server: they may be broken from
+/// then on, all others may not.
+///
+/// # Errors
+///
+/// Those of [`report`].
+pub fn report_but(plan: &Plan, run: &Run, but: &[Law]) -> Result<(), BoxError> {
     if let Some(file) = &plan.history {
         run.history
             .write_lines(BufWriter::new(File::create(file)?))?;
     }
     print!("{}\n{}", summary(plan, run), run.report.table(JUDGED));
-    keeps(&run.history, &run.report)?;
+    keeps_but(&run.history, &run.report, but)?;
     says_enough(plan, run)
 }
 
@@ -391,8 +451,33 @@ mod tests {
     }
 
     #[test]
+    fn what_a_store_may_break_is_excused_only_after_a_fault_of_a_server() {
+        use crate::faults::ServerFault;
+        let fault = What::Struck {
+            fault: Fault::Server(ServerFault::PowerLost),
+        };
+        let stuck = What::Stuck { attempt: 1 };
+        let broken = |events: [&What; 2], but: &[Law]| {
+            let events = events.into_iter().zip(1..).map(|(what, at)| Event {
+                at,
+                process: 0,
+                what: what.clone(),
+            });
+            let history = History {
+                events: events.collect(),
+                real_time: true,
+            };
+            not_excused(&history, &check(&history), but).len()
+        };
+        let may_break = [Law::WaitingEnds];
+        assert_eq!(broken([&fault, &stuck], &may_break), 0);
+        assert_eq!(broken([&fault, &stuck], &[Law::Guard]), 1);
+        assert_eq!(broken([&stuck, &fault], &may_break), 1);
+    }
+
+    #[test]
     fn a_run_without_the_faults_of_its_plan_is_not_judged() {
-        use crate::faults::{Fault, NetworkFault, ProcessFault, RequestFault};
+        use crate::faults::{NetworkFault, ProcessFault, RequestFault};
         let report = Report {
             guards: GUARDS,
             ..Report::default()

@@ -66,13 +66,13 @@ use lockcore::{Claim, Guard, LockBackend, LockKey, Want};
 use tokio::time::{sleep, timeout};
 
 pub use breach::Breach;
-pub use command::{main, report};
+pub use command::{Further, broken, main, main_and, report, report_but};
 pub use struck::Struck;
 pub use takeover::Takeovers;
 pub(crate) use worker::work;
 
 use crate::child::Shared;
-use crate::faults::{Fault, ServerFault};
+use crate::faults::{Fault, NetworkFault, ServerFault};
 use crate::fixture::{BoxError, Fixture};
 use crate::history::{History, Report, What, check};
 use crate::law::Law;
@@ -107,6 +107,8 @@ pub struct Plan {
     pub kill_only: bool,
     /// Further faults, besides those of the processes.
     pub also: Also,
+    /// The faults of the network, if there are some; by default all.
+    pub network: Vec<NetworkFault>,
     /// The breach: what is wrong on purpose.
     pub breach: Option<Breach>,
     /// Something else is wrong on purpose and breaks one of these laws. The run ends when that is found, as with a
@@ -127,6 +129,7 @@ impl Plan {
             ttl: None,
             kill_only: false,
             also: Also::default(),
+            network: NetworkFault::ALL.into(),
             breach: None,
             until_found: &[],
             history: None,
@@ -237,6 +240,11 @@ impl Witness {
     pub fn ends(&self, fault: ServerFault) {
         let fault = Fault::Server(fault);
         self.0.record(What::Mended { fault });
+    }
+
+    /// The store's clock is about to be set forward or back by so many nanoseconds.
+    pub fn steps(&self, by: i64) {
+        self.0.record(What::Stepped { by });
     }
 
     /// Acquires a key with a client of its own, and records that. Asks again for as long as `within`, whatever the

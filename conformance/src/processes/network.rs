@@ -40,6 +40,7 @@ enum State {
 /// A process can be cut off from the store while the others are not.
 pub(super) struct Network {
     ways: Vec<Way>,
+    faults: Vec<NetworkFault>,
     ttl: Duration,
     rng: Xoshiro256PlusPlus,
     log: Log,
@@ -73,6 +74,7 @@ impl Network {
         }
         Ok(Self {
             ways,
+            faults: plan.network.clone(),
             ttl,
             rng,
             log: log.clone(),
@@ -104,7 +106,7 @@ impl Network {
 
     fn strike(&mut self, place: usize, process: u32) {
         let way = &mut self.ways[place];
-        let fault = NetworkFault::ALL.choose(&mut self.rng);
+        let fault = self.faults.choose(&mut self.rng);
         let fault = *fault.expect("there are some");
         // Half of them outlive a session.
         let (least, more) = match self.rng.random() {

@@ -32,6 +32,11 @@ impl Struck {
         self.0.get(&fault).copied().unwrap_or(0)
     }
 
+    /// Every fault that occurred, and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (Fault, usize)> {
+        self.0.iter().map(|(fault, count)| (*fault, *count))
+    }
+
     /// How often any network fault occurred.
     #[must_use]
     pub fn of_network(&self) -> usize {

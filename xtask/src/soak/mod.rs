@@ -1,6 +1,7 @@
 //! `cargo xtask soak`: what takes hours, and is run on purpose.
 
 mod child;
+pub(crate) mod faults;
 mod parts;
 mod schedule;
 mod state;

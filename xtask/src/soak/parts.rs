@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use lockkeeper_servers::faults::STORES as STORES_UNDER_FAULTS;
+
 use crate::fuzz;
 use crate::plan::{PLAN, Scope};
 use crate::stores::{self, STORES, Store};
@@ -58,8 +60,9 @@ const MUTATED: [&str; 4] = ["redis", "postgres", "elasticsearch", "sqlite"];
 
 /// All of them; `xtask` is this program.
 pub(super) fn all(xtask: &str) -> Vec<Part> {
-    let mut parts = vec![day(), simulation(xtask), broken(xtask)];
+    let mut parts = vec![day(), simulation(xtask), broken(xtask), model(xtask)];
     parts.extend(trials(xtask));
+    parts.extend(faults(xtask));
     parts.extend(breaches(xtask));
     parts.extend(ENGINES.map(|engine| cluster("lockcore-es", engine, Some(engine))));
     parts.push(cluster("lockcore-etcd", "etcd", None));
@@ -101,6 +104,18 @@ fn broken(xtask: &str) -> Part {
         least: minutes(5),
         full: minutes(5),
         work: Work::Fixed(vec![broken]),
+        missing: None,
+    }
+}
+
+/// The models of the protocol, as deep as the memory goes.
+fn model(xtask: &str) -> Part {
+    Part {
+        name: "model".to_owned(),
+        build: Vec::new(),
+        least: minutes(20),
+        full: minutes(20),
+        work: Work::Fixed(vec![command(xtask, &["model", "--deep"])]),
         missing: None,
     }
 }
@@ -151,6 +166,27 @@ fn trials(xtask: &str) -> Vec<Part> {
         }
     };
     stores.map(part).collect()
+}
+
+/// Every kind of fault on each store, first what has run least.
+fn faults(xtask: &str) -> Vec<Part> {
+    let part = |name: &'static str| {
+        let xtask = xtask.to_owned();
+        let run = move |time: Duration| {
+            let minutes = (time.as_secs() / 60).max(1).to_string();
+            let args = ["soak", "--store", name, "--minutes", &minutes];
+            vec![command(&xtask, &args)]
+        };
+        Part {
+            name: format!("faults {name}"),
+            build: stores::find(name).map_or(Vec::new(), |store| build(store.package, "trial")),
+            least: minutes(4),
+            full: minutes(60),
+            work: Work::Timed(Box::new(run)),
+            missing: None,
+        }
+    };
+    STORES_UNDER_FAULTS.map(part).into()
 }
 
 /// Trials in which one law after the other is broken on purpose, on the stores on which the tests break only some.

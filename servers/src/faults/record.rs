@@ -1,0 +1,111 @@
+//! [`Record`]: the counts of runs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The counts of one run, or of several.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Runs, and how many of them failed.
+    pub runs: u64,
+    /// Those whose laws were broken, or that came to no end.
+    pub failed: u64,
+    /// How long faults went on, in seconds.
+    pub seconds: u64,
+    /// Each fault that met something, and how often.
+    pub faults: BTreeMap<String, u64>,
+    /// Events that were checked.
+    pub events: u64,
+    /// Guards that were handed out.
+    pub guards: u64,
+    /// Attempts that got nothing.
+    pub refused: u64,
+    /// Adoptions.
+    pub adoptions: u64,
+    /// Violations of laws that hold.
+    pub violations: BTreeMap<String, u64>,
+    /// Violations of laws that the store does not promise under this fault.
+    pub excused: BTreeMap<String, u64>,
+    /// Events that each law has judged.
+    pub judged: BTreeMap<String, u64>,
+    /// Times of takeovers in milliseconds, in runs that kill and do nothing else.
+    pub takeovers_ms: Vec<u64>,
+}
+
+impl Record {
+    /// Adds the counts of others.
+    pub fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.failed += other.failed;
+        self.seconds += other.seconds;
+        self.events += other.events;
+        self.guards += other.guards;
+        self.refused += other.refused;
+        self.adoptions += other.adoptions;
+        for (mine, others) in [
+            (&mut self.faults, &other.faults),
+            (&mut self.violations, &other.violations),
+            (&mut self.excused, &other.excused),
+            (&mut self.judged, &other.judged),
+        ] {
+            for (name, count) in others {
+                *mine.entry(name.clone()).or_default() += count;
+            }
+        }
+        self.takeovers_ms.extend(&other.takeovers_ms);
+        self.takeovers_ms.sort_unstable();
+    }
+
+    /// The time that so many percent of the takeovers took at most.
+    #[must_use]
+    pub fn takeover(&self, percent: usize) -> Option<u64> {
+        let rank = (self.takeovers_ms.len() * percent).div_ceil(100).max(1);
+        self.takeovers_ms.get(rank - 1).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_of_everything() {
+        let one = Record {
+            runs: 1,
+            failed: 1,
+            seconds: 2,
+            faults: [("cuts".to_owned(), 3)].into(),
+            events: 4,
+            guards: 5,
+            refused: 6,
+            adoptions: 7,
+            violations: [("a".to_owned(), 8)].into(),
+            excused: [("b".to_owned(), 9)].into(),
+            judged: [("c".to_owned(), 10)].into(),
+            takeovers_ms: vec![30, 10],
+        };
+        let mut sum = one.clone();
+        sum.add(&one);
+        let twice = Record {
+            runs: 2,
+            failed: 2,
+            seconds: 4,
+            faults: [("cuts".to_owned(), 6)].into(),
+            events: 8,
+            guards: 10,
+            refused: 12,
+            adoptions: 14,
+            violations: [("a".to_owned(), 16)].into(),
+            excused: [("b".to_owned(), 18)].into(),
+            judged: [("c".to_owned(), 20)].into(),
+            takeovers_ms: vec![10, 10, 30, 30],
+        };
+        assert_eq!(sum, twice);
+        assert_eq!(
+            [50, 99].map(|percent| sum.takeover(percent)),
+            [Some(10), Some(30)]
+        );
+        assert_eq!(Record::default().takeover(99), None);
+    }
+}
