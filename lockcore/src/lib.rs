@@ -17,6 +17,7 @@ mod ranges;
 mod session;
 mod store;
 mod token;
+mod waits;
 
 /// For simulations: clients that pause and die.
 #[cfg(lockcore_sim)]

@@ -21,6 +21,7 @@ pub use crate::store::{
     Inspect, IntentChange, LockBackend, Opened, Page, Past, Record, Renewal, Renewed, SessionStore,
     Settled, Stood, Sweep, Swept, Wakeups, never,
 };
+pub use crate::waits::{Cycle, Link, Wait, cycle_of, cycles, waits};
 pub use batch::Batch;
 pub use task::Task;
 pub use together::Together;
