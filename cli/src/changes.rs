@@ -1,0 +1,213 @@
+//! What has changed between two looks at the records of a store, for `lockkeeper watch` and `top`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
+
+use lockkeeper::backend::{Filter, Record};
+use lockkeeper::{Grant, Holder, Life, LockBackend, LockKey, NoteKind, SessionId, SessionState};
+
+use crate::failure::Failure;
+use crate::list::records;
+
+/// Sessions of one page.
+const PAGE: usize = 500;
+
+/// The entries of a look: by key, and by grant or, for a foreign holder, none.
+type Entries = BTreeMap<(LockKey, Option<Grant>), Holder>;
+
+/// Looks at the same records again and again.
+pub(crate) struct Looks<'a> {
+    backend: &'a dyn LockBackend,
+    filter: Filter,
+    last: Option<Entries>,
+}
+
+/// One look.
+pub(crate) struct Look {
+    pub(crate) at: SystemTime,
+    pub(crate) records: Vec<Record>,
+    /// What has changed since the look before; in the first look everything that is there.
+    pub(crate) changes: Vec<Change>,
+}
+
+/// Something that happened to one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) kind: Kind,
+    pub(crate) holder: Holder,
+    /// By whom and why, if somebody took it away.
+    pub(crate) note: Option<(String, String)>,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It was there when the watch began.
+    Held,
+    Waiting,
+    Granted,
+    /// Its process has died and left a change to finish.
+    Abandoned,
+    Released,
+    /// A waiter has gone.
+    GaveUp,
+    /// An operator has broken the lock.
+    Broken,
+    /// An operator has revoked the session, or discarded its change.
+    Revoked,
+    /// The session has ended: it was closed, or its process has died.
+    Ended,
+    /// A foreign record is gone.
+    Gone,
+}
+
+impl Kind {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Waiting => "waiting",
+            Self::Granted => "granted",
+            Self::Abandoned => "abandoned",
+            Self::Released => "released",
+            Self::GaveUp => "gave up",
+            Self::Broken => "broken",
+            Self::Revoked => "revoked",
+            Self::Ended => "ended",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl<'a> Looks<'a> {
+    pub(crate) fn new(backend: &'a dyn LockBackend, filter: Filter) -> Self {
+        Self {
+            backend,
+            filter,
+            last: None,
+        }
+    }
+
+    /// Looks again. After an error nothing is missed: the next look is compared with the last that succeeded.
+    pub(crate) async fn again(&mut self) -> Result<Look, Failure> {
+        let records = records(self.backend, &self.filter).await?;
+        #[expect(clippy::disallowed_methods, reason = "for people")]
+        let at = SystemTime::now();
+        let now = entries(&records);
+        let left: BTreeSet<SessionId> = match &self.last {
+            Some(last) => gone(last, &now)
+                .filter_map(|it| Some(it.grant?.session))
+                .collect(),
+            None => BTreeSet::new(),
+        };
+        let sessions = self.sessions(&left).await?;
+        let changes = changes(self.last.as_ref(), &now, &sessions);
+        self.last = Some(now);
+        Ok(Look {
+            at,
+            records,
+            changes,
+        })
+    }
+
+    /// Those sessions, as far as the store remembers them.
+    async fn sessions(
+        &self,
+        wanted: &BTreeSet<SessionId>,
+    ) -> Result<BTreeMap<SessionId, SessionState>, Failure> {
+        let (mut found, mut next) = (BTreeMap::new(), None);
+        while found.len() < wanted.len() {
+            let page = self.backend.sessions(next.as_deref(), PAGE).await?;
+            let those = page.items.into_iter();
+            let those = those.filter(|state| wanted.contains(&state.session));
+            found.extend(those.map(|state| (state.session, state)));
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn entries(records: &[Record]) -> Entries {
+    let all = records.iter().flat_map(|record| &record.holders);
+    all.map(|holder| ((holder.key.clone(), holder.grant), holder.clone()))
+        .collect()
+}
+
+/// What was there before and is no longer.
+fn gone<'a>(last: &'a Entries, now: &'a Entries) -> impl Iterator<Item = &'a Holder> {
+    let is_gone = |(name, _): &(&(LockKey, Option<Grant>), &Holder)| !now.contains_key(*name);
+    last.iter().filter(is_gone).map(|(_, holder)| holder)
+}
+
+/// Ends first: what is granted was free before.
+fn changes(
+    last: Option<&Entries>,
+    now: &Entries,
+    sessions: &BTreeMap<SessionId, SessionState>,
+) -> Vec<Change> {
+    let plain = |kind, holder: &Holder| Change {
+        kind,
+        holder: holder.clone(),
+        note: None,
+    };
+    let Some(last) = last else {
+        let kind = |holder: &Holder| match (holder.waiting, holder.life) {
+            (Some(_), _) => Kind::Waiting,
+            (None, Life::Abandoned) => Kind::Abandoned,
+            (None, _) => Kind::Held,
+        };
+        let all = now.values();
+        return all.map(|holder| plain(kind(holder), holder)).collect();
+    };
+    let mut found: Vec<Change> = gone(last, now)
+        .map(|holder| end(holder, sessions))
+        .collect();
+    for (name, holder) in now {
+        let before = last.get(name);
+        let waited = before.map(|it| it.waiting.is_some());
+        match (waited, holder.waiting) {
+            (None | Some(true), None) => found.push(plain(Kind::Granted, holder)),
+            (None, Some(_)) => found.push(plain(Kind::Waiting, holder)),
+            _ => {}
+        }
+        let abandoned = |holder: &Holder| holder.life == Life::Abandoned;
+        if abandoned(holder) && before.is_some_and(|before| !abandoned(before)) {
+            found.push(plain(Kind::Abandoned, holder));
+        }
+    }
+    found
+}
+
+/// How a holder or waiter that is gone has ended, as far as its session's record tells.
+fn end(holder: &Holder, sessions: &BTreeMap<SessionId, SessionState>) -> Change {
+    let state = holder.grant.and_then(|grant| sessions.get(&grant.session));
+    let broken = state.and_then(|state| {
+        let of_grant = |note: &lockkeeper::Note| {
+            note.kind == NoteKind::Evict && note.grant == holder.grant.map(|grant| grant.n)
+        };
+        let notes = state.notes.iter();
+        notes.filter(of_grant).last()
+    });
+    let revoked = state
+        .filter(|state| state.life == Life::Dead)
+        .and_then(|state| {
+            let last = |kind| state.notes.last(kind);
+            last(NoteKind::Discard).or_else(|| last(NoteKind::Revoke))
+        });
+    let (kind, note) = match (broken, revoked) {
+        (Some(note), _) if holder.waiting.is_none() => (Kind::Broken, Some(note)),
+        (_, Some(note)) => (Kind::Revoked, Some(note)),
+        _ if holder.grant.is_none() => (Kind::Gone, None),
+        // A session that is not remembered was closed.
+        _ if state.is_none_or(|state| state.life != Life::Living) => (Kind::Ended, None),
+        _ if holder.waiting.is_some() => (Kind::GaveUp, None),
+        _ => (Kind::Released, None),
+    };
+    Change {
+        kind,
+        holder: holder.clone(),
+        note: note.map(|note| (note.by.to_string(), note.reason.to_string())),
+    }
+}
