@@ -211,3 +211,101 @@ fn end(holder: &Holder, sessions: &BTreeMap<SessionId, SessionState>) -> Change 
         note: note.map(|note| (note.by.to_string(), note.reason.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::{Label, Mode, Note, Notes, Waiting};
+
+    use super::*;
+
+    fn holder(session: u128, waits: bool) -> Holder {
+        Holder {
+            key: LockKey::parse("k").unwrap(),
+            grant: Some(Grant {
+                session: SessionId::new(session),
+                n: 5,
+            }),
+            owner: None,
+            mode: Mode::X,
+            label: String::new(),
+            since: None,
+            life: Life::Living,
+            waiting: waits.then_some(Waiting {
+                place: 1,
+                passed: 0,
+                may_go: false,
+            }),
+        }
+    }
+
+    fn note(kind: NoteKind, grant: Option<u64>) -> Note {
+        let label = |text: &str| Label::parse(text).unwrap();
+        let note = Note::new(kind, label("ops"), label("why"), SystemTime::UNIX_EPOCH);
+        match grant {
+            Some(n) => note.about(n),
+            None => note,
+        }
+    }
+
+    /// How a holder of a session with this life and these notes has ended.
+    fn ended(waits: bool, life: Option<Life>, of: &[Note]) -> (Kind, bool) {
+        let holder = holder(1, waits);
+        let session = SessionId::new(1);
+        let mut notes = Notes::default();
+        of.iter().for_each(|note| notes.add(note));
+        let state = life.map(|life| {
+            let mut state = SessionState::new(session, life);
+            state.notes = notes;
+            (session, state)
+        });
+        let change = end(&holder, &state.into_iter().collect());
+        (change.kind, change.note.is_some())
+    }
+
+    #[test]
+    fn the_end_of_a_holder_is_told_with_its_cause() {
+        let living = Some(Life::Living);
+        let dead = Some(Life::Dead);
+        let broken = note(NoteKind::Evict, Some(5));
+        let of_another = note(NoteKind::Evict, Some(4));
+        let revoked = note(NoteKind::Revoke, None);
+        let discarded = note(NoteKind::Discard, None);
+        assert_eq!(ended(false, living, &[]), (Kind::Released, false));
+        assert_eq!(ended(true, living, &[]), (Kind::GaveUp, false));
+        assert_eq!(ended(false, living, &[of_another]), (Kind::Released, false));
+        assert_eq!(
+            ended(false, living, &[broken.clone()]),
+            (Kind::Broken, true)
+        );
+        assert_eq!(ended(false, dead, &[broken]), (Kind::Broken, true));
+        assert_eq!(ended(false, dead, &[revoked]), (Kind::Revoked, true));
+        assert_eq!(ended(false, dead, &[discarded]), (Kind::Revoked, true));
+        assert_eq!(ended(false, dead, &[]), (Kind::Ended, false));
+        assert_eq!(ended(true, None, &[]), (Kind::Ended, false));
+    }
+
+    #[test]
+    fn looks_are_compared_and_ends_come_first() {
+        let now = |holders: &[Holder]| -> Entries {
+            let all = holders.iter();
+            all.map(|it| ((it.key.clone(), it.grant), it.clone()))
+                .collect()
+        };
+        let none = BTreeMap::new();
+        let told = |last: Option<&Entries>, now: &Entries| -> Vec<(Kind, u128)> {
+            let all = changes(last, now, &none).into_iter();
+            all.map(|it| (it.kind, it.holder.grant.unwrap().session.get()))
+                .collect()
+        };
+        let first = now(&[holder(2, false), holder(1, true)]);
+        assert_eq!(told(None, &first), [(Kind::Waiting, 1), (Kind::Held, 2)]);
+        assert_eq!(told(Some(&first), &first), []);
+        let second = now(&[holder(1, false), holder(3, true)]);
+        let expected = [(Kind::Ended, 2), (Kind::Granted, 1), (Kind::Waiting, 3)];
+        assert_eq!(told(Some(&first), &second), expected);
+        let mut left = holder(1, false);
+        left.life = Life::Abandoned;
+        let third = now(&[left, holder(3, true)]);
+        assert_eq!(told(Some(&second), &third), [(Kind::Abandoned, 1)]);
+    }
+}

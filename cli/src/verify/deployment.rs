@@ -126,6 +126,7 @@ impl Space for Own {
             // Whole seconds, and the half second in which the server looks for leases that have ended.
             "etcd" => 1_900,
             "postgres" => 20,
+            "elasticsearch" => 1 + clock_skew(self.scratch.url()),
             _ => 1,
         };
         Duration::from_millis(ms)
@@ -154,5 +155,26 @@ impl Space for Own {
 
     fn url(&self) -> Option<String> {
         Some(self.scratch.url().to_owned())
+    }
+}
+
+/// How much later than its lease a session is due on Elasticsearch and OpenSearch: the option of the URL, or its default.
+fn clock_skew(url: &str) -> u64 {
+    let mut options = url.split(['?', '&']);
+    let given = options.find_map(|option| option.strip_prefix("clock_skew_ms="));
+    given.and_then(|ms| ms.parse().ok()).unwrap_or(1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_skew_is_that_of_the_url() {
+        assert_eq!(clock_skew("elasticsearch://h"), 1_000);
+        assert_eq!(
+            clock_skew("opensearchs://h?namespace=x&clock_skew_ms=250&ca=/f"),
+            250
+        );
     }
 }
