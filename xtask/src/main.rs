@@ -11,6 +11,8 @@ mod fuzz;
 mod layers;
 mod lines;
 mod mutants;
+#[cfg(test)]
+mod observe;
 mod plan;
 mod release;
 mod simulate;

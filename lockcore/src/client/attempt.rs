@@ -435,6 +435,7 @@ impl Taking<'_> {
                             return Err(AcquireError::WouldDeadlock(busy).into());
                         }
                         self.plan.observe(&Progress::Waiting(&busy));
+                        self.core.telemetry.waits(&busy);
                         // Until it is granted, the refused claim is the same.
                         let now_waiting = match waiting.take() {
                             Some(waiting) => {

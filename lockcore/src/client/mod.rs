@@ -31,6 +31,8 @@ mod owner;
 mod pool;
 mod queue;
 mod recovery;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+mod requests;
 mod retry;
 mod schedule;
 mod session;
@@ -38,6 +40,7 @@ mod session;
 pub mod sim;
 mod step;
 mod task;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod wait;
