@@ -187,8 +187,8 @@ fn end(holder: &Holder, sessions: &BTreeMap<SessionId, SessionState>) -> Change 
         let of_grant = |note: &lockkeeper::Note| {
             note.kind == NoteKind::Evict && note.grant == holder.grant.map(|grant| grant.n)
         };
-        let notes = state.notes.iter();
-        notes.filter(of_grant).last()
+        let mut notes = state.notes.iter().rev();
+        notes.find(of_grant)
     });
     let revoked = state
         .filter(|state| state.life == Life::Dead)
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(ended(true, living, &[]), (Kind::GaveUp, false));
         assert_eq!(ended(false, living, &[of_another]), (Kind::Released, false));
         assert_eq!(
-            ended(false, living, &[broken.clone()]),
+            ended(false, living, std::slice::from_ref(&broken)),
             (Kind::Broken, true)
         );
         assert_eq!(ended(false, dead, &[broken]), (Kind::Broken, true));
