@@ -25,6 +25,7 @@ pub(crate) struct Looks<'a> {
 /// One look.
 pub(crate) struct Look {
     pub(crate) at: SystemTime,
+    #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "for the screen"))]
     pub(crate) records: Vec<Record>,
     /// What has changed since the look before; in the first look everything that is there.
     pub(crate) changes: Vec<Change>,
