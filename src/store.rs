@@ -56,13 +56,13 @@ impl Store {
             #[cfg(not(feature = "postgres"))]
             "postgres" | "postgresql" => Err(not_compiled_in("postgres")),
             #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "valkey" | "valkeys"
+            | "valkey+sentinel" | "valkeys+sentinel" => {
                 Ok(Self::Redis(Box::new(RedisConfig::parse(url)?)))
             }
             #[cfg(not(feature = "redis"))]
-            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
-                Err(not_compiled_in("redis"))
-            }
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "valkey" | "valkeys"
+            | "valkey+sentinel" | "valkeys+sentinel" => Err(not_compiled_in("redis")),
             #[cfg(feature = "etcd")]
             "etcd" | "etcds" => Ok(Self::Etcd(EtcdConfig::parse(url)?)),
             #[cfg(not(feature = "etcd"))]

@@ -1,10 +1,12 @@
 //! The backend itself: connecting, and its properties.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use lockcore::backend::{SmallBatches, Task};
 use lockcore::limits::{MAX_TTL, MIN_TTL};
 use lockcore::{Error, ErrorKind, Info, LockBackend, Operation};
+use redis::{ClientTlsConfig, TlsCertificates};
 
 use crate::claims;
 use crate::config::RedisConfig;
@@ -95,18 +97,36 @@ impl RedisBackend {
 }
 
 fn link(config: RedisConfig) -> Result<Arc<Link>, Error> {
-    let ca = match &config.ca {
-        Some(path) => Some(std::fs::read(path).map_err(|error| {
-            let what = "the file of the authority's certificate cannot be read";
-            found(ErrorKind::Config, Operation::Connect, what).with_source(error)
-        })?),
-        None => None,
-    };
+    let certificates = certificates(&config)?;
     if config.tls && rustls::crypto::CryptoProvider::get_default().is_none() {
         // Whoever was quicker has chosen; either will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-    Ok(Arc::new(Link::new(config, ca)))
+    Ok(Arc::new(Link::new(config, certificates)))
+}
+
+/// The certificates of the files that the configuration names, if it names any.
+fn certificates(config: &RedisConfig) -> Result<Option<TlsCertificates>, Error> {
+    let read = |path: &Option<PathBuf>, what: &str| match path {
+        None => Ok(None),
+        Some(path) => std::fs::read(path).map(Some).map_err(|error| {
+            let what = format!("the file of {what} cannot be read");
+            found(ErrorKind::Config, Operation::Connect, what).with_source(error)
+        }),
+    };
+    let root_cert = read(&config.ca, "the authority's certificate")?;
+    let cert = read(&config.cert, "our certificate")?;
+    let key = read(&config.key, "the key of our certificate")?;
+    let client_tls = cert.zip(key);
+    let client_tls = client_tls.map(|(client_cert, client_key)| ClientTlsConfig {
+        client_cert,
+        client_key,
+    });
+    let any = root_cert.is_some() || client_tls.is_some();
+    Ok(any.then_some(TlsCertificates {
+        client_tls,
+        root_cert,
+    }))
 }
 
 impl LockBackend for RedisBackend {

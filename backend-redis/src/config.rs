@@ -17,7 +17,16 @@ const DEFAULT_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
 const GRAMMAR: Grammar = Grammar {
-    schemes: &["redis", "rediss", "redis+sentinel", "rediss+sentinel"],
+    schemes: &[
+        "redis",
+        "rediss",
+        "redis+sentinel",
+        "rediss+sentinel",
+        "valkey",
+        "valkeys",
+        "valkey+sentinel",
+        "valkeys+sentinel",
+    ],
     example: "redis://localhost:6379",
     user: "who we are is written as USER:PASSWORD@ before the hosts, or :PASSWORD@ for the default user",
     path: "the path of the URL is the number of the database; the namespace is an option, as in \
@@ -39,6 +48,8 @@ const SENTINEL_PATH: &str = "behind the sentinels stands the name that they know
 /// | [`database`](Self::database) | 0 | the number of the database; in a URL it is the path |
 /// | [`sentinel_password`](Self::sentinel_password) | none | the credentials for sentinels; in a URL `sentinel_user` and `sentinel_password` |
 /// | [`ca`](Self::ca) | the usual authorities | a file with the certificate of the authority that signed the server's |
+/// | [`certificate`](Self::certificate) | none | files with a client certificate and its key (`cert`, `key`) |
+/// | [`socket`](Self::socket) | none | the server's socket on this machine, in place of the host and the port |
 /// | [`timeout`](Self::timeout) | 5 s | how long one request may take |
 /// | [`replicas`](Self::replicas) | 0 | how many replicas must have a write before it counts as done |
 /// | [`wait`](Self::wait) | 1 s | how long a write waits for them |
@@ -71,6 +82,9 @@ pub struct RedisConfig {
     pub(crate) auth: Option<Auth>,
     pub(crate) database: u16,
     pub(crate) ca: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
     pub(crate) timeout: Duration,
     pub(crate) replicas: u32,
     pub(crate) wait: Duration,
@@ -95,12 +109,13 @@ impl RedisConfig {
     /// Parses `redis://[[USER]:PASSWORD@]HOST[:PORT][,…][/DATABASE][?OPTION=VALUE&…]`, or `rediss://` for TLS; or
     /// `redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT][,…]/NAME[/DATABASE][?OPTION=VALUE&…]`, or `rediss+sentinel://`
     /// for TLS to sentinels and servers. In the latter two the hosts are sentinels, and the user and the password are
-    /// for the servers. User, password and values are percent-encoded.
+    /// for the servers. User, password and values are percent-encoded. `valkey` may be written for `redis`.
     ///
     /// # Errors
     ///
     /// The text is no such URL, an option does not exist or does not accept the value, or `sentinel_user` is given without
-    /// `sentinel_password`.
+    /// `sentinel_password`, one of `cert` and `key` without the other or without TLS, or `socket` with TLS, sentinels or
+    /// several hosts.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let mut url = StoreUrl::parse(url, GRAMMAR)?;
         let (plain, by_sentinels) = match url.scheme.strip_suffix("+sentinel") {
@@ -147,18 +162,34 @@ impl RedisConfig {
         };
         let replicas = options.number("replicas", 0..=100, "a number from 0 to 100")?;
         let config = Self {
-            tls: plain == "rediss",
+            tls: matches!(plain, "rediss" | "valkeys"),
             nodes,
             sentinels,
             namespace: options.namespace()?,
             auth: url.user.map(|(user, password)| Auth { user, password }),
             database: database.ok_or(UrlError::Path(wrong_path))?,
             ca: options.file("ca")?,
+            cert: options.file("cert")?,
+            key: options.file("key")?,
+            socket: options.file("socket")?,
             timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
             replicas: replicas.map_or(0, |it| u32::try_from(it).unwrap_or(u32::MAX)),
             wait: options.millis("wait_ms", 1)?.unwrap_or(DEFAULT_WAIT),
         };
         url.options.end()?;
+        if config.cert.is_some() != config.key.is_some() {
+            let what = "a certificate of ours takes both options, cert and key";
+            return Err(UrlError::Together(what));
+        }
+        if config.cert.is_some() && !config.tls {
+            let what = "cert and key are for TLS: begin the URL with 'rediss://'";
+            return Err(UrlError::Together(what));
+        }
+        let several = config.nodes.len() > 1 || config.sentinels.is_some();
+        if config.socket.is_some() && (several || config.tls) {
+            let what = "a socket is of one server, and without TLS: write it as redis://localhost?socket=PATH";
+            return Err(UrlError::Together(what));
+        }
         Ok(config)
     }
 
@@ -210,6 +241,22 @@ impl RedisConfig {
         self
     }
 
+    /// Files with a client certificate, as PEM, and its key. They are read when connecting. Without TLS they have no
+    /// effect.
+    #[must_use]
+    pub fn certificate(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        (self.cert, self.key) = (Some(cert.into()), Some(key.into()));
+        self
+    }
+
+    /// The server's socket on this machine, in place of host and port. A node of a cluster and a server behind sentinels
+    /// is not reached so.
+    #[must_use]
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.socket = Some(path.into());
+        self
+    }
+
     /// How long one request may take.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -253,6 +300,9 @@ impl fmt::Debug for RedisConfig {
             .field("auth", &self.auth)
             .field("database", &self.database)
             .field("ca", &self.ca)
+            .field("cert", &self.cert)
+            .field("key", &self.key)
+            .field("socket", &self.socket)
             .field("timeout", &self.timeout)
             .field("replicas", &self.replicas)
             .field("wait", &self.wait)
@@ -305,6 +355,38 @@ mod tests {
         let error = RedisConfig::parse("redis://h?x=1").unwrap_err().to_string();
         for option in ["namespace", "ca", "timeout_ms", "replicas", "wait_ms"] {
             assert!(error.contains(&format!("{option}=")), "{error}");
+        }
+    }
+
+    #[test]
+    fn valkey_sockets_and_certificates_are_read() {
+        for (valkey, redis) in [
+            ("valkey://h", "redis://h"),
+            ("valkeys://u:p@h/3", "rediss://u:p@h/3"),
+            ("valkey+sentinel://h/m", "redis+sentinel://h/m"),
+            ("valkeys+sentinel://h/m", "rediss+sentinel://h/m"),
+        ] {
+            assert_eq!(RedisConfig::parse(valkey), RedisConfig::parse(redis));
+        }
+        let config = RedisConfig::parse("rediss://h?cert=/c&key=/k").unwrap();
+        let expected = RedisConfig::parse("rediss://h").unwrap();
+        assert_eq!(config, expected.certificate("/c", "/k"));
+        let config = RedisConfig::parse("redis://localhost/2?socket=/run/a%20b").unwrap();
+        let expected = RedisConfig::parse("redis://localhost/2").unwrap();
+        assert_eq!(config, expected.socket("/run/a b"));
+        for url in [
+            "rediss://h?cert=/c",
+            "rediss://h?key=/k",
+            "redis://h?cert=/c&key=/k",
+            "rediss://h?socket=/s",
+            "redis://h,g?socket=/s",
+            "redis+sentinel://h/m?socket=/s",
+        ] {
+            let error = RedisConfig::parse(url);
+            assert!(
+                matches!(error, Err(UrlError::Together(_))),
+                "{url}: {error:?}"
+            );
         }
     }
 

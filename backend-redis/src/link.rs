@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lockcore::backend::{Host, Together};
 use lockcore::{Durability, Error, ErrorKind, Operation};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, RedisResult, Script, Value};
+use redis::{Cmd, RedisError, RedisResult, Script, TlsCertificates, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub(crate) struct Link {
     pub(crate) config: RedisConfig,
     /// All keys of the namespace, and its channel.
     keys: [String; 9],
-    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) certificates: Option<TlsCertificates>,
     lanes: Vec<Lane>,
     next: AtomicUsize,
     place: Mutex<Place>,
@@ -73,7 +73,7 @@ enum Next {
 }
 
 impl Link {
-    pub(crate) fn new(config: RedisConfig, ca: Option<Vec<u8>>) -> Self {
+    pub(crate) fn new(config: RedisConfig, certificates: Option<TlsCertificates>) -> Self {
         let key = |name: &str| format!("{{{}}}:{name}", config.namespace);
         let lanes = if config.replicas > 0 {
             LANES_THAT_WAIT
@@ -85,7 +85,7 @@ impl Link {
                 "records", "writes", "reads", "sessions", "intents", "steps", "meta", "wake", "due",
             ]
             .map(key),
-            ca,
+            certificates,
             lanes: std::iter::repeat_with(Lane::default).take(lanes).collect(),
             next: AtomicUsize::new(0),
             place: Mutex::new(Place {

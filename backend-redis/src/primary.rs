@@ -14,7 +14,7 @@ use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion,
-    RedisConnectionInfo, RedisResult, TlsCertificates, Value,
+    RedisConnectionInfo, RedisResult, Value,
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -274,7 +274,9 @@ impl Link {
         config: AsyncConnectionConfig,
     ) -> RedisResult<MultiplexedConnection> {
         let host = node.host.clone();
-        let address = if self.config.tls {
+        let address = if let Some(socket) = &self.config.socket {
+            ConnectionAddr::Unix(socket.clone())
+        } else if self.config.tls {
             ConnectionAddr::TcpTls {
                 host,
                 port: node.port,
@@ -288,14 +290,8 @@ impl Link {
         let tcp = TcpSettings::default().set_keepalive(TcpKeepalive::new().with_time(ALIVE_EVERY));
         let info = address.into_connection_info()?;
         let info = info.set_redis_settings(us).set_tcp_settings(tcp);
-        let client = match &self.ca {
-            Some(ca) => Client::build_with_tls(
-                info,
-                TlsCertificates {
-                    client_tls: None,
-                    root_cert: Some(ca.clone()),
-                },
-            )?,
+        let client = match &self.certificates {
+            Some(certificates) => Client::build_with_tls(info, certificates.clone())?,
             None => Client::open(info)?,
         };
         // Whoever asks has a time-out of its own.

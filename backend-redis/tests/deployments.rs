@@ -587,7 +587,10 @@ fn certificates(folder: &std::path::Path) -> [String; 3] {
     let authority = rcgen::CertifiedIssuer::self_signed(authority, authority_key).unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let names = ["127.0.0.1".to_owned()];
-    let certificate = rcgen::CertificateParams::new(names).unwrap();
+    let mut certificate = rcgen::CertificateParams::new(names).unwrap();
+    // With the authority's name it is taken for one that has signed itself.
+    let name = rcgen::DnType::CommonName;
+    certificate.distinguished_name.push(name, "this machine");
     let certificate = certificate.signed_by(&key, &authority).unwrap();
     [
         ("ca.pem", authority.pem()),
@@ -643,6 +646,69 @@ async fn tls_takes_the_authority_that_is_named_and_no_other() {
     let plain = format!("redis://127.0.0.1:{port}/?timeout_ms=2000");
     let plain = connect(plain).await.unwrap_err();
     assert!(plain.is_certainly_without_effect(), "{plain}");
+}
+
+#[tokio::test]
+async fn a_client_shows_its_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ca, certificate, key] = certificates(folder.path());
+    let server = node(&[
+        ("tls-cert-file", &certificate),
+        ("tls-key-file", &key),
+        ("tls-ca-cert-file", &ca),
+        ("tls-auth-clients", "yes"),
+    ])
+    .await;
+    let base = format!(
+        "rediss://127.0.0.1:{}/?namespace=tls&ca={ca}",
+        port(&server)
+    );
+    let connect =
+        |url: String| async move { RedisBackend::connect(RedisConfig::parse(&url).unwrap()).await };
+    let refused = connect(format!("{base}&timeout_ms=2000"))
+        .await
+        .unwrap_err();
+    assert!(refused.is_certainly_without_effect(), "{refused}");
+    let missing = connect(format!("{base}&cert=/nonexistent&key={key}")).await;
+    assert_eq!(missing.unwrap_err().kind(), ErrorKind::Config);
+    let ours = format!("{base}&cert={certificate}&key={key}");
+    let (one, other) = (
+        connect(ours.clone()).await.unwrap(),
+        connect(ours).await.unwrap(),
+    );
+    let locks = |backend: Arc<RedisBackend>| Locks::builder(backend).build().unwrap();
+    let (one, other) = (locks(one), locks(other));
+    let guard = one.lock("k").acquire().await.unwrap();
+    // The subscription shows it as well.
+    let waits = other.lock("k").acquire();
+    let (waited, released) = tokio::join!(waits, guard.release());
+    assert_eq!(released.unwrap(), Released::Released);
+    assert_eq!(waited.unwrap().release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_socket_of_this_machine_will_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("redis.sock").display().to_string();
+    let server = node(&[("unixsocket", &socket), ("unixsocketperm", "700")]).await;
+    let connect =
+        |url: String| async move { RedisBackend::connect(RedisConfig::parse(&url).unwrap()).await };
+    let here = connect(format!("valkey://localhost/?namespace=s&socket={socket}"));
+    let there = connect(format!("{}/?namespace=s", url(&server)));
+    let (here, there) = (here.await.unwrap(), there.await.unwrap());
+    let locks = |backend: Arc<RedisBackend>| Locks::builder(backend).build().unwrap();
+    let (here, there) = (locks(here), locks(there));
+    let guard = there.lock("k").acquire().await.unwrap();
+    assert!(matches!(
+        here.lock("k").try_acquire().await,
+        Ok(Attempt::Busy(_))
+    ));
+    let waits = here.lock("k").acquire();
+    let (waited, released) = tokio::join!(waits, guard.release());
+    assert_eq!(released.unwrap(), Released::Released);
+    assert_eq!(waited.unwrap().release().await.unwrap(), Released::Released);
+    let gone = connect("redis://localhost?socket=/nonexistent&timeout_ms=2000".to_owned()).await;
+    assert!(gone.unwrap_err().is_certainly_without_effect());
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use lockkeeper::{Label, LockKey, SessionId, limits};
 use crate::failure::status;
 
 const EXIT_STATUS: &str = "Exit status: the command's own (128 + n after signal n); 64 bad usage or input, \
-69 store unavailable, 75 busy or the wait is over, 76 lock lost, 77 abandoned work in the way, 126 the command cannot \
+69 store unavailable, 70 a law is broken (verify), 75 busy or the wait is over, 76 lock lost, 77 abandoned work in the way, 126 the command cannot \
 be run, 127 there is no such command.";
 
 /// Runs commands under locks, and shows and fixes the locks of a store.
@@ -90,6 +90,17 @@ pub(crate) enum Action {
     ///
     /// As ls, without the key.
     Inspect(InspectArgs),
+    /// Prints a line for each change: granted, waiting, released, broken, and what else happens.
+    ///
+    /// At first what is there: held, waiting or abandoned. Then granted, waiting, released, gave up (a waiter), abandoned,
+    /// broken, revoked, ended (the session was closed, or its process has died) and gone (a foreign record). Fields are
+    /// separated by tabs: when, what, key, mode, session, label; and for what an operator has done, by whom and why.
+    ///
+    /// The store is asked every --every; what begins and ends in between is not seen. Ends with a signal.
+    Watch(WatchArgs),
+    /// Shows on a screen who holds what, who waits for it, cycles of waits, and what changes.
+    #[cfg(feature = "top")]
+    Top(TopArgs),
     /// Lists the sessions of holders.
     ///
     /// One line for each session. Elsewhere than on a terminal with tabs, without headings: session, state, adopter, label.
@@ -144,6 +155,19 @@ pub(crate) enum Action {
     /// whose name ends so. Where a lockkeeper that was killed has left one, remove it by the store's own means. To make
     /// and to remove it takes more rights than to use locks: with Redis UNLINK, with Elasticsearch delete_index.
     Bench(BenchArgs),
+    /// Verifies that locks keep their promises in a deployment: with its servers, its settings, and everything between them and
+    /// this machine.
+    ///
+    /// First the conformance cases run, each in a namespace of its own. Then processes work with locks while they are killed,
+    /// stopped and continued, sessions are revoked and unfinished work is discarded; a checker holds what they saw against
+    /// every law. The report says what was found, how many events each law has judged, and what was not tried. The exit
+    /// status is 0 only if every law held, 70 if one is broken, and 69 if that could not be decided.
+    ///
+    /// The namespaces are called lockkeeper-scratch- and 16 hexadecimal digits; they are removed, also when it is
+    /// interrupted. It takes the rights that bench takes. Other namespaces are not touched. The load is that of --jobs cases, or
+    /// of --processes, at a time.
+    #[cfg(feature = "verify")]
+    Verify(VerifyArgs),
 }
 
 #[derive(Args)]
@@ -303,6 +327,30 @@ pub(crate) struct LsArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct WatchArgs {
+    /// Only this key; for a path, whoever holds something below it holds it in mode read below or write below.
+    #[arg(value_parser = parse_key, conflicts_with = "prefix")]
+    pub(crate) key: Option<LockKey>,
+    /// Only keys that begin with this text.
+    #[arg(long, value_name = "P", default_value = "")]
+    pub(crate) prefix: String,
+    /// How often the store is asked.
+    #[arg(long, value_name = "DURATION", value_parser = parse_every, default_value = "1s")]
+    pub(crate) every: Duration,
+}
+
+#[cfg(feature = "top")]
+#[derive(Args)]
+pub(crate) struct TopArgs {
+    /// Only keys that begin with this text.
+    #[arg(long, value_name = "P", default_value = "")]
+    pub(crate) prefix: String,
+    /// How often the store is asked.
+    #[arg(long, value_name = "DURATION", value_parser = parse_every, default_value = "1s")]
+    pub(crate) every: Duration,
+}
+
+#[derive(Args)]
 pub(crate) struct InspectArgs {
     /// The key; for a path, whoever holds something below it holds it in mode IX or IS.
     #[arg(value_parser = parse_key)]
@@ -389,6 +437,44 @@ pub(crate) struct BenchArgs {
     pub(crate) keys: u32,
 }
 
+#[cfg(feature = "verify")]
+#[derive(Args)]
+pub(crate) struct VerifyArgs {
+    /// How long processes work under faults, in minutes.
+    #[arg(long, value_name = "N", value_parser = parse_minutes, default_value = "2")]
+    pub(crate) minutes: Duration,
+    /// How many processes work at a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=32), default_value_t = 4)]
+    pub(crate) processes: u8,
+    /// Which cases run: all, or the quick ones, which find nearly all mistakes.
+    #[arg(long, value_name = "SET", default_value = "all")]
+    pub(crate) cases: CaseSet,
+    /// How many cases run at a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=32), default_value_t = 4)]
+    pub(crate) jobs: u8,
+    /// What random choices follow from; another one each time by default.
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    /// Keeps everything that the processes saw and did, as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) history: Option<PathBuf>,
+}
+
+/// Which cases.
+#[cfg(feature = "verify")]
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum CaseSet {
+    All,
+    Quick,
+}
+
+#[cfg(feature = "verify")]
+fn parse_minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse().ok().filter(|m| (0.1..=1_440.0).contains(m));
+    let minutes = minutes.and_then(|minutes: f64| Duration::try_from_secs_f64(minutes * 60.0).ok());
+    minutes.ok_or_else(|| "it is a number from 0.1 to 1440".to_owned())
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|s| (0.1..=600.0).contains(s));
     let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -406,6 +492,15 @@ fn parse_ttl(text: &str) -> Result<Duration, String> {
         Ok(ttl)
     } else {
         Err("a time to live is from 1s to 24h".to_owned())
+    }
+}
+
+fn parse_every(text: &str) -> Result<Duration, String> {
+    let every = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let range = Duration::from_millis(100)..=Duration::from_secs(3_600);
+    match range.contains(&every) {
+        true => Ok(every),
+        false => Err("it is from 100ms to 1h".to_owned()),
     }
 }
 

@@ -16,6 +16,9 @@ pub(crate) mod status {
     pub(crate) const USAGE: u8 = 64;
     /// The store cannot be used, or it is not known what it did.
     pub(crate) const UNAVAILABLE: u8 = 69;
+    /// A law is broken.
+    #[cfg(feature = "verify")]
+    pub(crate) const BROKEN: u8 = 70;
     /// Busy, or the wait is over.
     pub(crate) const BUSY: u8 = 75;
     /// The lock was lost.

@@ -1,12 +1,13 @@
 //! The `lockkeeper` command. `lockkeeper run CLAIMS -- COMMAND` runs a command under a lock; `acquire`, `renew`, `release`
-//! and `status` are for locks of several steps. `ls`, `inspect` and
-//! `sessions` show who holds what. `break`, `recover`, `discard` and `sweep` are for operators; `ping`, `init`, `remove` and
-//! `grants` are about a store and its namespace. `bench` measures a store.
+//! and `status` are for locks of several steps. `ls`, `inspect`, `sessions`,
+//! `watch` and `top` show who holds what. `break`, `recover`, `discard` and `sweep` are for operators; `ping`, `init`, `remove` and
+//! `grants` are about a store and its namespace. `bench` measures a store, and `verify` holds it against the laws.
 //!
 //! This library contains only the command; it has no stable interface.
 
 mod args;
 mod bench;
+mod changes;
 mod claims;
 mod describe;
 mod failure;
@@ -27,6 +28,11 @@ mod signals;
 mod store;
 mod supervise;
 mod terminal;
+#[cfg(feature = "top")]
+mod top;
+#[cfg(feature = "verify")]
+mod verify;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -42,6 +48,10 @@ pub fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     if let Some(stage) = job::stage::requested() {
         return stage;
+    }
+    #[cfg(feature = "verify")]
+    if let Some(done) = verify::child() {
+        return done;
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -79,6 +89,9 @@ fn act(cli: Cli) -> Result<u8, Failure> {
         Action::Status(args) => within(handle::status(common, args)),
         Action::Ls(args) => within(list::ls(common, args)),
         Action::Inspect(args) => within(list::inspect(common, args)),
+        Action::Watch(args) => within(Box::pin(watch::watch(common, args))),
+        #[cfg(feature = "top")]
+        Action::Top(args) => within(Box::pin(top::top(common, args))),
         Action::Sessions(args) => within(list::sessions(common, args)),
         Action::Break(args) => within(operate::break_lock(common, args)),
         Action::Ask(args) => within(operate::ask(common, args)),
@@ -90,6 +103,8 @@ fn act(cli: Cli) -> Result<u8, Failure> {
         Action::Remove(args) => within(namespace::remove(common, args)),
         Action::Grants(args) => namespace::grants(common, &args),
         Action::Bench(args) => bench::bench(common, &args),
+        #[cfg(feature = "verify")]
+        Action::Verify(args) => verify::verify(common, &args),
         Action::Completions { shell } => manual::completions(shell),
         Action::Man { action } => manual::page(action.as_deref()),
     }

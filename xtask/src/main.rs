@@ -12,6 +12,8 @@ mod layers;
 mod lines;
 mod model;
 mod mutants;
+#[cfg(test)]
+mod observe;
 mod plan;
 mod release;
 mod simulate;

@@ -14,3 +14,6 @@ mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod tools;
+#[cfg(feature = "verify")]
+mod verify;
+mod watch;

@@ -393,6 +393,16 @@ impl<S> Acquisition<S> {
 
     /// Checks the input and starts the attempt.
     async fn start(self, waits: bool) -> Result<Guard, AcquireError> {
+        let core = Arc::clone(&self.locks.core);
+        let claims = &self.keys.claims;
+        let want = claims.first().map(Claim::want);
+        let asked = core.telemetry.asks(want, claims.len(), waits);
+        let result = self.begin(waits).await;
+        asked.ends(&result);
+        result
+    }
+
+    async fn begin(self, waits: bool) -> Result<Guard, AcquireError> {
         let until = self.wait.filter(|_| waits).map(after);
         let core = Arc::clone(&self.locks.core);
         core.check_open()?;

@@ -435,6 +435,7 @@ impl Taking<'_> {
                             return Err(AcquireError::WouldDeadlock(busy).into());
                         }
                         self.plan.observe(&Progress::Waiting(&busy));
+                        self.core.telemetry.waits(&busy);
                         if !self.grants.is_empty() && self.patience.is_crowded_out() {
                             // They may wait for what it holds, and it cannot pass them: it comes after them.
                             self.patience = Patience::default();

@@ -148,7 +148,11 @@ impl LocksBuilder {
             return Err(InputError::NoHold);
         }
         self.config.label = self.label.unwrap_or_else(Label::of_this_process);
-        let core = Core::new(self.backend, self.config, self.seed);
+        #[cfg(any(feature = "tracing", feature = "metrics"))]
+        let backend = Arc::new(crate::client::requests::Observed::new(self.backend));
+        #[cfg(not(any(feature = "tracing", feature = "metrics")))]
+        let backend = self.backend;
+        let core = Core::new(backend, self.config, self.seed);
         Ok(Locks::new(core, self.recovery))
     }
 }

@@ -15,6 +15,7 @@ use crate::client::breaker::{Breaker, Chance};
 use crate::client::clock;
 use crate::client::error::InputError;
 use crate::client::queue::Queues;
+use crate::client::telemetry::Telemetry;
 use crate::limits::{MAX_RENEWAL_INTERVAL, MAX_STORE_TOKEN, MIN_MARGIN};
 use crate::{
     Claim, Error, ErrorKind, FencingToken, Info, Label, LockBackend, Operation, Result, SessionId,
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     pub(crate) info: Info,
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
+    pub(crate) telemetry: Telemetry,
     /// The breaker for opening sessions and acquiring, and the one for releasing, ending and settling.
     pub(crate) asking: Breaker,
     pub(crate) giving: Breaker,
@@ -75,6 +77,7 @@ impl Core {
     pub(crate) fn new(backend: Arc<dyn LockBackend>, config: Config, seed: Option<u64>) -> Self {
         let info = backend.info();
         Self {
+            telemetry: Telemetry::new(info.name),
             backend,
             info,
             config,
@@ -135,7 +138,8 @@ impl Core {
     /// Counts the remembered requests of unknown outcome.
     pub(crate) fn unsettled(&self, more: usize, fewer: usize) {
         self.unsettled.fetch_add(more, Ordering::Relaxed);
-        self.unsettled.fetch_sub(fewer, Ordering::Relaxed);
+        let before = self.unsettled.fetch_sub(fewer, Ordering::Relaxed);
+        self.telemetry.in_doubt(before.saturating_sub(fewer));
     }
 
     pub(crate) fn check_unsettled(&self) -> std::result::Result<(), InputError> {

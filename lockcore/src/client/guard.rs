@@ -20,6 +20,7 @@ use crate::client::order::{Beside, Keep, Left, Order, Released};
 use crate::client::owner::Owner;
 use crate::client::queue::Offer;
 use crate::client::session::Handle;
+use crate::client::telemetry::{self, Since};
 use crate::{
     Claim, Error, ErrorKind, FencingToken, Grant, Note, Operation, OwnerId, Result, SessionId,
 };
@@ -303,6 +304,7 @@ pub struct Guard {
     /// Keeps the session open.
     handle: Handle,
     at_drop: AtDrop,
+    since: Since,
     /// The task that enforces the longest hold ends when this is dropped.
     bound: Option<oneshot::Sender<()>>,
 }
@@ -321,6 +323,7 @@ enum AtDrop {
 
 impl Guard {
     pub(crate) fn new(core: &Arc<Core>, pass: Pass, intent: bool) -> Self {
+        core.telemetry.guard(pass.number > 0);
         let held = Held {
             core: Arc::clone(core),
             chain: pass.chain,
@@ -339,6 +342,7 @@ impl Guard {
             held: Arc::new(held),
             handle: pass.handle,
             at_drop,
+            since: core.telemetry.since(),
             bound: None,
         }
     }
@@ -380,7 +384,17 @@ impl Guard {
     /// # Cancel safety
     ///
     /// The lock is given back all the same, and an intent is removed; only the answer is lost.
-    pub async fn release(mut self) -> Result<Released> {
+    pub async fn release(self) -> Result<Released> {
+        if !telemetry::IS_ON {
+            return self.released().await;
+        }
+        let (core, session) = (Arc::clone(&self.held.core), self.handle.session.id);
+        let released = self.released().await;
+        core.telemetry.released(session, &released);
+        released
+    }
+
+    async fn released(mut self) -> Result<Released> {
         let now = now();
         let was_held = self.held.is_valid_at(now);
         if !was_held && self.at_drop == AtDrop::LeaveIntent {
@@ -631,6 +645,10 @@ impl Bound {
         let Some(handle) = held.chain.session.upgrade() else {
             return;
         };
+        let session = handle.session.id;
+        held.core
+            .telemetry
+            .lost(session, None, &LostReason::TooLong);
         match self.leaves_intent {
             true => held.order_abandon(&handle),
             false if held.leaves_last() => held.order_release(&handle, false, None),
@@ -649,6 +667,7 @@ impl Deref for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        self.held.core.telemetry.guard_ends(self.since);
         if self.at_drop == AtDrop::Release {
             self.goes_to_others(now());
         }

@@ -16,11 +16,12 @@ use tokio::time::Instant;
 use crate::client::clock::{self, now, sleep_until};
 use crate::client::core::{Alive, Core};
 use crate::client::doubts::Doubts;
+use crate::client::lost::LostReason;
 use crate::client::news::News;
 use crate::client::order::{GiveUp, Keep, Left, Order, Release, Released};
 use crate::client::retry::{may_pass, until_answered};
 use crate::client::session::{Handle, Session};
-use crate::client::{deadline::Deadline, task};
+use crate::client::{deadline::Deadline, task, telemetry};
 use crate::{
     Adopt, Adopted, Claim, End, Error, ErrorKind, Grant, Incarnation, IntentChange, Life, Note,
     NoteKind, Notes, Operation, Ranges, Renewal, Renewed, Result, SessionId, SessionState, Stood,
@@ -116,6 +117,8 @@ pub(crate) struct Keeper {
     unswept: bool,
     next_own_sweep: Instant,
     next_namespace_sweep: Instant,
+    /// Why its locks are lost was told, or is not to be: the program has left its change itself.
+    told_why: bool,
     /// Learns between renewals, too, what others do to the session.
     news: News,
     _alive: Alive,
@@ -158,6 +161,7 @@ pub(crate) fn keep(
         unswept: false,
         next_own_sweep: sent + OWN_SWEEP,
         next_namespace_sweep: sent + NAMESPACE_SWEEP / 2 + core.chance(NAMESPACE_SWEEP),
+        told_why: false,
         news: News::new(core, id),
         _alive: Alive::new(core),
     };
@@ -165,6 +169,7 @@ pub(crate) fn keep(
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .insert(id);
+    core.telemetry.session(id);
     task::spawn(keeper.run());
     Handle { session, orders }
 }
@@ -387,6 +392,8 @@ impl Keeper {
             .within(incarnation, granted);
         let (backend, id) = (Arc::clone(&self.core.backend), self.session.id);
         let sent = now;
+        let late = now.saturating_duration_since(self.next);
+        self.core.telemetry.renews(id, late, self.core.config.ttl);
         self.renewal = Some(InFlight {
             answer: Box::pin(async move { backend.renew(id, &renewal).await }),
             sent,
@@ -401,6 +408,7 @@ impl Keeper {
     }
 
     fn renewed(&mut self, (renewal, answer): (InFlight, Result<Renewed>)) {
+        let before = self.session.deadline.get();
         if answer.as_ref().is_ok_and(Renewed::is_living) {
             self.acknowledged = self.seq;
             // Who is told to give something up does not believe in it longer.
@@ -427,6 +435,7 @@ impl Keeper {
                     .extend(now(), renewal.sent + self.core.config.validity()) =>
             {
                 self.failures = 0;
+                self.tell_renewed(before, renewal.sent);
                 self.release_doubts();
                 for (what, done) in std::mem::take(&mut self.adopted) {
                     self.give_up(what, done);
@@ -457,9 +466,34 @@ impl Keeper {
                 }
                 self.failures += 1;
                 self.next = now() + pause(&self.core, self.failures);
+                let (id, error) = (self.session.id, answer.as_ref().err());
+                self.core.telemetry.not_renewed(id, self.failures, error);
             }
         }
         self.confirms.extend(renewal.confirms);
+    }
+
+    /// Tells how much of the lease was left when the renewal was acknowledged.
+    fn tell_renewed(&self, deadline: Option<Instant>, sent: Instant) {
+        if !telemetry::IS_ON {
+            return;
+        }
+        let (now, ttl) = (now(), self.core.config.ttl);
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
+        let took = now.saturating_duration_since(sent);
+        let (id, left) = (self.session.id, left.unwrap_or_default());
+        self.core.telemetry.renewed(id, took, left, ttl);
+    }
+
+    /// Tells once why the locks of the session are lost, if it had any.
+    fn tell_why(&mut self) {
+        if self.told_why || self.session.numbers().live() <= self.going {
+            return;
+        }
+        if let Some(why) = self.session.why() {
+            self.told_why = true;
+            self.core.telemetry.lost(self.session.id, None, &why);
+        }
     }
 
     /// Whether the release of a grant that the renewal named has begun: it may have been executed before.
@@ -479,7 +513,9 @@ impl Keeper {
             let (NoteKind::Evict, Some(n)) = (note.kind, note.grant) else {
                 continue;
             };
+            let why = LostReason::Evicted(note.clone().into());
             if self.session.evict(n, note) {
+                self.core.telemetry.lost(self.session.id, Some(n), &why);
                 self.core.queues.forget(|chain| !chain.stands());
                 self.unswept = true;
                 self.next = now();
@@ -508,6 +544,7 @@ impl Keeper {
 
     /// Closes the session at once and leaves its intent.
     fn abandon(&mut self) {
+        self.told_why = true;
         let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
         self.work.push(Box::pin(async move {
             Done::Abandoned(close(&core, &session).await)
@@ -534,6 +571,7 @@ impl Keeper {
     /// The session is no longer valid. Those who wait for a living one are notified.
     fn lost(&mut self) {
         self.news.end();
+        self.tell_why();
         self.session.tell();
         if let Some(put) = self.put.take() {
             let _ = put.send(false);
@@ -738,6 +776,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.session.leave();
         let session = self.session.id;
+        self.core.telemetry.session_ends(session);
         self.core.queues.forget(|chain| chain.id() == session);
         self.core
             .sessions

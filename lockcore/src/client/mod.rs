@@ -32,6 +32,8 @@ mod owner;
 mod pool;
 mod queue;
 mod recovery;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+mod requests;
 mod retry;
 mod schedule;
 mod session;
@@ -39,6 +41,7 @@ mod session;
 pub mod sim;
 mod step;
 mod task;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod wait;

@@ -188,6 +188,12 @@ impl Recovery {
             return Ok(false);
         }
         self.adopting = None;
+        let outcome = if settled.is_settled() {
+            "settled"
+        } else {
+            "not_settled"
+        };
+        self.core.telemetry.recovered(session, outcome);
         Ok(settled.is_settled())
     }
 
@@ -211,6 +217,8 @@ impl Recovery {
     /// Does nothing once the adoption has ended.
     fn order_give_up(&mut self, done: Option<oneshot::Sender<Result<()>>>) {
         if let Some(adopting) = self.adopting.take() {
+            let session = self.state.session;
+            self.core.telemetry.recovered(session, "given_up");
             let give_up = GiveUp {
                 adopting,
                 seen: self.adoption.number - 1,

@@ -224,6 +224,19 @@ impl Session {
         self.tell();
     }
 
+    /// Why it is no longer valid; `None` while the keeper asks the store for that.
+    pub(crate) fn why(&self) -> Option<LostReason> {
+        if self.forgotten.load(Ordering::Acquire) {
+            return Some(LostReason::Forgotten);
+        }
+        if self.is_dead() {
+            let revoked = self.revoked.get().cloned().map(Box::new);
+            return Some(revoked.map_or(LostReason::Dead, LostReason::Revoked));
+        }
+        let falling = self.falling.load(Ordering::Acquire);
+        (!falling).then_some(LostReason::Deadline)
+    }
+
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
@@ -244,15 +257,12 @@ impl Session {
                     () = async { Box::pin(sleep_awake_until(deadline)).await }, if self.is_left.load(Ordering::Acquire) => {}
                     () = sleep_until(deadline) => {}
                 },
-                _ if self.forgotten.load(Ordering::Acquire) => return LostReason::Forgotten,
-                _ if self.is_dead() => {
-                    let revoked = self.revoked.get().cloned().map(Box::new);
-                    return revoked.map_or(LostReason::Dead, LostReason::Revoked);
-                }
-                _ if !self.falling.load(Ordering::Acquire) => return LostReason::Deadline,
-                // Nobody asks why any more.
-                _ if self.is_left.load(Ordering::Acquire) => return LostReason::Dead,
-                _ => died.await,
+                _ => match self.why() {
+                    Some(why) => return why,
+                    // Nobody asks why any more.
+                    None if self.is_left.load(Ordering::Acquire) => return LostReason::Dead,
+                    None => died.await,
+                },
             }
         }
     }

@@ -21,6 +21,8 @@ mod recoveries;
 mod releases;
 mod shares;
 mod spy;
+#[cfg(all(feature = "tracing", feature = "metrics"))]
+mod telemetry;
 mod tombstones;
 mod waiting;
 mod yielding;
