@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::args::{AcquireArgs, Common, HandleArgs, RenewArgs};
 use crate::claims::Claims;
+use crate::describe;
 use crate::failure::{Failure, chain, say, tell};
 use crate::operate::result;
 use crate::output::Output;
@@ -32,6 +33,8 @@ struct StatusJson {
     held: bool,
     session: String,
     token: String,
+    /// Of `status`, while it is held.
+    lease_left_ms: Option<u64>,
 }
 
 /// `lockkeeper acquire`.
@@ -154,21 +157,38 @@ pub(crate) async fn release(common: &Common, args: HandleArgs) -> Result<u8, Fai
 /// `lockkeeper status`.
 pub(crate) async fn status(common: &Common, args: HandleArgs) -> Result<u8, Failure> {
     let kept = args.kept()?;
-    let locks = store::open(common)
-        .await?
-        .locks(DEFAULT_TTL, "lockkeeper status")?;
+    let store = store::open(common).await?;
+    let locks = store.locks(DEFAULT_TTL, "lockkeeper status")?;
     let state = locks.kept_state(&kept).await?;
     if state == KeptState::Held {
+        let left = store.backend.lease_left(&[kept.session()]).await?;
+        let left = left.into_iter().next().flatten();
         tell(&format!(
-            "session {} holds the locks, token {}",
+            "session {} holds the locks, token {}{}",
             kept.session(),
-            kept.token()
+            kept.token(),
+            left.map_or_else(String::new, |left| format!(
+                ", {} left",
+                describe::duration(left)
+            )),
         ));
+        let lease_left_ms = left.map(describe::ms);
+        return told_left(common, &kept, state, "", lease_left_ms);
     }
     told(common, &kept, state, "the locks are no longer held")
 }
 
 fn told(common: &Common, kept: &Kept, state: KeptState, if_not: &str) -> Result<u8, Failure> {
+    told_left(common, kept, state, if_not, None)
+}
+
+fn told_left(
+    common: &Common,
+    kept: &Kept,
+    state: KeptState,
+    if_not: &str,
+    lease_left_ms: Option<u64>,
+) -> Result<u8, Failure> {
     let held = state == KeptState::Held;
     let (session, token) = (kept.session().to_string(), kept.token().to_string());
     result(
@@ -177,6 +197,7 @@ fn told(common: &Common, kept: &Kept, state: KeptState, if_not: &str) -> Result<
             held,
             session,
             token,
+            lease_left_ms,
         },
     )?;
     match held {
