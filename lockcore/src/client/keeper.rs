@@ -271,6 +271,12 @@ impl Keeper {
         self.seq = self.seq.max(keep.seq - 1);
         let mut failures = 0;
         loop {
+            // What is lost stays so, even if the store still has the lease.
+            match now() < deadline {
+                true => {}
+                false if failures == 0 => return Ok(Left::NotHeld),
+                false => return Err(no_lease(&self.core)),
+            }
             match self.renewed_once_more(keep).await {
                 Ok(renewed) if renewed.is_living() => {
                     if let Renewed::Noted(notes) = &renewed {
