@@ -116,6 +116,12 @@ impl Store {
         Ok(Locks::builder(Arc::clone(&self.backend))
             .ttl(ttl)
             .label(label)
+            .when_late(|late| {
+                let by = late.by.as_secs_f64();
+                tell(&format!(
+                    "a renewal came {by:.1} s late: this machine is busy, or the process was stopped"
+                ));
+            })
             .build()?)
     }
 

@@ -148,6 +148,8 @@ const BY_POOLER: &[&str] = &[
     "wakeups",
 ];
 
+const FACADE: &str = ".";
+const CLI: &str = "cli";
 const ES: &str = "backend-es";
 const ETCD: &str = "backend-etcd";
 const POSTGRES: &str = "backend-postgres";
@@ -190,12 +192,14 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "running"),
             row(ES, "silence"),
             row(ES, "trial").threads(3).alone(),
+            row(FACADE, "own_thread").waiting(),
         ],
     },
     Place {
         name: HERE,
         rows: &[
             row("conformance", "memory"),
+            row(FACADE, "own_thread").waiting(),
             kit(SQLITE),
             row(SQLITE, "processes").alone(),
             // What is broken on purpose is noticed by the checker, whatever the store: here all of it is.
@@ -228,6 +232,8 @@ pub(crate) const PLAN: &[Place] = &[
             row(REDIS, "wakeups"),
             row(REDIS, "deployments").waiting(),
             row(REDIS, "trial").alone(),
+            row(CLI, "rights").waiting(),
+            row(FACADE, "own_thread").waiting(),
         ],
     },
     Place {
@@ -250,6 +256,8 @@ pub(crate) const PLAN: &[Place] = &[
             row(POSTGRES, "restores").waiting(),
             row(POSTGRES, "connections").waiting(),
             row(POSTGRES, "trial").threads(3).alone(),
+            row(CLI, "rights").waiting(),
+            row(FACADE, "own_thread").waiting(),
         ],
     },
     Place {
@@ -262,7 +270,11 @@ pub(crate) const PLAN: &[Place] = &[
     },
     Place {
         name: "etcd-3.6",
-        rows: &[kit(ETCD), row(ETCD, "trial").threads(3).alone()],
+        rows: &[
+            kit(ETCD),
+            row(ETCD, "trial").threads(3).alone(),
+            row(FACADE, "own_thread").waiting(),
+        ],
     },
     Place {
         name: "etcd-3.4",

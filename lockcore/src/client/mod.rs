@@ -40,11 +40,12 @@ mod step;
 mod task;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod wait;
 
 pub use acquisition::{Acquisition, Attempt, Flat, RwLock, Tree};
 pub use attempt::Progress;
-pub use config::LocksBuilder;
+pub use config::{Late, LocksBuilder};
 pub use election::{Election, Leader, Leadership};
 pub use error::{Abandoned, AcquireError, InputError, RecoverError, RunError};
 pub use guard::{Guard, Held};
@@ -55,3 +56,4 @@ pub use order::Released;
 pub use owner::Owner;
 pub use recovery::{Recover, Recovery};
 pub use schedule::{Schedule, Turn};
+pub use thread::OwnThread;

@@ -21,6 +21,7 @@ mod recoveries;
 mod releases;
 mod shares;
 mod spy;
+mod thread;
 mod tombstones;
 mod waiting;
 mod yielding;
