@@ -190,6 +190,25 @@ impl Guards {
                     }
                 }
             }
+            What::Kept {
+                attempt,
+                left,
+                validity,
+            } => {
+                findings.judged(Law::AtMostOneHolder, 1);
+                let Some(number) = self.by_attempt.get(attempt).copied() else {
+                    return;
+                };
+                let guard = &mut self.guards[number];
+                if !guard.closed {
+                    guard.validity = *validity;
+                    guard.deadline = at.at + left;
+                    guard.end = Pos::instant(guard.deadline);
+                }
+                // It is no process's any more.
+                let processes = self.by_process.values_mut();
+                processes.for_each(|guards| guards.retain(|it| *it != number));
+            }
             What::Killed => {
                 for guard in self.by_process.remove(&process).unwrap_or_default() {
                     self.guards[guard].retired(at);

@@ -42,6 +42,10 @@ impl Place for Site {
         self.fixture.plan.ttl
     }
 
+    fn may_keep(&self) -> bool {
+        true
+    }
+
     fn may_die(&self) -> bool {
         self.fixture.plan.kills
     }
