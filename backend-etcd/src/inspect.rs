@@ -73,14 +73,7 @@ impl Inspect for EtcdBackend {
 
     /// In whole seconds. It takes one request for each session.
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
-        let left = sessions.iter().map(|session| async move {
-            let live = TxnOp::get(self.link.names.live(*session), None);
-            let mut found = self.way(Operation::Inspect).all(vec![live]).await?;
-            match found.found()?.pairs.first() {
-                Some(live) => self.way(Operation::Inspect).left(live.lease()).await,
-                None => Ok(None),
-            }
-        });
+        let left = sessions.to_vec().into_iter().map(|id| self.left_of(id));
         stream::iter(left)
             .buffered(LEASES_AT_ONCE)
             .try_collect()
@@ -108,6 +101,15 @@ impl Inspect for EtcdBackend {
 }
 
 impl EtcdBackend {
+    async fn left_of(&self, session: SessionId) -> Result<Option<Duration>> {
+        let live = TxnOp::get(self.link.names.live(session), None);
+        let mut found = self.way(Operation::Inspect).all(vec![live]).await?;
+        match found.found()?.pairs.first() {
+            Some(live) => self.way(Operation::Inspect).left(live.lease()).await,
+            None => Ok(None),
+        }
+    }
+
     /// The record of one key, with those who hold something below it.
     async fn one(&self, key: &LockKey) -> Result<Page<Record>> {
         let range = self.link.names.holders(key, Classes::All, key.is_path());
