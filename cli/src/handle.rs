@@ -2,7 +2,6 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use lockkeeper::limits::DEFAULT_TTL;
@@ -85,11 +84,11 @@ async fn take(
 fn print(common: &Common, file: Option<&Path>, kept: &Kept) -> Result<u8, Failure> {
     let handle = kept.to_string();
     if let Some(file) = file {
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let written = options
             .open(file)
             .and_then(|mut to| to.write_all(format!("{handle}\n").as_bytes()));
         written.map_err(|error| {

@@ -138,7 +138,7 @@ impl Table {
 
 fn gone(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        return Failure::signal(rustix::process::Signal::PIPE.as_raw());
+        return Failure::signal(crate::signals::Signal::PIPE.as_raw());
     }
     Failure::new(status::UNAVAILABLE, format!("standard output: {error}"))
 }

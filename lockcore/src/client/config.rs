@@ -210,7 +210,9 @@ fn host() -> String {
 
 #[cfg(not(target_os = "linux"))]
 fn host() -> String {
-    std::env::var("HOSTNAME").unwrap_or_default()
+    let name = ["HOSTNAME", "COMPUTERNAME"];
+    let mut names = name.into_iter().filter_map(|name| std::env::var(name).ok());
+    names.next().unwrap_or_default()
 }
 
 impl fmt::Debug for LocksBuilder {
