@@ -88,7 +88,7 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(backend: Arc<dyn LockBackend>, config: Config, seed: Option<u64>) -> Self {
         let backend = match &config.thread {
-            Some(thread) => OnThread::new(backend, thread),
+            Some(thread) => OnThread::around(backend, thread),
             None => backend,
         };
         let info = backend.info();

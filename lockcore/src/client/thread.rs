@@ -155,7 +155,10 @@ struct Entered<'a, T> {
 }
 
 impl OnThread {
-    pub(crate) fn new(backend: Arc<dyn LockBackend>, thread: &OwnThread) -> Arc<dyn LockBackend> {
+    pub(crate) fn around(
+        backend: Arc<dyn LockBackend>,
+        thread: &OwnThread,
+    ) -> Arc<dyn LockBackend> {
         let thread = thread.clone();
         Arc::new(Self { backend, thread })
     }
