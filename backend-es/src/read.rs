@@ -35,9 +35,6 @@ pub(crate) struct Document {
     pub(crate) source: Value,
     #[serde(default)]
     pub(crate) sort: Vec<Value>,
-    /// What a script has said of it.
-    #[serde(default)]
-    pub(crate) fields: Value,
     #[serde(default)]
     found: bool,
     error: Option<Cause>,

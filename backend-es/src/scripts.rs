@@ -30,7 +30,6 @@ scripts! {
     FORGET: "forget";
     LOOK: "look";
     BEGIN: "begin";
-    LEFT: "left";
 }
 
 /// The text without comments, line breaks, and spaces that separate no words: it is sent with each item.

@@ -82,7 +82,7 @@ pub(crate) enum Action {
     /// Lists what is held, and who waits for it.
     ///
     /// One line for each holder and waiter; waiters stand in the order in which they come in turn. On a terminal a table with
-    /// ages, and with what is left of the lease if it is not renewed: - where there is none, of foreign and abandoned holders.
+    /// ages, and with what is left of the lease if it is not renewed: - where there is none, and on Elasticsearch and OpenSearch.
     /// Elsewhere with tabs, without headings: key, mode, since, seconds left, session, state, label. The mode of a name or document is
     /// exclusive or shared, that of a path read or write, or read below or write below where something below it is held. The
     /// state is living, abandoned or waiting.

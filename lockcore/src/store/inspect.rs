@@ -81,7 +81,7 @@ pub trait Inspect: Send + Sync {
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>>;
 
     /// What is left of the lease of each session, in their order, by the store's clock: the time until it is due. `None`
-    /// for one that does not live or cannot be read. A lease that is over has nothing left until somebody ends the
+    /// for one that does not live or cannot be read, or if the store does not tell. A lease that is over has nothing left until somebody ends the
     /// session. Changes nothing.
     ///
     /// # Errors
