@@ -25,16 +25,11 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use lockcore::{
-    AcquireError, Acquisition, Attempt, Error, ErrorKind, Held, LocksBuilder, LostReason,
-    Operation, Released, Result,
+    AcquireError, Acquisition, Attempt, Held, LocksBuilder, LostReason, OwnThread, Released, Result,
 };
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
 
 use crate::ConnectError;
 
@@ -42,7 +37,7 @@ use crate::ConnectError;
 #[derive(Clone)]
 pub struct Locks {
     locks: lockcore::Locks,
-    thread: Thread,
+    thread: OwnThread,
 }
 
 /// A held lock. Dropping it gives the lock back in the background. It derefs to [`Held`], of which `token()`,
@@ -51,23 +46,8 @@ pub struct Locks {
 pub struct Guard {
     // Before the thread that gives it back.
     guard: lockcore::Guard,
-    thread: Thread,
+    thread: OwnThread,
 }
-
-/// The thread with the runtime. It goes on until nobody needs it, and until the client is shut down.
-#[derive(Clone)]
-struct Thread {
-    runtime: Handle,
-    _needed: Arc<Needed>,
-}
-
-/// Dropping it ends the thread.
-struct Needed {
-    _until: oneshot::Sender<()>,
-}
-
-/// How long the end of the thread waits for releases.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Locks {
     /// Connects to the store that the URL names, with the client's defaults.
@@ -96,11 +76,10 @@ impl Locks {
         url: &str,
         options: impl FnOnce(LocksBuilder) -> LocksBuilder,
     ) -> std::result::Result<Self, ConnectError> {
-        let (thread, ending) = Thread::start()?;
+        let thread = OwnThread::start()?;
         let backend = thread.block_on(crate::backend(url))?;
-        let locks = options(lockcore::Locks::builder(backend)).build()?;
-        // It is the thread's, too: what is given back last is waited for.
-        let _ = ending.send(locks.clone());
+        let builder = lockcore::Locks::builder(backend).own_thread(&thread);
+        let locks = options(builder).build()?;
         Ok(Self { locks, thread })
     }
 
@@ -147,8 +126,7 @@ impl Locks {
     ///
     /// Panics on a thread of an async runtime.
     pub fn block_on<F: Future>(&self, future: impl FnOnce(&lockcore::Locks) -> F) -> F::Output {
-        let _entered = self.thread.runtime.enter();
-        self.thread.block_on(future(&self.locks))
+        self.thread.block_on(async { future(&self.locks).await })
     }
 
     /// As [`shutdown`](lockcore::Locks::shutdown) of the client.
@@ -220,50 +198,6 @@ impl Deref for Guard {
     }
 }
 
-impl Thread {
-    /// Starts the thread, which takes the client that it shuts down in the end.
-    fn start() -> Result<(Self, oneshot::Sender<lockcore::Locks>)> {
-        let failed = |error: std::io::Error| {
-            let what = "no thread with a runtime can be started";
-            Error::new(ErrorKind::Unavailable, "blocking", Operation::Connect, what)
-                .with_source(error)
-        };
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(failed)?;
-        let handle = runtime.handle().clone();
-        let (needed, until) = oneshot::channel::<()>();
-        let (client, taken) = oneshot::channel::<lockcore::Locks>();
-        let (started, starts) = mpsc::channel();
-        thread::Builder::new()
-            .name("lockkeeper".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    let _ = started.send(());
-                    let client = taken.await;
-                    let _ = until.await;
-                    if let Ok(locks) = client {
-                        locks.shutdown(PATIENCE).await;
-                    }
-                });
-            })
-            .map_err(failed)?;
-        let _ = starts.recv();
-        let needed = Arc::new(Needed { _until: needed });
-        let thread = Self {
-            runtime: handle,
-            _needed: needed,
-        };
-        Ok((thread, client))
-    }
-
-    /// Waits for a future on this thread; what it spawns runs on the other one, which drives its timers and sockets.
-    fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.runtime.block_on(future)
-    }
-}
-
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.locks, f)
@@ -278,6 +212,8 @@ impl fmt::Debug for Guard {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -306,20 +242,6 @@ mod tests {
         });
         assert_eq!(election.unwrap(), Released::Released);
         assert!(other.shutdown(Duration::from_secs(5)));
-    }
-
-    #[test]
-    fn the_thread_ends_with_what_needs_it() {
-        let (thread, client) = Thread::start().unwrap();
-        let runtime = thread.runtime.clone();
-        let ended = runtime.spawn(std::future::pending::<()>());
-        drop((thread, client));
-        // The runtime is gone with its thread, and what ran there is cancelled.
-        let since = std::time::Instant::now();
-        while !ended.is_finished() {
-            assert!(since.elapsed() < Duration::from_secs(10));
-            thread::sleep(Duration::from_millis(5));
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockcore::backend::UrlError;
-use lockcore::{Error, InputError, LockBackend, Locks};
+use lockcore::{Error, InputError, LockBackend, Locks, LocksBuilder, OwnThread};
 
 use crate::store::Store;
 
@@ -30,6 +30,47 @@ use crate::store::Store;
 /// ```
 pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
     Ok(Locks::builder(backend(url).await?).build()?)
+}
+
+/// As [`connect`], on a thread of the library's own: locks outlive a block of the program's runtime, by a long computation
+/// in an async function, say. The function chooses [options](LocksBuilder) of the client.
+///
+/// # Errors
+///
+/// [`ConnectError`]: no store of this build takes the URL, the store cannot be used, the client does not take an option, or
+/// no thread can be started.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves no lock and no session. The namespace may have been created.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// let ttl = Duration::from_secs(1);
+/// let locks = lockkeeper::connect_on_own_thread("memory:", |builder| builder.ttl(ttl)).await?;
+/// let guard = locks.lock("reindex").acquire().await?;
+/// std::thread::sleep(2 * ttl); // this blocks the program's only runtime
+/// assert!(guard.is_valid() && guard.confirm().await?);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect_on_own_thread(
+    url: &str,
+    options: impl FnOnce(LocksBuilder) -> LocksBuilder,
+) -> Result<Locks, ConnectError> {
+    let thread = OwnThread::start()?;
+    let connecting = {
+        let url = url.to_owned();
+        async move { backend(&url).await }
+    };
+    let backend = thread.run(connecting).await?;
+    let builder = Locks::builder(backend).own_thread(&thread);
+    Ok(options(builder).build()?)
 }
 
 /// Connects to the store that the URL names, for [`Locks::builder`]. Creates the namespace if it does not exist yet.

@@ -8,13 +8,13 @@ mod url;
 
 /// Marks an implementation of [`Recover`] or of a backend trait.
 pub use async_trait::async_trait;
-pub use connect::{ConnectError, backend, connect, remove};
+pub use connect::{ConnectError, backend, connect, connect_on_own_thread, remove};
 pub use lockcore::{
     Abandoned, AcquireError, Acquisition, Attempt, Busy, Claim, Cycle, Durability, Election, Error,
     ErrorKind, FencingToken, Flat, Grant, Guard, HandleError, Held, Holder, IdError, Info,
-    InputError, Intent, IntentError, KeepError, Kept, KeptState, KeyError, Label, LabelError,
+    InputError, Intent, IntentError, KeepError, Kept, KeptState, KeyError, Label, LabelError, Late,
     Leader, Leadership, Life, Link, LockBackend, LockKey, LockPath, Locks, LocksBuilder,
-    LostReason, MemoryBackend, Mode, Note, NoteKind, Notes, Operation, Owner, OwnerId,
+    LostReason, MemoryBackend, Mode, Note, NoteKind, Notes, Operation, OwnThread, Owner, OwnerId,
     PrepareError, Progress, Recover, RecoverError, Recovery, Refused, Released, Result, RunError,
     RwLock, Schedule, SessionId, SessionState, TokenError, Tree, Turn, Waiting, Want, backend,
     limits,

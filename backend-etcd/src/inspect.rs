@@ -1,16 +1,22 @@
 //! `Inspect`: what is there, for people. Listing changes nothing.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use etcd_client::{KeyValue, TxnOp};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use lockcore::backend::judge::{Entry as _, Listed, Place};
 use lockcore::backend::{Filter, Inspect, Page, Record};
-use lockcore::{Error, ErrorKind, Grant, LockKey, Operation, Result, SessionState};
+use lockcore::{Error, ErrorKind, Grant, LockKey, Operation, Result, SessionId, SessionState};
 
 use crate::EtcdBackend;
 use crate::error::found;
 use crate::pages::Groups;
 use crate::record::{Classes, Held, Session};
 use crate::txn::not_since;
+
+/// So many leases are asked for at a time.
+const LEASES_AT_ONCE: usize = 16;
 
 #[async_trait]
 impl Inspect for EtcdBackend {
@@ -65,6 +71,15 @@ impl Inspect for EtcdBackend {
         Ok(Page { items, next: None })
     }
 
+    /// In whole seconds. It takes one request for each session.
+    async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
+        let left = sessions.to_vec().into_iter().map(|id| self.left_of(id));
+        stream::iter(left)
+            .buffered(LEASES_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
     async fn evict(&self, seen: &Record) -> Result<bool> {
         let range = self.link.names.holders(&seen.key, Classes::All, false);
         let (all, revision) = self.way(Operation::Inspect).get(&range, 0).await?;
@@ -86,6 +101,15 @@ impl Inspect for EtcdBackend {
 }
 
 impl EtcdBackend {
+    async fn left_of(&self, session: SessionId) -> Result<Option<Duration>> {
+        let live = TxnOp::get(self.link.names.live(session), None);
+        let mut found = self.way(Operation::Inspect).all(vec![live]).await?;
+        match found.found()?.pairs.first() {
+            Some(live) => self.way(Operation::Inspect).left(live.lease()).await,
+            None => Ok(None),
+        }
+    }
+
     /// The record of one key, with those who hold something below it.
     async fn one(&self, key: &LockKey) -> Result<Page<Record>> {
         let range = self.link.names.holders(key, Classes::All, key.is_path());

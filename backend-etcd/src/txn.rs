@@ -292,6 +292,15 @@ impl Way<'_> {
         self.link.call(self.operation, send).await
     }
 
+    /// What is left of a lease; `None` if it has ended.
+    pub(crate) async fn left(self, lease: i64) -> Result<Option<Duration>, Error> {
+        let send = |mut connection: Connection| async move {
+            Ok(connection.lease.time_to_live(lease, None).await?.ttl())
+        };
+        let seconds = self.link.call(self.operation, send).await?;
+        Ok(u64::try_from(seconds).ok().map(Duration::from_secs))
+    }
+
     /// Ends a lease on which nothing is any more. It would end by itself.
     pub(crate) async fn revoke(self, lease: i64) {
         let send = |mut connection: Connection| async move {

@@ -80,6 +80,16 @@ BEGIN
         FROM sessions s WHERE s.id > p_after ORDER BY s.id LIMIT p_limit;
 END $$;
 
+-- What is left of leases, in milliseconds, of those sessions that live, each with its place among those asked for.
+CREATE OR REPLACE FUNCTION {ns}.leases(p_ids bytea[]) RETURNS TABLE (r_place bigint, r_left_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN QUERY
+        SELECT asked.place, greatest(extract(epoch FROM s.expires - clock_timestamp()) * 1000, 0)::bigint
+        FROM unnest(p_ids) WITH ORDINALITY asked (id, place) JOIN sessions s ON s.id = asked.id
+        WHERE s.life = 'living';
+END $$;
+
 CREATE OR REPLACE FUNCTION {ns}.evict(p_key text, p_version text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN

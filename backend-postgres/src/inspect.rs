@@ -1,6 +1,7 @@
 //! `Inspect`: what is there, for people. Listing changes nothing: a session that is due is shown as it is recorded.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::judge::Listed;
@@ -12,7 +13,7 @@ use crate::PostgresBackend;
 use crate::claims::row_key;
 use crate::connections::Link;
 use crate::error::{Failure, NAME, Outcome};
-use crate::record::{Entry, column, id_bytes, only, state};
+use crate::record::{Entry, broken, column, id_bytes, only, state};
 use crate::sql::{Call, Value};
 
 #[async_trait]
@@ -59,6 +60,26 @@ impl Inspect for PostgresBackend {
             let mut items: Vec<SessionState> = rows.iter().map(state).collect::<Outcome<_>>()?;
             let next = cut(&mut items, limit).map(|last| last.session.to_string());
             Ok(Page { items, next })
+        }
+        .await;
+        outcome.map_err(Failure::of(Operation::Inspect))
+    }
+
+    async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
+        let ids = sessions.iter().copied().map(id_bytes).collect();
+        let call = Call::new("leases", [Value::ManyBytes(ids)]);
+        let (link, deadline) = self.begin();
+        let outcome = async {
+            let mut left = vec![None; sessions.len()];
+            for row in link.call(deadline, &call).await? {
+                let place: i64 = column(&row, "r_place")?;
+                let place = usize::try_from(place).unwrap_or(0).wrapping_sub(1);
+                let left_ms = u64::try_from(column::<i64>(&row, "r_left_ms")?).unwrap_or(0);
+                let slot = left.get_mut(place);
+                *slot.ok_or_else(|| broken("a session has no place"))? =
+                    Some(Duration::from_millis(left_ms));
+            }
+            Ok(left)
         }
         .await;
         outcome.map_err(Failure::of(Operation::Inspect))

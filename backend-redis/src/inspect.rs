@@ -1,12 +1,14 @@
 //! `Inspect`: what is there, for people. Listing changes nothing: a session that is due is shown as it is recorded.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use lockcore::backend::{Filter, Inspect, Page, Record};
 use lockcore::{Error, ErrorKind, LockKey, Operation, Result, SessionId, SessionState};
 
 use crate::RedisBackend;
-use crate::error::found;
-use crate::record::{Parts, record, state};
+use crate::error::{found, odd_answer};
+use crate::record::{Answer, Parts, record, state};
 use crate::scripts;
 
 /// So many pages of the store are looked at for one page at most; where few match it is short.
@@ -46,6 +48,18 @@ impl Inspect for RedisBackend {
             list.take(states, cursor);
         }
         Ok(list.page())
+    }
+
+    async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
+        let ids: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
+        let arguments: Vec<&[u8]> = ids.iter().map(String::as_bytes).collect();
+        let left = self.ask(&scripts::LEASES, &arguments).await?;
+        let left = left.map(Answer::text).collect::<Result<Vec<_>>>()?;
+        if left.len() != sessions.len() {
+            return Err(odd_answer(Operation::Inspect));
+        }
+        let left = left.iter().map(|left| left.parse().ok());
+        Ok(left.map(|left| left.map(Duration::from_millis)).collect())
     }
 
     async fn evict(&self, seen: &Record) -> Result<bool> {

@@ -20,7 +20,7 @@
 //! The machine's time since boot, together with the name of the boot. Nobody can set this clock, and it runs while the
 //! machine sleeps. After a restart every session is due at once. Processes that do not see the same time since boot
 //! (Linux time namespaces) must not share a file. On other systems than Linux the clock is the wall clock; setting it
-//! forward ends sessions early.
+//! forward ends sessions early, and setting it back keeps the locks of dead processes for longer.
 //!
 //! # Its limits
 //!
@@ -38,7 +38,8 @@
 //!   more than 50,000 others are refused as over a limit.
 //! - A record that cannot be understood is held and never changed. A key that is not valid cannot be listed. A session
 //!   whose record is unreadable lives; [`evict`](lockcore::backend::Inspect::evict) frees what it holds.
-//! - Unix only.
+//! - On Windows the file and its companions have the rights that their directory gives, and an empty file beside it
+//!   (`-turn`), which is locked while the file is opened, stays. A file that a process has open cannot be removed.
 //!
 //! # Examples
 //!
@@ -64,8 +65,10 @@
 //! # }
 //! ```
 
-#[cfg(not(unix))]
-compile_error!("lockcore-sqlite needs Unix: it tells files apart by device and inode");
+#[cfg(not(any(unix, windows)))]
+compile_error!(
+    "lockcore-sqlite needs Unix or Windows: it tells files apart by their numbers on their disks"
+);
 
 mod backend;
 mod clock;

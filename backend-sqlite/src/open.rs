@@ -1,7 +1,7 @@
 //! Opening the file: whether it is one of ours is found out before anything is written.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use lockcore::ErrorKind;
@@ -20,7 +20,7 @@ const STATEMENTS_KEPT: usize = 64;
 const LOG_PAGES: i64 = 500;
 const LOG_KEPT_BYTES: i64 = LOG_PAGES * 4_096;
 
-/// A file, whatever it is called.
+/// A file, whatever it is called: its device or volume, and its number there.
 type Inode = (u64, u64);
 
 /// Which files are open under the path.
@@ -56,19 +56,32 @@ impl Identity {
     }
 }
 
+#[cfg(unix)]
 fn inode(path: &Path) -> Option<Inode> {
+    use std::os::unix::fs::MetadataExt;
+
     let meta = fs::metadata(path).ok()?;
     Some((meta.dev(), meta.ino()))
 }
 
+#[cfg(windows)]
+fn inode(path: &Path) -> Option<Inode> {
+    let file = winapi_util::Handle::from_path_any(path).ok()?;
+    let about = winapi_util::file::information(&file).ok()?;
+    Some((about.volume_serial_number(), about.file_index()))
+}
+
 /// The log and its index, which SQLite keeps beside the database.
 fn companions(path: &Path) -> [PathBuf; 2] {
+    ["-wal", "-shm"].map(|suffix| beside(path, suffix))
+}
+
+/// A file beside the one that the path leads to.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    ["-wal", "-shm"].map(|suffix| {
-        let mut name = path.clone().into_os_string();
-        name.push(suffix);
-        name.into()
-    })
+    let mut name = path.into_os_string();
+    name.push(suffix);
+    name.into()
 }
 
 /// Opens the file, making it where there is none; `left` is what this process had open under the path before.
@@ -79,7 +92,7 @@ pub(crate) fn open(
 ) -> Outcome<(Connection, Identity)> {
     let directory = check_directory(path)?;
     // One process at a time: nobody sees a file half made, or removes a log that another has just begun.
-    let _turn = take_turn(&directory, deadline)?;
+    let _turn = take_turn(path, &directory, deadline)?;
     make_file(path, left)?;
     let mut conn = Connection::open_with_flags(
         path,
@@ -154,8 +167,8 @@ fn check_directory(path: &Path) -> Outcome<PathBuf> {
 }
 
 /// Held until it is dropped; other processes and other backends of this process wait.
-fn take_turn(directory: &Path, deadline: &Deadline) -> Outcome<fs::File> {
-    let turn = fs::File::open(directory)
+fn take_turn(path: &Path, directory: &Path, deadline: &Deadline) -> Outcome<fs::File> {
+    let turn = turn(path, directory)
         .map_err(|error| Failure::File("the file's directory may not be read".into(), error))?;
     loop {
         match turn.try_lock() {
@@ -177,6 +190,20 @@ fn take_turn(directory: &Path, deadline: &Deadline) -> Outcome<fs::File> {
     }
 }
 
+/// What is locked while the file is opened: its directory.
+#[cfg(unix)]
+fn turn(_: &Path, directory: &Path) -> io::Result<fs::File> {
+    fs::File::open(directory)
+}
+
+/// What is locked while the file is opened: an empty file beside it, which stays. Windows locks no directories.
+#[cfg(windows)]
+fn turn(path: &Path, _: &Path) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    options.open(beside(path, "-turn"))
+}
+
 /// Makes the file if there is none, for its user alone; the log and its index take its mode over. A log that belongs
 /// to a database that is gone is removed, because SQLite would take it for the new one's.
 ///
@@ -186,7 +213,7 @@ fn make_file(path: &Path, left: Option<&Identity>) -> Outcome<()> {
     match fs::metadata(path) {
         Ok(meta) => {
             if meta.len() == 0 {
-                fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+                for_its_user(path).map_err(failed)?;
             }
             for (companion, then) in left.iter().flat_map(|left| &left.companions) {
                 let stale = left.is_some_and(|left| !left.is_at(path));
@@ -196,20 +223,41 @@ fn make_file(path: &Path, left: Option<&Identity>) -> Outcome<()> {
             }
             Ok(())
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             for companion in companions(path) {
                 remove(&companion)?;
             }
-            fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(path)
-                .map_err(failed)?;
-            Ok(())
+            new_file(path).map_err(failed)
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+#[cfg(unix)]
+fn for_its_user(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+}
+
+#[cfg(unix)]
+fn new_file(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(path).map(drop)
+}
+
+/// It has the rights that its directory gives.
+#[cfg(windows)]
+fn for_its_user(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(windows)]
+fn new_file(path: &Path) -> io::Result<()> {
+    fs::File::create_new(path).map(drop)
 }
 
 fn remove(stale: &Path) -> Outcome<()> {
@@ -218,7 +266,7 @@ fn remove(stale: &Path) -> Outcome<()> {
 
 fn remove_file(path: &Path, refusal: &'static str) -> Outcome<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Failure::File(refusal.into(), error))
         }
         _ => Ok(()),
@@ -229,7 +277,7 @@ fn remove_file(path: &Path, refusal: &'static str) -> Outcome<()> {
 /// is removed by doing it again, or by who makes the file anew.
 pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
     let directory = check_directory(path)?;
-    let _turn = take_turn(&directory, deadline)?;
+    let _turn = take_turn(path, &directory, deadline)?;
     let companions = companions(path);
     if path.exists() {
         let mut conn = Connection::open_with_flags(
@@ -239,6 +287,8 @@ pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
         let waiting = deadline.clone();
         conn.busy_handler(Some(move |_| waiting.pause()))?;
         is_new(&conn, path)?;
+        // Windows removes no file that is open.
+        let _open = (!cfg!(windows)).then_some(conn);
         remove_file(path, "the file cannot be removed")?;
     }
     companions
@@ -277,7 +327,19 @@ fn network(directory: &Path) -> Option<&'static str> {
     network_type(u32::try_from(kind & 0xffff_ffff).ok()?)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(windows)]
+fn network(directory: &Path) -> Option<&'static str> {
+    use std::path::{Component, Prefix};
+
+    let at = fs::canonicalize(directory).ok()?;
+    let Some(Component::Prefix(prefix)) = at.components().next() else {
+        return None;
+    };
+    let kind = prefix.kind();
+    matches!(kind, Prefix::UNC(..) | Prefix::VerbatimUNC(..)).then_some("a share")
+}
+
+#[cfg(not(any(target_os = "linux", windows)))]
 fn network(_: &Path) -> Option<&'static str> {
     None
 }

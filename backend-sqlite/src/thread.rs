@@ -285,8 +285,9 @@ impl Asked {
     /// The next one, if it is an act like that.
     fn next_act(&mut self, is_like: impl Fn(&dyn Joint) -> bool) -> Option<Box<dyn Joint>> {
         let first = self.first()?;
-        let like = |work: &mut Work| matches!(work, Work::Act(act) if is_like(&**act));
-        match first.pop_front_if(like)? {
+        let like = |work: &Work| matches!(work, Work::Act(act) if is_like(&**act));
+        first.front().filter(|work| like(work))?;
+        match first.pop_front()? {
             Work::Act(act) => Some(act),
             Work::Alone(_) => None,
         }

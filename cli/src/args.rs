@@ -82,7 +82,8 @@ pub(crate) enum Action {
     /// Lists what is held, and who waits for it.
     ///
     /// One line for each holder and waiter; waiters stand in the order in which they come in turn. On a terminal a table with
-    /// ages. Elsewhere with tabs, without headings: key, mode, since, session, state, label. The mode of a name or document is
+    /// ages, and with what is left of the lease if it is not renewed: - where there is none, and on Elasticsearch and OpenSearch.
+    /// Elsewhere with tabs, without headings: key, mode, since, seconds left, session, state, label. The mode of a name or document is
     /// exclusive or shared, that of a path read or write, or read below or write below where something below it is held. The
     /// state is living, abandoned or waiting.
     Ls(LsArgs),
@@ -103,12 +104,14 @@ pub(crate) enum Action {
     Top(TopArgs),
     /// Lists the sessions of holders.
     ///
-    /// One line for each session. Elsewhere than on a terminal with tabs, without headings: session, state, adopter, label.
+    /// One line for each session. Elsewhere than on a terminal with tabs, without headings: session, state, seconds left of
+    /// the lease, adopter, label.
     Sessions(SessionsArgs),
     /// Frees a key: has its holders give it up, and evicts a foreign record.
     ///
     /// A holder hears of it within a second, or 10 where the store does not push, and its command is ended. Its other locks stay. One that
-    /// renews and does not obey, or is not to be waited for, is revoked with --session.
+    /// renews and does not obey, or is not to be waited for, is revoked with --session. A lock that is kept without a process
+    /// is free at once.
     Break(BreakArgs),
     /// Asks the holders of a key to give it up soon. Nobody is made to obey; see break.
     ///

@@ -6,6 +6,8 @@ use lockkeeper::backend::Record;
 use lockkeeper::{Abandoned, Busy, Holder, Life, LockKey, Mode, Note, SessionState};
 use serde::Serialize;
 
+use crate::list::Left;
+
 /// "KEY is held by LABEL (X since …), LABEL …"; of those who wait and came before the same.
 pub(crate) fn busy(busy: &Busy) -> String {
     let first = busy.first();
@@ -107,14 +109,20 @@ pub(crate) struct RecordJson<'a> {
     pub(crate) more: bool,
 }
 
-impl<'a> From<&'a Record> for RecordJson<'a> {
-    fn from(record: &'a Record) -> Self {
+impl<'a> RecordJson<'a> {
+    pub(crate) fn of(record: &'a Record, left: &Left) -> Self {
+        let holders = record.holders.iter();
         Self {
             key: record.key.as_str(),
-            holders: record.holders.iter().map(HolderJson::from).collect(),
+            holders: holders.map(|it| HolderJson::of(it, left)).collect(),
             more: record.more,
         }
     }
+}
+
+/// A length of time as JSON: milliseconds.
+pub(crate) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A holder as JSON; without grant, owner and session for a foreign one.
@@ -122,6 +130,8 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
 pub(crate) struct HolderJson<'a> {
     mode: &'static str,
     since: Option<String>,
+    /// What is left of the session's lease.
+    lease_left_ms: Option<u64>,
     session: Option<String>,
     grant: Option<String>,
     owner: Option<String>,
@@ -129,11 +139,12 @@ pub(crate) struct HolderJson<'a> {
     label: &'a str,
 }
 
-impl<'a> From<&'a Holder> for HolderJson<'a> {
-    fn from(holder: &'a Holder) -> Self {
+impl<'a> HolderJson<'a> {
+    pub(crate) fn of(holder: &'a Holder, left: &Left) -> Self {
         Self {
             mode: mode(&holder.key, holder.mode),
             since: holder.since.map(time),
+            lease_left_ms: left.holder(holder).map(ms),
             session: holder.grant.map(|grant| grant.session.to_string()),
             grant: holder.grant.map(|grant| grant.to_string()),
             owner: holder.owner.map(|owner| owner.to_string()),
@@ -165,6 +176,7 @@ pub(crate) fn note(note: &Note) -> String {
 pub(crate) struct SessionJson<'a> {
     session: String,
     state: &'static str,
+    lease_left_ms: Option<u64>,
     adopter: Option<String>,
     label: &'a str,
     ended: Option<String>,
@@ -193,11 +205,12 @@ impl From<Note> for NoteJson {
     }
 }
 
-impl<'a> From<&'a SessionState> for SessionJson<'a> {
-    fn from(state: &'a SessionState) -> Self {
+impl<'a> SessionJson<'a> {
+    pub(crate) fn of(state: &'a SessionState, left: Option<Duration>) -> Self {
         Self {
             session: state.session.to_string(),
             state: state.life.as_str(),
+            lease_left_ms: left.map(ms),
             adopter: state.adopter.map(|adopter| adopter.to_string()),
             label: state.label.as_str(),
             ended: state.ended.map(time),

@@ -1,8 +1,7 @@
 //! `lockkeeper acquire`, `renew`, `release` and `status`: locks of several steps, which no process holds.
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use lockkeeper::limits::DEFAULT_TTL;
@@ -11,6 +10,7 @@ use serde::Serialize;
 
 use crate::args::{AcquireArgs, Common, HandleArgs, RenewArgs};
 use crate::claims::Claims;
+use crate::describe;
 use crate::failure::{Failure, chain, say, tell};
 use crate::operate::result;
 use crate::output::Output;
@@ -32,6 +32,8 @@ struct StatusJson {
     held: bool,
     session: String,
     token: String,
+    /// Of `status`, while it is held.
+    lease_left_ms: Option<u64>,
 }
 
 /// `lockkeeper acquire`.
@@ -82,19 +84,18 @@ async fn take(
 fn print(common: &Common, file: Option<&Path>, kept: &Kept) -> Result<u8, Failure> {
     let handle = kept.to_string();
     if let Some(file) = file {
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(file)
-            .and_then(|mut to| {
-                // One that was there before may be open to others.
-                if to.metadata()?.is_file() {
-                    to.set_permissions(Permissions::from_mode(0o600))?;
-                }
-                to.write_all(format!("{handle}\n").as_bytes())
-            });
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let written = options.open(file).and_then(|mut to| {
+            // One that was there before may be open to others.
+            #[cfg(unix)]
+            if to.metadata()?.is_file() {
+                to.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+            }
+            to.write_all(format!("{handle}\n").as_bytes())
+        });
         written.map_err(|error| {
             let file = file.display();
             Failure::usage(format!("--handle-file {file} cannot be written: {error}"))
@@ -160,21 +161,38 @@ pub(crate) async fn release(common: &Common, args: HandleArgs) -> Result<u8, Fai
 /// `lockkeeper status`.
 pub(crate) async fn status(common: &Common, args: HandleArgs) -> Result<u8, Failure> {
     let kept = args.kept()?;
-    let locks = store::open(common)
-        .await?
-        .locks(DEFAULT_TTL, "lockkeeper status")?;
+    let store = store::open(common).await?;
+    let locks = store.locks(DEFAULT_TTL, "lockkeeper status")?;
     let state = locks.kept_state(&kept).await?;
     if state == KeptState::Held {
+        let left = store.backend.lease_left(&[kept.session()]).await?;
+        let left = left.into_iter().next().flatten();
         tell(&format!(
-            "session {} holds the locks, token {}",
+            "session {} holds the locks, token {}{}",
             kept.session(),
-            kept.token()
+            kept.token(),
+            left.map_or_else(String::new, |left| format!(
+                ", {} left",
+                describe::duration(left)
+            )),
         ));
+        let lease_left_ms = left.map(describe::ms);
+        return told_left(common, &kept, state, "", lease_left_ms);
     }
     told(common, &kept, state, "the locks are no longer held")
 }
 
 fn told(common: &Common, kept: &Kept, state: KeptState, if_not: &str) -> Result<u8, Failure> {
+    told_left(common, kept, state, if_not, None)
+}
+
+fn told_left(
+    common: &Common,
+    kept: &Kept,
+    state: KeptState,
+    if_not: &str,
+    lease_left_ms: Option<u64>,
+) -> Result<u8, Failure> {
     let held = state == KeptState::Held;
     let (session, token) = (kept.session().to_string(), kept.token().to_string());
     result(
@@ -183,6 +201,7 @@ fn told(common: &Common, kept: &Kept, state: KeptState, if_not: &str) -> Result<
             held,
             session,
             token,
+            lease_left_ms,
         },
     )?;
     match held {

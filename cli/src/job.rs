@@ -6,7 +6,7 @@ pub(crate) mod stage;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
@@ -16,6 +16,14 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use crate::failure::{Failure, status};
 use crate::terminal::Terminal;
+
+/// What runs a line of a shell's language.
+pub(crate) const SHELL: [&str; 2] = ["sh", "-c"];
+
+/// The signal that has ended a command.
+pub(crate) fn signal_of(ended: ExitStatus) -> Option<i32> {
+    ended.signal()
+}
 
 /// A command that was started, the leader of a process group.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ mod handle;
 #[doc(hidden)]
 pub mod input;
 mod intent;
+#[cfg_attr(not(unix), path = "windows/job.rs")]
 mod job;
 mod list;
 mod manual;
@@ -24,9 +25,11 @@ mod output;
 mod progress;
 mod recover;
 mod run;
+#[cfg_attr(not(unix), path = "windows/signals.rs")]
 mod signals;
 mod store;
 mod supervise;
+#[cfg_attr(not(unix), path = "windows/terminal.rs")]
 mod terminal;
 #[cfg(feature = "top")]
 mod top;

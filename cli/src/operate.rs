@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper::backend::{End, Filter, Sweep};
 use lockkeeper::limits::DEFAULT_TTL;
-use lockkeeper::{Grant, Label, Life, LockBackend, LockKey, Note, NoteKind, SessionId};
+use lockkeeper::{Grant, Label, Life, LockBackend, LockKey, Locks, Note, NoteKind, SessionId};
 use serde::Serialize;
 
 use crate::args::{AskArgs, BreakArgs, Common, DiscardArgs};
@@ -27,6 +27,7 @@ pub(crate) async fn break_lock(common: &Common, args: BreakArgs) -> Result<u8, F
     let store = store::open(common).await?;
     let mut breaking = Breaking {
         backend: &*store.backend,
+        locks: store.locks(DEFAULT_TTL, "lockkeeper break")?,
         author: store.author(),
         args: &args,
         told: BTreeMap::new(),
@@ -102,6 +103,7 @@ struct AskedJson<'a> {
 
 struct Breaking<'a> {
     backend: &'a dyn LockBackend,
+    locks: Locks,
     author: Label,
     args: &'a BreakArgs,
     /// Whoever was told to give the key up, and the label.
@@ -175,13 +177,21 @@ impl Breaking<'_> {
                 } else if living && !self.args.session {
                     self.note(grant.session, NoteKind::Evict, Some(grant.n))
                         .await?;
+                    round.progress = true;
+                    // After the note, which who keeps the lock later would read. Of a kept lock nobody does, and it is all
+                    // that its session holds.
+                    if self.locks.is_kept(grant.session).await? {
+                        if revoked.insert(grant.session) {
+                            self.revoke(grant.session, label).await?;
+                        }
+                        continue;
+                    }
                     tell(&format!(
                         "session {} ({label}), a holder of {key:?}, is told to give it up: {reason}",
                         grant.session
                     ));
                     self.told.insert(grant, label.clone());
                     round.left.push(grant);
-                    round.progress = true;
                 } else if living && revoked.insert(grant.session) {
                     self.revoke(grant.session, label).await?;
                     round.progress = true;

@@ -1,7 +1,7 @@
 //! [`Output`]: lines and JSON on standard output; [`Table`]: rows for people and for programs.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
@@ -47,6 +47,17 @@ impl Cell {
         let plain = text.into();
         let shown = plain.clone();
         Self { plain, shown }
+    }
+
+    /// A length of time: for programs in whole seconds.
+    pub(crate) fn lasting(time: Option<Duration>) -> Self {
+        let Some(time) = time else {
+            return Self::text("-");
+        };
+        Self {
+            plain: time.as_secs().to_string(),
+            shown: describe::duration(time),
+        }
     }
 
     /// A point in time: for people its age.
@@ -127,7 +138,7 @@ impl Table {
 
 fn gone(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        return Failure::signal(rustix::process::Signal::PIPE.as_raw());
+        return Failure::signal(crate::signals::Signal::PIPE.as_raw());
     }
     Failure::new(status::UNAVAILABLE, format!("standard output: {error}"))
 }

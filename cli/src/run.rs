@@ -4,10 +4,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-
-use rustix::process::Signal;
 
 use lockkeeper::{
     AcquireError, Acquisition, Attempt, FencingToken, Guard, Intent, KeepError, Locks, Released,
@@ -19,7 +16,7 @@ use crate::claims::Claims;
 use crate::failure::{Failure, chain, say, status};
 use crate::job::{self, Job};
 use crate::progress::Display;
-use crate::signals::Signals;
+use crate::signals::{Signal, Signals};
 use crate::store::{self, Store};
 use crate::supervise::{ByUs, supervise};
 use crate::terminal::Terminal;
@@ -33,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs the command under its locks, and says its exit status.
 pub(crate) async fn run(common: &Common, mut args: RunArgs) -> Result<u8, Failure> {
     if let Some(line) = args.shell.take() {
-        args.command = vec!["sh".into(), "-c".into(), line];
+        let [shell, option] = job::SHELL.map(Into::into);
+        args.command = vec![shell, option, line];
     }
     let busy_status = args.busy_status;
     let done = run_command(common, args).await;
@@ -92,7 +90,7 @@ pub(crate) fn environment(
 
 /// The status that a shell would report.
 pub(crate) fn status_of(ended: ExitStatus) -> u8 {
-    match (ended.code(), ended.signal()) {
+    match (ended.code(), job::signal_of(ended)) {
         (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
         (None, Some(number)) => status::of_signal(number),
         (None, None) => u8::MAX,
@@ -246,7 +244,8 @@ impl Asked {
                 (Err(error), _) => return Err(error.into()),
             };
             let command = self.args.recover.as_deref().unwrap_or_default();
-            let shell = ["sh", "-c", command].map(Into::into);
+            let [shell, option] = job::SHELL;
+            let shell = [shell, option, command].map(Into::into);
             let sessions = abandoned.sessions.iter().map(|state| state.session);
             let adopted = recover::adopt(locks, sessions).await?;
             if adopted.is_empty() {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use nix::sys::signal::{SigSet, Signal as Number};
-use rustix::process::Signal;
+pub(crate) use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::failure::{Failure, status};

@@ -4,7 +4,6 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::Read;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +115,12 @@ impl Store {
         Ok(Locks::builder(Arc::clone(&self.backend))
             .ttl(ttl)
             .label(label)
+            .when_late(|late| {
+                let by = late.by.as_secs_f64();
+                tell(&format!(
+                    "a renewal came {by:.1} s late: this machine is busy, or the process was stopped"
+                ));
+            })
             .build()?)
     }
 
@@ -126,11 +131,21 @@ impl Store {
 }
 
 fn label(program: &str) -> Label {
-    let system = rustix::system::uname();
-    let host = system.nodename().to_string_lossy();
+    let host = host();
     let mut text = one_line(&format!("{host} {} {program}", std::process::id()));
     text.truncate(text.floor_char_boundary(MAX_LABEL_BYTES));
     Label::parse(text).expect("one short line is a label")
+}
+
+#[cfg(unix)]
+fn host() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host() -> String {
+    env::var("COMPUTERNAME").unwrap_or_default()
 }
 
 /// A file in the user's state directory, which is made if it is not there.
@@ -140,22 +155,32 @@ fn default_url() -> Result<String, Failure> {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
-        .ok_or_else(|| {
-            Failure::usage("no state directory, HOME is not set: give --url sqlite:PATH")
-        })?;
+    let state = match cfg!(windows) {
+        true => absolute("LOCALAPPDATA"),
+        false => absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state"))),
+    };
+    let state = state.ok_or_else(|| {
+        let variable = if cfg!(windows) {
+            "LOCALAPPDATA"
+        } else {
+            "HOME"
+        };
+        Failure::usage(format!(
+            "no state directory, {variable} is not set: give --url sqlite:PATH"
+        ))
+    })?;
     let directory = state.join("lockkeeper");
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&directory)
-        .map_err(|error| {
-            let directory = directory.display();
-            Failure::usage(format!(
-                "{directory} cannot be made: {error}; give --url sqlite:PATH"
-            ))
-        })?;
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(&directory).map_err(|error| {
+        let directory = directory.display();
+        Failure::usage(format!(
+            "{directory} cannot be made: {error}; give --url sqlite:PATH"
+        ))
+    })?;
     match directory.join("locks.db").to_str() {
         Some(path) if !path.contains('?') => Ok(format!("sqlite:{path}")),
         _ => Err(Failure::usage(

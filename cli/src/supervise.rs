@@ -5,11 +5,10 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use lockkeeper::{Held, LostReason, Note, Recovery};
-use rustix::process::Signal;
 
 use crate::failure::{Failure, say, tell};
 use crate::job::{Change, Job};
-use crate::signals::Signals;
+use crate::signals::{Signal, Signals};
 use crate::terminal;
 
 /// What a command needs to go on: a guard, or adoptions.

@@ -10,6 +10,7 @@ use crate::args::{Common, WatchArgs};
 use crate::changes::{Change, Look, Looks};
 use crate::describe::{self, HolderJson};
 use crate::failure::{Failure, one_line, say};
+use crate::list::Left;
 use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
@@ -101,7 +102,7 @@ impl<'a> ChangeJson<'a> {
             at,
             change: change.kind.as_str(),
             key: change.holder.key.as_str(),
-            holder: HolderJson::from(&change.holder),
+            holder: HolderJson::of(&change.holder, &Left::default()),
             by: note.map(|(by, _)| by.as_str()),
             reason: note.map(|(_, reason)| reason.as_str()),
         }

@@ -71,6 +71,8 @@ pub enum Request {
     },
     /// [`Inspect::sessions`](lockcore::backend::Inspect::sessions).
     Sessions { after: Option<String>, limit: usize },
+    /// [`Inspect::lease_left`](lockcore::backend::Inspect::lease_left).
+    LeaseLeft { sessions: Vec<SessionId> },
     /// [`Inspect::evict`](lockcore::backend::Inspect::evict).
     Evict { seen: Record },
 }
@@ -94,6 +96,7 @@ pub enum Answer {
     WatchSession(Changed),
     Records(Page<Record>),
     Sessions(Page<SessionState>),
+    LeaseLeft(Vec<Option<Duration>>),
     Evict(bool),
 }
 
@@ -115,7 +118,10 @@ impl Request {
             Self::Watch { .. } | Self::WatchTurn { .. } | Self::WatchSession { .. } => {
                 Operation::Watch
             }
-            Self::Records { .. } | Self::Sessions { .. } | Self::Evict { .. } => Operation::Inspect,
+            Self::Records { .. }
+            | Self::Sessions { .. }
+            | Self::LeaseLeft { .. }
+            | Self::Evict { .. } => Operation::Inspect,
         }
     }
 
@@ -172,6 +178,7 @@ impl Request {
             Self::Sessions { after, limit } => {
                 Answer::Sessions(to.sessions(after.as_deref(), *limit).await?)
             }
+            Self::LeaseLeft { sessions } => Answer::LeaseLeft(to.lease_left(sessions).await?),
             Self::Evict { seen } => Answer::Evict(to.evict(seen).await?),
         })
     }
@@ -203,6 +210,7 @@ impl std::fmt::Debug for Answer {
             Self::Sweep(answer) => answer.fmt(f),
             Self::Records(answer) => answer.fmt(f),
             Self::Sessions(answer) => answer.fmt(f),
+            Self::LeaseLeft(answer) => answer.fmt(f),
             Self::Note(answer) | Self::Confirm(answer) | Self::Evict(answer) => answer.fmt(f),
             Self::WatchTurn(None) => f.write_str("no watch"),
             Self::Watch(_) | Self::WatchTurn(_) | Self::WatchSession(_) => f.write_str("a watch"),

@@ -162,7 +162,10 @@ impl Decorator for Wire {
         let fault = self.fault();
         match &request {
             // Nothing is done to what people ask for.
-            Request::Records { .. } | Request::Sessions { .. } | Request::Evict { .. } => {
+            Request::Records { .. }
+            | Request::Sessions { .. }
+            | Request::LeaseLeft { .. }
+            | Request::Evict { .. } => {
                 return request.send(self.inner()).await;
             }
             // The second answer would always be that the id is used.

@@ -29,9 +29,9 @@ pub use async_trait::async_trait;
 pub use claim::{Claim, Want};
 pub use client::{
     Abandoned, AcquireError, Acquisition, Attempt, Election, Flat, Guard, HandleError, Held,
-    InputError, KeepError, Kept, KeptState, Leader, Leadership, Locks, LocksBuilder, LostReason,
-    Owner, Progress, Recover, RecoverError, Recovery, Released, RunError, RwLock, Schedule, Tree,
-    Turn,
+    InputError, KeepError, Kept, KeptState, Late, Leader, Leadership, Locks, LocksBuilder,
+    LostReason, OwnThread, Owner, Progress, Recover, RecoverError, Recovery, Released, RunError,
+    RwLock, Schedule, Tree, Turn,
 };
 pub use error::{Error, ErrorKind, Operation};
 pub use intent::{Intent, IntentError};

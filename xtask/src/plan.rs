@@ -150,6 +150,8 @@ const BY_POOLER: &[&str] = &[
     "wakeups",
 ];
 
+const FACADE: &str = ".";
+const CLI: &str = "cli";
 const ES: &str = "backend-es";
 const ETCD: &str = "backend-etcd";
 const POSTGRES: &str = "backend-postgres";
@@ -192,12 +194,14 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "running").beside(),
             row(ES, "silence").beside(),
             row(ES, "trial").threads(3).alone(),
+            row(FACADE, "own_thread").waiting(),
         ],
     },
     Place {
         name: HERE,
         rows: &[
             row("conformance", "memory"),
+            row(FACADE, "own_thread").waiting(),
             kit(SQLITE),
             row(REDIS, "forgets").beside(),
             row(REDIS, "hosts").beside(),
@@ -233,6 +237,8 @@ pub(crate) const PLAN: &[Place] = &[
             row(REDIS, "wakeups"),
             row(REDIS, "deployments").waiting(),
             row(REDIS, "trial").alone(),
+            row(CLI, "rights").waiting(),
+            row(FACADE, "own_thread").waiting(),
         ],
     },
     Place {
@@ -255,6 +261,8 @@ pub(crate) const PLAN: &[Place] = &[
             row(POSTGRES, "restores").waiting(),
             row(POSTGRES, "connections").waiting(),
             row(POSTGRES, "trial").threads(3).alone(),
+            row(CLI, "rights").waiting(),
+            row(FACADE, "own_thread").waiting(),
         ],
     },
     Place {
@@ -267,7 +275,11 @@ pub(crate) const PLAN: &[Place] = &[
     },
     Place {
         name: "etcd-3.6",
-        rows: &[kit(ETCD), row(ETCD, "trial").threads(3).alone()],
+        rows: &[
+            kit(ETCD),
+            row(ETCD, "trial").threads(3).alone(),
+            row(FACADE, "own_thread").waiting(),
+        ],
     },
     Place {
         name: "etcd-3.4",

@@ -47,6 +47,8 @@ fn a_lock_of_several_steps() {
     let status = place.ends(&["status", &handle, "--json"]);
     let status = &json(&status.stdout)[0];
     assert_eq!(status["held"], true);
+    let left = status["lease_left_ms"].as_u64().unwrap();
+    assert!((7_100_000..=7_200_000).contains(&left), "{left}");
     assert!(status["token"].as_str().unwrap().parse::<u64>().unwrap() > 0);
     assert_eq!(place.ends(&["release", &handle]).status, 0);
     assert_eq!(place.held(), [""; 0]);
@@ -62,6 +64,41 @@ fn a_lock_of_several_steps() {
             "{ended:?}"
         );
     }
+}
+
+#[test]
+fn a_kept_lock_is_broken_at_once() {
+    let place = Place::new();
+    let handle = handle(
+        &place,
+        &["--document", "a", "--document", "b", "--ttl", "1h"],
+    );
+    let mut other = place.holds(&["--lock", "other"]);
+    let scheduled = place.runs(&["--lock", "job", "--at-least", "1h"], "true");
+    assert_eq!(scheduled.status, 0, "{scheduled:?}");
+    for key in ["a", "job"] {
+        let since = Instant::now();
+        let broken = place.ends(&["break", key, "--reason", "by hand", "--json"]);
+        assert_eq!(broken.status, 0, "{broken:?}");
+        // Else it would wait for 15 seconds.
+        assert!(since.elapsed() < Duration::from_secs(8), "{broken:?}");
+        assert!(broken.stderr.contains("revoked session"), "{broken:?}");
+        let told = &json(&broken.stdout)[0];
+        assert_eq!(told["revoked"].as_array().unwrap().len(), 1, "{told}");
+        assert_eq!(told["given_up"].as_array().unwrap().len(), 0, "{told}");
+    }
+    let held = place.held();
+    assert!(
+        held.len() == 1 && held[0].starts_with("other\t"),
+        "{held:?}"
+    );
+    assert_eq!(place.ends(&["renew", &handle, "--ttl", "1h"]).status, 76);
+    let told = place.ends(&["sessions", "--ended"]).stdout;
+    assert!(
+        told.contains("revoke by ") && told.contains("by hand"),
+        "{told}"
+    );
+    assert_eq!(other.ends().status, 0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The `lockkeeper` command, run as its users run it, on SQLite files.
 
+#![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bench;

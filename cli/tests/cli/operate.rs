@@ -18,9 +18,12 @@ fn listings() {
     let lines = place.held();
     assert_eq!(lines.len(), 3, "{lines:?}");
     let fields: Vec<&str> = lines[0].split('\t').collect();
-    let [key, mode, since, session, life, label] = fields[..] else {
+    let [key, mode, since, left, session, life, label] = fields[..] else {
         panic!("{lines:?}");
     };
+    // Of 30 seconds, and it has not been renewed long ago.
+    let left: u64 = left.parse().unwrap();
+    assert!((10..=30).contains(&left), "{left}");
     assert_eq!((key, mode, life), ("doc/1", "exclusive", "living"));
     assert!(since.starts_with('2') && since.ends_with('Z'), "{since}");
     assert_eq!(session.len(), 32);
@@ -45,6 +48,8 @@ fn listings() {
             .starts_with(holder["session"].as_str().unwrap())
     );
     assert!(holder["owner"].is_string() && holder["since"].is_string());
+    let left = holder["lease_left_ms"].as_u64().unwrap();
+    assert!((10_000..=30_000).contains(&left), "{left}");
     assert_eq!((one.ends().status, two.ends().status), (0, 0));
 }
 
@@ -104,12 +109,18 @@ fn sessions_are_listed() {
     let listed = place.ends(&["sessions"]).stdout;
     assert_eq!(listed.lines().count(), 1, "{listed}");
     assert!(
-        listed.contains("\tliving\t-\t") && listed.trim().ends_with(&label),
+        listed.contains("\tliving\t") && listed.trim().ends_with(&label),
+        "{listed}"
+    );
+    let fields: Vec<&str> = listed.trim().split('\t').collect();
+    assert!(
+        fields[2].parse::<u64>().unwrap() <= 30 && fields[3] == "-",
         "{listed}"
     );
     let all = json(&place.ends(&["sessions", "--all", "--json"]).stdout);
     assert_eq!(all.len(), 2);
-    assert!(all.iter().any(|session| session["state"] == "dead"));
+    let dead = all.iter().find(|session| session["state"] == "dead");
+    assert!(dead.unwrap()["lease_left_ms"].is_null());
     assert!(
         all.iter()
             .any(|session| session["label"].as_str().unwrap().ends_with(&label))

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use lockcore::backend::{Acquire, End, Filter};
+use lockcore::backend::{Acquire, End, Filter, IntentChange};
 use lockcore::{Grant, Life, Mode, SessionId, SessionState, Want};
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::actor::{Actor, SHARE};
 use crate::backend::recovery::with_intent;
 use crate::case::Case;
 use crate::scene::{Scene, short};
-use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
+use crate::verdict::{Unpassed, Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "listing";
@@ -30,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_session_lists_paths_that_it_holds,
             sessions_are_listed_with_their_state,
             pages_of_sessions_are_whole_and_in_bounds,
+            what_is_left_of_leases_is_told,
             a_listing_changes_nothing;
     }
 }
@@ -426,6 +427,60 @@ async fn pages_of_sessions_are_whole_and_in_bounds(scene: Scene) -> Verdict {
         );
         ensure_eq!(distinct, opened, "sessions by pages of {limit}");
     }
+    Ok(())
+}
+
+async fn what_is_left_of_leases_is_told(scene: Scene) -> Verdict {
+    const TTL: Duration = Duration::from_secs(60);
+    /// What a store may add to a lease, or take from it by counting in seconds.
+    const ABOUT: Duration = Duration::from_secs(5);
+    let a = scene.actor_for(TTL).await?;
+    let dead = scene.beside(&a).await?;
+    dead.end(End::Close).await?;
+    let unknown = scene.session_id();
+    let told = a.backend().lease_left(&[a.session()]).await?;
+    if told == [None] {
+        return Ok(()); // The store does not tell.
+    }
+    let left = async |a: &Actor| {
+        let ids = [dead.session(), a.session(), unknown, a.session()];
+        let told = a.backend().lease_left(&ids).await?;
+        ensure!(
+            matches!(told[..], [None, Some(_), None, Some(_)]),
+            "of a dead session, a living one, one that never was, and the living one again: {told:?}"
+        );
+        Ok::<_, Unpassed>(told[1].unwrap_or_default())
+    };
+    let is_about = |left: Duration, lease: Duration, since: Instant| {
+        left <= lease + ABOUT && left + since.elapsed() + ABOUT >= lease
+    };
+    let opened = Instant::now();
+    let first = left(&a).await?;
+    ensure!(
+        is_about(first, TTL, opened),
+        "{first:?} of a lease of {TTL:?}"
+    );
+    scene.pass(Duration::from_secs(2)).await;
+    let later = left(&a).await?;
+    ensure!(
+        later + Duration::from_secs(1) <= first,
+        "{later:?} two seconds after {first:?}"
+    );
+    let renewed = Instant::now();
+    a.send_renewal(&a.renewal("", IntentChange::Keep).lasting(10 * TTL))
+        .await?;
+    let longer = left(&a).await?;
+    ensure!(
+        is_about(longer, 10 * TTL, renewed),
+        "{longer:?} of {:?}",
+        10 * TTL
+    );
+    // Nobody has left a record by being asked for.
+    let listed = sessions(&a, 10).await?;
+    ensure!(
+        listed.iter().all(|state| state.session != unknown),
+        "{listed:?}"
+    );
     Ok(())
 }
 

@@ -41,7 +41,7 @@ impl<B: LockBackend> Decorator for Observed<B> {
         let answer = self.store.open(session, label, ttl).await?;
         self.stored(Stored::Open {
             session,
-            ttl: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
+            ttl: nanos(ttl),
             opened: answer != Opened::Used,
         });
         Ok(answer)
@@ -49,11 +49,16 @@ impl<B: LockBackend> Decorator for Observed<B> {
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let answer = self.store.renew(session, renewal).await?;
+        // One that follows itself compares the number of the record: nothing is forgotten.
+        if renewal.acknowledged >= renewal.seq && answer == Renewed::Forgotten {
+            return Ok(answer);
+        }
         self.stored(Stored::Renew {
             session,
             seq: renewal.seq,
             retired: renewal.retired.clone(),
             change: Change::of(&renewal.intent),
+            ttl: renewal.ttl.map(nanos),
             answer: Answer::of(&answer),
         });
         Ok(answer)
@@ -177,4 +182,8 @@ impl<B: LockBackend> Decorator for Observed<B> {
         });
         Ok(held)
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

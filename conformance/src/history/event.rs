@@ -85,6 +85,16 @@ pub enum What {
         /// How it is given back.
         how: How,
     },
+    /// A lock stays held without a process from when it was given up, or was renewed by its handle. Recorded after the
+    /// answer.
+    Kept {
+        /// The attempt that got the guard.
+        attempt: u64,
+        /// For how much longer it is held at least, in nanoseconds.
+        left: u64,
+        /// For how long it is held at least from when the renewal was sent, in nanoseconds.
+        validity: u64,
+    },
     /// The result of a guard's release.
     GaveBack {
         /// The attempt that got the guard.
@@ -305,6 +315,8 @@ pub enum How {
     Released,
     /// By dropping it, which leaves an intent.
     Dropped,
+    /// The lock is to stay held, without a process.
+    Kept,
 }
 
 /// A request that the store has executed, in the store's own order.
@@ -334,6 +346,8 @@ pub enum Stored {
         retired: Ranges,
         /// The change to its intent.
         change: Change,
+        /// The time to live from then on, in nanoseconds, if that changes.
+        ttl: Option<u64>,
         /// The store's answer: living, overtaken or dead.
         answer: Answer,
     },

@@ -35,6 +35,8 @@ pub(super) struct Guard {
     /// The deadline that it named last, and how long before that the renewal was sent which that counts from.
     deadline: u64,
     pub(super) validity: u64,
+    /// It is kept until its end, by a renewal that was sent then.
+    kept: Option<u64>,
     /// It said that it is not valid, was given back, or its process was killed.
     retired: bool,
     not_valid: bool,
@@ -157,6 +159,7 @@ impl Guards {
                     released: None,
                     deadline: at.at + left,
                     validity: *validity,
+                    kept: None,
                     retired: *left == 0,
                     not_valid: *left == 0,
                     closed: false,
@@ -189,6 +192,25 @@ impl Guards {
                         self.guards[other].gone(at);
                     }
                 }
+            }
+            What::Kept {
+                attempt,
+                left,
+                validity,
+            } => {
+                findings.judged(Law::AtMostOneHolder, 1);
+                let Some(number) = self.by_attempt.get(attempt).copied() else {
+                    return;
+                };
+                let guard = &mut self.guards[number];
+                if !guard.closed {
+                    let end = at.at + left;
+                    guard.end = Pos::instant(end);
+                    guard.kept = Some(end.saturating_sub(*validity));
+                }
+                // It is no process's any more.
+                let processes = self.by_process.values_mut();
+                processes.for_each(|guards| guards.retain(|it| *it != number));
             }
             What::Killed => {
                 for guard in self.by_process.remove(&process).unwrap_or_default() {
@@ -376,7 +398,8 @@ impl Guards {
     /// renewal is acknowledged, a guard believes what is not so.
     fn cut(&mut self) {
         for guard in &mut self.guards {
-            let sent = guard.deadline.saturating_sub(guard.validity);
+            let counts_from = guard.deadline.saturating_sub(guard.validity);
+            let sent = guard.kept.unwrap_or(counts_from);
             // A renewal after a step says that the session lived through it, if no failover has forgotten its death between.
             let began = guard.start.at.saturating_sub(guard.validity);
             let forgets = |step: &Pos| {

@@ -238,6 +238,7 @@ fn attempt(what: &What) -> Option<u64> {
         | What::Looked { attempt, .. }
         | What::Confirmed { attempt, .. }
         | What::GivingBack { attempt, .. }
+        | What::Kept { attempt, .. }
         | What::GaveBack { attempt, .. }
         | What::Read { attempt, .. }
         | What::Wrote { attempt, .. }

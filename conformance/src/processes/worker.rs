@@ -164,6 +164,11 @@ impl Place for Site {
         }
     }
 
+    // What a process did with a handle the files of another one do not tell.
+    fn may_keep(&self) -> bool {
+        false
+    }
+
     fn may_die(&self) -> bool {
         true
     }

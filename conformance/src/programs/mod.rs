@@ -57,6 +57,9 @@ pub(crate) trait Place: Clone + Send + Sync + 'static {
         nanos(guard.remaining())
     }
 
+    /// Whether a program may leave a lock held without a process.
+    fn may_keep(&self) -> bool;
+
     /// Whether a program may kill its own process.
     fn may_die(&self) -> bool;
 

@@ -39,6 +39,8 @@ pub(crate) struct Got {
     pub(crate) guard: Guard,
     /// Nobody else works under the same owner.
     pub(super) alone: bool,
+    /// It may be kept: it has a session of its own.
+    pub(super) own_session: bool,
 }
 
 /// Something to ask for.
@@ -47,6 +49,7 @@ pub(crate) struct Request {
     /// An explicit owner, and its number.
     owner: Option<(u64, Owner)>,
     intent: bool,
+    own_session: bool,
     wait: Wait,
     /// When the program loses patience, whatever it was promised.
     cancel: Option<Duration>,
@@ -65,6 +68,7 @@ impl Request {
         let reenters = claims[0].want().reenters();
         let owner = (reenters && rng.random_bool(0.2)).then(|| user.owner(place));
         let intent = owner.is_none() && rng.random_bool(0.3);
+        let own_session = owner.is_none() && !intent && place.may_keep() && rng.random_bool(0.2);
         let wait = match rng.random_range(0..10) {
             0..=2 => Wait::No,
             3..=5 => Wait::For(up_to(rng, place.ttl() * 2)),
@@ -77,6 +81,7 @@ impl Request {
             claims,
             owner,
             intent,
+            own_session,
             wait,
             cancel,
         }
@@ -98,6 +103,7 @@ impl Request {
             claims,
             owner: Some((held.owner, held.guard.owner())),
             intent: false,
+            own_session: false,
             wait,
             cancel: None,
         }
@@ -125,6 +131,7 @@ impl Request {
             claims,
             owner: None,
             intent,
+            own_session: false,
             wait: Wait::ForEver,
             cancel: None,
         }
@@ -222,6 +229,7 @@ pub(super) async fn answered(
                 claims,
                 guard,
                 alone,
+                own_session: request.own_session,
             })
         }
         Err(outcome) => {
@@ -283,6 +291,9 @@ async fn finish<S>(
 ) -> Result<Guard, AcquireError> {
     if let Some((_, owner)) = &request.owner {
         acquisition = acquisition.owner(owner);
+    }
+    if request.own_session {
+        acquisition = acquisition.own_session();
     }
     if request.intent {
         let intent = Intent::json(&attempt).expect("a number is JSON");

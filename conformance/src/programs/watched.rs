@@ -128,9 +128,10 @@ fn written(request: &Request) -> Option<Call> {
         Request::Records { .. } => Call::Records,
         Request::Sessions { .. } => Call::Sessions,
         Request::Evict { seen } => Call::Evict { key: seen.key },
-        Request::Note { .. } | Request::WatchTurn { .. } | Request::WatchSession { .. } => {
-            return None;
-        }
+        Request::Note { .. }
+        | Request::WatchTurn { .. }
+        | Request::WatchSession { .. }
+        | Request::LeaseLeft { .. } => return None,
     })
 }
 
@@ -170,7 +171,7 @@ fn reply(request: &Request, answer: &Answer) -> Reply {
         }
         Answer::Sessions(page) => Reply::States(states(&page.items)),
         Answer::Evict(done) => Reply::Evicted(*done),
-        Answer::Note(_) | Answer::WatchTurn(_) | Answer::WatchSession(_) => {
+        Answer::Note(_) | Answer::WatchTurn(_) | Answer::WatchSession(_) | Answer::LeaseLeft(_) => {
             unreachable!("its request is not written down")
         }
     }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lockcore::{LockKey, Released, Want};
+use lockcore::{KeptState, LockKey, Released, Want};
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
 use tokio::time::{sleep, timeout};
 
 use super::program::{Got, Request, ask};
-use super::{Access, PATHS, Place, User, up_to};
+use super::{Access, PATHS, Place, User, nanos, up_to, validity};
 use crate::history::{How, What};
 
 /// Works, looks at the guard now and then, and gives it back.
@@ -48,6 +48,7 @@ pub(super) async fn hold<P: Place>(
         }
     }
     match inside {
+        None if got.own_session && rng.random() => keep(place, user, rng, got).await,
         None => give_back(place, rng, got).await,
         // The inner one may go first, or last.
         Some(inside) if rng.random() => {
@@ -110,6 +111,49 @@ async fn confirm(place: &impl Place, got: &Got) {
     }
 }
 
+/// Leaves it held without a process, for up to two TTLs. Sometimes it is renewed or released by its handle.
+async fn keep(place: &impl Place, user: &User, rng: &mut Xoshiro256PlusPlus, got: Got) {
+    let least = user.locks.info().min_ttl;
+    let mut time = up_to(rng, place.ttl() * 2).max(least);
+    let (attempt, how) = (got.attempt, How::Kept);
+    let mut sent = place.now();
+    place.record_at(sent, What::GivingBack { attempt, how });
+    let Ok(kept) = got.guard.keep_for(time).await else {
+        return;
+    };
+    loop {
+        // The store's clock may run faster than this, as for a guard.
+        let validity = nanos(validity(time));
+        let left = (sent + validity).saturating_sub(place.now());
+        if left > 0 {
+            place.record(What::Kept {
+                attempt,
+                left,
+                validity,
+            });
+        }
+        sleep(up_to(rng, time * 2)).await;
+        let how = match rng.random_range(0..4) {
+            0 => How::Dropped,
+            1 => How::Kept,
+            _ => return,
+        };
+        sent = place.now();
+        place.record_at(sent, What::GivingBack { attempt, how });
+        if how == How::Dropped {
+            drop(user.locks.release_kept(&kept).await);
+            return;
+        }
+        time = up_to(rng, place.ttl() * 2).max(least);
+        if !matches!(
+            user.locks.renew_kept(&kept, time).await,
+            Ok(KeptState::Held)
+        ) {
+            return;
+        }
+    }
+}
+
 async fn give_back(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got: Got) {
     if rng.random_bool(0.2) {
         confirm(place, &got).await;
@@ -131,6 +175,7 @@ async fn give_back(place: &impl Place, rng: &mut Xoshiro256PlusPlus, got: Got) {
             }
         }
         How::Released => gave_back(place, attempt, got.guard.release().await),
+        How::Kept => {}
     }
 }
 

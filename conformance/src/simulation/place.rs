@@ -42,6 +42,11 @@ impl Place for Site {
         self.fixture.plan.ttl
     }
 
+    /// Nobody is told that a kept lock was forgotten.
+    fn may_keep(&self) -> bool {
+        self.fixture.plan.failovers.is_none()
+    }
+
     fn may_die(&self) -> bool {
         self.fixture.plan.kills
     }

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::client::core::Late;
 use crate::client::core::{Config, Core};
 use crate::client::error::InputError;
 use crate::client::locks::Locks;
 use crate::client::recovery::Recover;
+use crate::client::thread::OwnThread;
 use crate::limits::{DEFAULT_TTL, MAX_LABEL_BYTES, MAX_TTL, MIN_TTL};
 use crate::{Label, LockBackend};
 
@@ -23,6 +25,8 @@ use crate::{Label, LockBackend};
 /// | [`max_waiters`](Self::max_waiters) | 100,000 |
 /// | [`max_unsettled`](Self::max_unsettled) | 1,000 |
 /// | [`max_hold`](Self::max_hold) | none: as long as the program holds it |
+/// | [`own_thread`](Self::own_thread) | none: renewals run on the program's runtime |
+/// | [`when_late`](Self::when_late) | nobody is told |
 ///
 /// # Examples
 ///
@@ -63,6 +67,8 @@ impl LocksBuilder {
             max_unsettled: 1_000,
             patience: Duration::from_secs(10),
             max_hold: None,
+            thread: None,
+            late: None,
         };
         Self {
             backend,
@@ -102,6 +108,24 @@ impl LocksBuilder {
     /// The longest time that anything is held, unless an acquisition [sets its own](crate::Acquisition::max_hold).
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.config.max_hold = Some(longest);
+        self
+    }
+
+    /// Renews and releases on this thread, so that locks outlive a block of the program's runtime: a long computation in
+    /// an async function, or a call that waits. Without it, locks are lost if no other thread of the runtime is free for
+    /// most of the TTL. The backend has to be connected on that thread. Waiting, [observers](crate::Acquisition::observe) and
+    /// [recovery](Self::recovery) stay on the program's runtime.
+    pub fn own_thread(mut self, thread: &OwnThread) -> Self {
+        self.config.thread = Some(thread.clone());
+        self
+    }
+
+    /// A function that is called when a session's task ran late: by more than half of the time between two renewals,
+    /// which is a sixth of the TTL, and at most 5 s. Somebody blocks the runtime, or the process was stopped. Locks are
+    /// lost when this reaches two thirds of the TTL. The function is called after the delay, on the task that renews, and
+    /// must not block. The machine's sleep does not count.
+    pub fn when_late(mut self, tell: impl Fn(Late) + Send + Sync + 'static) -> Self {
+        self.config.late = Some(Arc::new(tell));
         self
     }
 
@@ -190,7 +214,9 @@ fn host() -> String {
 
 #[cfg(not(target_os = "linux"))]
 fn host() -> String {
-    std::env::var("HOSTNAME").unwrap_or_default()
+    let name = ["HOSTNAME", "COMPUTERNAME"];
+    let mut names = name.into_iter().filter_map(|name| std::env::var(name).ok());
+    names.next().unwrap_or_default()
 }
 
 impl fmt::Debug for LocksBuilder {

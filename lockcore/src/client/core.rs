@@ -16,6 +16,7 @@ use crate::client::clock;
 use crate::client::error::InputError;
 use crate::client::queue::Queues;
 use crate::client::telemetry::Telemetry;
+use crate::client::thread::{OnThread, OwnThread};
 use crate::limits::{MAX_RENEWAL_INTERVAL, MAX_STORE_TOKEN, MIN_MARGIN};
 use crate::{
     Claim, Error, ErrorKind, FencingToken, Info, Label, LockBackend, Operation, Result, SessionId,
@@ -30,6 +31,19 @@ pub(crate) struct Config {
     pub(crate) max_unsettled: usize,
     pub(crate) patience: Duration,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) thread: Option<OwnThread>,
+    pub(crate) late: Option<Arc<dyn Fn(Late) + Send + Sync>>,
+}
+
+/// A session's renewal came late, because this process or its runtime was busy or stopped. See
+/// [`LocksBuilder::when_late`](crate::LocksBuilder::when_late).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Late {
+    /// How late.
+    pub by: Duration,
+    /// The session.
+    pub session: SessionId,
 }
 
 impl Config {
@@ -75,6 +89,10 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(backend: Arc<dyn LockBackend>, config: Config, seed: Option<u64>) -> Self {
+        let backend = match &config.thread {
+            Some(thread) => OnThread::around(backend, thread),
+            None => backend,
+        };
         let info = backend.info();
         Self {
             telemetry: Telemetry::new(info.name),

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::clock::{self, now, sleep_until};
-use crate::client::core::{Alive, Core};
+use crate::client::core::{Alive, Core, Late};
 use crate::client::doubts::Doubts;
 use crate::client::lost::LostReason;
 use crate::client::news::News;
@@ -170,7 +171,7 @@ pub(crate) fn keep(
         .unwrap_or_else(PoisonError::into_inner)
         .insert(id);
     core.telemetry.session(id);
-    task::spawn(keeper.run());
+    task::spawn_on(core.config.thread.as_ref(), keeper.run());
     Handle { session, orders }
 }
 
@@ -204,6 +205,7 @@ impl Keeper {
                 timer_at = wake;
                 timer.as_mut().reset(clock::look(wake));
             }
+            let waits = Instant::now();
             tokio::select! {
                 biased;
                 answer = answered(&mut self.renewal) => self.renewed(answer),
@@ -214,6 +216,9 @@ impl Keeper {
                     None => handles = false,
                 },
                 () = &mut timer, if wake.is_some() => timer_at = now,
+            }
+            if let Some(wake) = wake {
+                self.tell_if_late(wake, waits.max(timer.deadline()));
             }
             if let Some(keep) = self.keep.take()
                 && self.is_left(keep).await
@@ -279,6 +284,12 @@ impl Keeper {
         self.seq = self.seq.max(keep.seq - 1);
         let mut failures = 0;
         loop {
+            // What is lost stays so, even if the store still has the lease.
+            match now() < deadline {
+                true => {}
+                false if failures == 0 => return Ok(Left::NotHeld),
+                false => return Err(no_lease(&self.core)),
+            }
             match self.renewed_once_more(keep).await {
                 Ok(renewed) if renewed.is_living() => {
                     if let Renewed::Noted(notes) = &renewed {
@@ -322,6 +333,21 @@ impl Keeper {
         self.core.backend.renew(self.session.id, &renewal).await
     }
 
+    /// Tells the program if this task had something to do at `due`, and ran much later. The machine's sleep does not
+    /// count: it is no delay of the timer.
+    fn tell_if_late(&self, due: Instant, timer: Instant) {
+        let by = now().saturating_duration_since(due);
+        let by = by.min(Instant::now().saturating_duration_since(timer));
+        if let Some(tell) = &self.core.config.late
+            && by > self.core.config.renewal_interval() / 2
+        {
+            let session = self.session.id;
+            // A panic of the program's own code does not end the renewals.
+            let told = AssertUnwindSafe(|| tell(Late { by, session }));
+            drop(std::panic::catch_unwind(told));
+        }
+    }
+
     fn has_work(&self) -> bool {
         !self.work.is_empty()
             || !self.backlog.is_empty()
@@ -348,7 +374,7 @@ impl Keeper {
                 self.put = Some(done);
             }
             Order::Abandon => self.abandon(),
-            Order::Run(beside) => task::spawn(beside.0),
+            Order::Run(beside) => task::spawn_on(self.core.config.thread.as_ref(), beside.0),
             Order::Fall => self.fall(),
             Order::Renew(done) => {
                 self.confirms.push(done);

@@ -18,6 +18,8 @@ use crate::{
 
 /// The renewals of a kept lock have numbers that begin with a secret one. So many follow it.
 const NUMBERS: u64 = 1 << 20;
+/// The least secret number. No other session is renewed so often that its renewals have such numbers.
+const LEAST_SECRET: u32 = 0x8000_0000;
 /// The first word of a handle: its form.
 const FORM: &str = "lk1";
 
@@ -91,7 +93,7 @@ impl Kept {
     /// A secret number, of these random bits.
     pub(crate) fn secret(random: u128) -> u32 {
         let [a, b, c, d, ..] = random.to_le_bytes();
-        u32::from_le_bytes([a, b, c, d | 0x80])
+        u32::from_le_bytes([a, b, c, d]) | LEAST_SECRET
     }
 
     /// The number of its first renewal. It is exact where a store has numbers of 53 bits.
@@ -167,7 +169,8 @@ impl Locks {
     /// Dropping the future changes nothing.
     pub async fn kept_state(&self, kept: &Kept) -> std::result::Result<KeptState, KeepError> {
         // Of a session that has no record, nothing is asked that would leave one.
-        if compare(&self.core, kept, Kept::first(kept.secret)).await? == Compared::Dead {
+        let first = renewal(kept, Kept::first(kept.secret));
+        if compare(&self.core, kept.session, first).await? == Compared::Dead {
             return Ok(KeptState::NotHeld);
         }
         self.core.backend.end(&[kept.session], End::IfDue).await?;
@@ -214,6 +217,25 @@ impl Locks {
             close(core, kept).await?;
         }
         Ok(state)
+    }
+}
+
+impl Locks {
+    /// Whether a session is that of a [kept](Kept) lock: no process renews it, and none reads the notes of operators. Its
+    /// lock is all that it holds.
+    ///
+    /// # Errors
+    ///
+    /// The store failed for longer than the client's patience.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn is_kept(&self, session: SessionId) -> Result<bool> {
+        // Their renewals have the greatest numbers.
+        let least = Kept::first(LEAST_SECRET);
+        let renewal = Renewal::new(least, Ranges::EMPTY, IntentChange::Keep);
+        Ok(compare(&self.core, session, renewal).await? == Compared::AtOrBehind)
     }
 }
 
@@ -291,10 +313,11 @@ enum Compared {
     Dead,
 }
 
-/// Whether the session's last renewal has a smaller number. No renewal follows itself: this changes nothing.
-async fn compare(core: &Core, kept: &Kept, number: u64) -> Result<Compared> {
-    let renewal = renewal(kept, number).after(number);
-    let answer = until_answered(core, || true, || core.backend.renew(kept.session, &renewal));
+/// Whether the session's last renewal has a smaller number than this one. No renewal follows itself: this changes nothing.
+async fn compare(core: &Core, session: SessionId, renewal: Renewal) -> Result<Compared> {
+    let number = renewal.seq;
+    let renewal = renewal.after(number);
+    let answer = until_answered(core, || true, || core.backend.renew(session, &renewal));
     match answer.await? {
         Renewed::Forgotten => Ok(Compared::Before),
         Renewed::Overtaken => Ok(Compared::AtOrBehind),
@@ -311,7 +334,8 @@ async fn compare(core: &Core, kept: &Kept, number: u64) -> Result<Compared> {
 /// renewed a few times.
 async fn last(core: &Core, kept: &Kept) -> std::result::Result<Option<u64>, KeepError> {
     let first = Kept::first(kept.secret);
-    match compare(core, kept, first).await? {
+    let at_or_behind = |number| compare(core, kept.session, renewal(kept, number));
+    match at_or_behind(first).await? {
         Compared::AtOrBehind => {}
         Compared::Before => return Err(InputError::WrongHandle.into()),
         Compared::Dead => return Ok(None),
@@ -323,14 +347,14 @@ async fn last(core: &Core, kept: &Kept) -> std::result::Result<Option<u64>, Keep
             true => at + (behind - at) / 2,
             false => (at + step).min(behind - 1),
         };
-        match compare(core, kept, middle).await? {
+        match at_or_behind(middle).await? {
             Compared::AtOrBehind => (at, step) = (middle, step * 2),
             Compared::Before => (behind, limit_met) = (middle, true),
             Compared::Dead => return Ok(None),
         }
     }
     // Another lock's renewals begin with a greater number.
-    match limit_met || compare(core, kept, behind).await? != Compared::AtOrBehind {
+    match limit_met || at_or_behind(behind).await? != Compared::AtOrBehind {
         true => Ok(Some(at)),
         false => Err(InputError::WrongHandle.into()),
     }

@@ -44,11 +44,12 @@ mod task;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod wait;
 
 pub use acquisition::{Acquisition, Attempt, Flat, RwLock, Tree};
 pub use attempt::Progress;
-pub use config::LocksBuilder;
+pub use config::{Late, LocksBuilder};
 pub use election::{Election, Leader, Leadership};
 pub use error::{Abandoned, AcquireError, InputError, RecoverError, RunError};
 pub use guard::{Guard, Held};
@@ -59,3 +60,4 @@ pub use order::Released;
 pub use owner::Owner;
 pub use recovery::{Recover, Recovery};
 pub use schedule::{Schedule, Turn};
+pub use thread::OwnThread;

@@ -67,7 +67,8 @@ impl Pool {
     fn begin(self: &Arc<Self>, core: &Arc<Core>, waiters: &Arc<Waiters>) {
         let (pool, waiters) = (Arc::clone(self), Arc::clone(waiters));
         let (core, alive) = (Arc::clone(core), Alive::new(core));
-        task::spawn(async move {
+        let thread = core.config.thread.clone();
+        task::spawn_on(thread.as_ref(), async move {
             let _counted = alive;
             let is_wanted = || !locked(&waiters).iter().all(oneshot::Sender::is_closed);
             let outcome = open(&core, is_wanted).await;
@@ -117,7 +118,7 @@ impl Shared {
 pub(crate) async fn alone(core: &Arc<Core>) -> Result<Handle> {
     let (done, opened) = oneshot::channel();
     let (opens, alive) = (Arc::clone(core), Alive::new(core));
-    task::spawn(async move {
+    task::spawn_on(core.config.thread.as_ref(), async move {
         let _counted = alive;
         let outcome = open(&opens, || !done.is_closed()).await;
         drop(done.send(outcome));

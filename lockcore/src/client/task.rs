@@ -4,6 +4,25 @@ use std::future::Future;
 
 use tokio::sync::oneshot;
 
+use crate::client::thread::OwnThread;
+
+/// Runs a future of the client's own, which no code of the program is part of, on a task of its own: on the client's thread
+/// if it has one.
+///
+/// # Panics
+///
+/// Panics outside a Tokio runtime if there is no such thread.
+pub(crate) fn spawn_on(
+    thread: Option<&OwnThread>,
+    future: impl Future<Output = ()> + Send + 'static,
+) {
+    match thread {
+        // The task reports through its own channel; its handle is of no use.
+        Some(thread) => drop(thread.runtime().spawn(future)),
+        None => spawn(future),
+    }
+}
+
 /// Runs a future on a task of its own.
 ///
 /// # Panics

@@ -1,10 +1,14 @@
 //! Listing what is held, and evicting what cannot be read.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use super::MemoryBackend;
-use crate::backend::rows::inspect::{Evicting, Listing, ListingSessions};
-use crate::{Error, ErrorKind, Filter, Inspect, Operation, Page, Record, Result, SessionState};
+use crate::backend::rows::inspect::{Evicting, Leases, Listing, ListingSessions};
+use crate::{
+    Error, ErrorKind, Filter, Inspect, Operation, Page, Record, Result, SessionId, SessionState,
+};
 
 #[async_trait]
 impl Inspect for MemoryBackend {
@@ -19,6 +23,10 @@ impl Inspect for MemoryBackend {
 
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
         self.act(&ListingSessions::new(after, limit).ok_or_else(not_ours)?)
+    }
+
+    async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
+        self.act(&Leases(sessions.to_vec()))
     }
 
     async fn evict(&self, seen: &Record) -> Result<bool> {

@@ -1,5 +1,7 @@
 //! [`Inspect`]: listing and evicting, for people.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use crate::store::{Holder, SessionState};
@@ -77,6 +79,15 @@ pub trait Inspect: Send + Sync {
     ///
     /// The store failed, or it never gave out `after`.
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>>;
+
+    /// What is left of the lease of each session, in their order, by the store's clock: the time until it is due. `None`
+    /// for one that does not live or cannot be read, or if the store does not tell. A lease that is over has nothing left until somebody ends the
+    /// session. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The store failed.
+    async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>>;
 
     /// Deletes the foreign or unreadable part of a record, if the record is unchanged since it was seen. Holders of
     /// this library on it stay. `false` if the record has changed, or contains nothing foreign. To remove a holder of

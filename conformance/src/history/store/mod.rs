@@ -114,8 +114,9 @@ impl Store<'_> {
                 seq,
                 retired,
                 change,
+                ttl,
                 answer,
-            } => self.renewed(at, *session, (*seq, retired, *change), *answer),
+            } => self.renewed(at, *session, (*seq, retired, *change), *ttl, *answer),
             Stored::End {
                 session,
                 if_due,

@@ -74,6 +74,7 @@ impl Store<'_> {
         at: Pos,
         id: SessionId,
         (seq, retired, change): (u64, &Ranges, Change),
+        ttl: Option<u64>,
         answer: Answer,
     ) {
         let now = self.clock.now(at.at);
@@ -112,6 +113,7 @@ impl Store<'_> {
                 let stale = seq <= session.seq;
                 session.seq = seq;
                 session.retired = retired.clone();
+                session.ttl = ttl.map_or(session.ttl, i128::from);
                 session.until = now + session.ttl;
                 session.since = at.at;
                 match change {

@@ -203,6 +203,7 @@ fn a_store_that_has_lost_nothing_does_not_say_so() {
             seq: 1,
             retired: "".parse().unwrap(),
             change: Change::Keep,
+            ttl: None,
             answer: Answer::Forgotten,
         });
     };
@@ -286,6 +287,7 @@ fn who_has_an_intent_does_not_move_to_another_store() {
             seq: 1,
             retired: lockcore::backend::Ranges::EMPTY,
             change: Change::Keep,
+            ttl: None,
             answer: if moved {
                 Answer::Moved
             } else {

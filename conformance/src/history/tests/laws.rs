@@ -1,6 +1,6 @@
 //! What programs see: each law broken once, beside what looks alike and is fine.
 
-use super::story::{Story, grant, key, session, token};
+use super::story::{MS, Story, grant, key, session, token};
 use crate::history::{How, Law, Outcome, Stored, What, check};
 
 fn story() -> Story {
@@ -57,6 +57,42 @@ fn the_order_of_tokens_is_the_order_of_guards() {
     told.after(10)
         .granted(1, 1, 5, 900)
         .breaks(Law::AtMostOneHolder);
+}
+
+#[test]
+fn a_kept_lock_is_held_until_its_time_is_over_whatever_its_process_does() {
+    let kept = |told: &mut Story| {
+        told.ask(1, &["create f"]);
+        told.after(1).granted(1, 1, 5, 900).back(1, How::Kept);
+        told.after(10).tell(What::Kept {
+            attempt: 1,
+            left: 4_990 * MS,
+            validity: 5_000 * MS,
+        });
+        told.after(1).tell(What::Killed).after(3_000);
+        told.by(2).ask(2, &["create f"]).after(1);
+    };
+    let mut early = story();
+    kept(&mut early);
+    early.granted(2, 2, 7, 900).breaks(Law::AtMostOneHolder);
+    let mut late = story();
+    kept(&mut late);
+    late.after(2_000).granted(2, 2, 7, 900).is_fine();
+    // What ends a session before its time is an excuse, and so is a release by the handle.
+    for end in [
+        What::GivingBack {
+            attempt: 1,
+            how: How::Dropped,
+        },
+        What::Revoking {
+            session: session(1),
+        },
+        What::Stepped { by: 1 },
+    ] {
+        let mut told = story();
+        kept(&mut told);
+        told.tell(end).after(1).granted(2, 2, 7, 900).is_fine();
+    }
 }
 
 #[test]

@@ -140,6 +140,7 @@ fn dead_stays_dead() {
         seq: 1,
         retired: lockcore::backend::Ranges::EMPTY,
         change: Change::Keep,
+        ttl: None,
         answer: Answer::Dead,
     };
     two().stored(dead.clone()).breaks(Law::DeadStaysDead);

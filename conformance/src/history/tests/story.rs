@@ -39,7 +39,7 @@ pub(super) fn key(text: &str) -> LockKey {
     LockKey::parse(text).unwrap()
 }
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 impl Story {
     pub(super) fn new() -> Self {
@@ -179,6 +179,7 @@ impl Story {
             seq,
             retired: retired.parse().unwrap(),
             change,
+            ttl: None,
             answer: Answer::Living,
         })
     }

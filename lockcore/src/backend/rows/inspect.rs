@@ -1,10 +1,12 @@
 //! The acts of listing and evicting. Listing changes nothing: a session that is due is shown as recorded.
 
+use std::time::Duration;
+
 use super::judging::{LOOKED_AT, Pages, Standing, holder, judge};
 use super::sessions::Met;
 use super::{Access, Act, At, Done, Freed, HolderRow, Rows, Stored};
 use crate::backend::judge::{Entry as _, Listed, Place};
-use crate::{Filter, LockKey, Operation, Page, Record, SessionId, SessionState};
+use crate::{Filter, Life, LockKey, Operation, Page, Record, SessionId, SessionState};
 
 /// The most keys examined for one page. If few of them are held, the page is short.
 const KEYS: usize = 5_000;
@@ -257,6 +259,30 @@ impl Act for ListingSessions {
             self.limit,
             |state| state.session.to_string(),
         ))
+    }
+}
+
+/// What is left of leases.
+pub(crate) struct Leases(pub(crate) Vec<SessionId>);
+
+impl Act for Leases {
+    type Answer = Vec<Option<Duration>>;
+    const OPERATION: Operation = Operation::Inspect;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Vec<Option<Duration>>, R> {
+        let now = rows.now().lease;
+        let mut left = Vec::with_capacity(self.0.len());
+        for id in &self.0 {
+            left.push(match rows.session(*id).await? {
+                Stored::Row(row) if row.life == Life::Living => Some(row.due.saturating_sub(now)),
+                Stored::Row(_) | Stored::Absent | Stored::Unreadable => None,
+            });
+        }
+        Ok(left)
     }
 }
 

@@ -55,7 +55,9 @@ async fn work_that_runs_is_stopped_within_a_second_of_waking() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_came_due_asleep_goes_out_within_a_second_of_waking() {
     let spy = Spy::new(MemoryBackend::new());
-    let locks = spy.builder().ttl(HOUR).build().unwrap();
+    let told = |late| panic!("it is nobody's fault: {late:?}");
+    let locks = spy.builder().ttl(HOUR).when_late(told);
+    let locks = locks.build().unwrap();
     let guard = hold(&locks).await;
     let renewals = || spy.count(|call| matches!(call, Call::Renew(..)));
     suspend(HOUR / 2);

@@ -334,6 +334,58 @@ async fn what_was_broken_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kept_session_is_told_from_one_that_is_renewed() {
+    let (spy, one, other) = spy();
+    let kept = keep(&one, "g", HOUR).await;
+    let guard = one.lock("h").own_session().acquire().await.unwrap();
+    sleep(60 * SECOND).await;
+    let state = |session| {
+        let sent = spy.count(|_| true);
+        let (other, spy) = (other.clone(), spy.clone());
+        async move {
+            let is_kept = other.is_kept(session).await.unwrap();
+            assert_eq!(spy.count(|_| true), sent + 1, "one request");
+            is_kept
+        }
+    };
+    assert!(state(kept.session).await);
+    assert!(!state(guard.session()).await);
+    assert!(!state(crate::SessionId::new(1)).await);
+    assert!(guard.confirm().await.unwrap(), "nothing has changed");
+    assert_eq!(other.kept_state(&kept).await.unwrap(), KeptState::Held);
+    assert_eq!(other.release_kept(&kept).await.unwrap(), KeptState::Held);
+    assert!(!state(kept.session).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_deadline_passes_before_it_is_left_is_not_kept() {
+    for late in [false, true] {
+        let (spy, one, other) = spy();
+        let guard = one.lock("g").own_session().acquire().await.unwrap();
+        // The store still has the lease; this process may not believe in it.
+        let margin = TTL - guard.remaining();
+        sleep(SECOND).await;
+        let renewals = spy.count(|call| matches!(call, Call::Renew(..)));
+        let kept = guard.keep_for(HOUR);
+        if late {
+            // The runtime is blocked between the order and the keeper's turn.
+            let at = Instant::now() + TTL - SECOND - margin / 2;
+            let mut kept = std::pin::pin!(kept);
+            assert!(futures_util::poll!(kept.as_mut()).is_pending());
+            tokio::time::advance(at - Instant::now()).await;
+            assert!(matches!(kept.await, Err(KeepError::Lost)));
+            assert_eq!(spy.count(|call| matches!(call, Call::Renew(..))), renewals);
+            sleep(TTL).await;
+            assert!(is_free(&other, "g").await);
+        } else {
+            kept.await.unwrap();
+            sleep(TTL).await;
+            assert!(!is_free(&other, "g").await);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_kept() {
     let (_, one, other) = spy();
     let input = |kept: Result<Kept, KeepError>| match kept {

@@ -23,6 +23,7 @@ mod shares;
 mod spy;
 #[cfg(all(feature = "tracing", feature = "metrics"))]
 mod telemetry;
+mod thread;
 mod tombstones;
 mod waiting;
 mod yielding;

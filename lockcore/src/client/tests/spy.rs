@@ -476,6 +476,10 @@ impl Inspect for Spy {
         self.store.sessions(after, limit).await
     }
 
+    async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
+        self.store.lease_left(sessions).await
+    }
+
     async fn evict(&self, seen: &Record) -> Result<bool> {
         self.store.evict(seen).await
     }
