@@ -169,7 +169,7 @@ pub(crate) enum Action {
     /// The namespaces are called lockkeeper-scratch- and 16 hexadecimal digits; they are removed, also when it is
     /// interrupted. It takes the rights that bench takes. Other namespaces are not touched. The load is that of --jobs cases, or
     /// of --processes, at a time.
-    #[cfg(feature = "verify")]
+    #[cfg(all(feature = "verify", unix))]
     Verify(VerifyArgs),
 }
 
@@ -440,7 +440,7 @@ pub(crate) struct BenchArgs {
     pub(crate) keys: u32,
 }
 
-#[cfg(feature = "verify")]
+#[cfg(all(feature = "verify", unix))]
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
     /// How long processes work under faults, in minutes.
@@ -464,14 +464,14 @@ pub(crate) struct VerifyArgs {
 }
 
 /// Which cases.
-#[cfg(feature = "verify")]
+#[cfg(all(feature = "verify", unix))]
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum CaseSet {
     All,
     Quick,
 }
 
-#[cfg(feature = "verify")]
+#[cfg(all(feature = "verify", unix))]
 fn parse_minutes(text: &str) -> Result<Duration, String> {
     let minutes = text.parse().ok().filter(|m| (0.1..=1_440.0).contains(m));
     let minutes = minutes.and_then(|minutes: f64| Duration::try_from_secs_f64(minutes * 60.0).ok());

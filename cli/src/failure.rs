@@ -17,7 +17,7 @@ pub(crate) mod status {
     /// The store cannot be used, or it is not known what it did.
     pub(crate) const UNAVAILABLE: u8 = 69;
     /// A law is broken.
-    #[cfg(feature = "verify")]
+    #[cfg(all(feature = "verify", unix))]
     pub(crate) const BROKEN: u8 = 70;
     /// Busy, or the wait is over.
     pub(crate) const BUSY: u8 = 75;

@@ -33,7 +33,7 @@ mod supervise;
 mod terminal;
 #[cfg(feature = "top")]
 mod top;
-#[cfg(feature = "verify")]
+#[cfg(all(feature = "verify", unix))]
 mod verify;
 mod watch;
 
@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
     if let Some(stage) = job::stage::requested() {
         return stage;
     }
-    #[cfg(feature = "verify")]
+    #[cfg(all(feature = "verify", unix))]
     if let Some(done) = verify::child() {
         return done;
     }
@@ -106,7 +106,7 @@ fn act(cli: Cli) -> Result<u8, Failure> {
         Action::Remove(args) => within(namespace::remove(common, args)),
         Action::Grants(args) => namespace::grants(common, &args),
         Action::Bench(args) => bench::bench(common, &args),
-        #[cfg(feature = "verify")]
+        #[cfg(all(feature = "verify", unix))]
         Action::Verify(args) => verify::verify(common, &args),
         Action::Completions { shell } => manual::completions(shell),
         Action::Man { action } => manual::page(action.as_deref()),

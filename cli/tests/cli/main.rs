@@ -15,6 +15,6 @@ mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod tools;
-#[cfg(feature = "verify")]
+#[cfg(all(feature = "verify", unix))]
 mod verify;
 mod watch;

@@ -196,7 +196,7 @@ impl Locks {
         ttl: Duration,
     ) -> std::result::Result<KeptState, KeepError> {
         check_ttl(&self.core, ttl)?;
-        renewed(&self.core, kept, Some(ttl)).await
+        renewed(&self.core, kept, ttl).await
     }
 
     /// Releases the lock. `Held`: it was held until then.
@@ -208,11 +208,11 @@ impl Locks {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lock released, or as it was.
+    /// Dropping the future leaves the lock released, as it was, or held for the store's shortest TTL.
     pub async fn release_kept(&self, kept: &Kept) -> std::result::Result<KeptState, KeepError> {
         let core = &*self.core;
-        // This tells that it was held; the close does not.
-        let state = renewed(core, kept, None).await?;
+        // This tells that it was held; the close does not. Without the close it soon ends by itself.
+        let state = renewed(core, kept, core.info.min_ttl.max(MIN_TTL)).await?;
         if state == KeptState::Held {
             close(core, kept).await?;
         }
@@ -232,11 +232,15 @@ impl Locks {
     ///
     /// Dropping the future changes nothing.
     pub async fn is_kept(&self, session: SessionId) -> Result<bool> {
-        // Their renewals have the greatest numbers.
-        let least = Kept::first(LEAST_SECRET);
-        let renewal = Renewal::new(least, Ranges::EMPTY, IntentChange::Keep);
-        Ok(compare(&self.core, session, renewal).await? == Compared::AtOrBehind)
+        is_kept(&self.core, session).await
     }
+}
+
+async fn is_kept(core: &Core, session: SessionId) -> Result<bool> {
+    // Their renewals have the greatest numbers.
+    let least = Kept::first(LEAST_SECRET);
+    let renewal = Renewal::new(least, Ranges::EMPTY, IntentChange::Keep);
+    Ok(compare(core, session, renewal).await? == Compared::AtOrBehind)
 }
 
 async fn close(core: &Core, kept: &Kept) -> Result<()> {
@@ -261,7 +265,7 @@ pub(crate) fn check_ttl(core: &Core, ttl: Duration) -> std::result::Result<(), I
 async fn renewed(
     core: &Core,
     kept: &Kept,
-    ttl: Option<Duration>,
+    ttl: Duration,
 ) -> std::result::Result<KeptState, KeepError> {
     let mut within = (kept.incarnation, Ranges::EMPTY);
     let mut ours = 0;
@@ -273,10 +277,7 @@ async fn renewed(
         // A copy of an earlier request of ours is not overtaken by an equal one.
         ours = last.max(ours) + 1;
         let renewal = renewal(kept, ours).after(last).within(incarnation, granted);
-        let renewal = match ttl {
-            Some(ttl) => renewal.lasting(whole_milliseconds(ttl)),
-            None => renewal,
-        };
+        let renewal = renewal.lasting(whole_milliseconds(ttl));
         let answer = until_answered(core, || true, || core.backend.renew(kept.session, &renewal));
         match answer.await? {
             Renewed::Living => return Ok(KeptState::Held),
@@ -337,6 +338,8 @@ async fn last(core: &Core, kept: &Kept) -> std::result::Result<Option<u64>, Keep
     let at_or_behind = |number| compare(core, kept.session, renewal(kept, number));
     match at_or_behind(first).await? {
         Compared::AtOrBehind => {}
+        // A failover may have forgotten that it was kept.
+        Compared::Before if !is_kept(core, kept.session).await? => return Ok(None),
         Compared::Before => return Err(InputError::WrongHandle.into()),
         Compared::Dead => return Ok(None),
     }

@@ -12,8 +12,8 @@ use crate::client::recovery::{Recover, Recovery, adopt};
 use crate::client::retry::until_answered;
 use crate::client::task;
 use crate::{
-    Filter, Holder, Info, Label, Life, LockBackend, LockKey, Note, NoteKind, Result, SessionId,
-    SessionState,
+    End, Filter, Grant, Holder, Info, Label, Life, LockBackend, LockKey, Note, NoteKind, Notes,
+    Result, SessionId, SessionState,
 };
 
 /// The locks of one namespace, as one process uses them. Cloning is cheap; all clones are one client with one shared
@@ -132,7 +132,8 @@ impl Locks {
     /// Asks the holders of a key to give it up soon, with a reason: [`asked`](crate::Held::asked) of their guards
     /// resolves. Of a path, whoever holds something below it is asked as well. Returns how many grants were asked for.
     /// Nobody is made to obey. A program that may not go on at all is better waited for by
-    /// [`acquire`](crate::Acquisition::acquire), which keeps its place in line meanwhile.
+    /// [`acquire`](crate::Acquisition::acquire), which keeps its place in line meanwhile. Of more than 16 holders of one key,
+    /// those that a listing names are asked.
     ///
     /// # Errors
     ///
@@ -158,6 +159,9 @@ impl Locks {
                     continue;
                 }
                 let note = note.clone().about(grant.n);
+                if pushes_out(&*core.backend, grant, &note).await? {
+                    continue;
+                }
                 let send = || core.backend.note(grant.session, &note);
                 if !until_answered(core, || true, send).await? {
                     asked.remove(&grant);
@@ -188,6 +192,22 @@ impl Locks {
         let all_gone = self.core.none_alive();
         tokio::time::timeout(limit, all_gone).await.is_ok()
     }
+}
+
+/// Whether the holder has been asked so often that one more note would push out the one that it leads. It is asked enough.
+async fn pushes_out(backend: &dyn LockBackend, grant: Grant, note: &Note) -> Result<bool> {
+    let leads = |notes: &Notes| {
+        let mut notes = notes.iter();
+        notes.any(|note| note.kind == NoteKind::Lead && note.grant == Some(grant.n))
+    };
+    let states = backend.end(&[grant.session], End::IfDue).await?;
+    Ok(states.into_iter().any(|state| {
+        let mut notes = state.notes;
+        leads(&notes) && {
+            notes.add(note);
+            !leads(&notes)
+        }
+    }))
 }
 
 impl fmt::Debug for Locks {

@@ -229,6 +229,11 @@ impl Inspect for Observed {
     async fn evict(&self, seen: &Record) -> Result<bool> {
         self.timed(Operation::Inspect, self.inner.evict(seen)).await
     }
+
+    async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
+        self.timed(Operation::Inspect, self.inner.lease_left(sessions))
+            .await
+    }
 }
 
 impl LockBackend for Observed {

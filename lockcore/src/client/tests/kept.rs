@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::notes::evict_from;
 use super::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, Attempt, ErrorKind, Incarnation, InputError, KeepError, Kept, KeptState, Locks,
-    MemoryBackend, Released, RunError, Turn,
+    AcquireError, Attempt, End, ErrorKind, Incarnation, InputError, KeepError, Kept, KeptState,
+    Label, LockKey, Locks, MemoryBackend, Released, RunError, Turn,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -220,10 +220,6 @@ async fn another_handle_is_refused_and_changes_nothing() {
             ..second.clone()
         });
     }
-    wrong.push(Kept {
-        session: running.session(),
-        ..kept.clone()
-    });
     for wrong in wrong
         .iter()
         .filter(|wrong| wrong.secret != kept.secret || wrong.session != kept.session)
@@ -232,6 +228,18 @@ async fn another_handle_is_refused_and_changes_nothing() {
         assert!(refused(other.kept_state(wrong).await.unwrap_err()));
         assert!(refused(other.renew_kept(wrong, SECOND).await.unwrap_err()));
         assert!(refused(other.release_kept(wrong).await.unwrap_err()));
+    }
+    // That session keeps nothing.
+    let wrong = Kept {
+        session: running.session(),
+        ..kept
+    };
+    for state in [
+        other.kept_state(&wrong).await,
+        other.renew_kept(&wrong, SECOND).await,
+        other.release_kept(&wrong).await,
+    ] {
+        assert_eq!(state.unwrap(), KeptState::NotHeld);
     }
     sleep(60 * SECOND).await;
     for key in ["g", "h", "r"] {
@@ -501,4 +509,64 @@ async fn a_schedule_whose_work_takes_too_long_is_kept_all_the_same() {
     assert!(!is_free(&one, "b").await);
     sleep(HOUR).await;
     assert!(is_free(&one, "b").await);
+}
+
+/// Its time is never longer for it.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_does_not_lengthen_the_time() {
+    let (spy, one, other) = spy();
+    let kept = keep(&one, "b", HOUR).await;
+    sleep(HOUR - 2 * TTL).await;
+    spy.decide(|call| match call {
+        Call::End(_, End::Close) => Fate::Fails(ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    assert!(one.release_kept(&kept).await.is_err());
+    spy.answer_all();
+    sleep(2 * TTL + SECOND).await;
+    assert!(is_free(&other, "b").await);
+}
+
+/// The store has lost the renewal that kept it.
+#[tokio::test(start_paused = true)]
+async fn what_the_store_has_forgotten_to_keep_is_not_held() {
+    let (spy, one, other) = spy();
+    let guard = one.lock("b").own_session().acquire().await.unwrap();
+    spy.decide(|call| match call {
+        Call::Renew(_, renewal) if renewal.ttl.is_some() => Fate::Forgotten,
+        _ => Fate::Answered,
+    });
+    let kept = guard.keep_for(HOUR).await.unwrap();
+    spy.answer_all();
+    assert_eq!(
+        other.renew_kept(&kept, HOUR).await.unwrap(),
+        KeptState::NotHeld
+    );
+    assert_eq!(other.release_kept(&kept).await.unwrap(), KeptState::NotHeld);
+    sleep(2 * TTL).await;
+    assert!(is_free(&other, "b").await);
+}
+
+/// Notes are limited; the one that somebody leads is not the one that goes.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_asked_often_still_leads() {
+    let (_, one, other) = spy();
+    let leads = one.election("e").unwrap().campaign().await.unwrap();
+    let (key, reason) = (
+        LockKey::parse("e").unwrap(),
+        Label::parse("x".repeat(200)).unwrap(),
+    );
+    for _ in 0..40 {
+        assert_eq!(other.ask(&key, reason.clone()).await.unwrap(), 1);
+    }
+    assert!(
+        other
+            .election("e")
+            .unwrap()
+            .leader()
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(leads.confirm().await.unwrap());
 }
