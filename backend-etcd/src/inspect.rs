@@ -73,7 +73,7 @@ impl Inspect for EtcdBackend {
 
     /// In whole seconds. It takes one request for each session.
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
-        let left = sessions.to_vec().into_iter().map(|id| self.left_of(id));
+        let left = sessions.iter().copied().map(|id| self.left_of(id));
         stream::iter(left)
             .buffered(LEASES_AT_ONCE)
             .try_collect()

@@ -151,7 +151,7 @@ impl Plan {
 #[non_exhaustive]
 pub struct Also {
     /// The network: each process reaches the store through proxies of its own. On those of every second process every
-    /// [`NetworkFault`](crate::faults::NetworkFault) is switched at random.
+    /// [`NetworkFault`] is switched at random.
     pub network: bool,
     /// Requests: a request or its answer is late or lost, some are executed once more, and later ones overtake. This is
     /// [`Faulty`](crate::faults::Faulty) in real time. What the client is told is recorded above it, so the store

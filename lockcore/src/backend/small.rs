@@ -73,7 +73,8 @@ impl SmallBatches {
     ///
     /// # Errors
     ///
-    /// As [`Batch::answer`].
+    /// The request's. Or [`Indeterminate`](crate::ErrorKind::Indeterminate), if the runtime that sent it with others
+    /// hangs or has ended.
     ///
     /// # Cancel safety
     ///
@@ -98,7 +99,8 @@ impl SmallBatches {
     ///
     /// # Errors
     ///
-    /// As [`Batch::answer`].
+    /// The request's. Or [`Indeterminate`](crate::ErrorKind::Indeterminate), if the runtime that sent it with others
+    /// hangs or has ended.
     ///
     /// # Cancel safety
     ///

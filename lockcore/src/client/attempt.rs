@@ -544,25 +544,14 @@ impl Taking<'_> {
     }
 
     async fn ask(&mut self, range: Range<usize>) -> Step {
-        let mut past = self.patience.past();
-        let mut first = true;
-        loop {
-            let kept = self.kept.take();
-            let (step, kept) = self.ask_once(range.clone(), kept, past.clone()).await;
-            self.kept = kept;
-            match &step {
-                Step::Busy(busy) => self.patience.refused(busy),
-                Step::Granted { .. } => self.patience.passed(&past),
-                _ => {}
-            }
-            // Whom it has passed before, it passes at once.
-            let next = self.patience.past();
-            let again = first && matches!(step, Step::Busy(_)) && range.len() == 1 && next != past;
-            if !again || next.is_empty() {
-                return step;
-            }
-            (past, first) = (next, false);
+        let kept = self.kept.take();
+        let past = self.patience.past();
+        let (step, kept) = self.ask_once(range, kept, past).await;
+        self.kept = kept;
+        if let Step::Busy(busy) = &step {
+            self.patience.refused(busy);
         }
+        step
     }
 
     async fn ask_once(&self, range: Range<usize>, kept: Kept, past: Vec<Past>) -> (Step, Kept) {

@@ -3,10 +3,8 @@
 //! Whoever waits in the store's line is asked for again while it waits, so that one which may go and does not has stopped, or
 //! died. And whoever waits for a session that waits for it waits for ever. So who is refused by a waiter for [`LONG`], during
 //! which nothing has changed about that, asks to go past it: the store removes one that may go, and lets pass one that
-//! waits for the session itself. It goes past those at once for its next claims. `model/src/line.rs` has the rules, and what
-//! each of them prevents.
+//! waits for the session itself. `model/src/line.rs` has the rules, and what each of them prevents.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,8 +20,6 @@ pub(crate) const LONG: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     seen: Vec<(Grant, Waiting, Instant)>,
-    /// Those that were found to wait for its own session. They need not be waited for again.
-    let_by: BTreeSet<Grant>,
     /// Since when only waiters have refused it, more than a refusal names.
     crowded: Option<Instant>,
 }
@@ -53,12 +49,6 @@ impl Patience {
             .collect();
     }
 
-    /// It was granted a claim past these.
-    pub(crate) fn passed(&mut self, past: &[Past]) {
-        let lets_by = past.iter().filter(|past| !past.waiting.may_go);
-        self.let_by.extend(lets_by.map(|past| past.grant));
-    }
-
     /// Whether there are so many that not all of them can be passed, and none of them goes.
     pub(crate) fn is_crowded_out(&self) -> bool {
         self.crowded.is_some_and(|since| now() >= since + LONG)
@@ -68,10 +58,7 @@ impl Patience {
     pub(crate) fn past(&self) -> Vec<Past> {
         let now = now();
         let long = |since: Instant| now >= since + LONG;
-        let passes = |(grant, waiting, since): &&(Grant, Waiting, Instant)| {
-            long(*since) || !waiting.may_go && self.let_by.contains(grant)
-        };
-        let seen = self.seen.iter().filter(passes);
+        let seen = self.seen.iter().filter(|(_, _, since)| long(*since));
         seen.map(|(grant, waiting, _)| Past {
             grant: *grant,
             waiting: *waiting,

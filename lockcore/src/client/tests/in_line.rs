@@ -343,15 +343,6 @@ async fn waits_among_writers(
     had - freed
 }
 
-#[tokio::test(start_paused = true)]
-async fn whom_it_has_passed_it_passes_at_once() {
-    let paths = ["/r/1", "/r/5", "/r/6", "/r/7", "/r/8", "/r/9"];
-    for store in [MemoryBackend::new(), MemoryBackend::records()] {
-        let waited = waits_among_writers(store, 1, &paths).await;
-        assert!(waited < ms(4_500), "{waited:?}");
-    }
-}
-
 /// More than a refusal names, so that it cannot pass all of them.
 #[tokio::test(start_paused = true)]
 async fn who_cannot_pass_a_crowd_comes_after_it() {
