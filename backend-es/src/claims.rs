@@ -283,15 +283,15 @@ impl EsBackend {
             let document = item.document();
             let held = held(key, document.unwrap_or(&Value::Null));
             let is_own = |held: &&Held| held.grant() == Some(request.grant);
-            let holds = held
-                .iter()
-                .find(is_own)
-                .is_some_and(|own| own.waits.is_none());
+            let own = held.iter().find(is_own);
+            // A refused request has written where it removes somebody.
+            let removes = !aside(key).passed.is_empty();
+            let refused = own.map_or(removes, |own| own.waits.is_some());
             written
                 .places
                 .push(document.and_then(|it| place(it, request.grant)));
             match (item.reply(), document) {
-                (Reply::Written, Some(document)) if holds => {
+                (Reply::Written, Some(document)) if !refused => {
                     written.records.push((key, !stood(document, request.grant)));
                     written.takes(item);
                 }
