@@ -152,7 +152,7 @@ fn breaking_says_what_else_goes() {
     let place = Place::new();
     let mut holder = place.holds(&["--document", "a", "--document", "b", "--document", "c"]);
     let mut other = place.holds(&["--document", "d"]);
-    let session = place.held()[0].split('\t').nth(3).unwrap().to_owned();
+    let session = place.held()[0].split('\t').nth(4).unwrap().to_owned();
     let ended = place.ends(&["break", "b", "--session", "--reason", "stuck since Monday"]);
     assert_eq!(ended.status, 0, "{ended:?}");
     let lines: Vec<&str> = ended.stderr.lines().collect();
