@@ -39,7 +39,8 @@ pub(crate) struct Row {
 pub(crate) enum Company {
     /// What is at other places.
     Any,
-    /// Also what is at its own place: it leaves the processors to others, and bears a busy machine.
+    /// Also what is at its own place: it leaves the processors to others, bears a busy machine, and changes nothing of its
+    /// server that others see.
     Beside,
     /// Others like it: it mostly waits, for an election or the end of a lease, and does not bear a busy machine.
     Waiting,
@@ -165,7 +166,7 @@ const OTHER_ENGINE: &[Row] = &[
     row(ES, "conformance").threads(4).soak(),
     row(ES, "book"),
     row(ES, "connecting").soak(),
-    row(ES, "faults").beside(),
+    row(ES, "faults"),
     row(ES, "forgets").beside(),
     row(ES, "interoperation"),
     row(ES, "namespace"),
@@ -184,7 +185,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "book"),
             row(ES, "connecting"),
             row(ES, "descriptors").alone(),
-            row(ES, "faults").beside(),
+            row(ES, "faults"),
             row(ES, "forgets").beside(),
             row(ES, "interoperation"),
             row(ES, "logging"),
@@ -310,7 +311,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "aws"),
             row(ES, "book").soak(),
             row(ES, "connecting"),
-            row(ES, "faults").beside(),
+            row(ES, "faults"),
             row(ES, "forgets").soak(),
             row(ES, "interoperation").soak(),
             row(ES, "namespace"),
