@@ -62,7 +62,7 @@ enum Tried {
 impl ClaimStore for EtcdBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         let claims = &request.claims;
-        if !SmallBatches::take(claims) || !self.seems_free(claims) {
+        if !SmallBatches::fits(claims) || !self.seems_free(claims) {
             return self.acquire_alone(request).await;
         }
         // It is large, and stands there twice.
@@ -71,7 +71,7 @@ impl ClaimStore for EtcdBackend {
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        if !SmallBatches::take(claims) {
+        if !SmallBatches::fits(claims) {
             return self.release_alone(grant, claims).await;
         }
         let alone = |(grant, claim)| async move { self.release_alone(grant, &[claim]).await };

@@ -35,7 +35,7 @@ const NAMED: usize = 1_000;
 impl ClaimStore for PostgresBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         // Who passes somebody does so by a transaction of its own.
-        if !SmallBatches::take(&request.claims) || !request.past.is_empty() {
+        if !SmallBatches::fits(&request.claims) || !request.past.is_empty() {
             return self.acquire_alone(request).await;
         }
         let alone = |request| async move { self.acquire_alone(&request).await };
@@ -43,7 +43,7 @@ impl ClaimStore for PostgresBackend {
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        if !SmallBatches::take(claims) {
+        if !SmallBatches::fits(claims) {
             return self.release_alone(grant, claims).await;
         }
         let alone = |(grant, claim)| async move { self.release_alone(grant, &[claim]).await };
@@ -100,7 +100,7 @@ impl PostgresBackend {
     async fn release_alone(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
         let (session, n) = (id_bytes(grant.session), stored(grant.n));
         let (function, keys) = match claims {
-            [claim] if SmallBatches::take(claims) => ("release_one", text(claim.key().as_str())),
+            [claim] if SmallBatches::fits(claims) => ("release_one", text(claim.key().as_str())),
             claims => ("release", Value::Texts(keys(claims))),
         };
         let call = Call::new(function, [Value::Bytes(session), Value::Int(n), keys]);

@@ -29,7 +29,7 @@ const CLEARINGS: usize = 100;
 #[async_trait]
 impl ClaimStore for RedisBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        if !SmallBatches::take(&request.claims) {
+        if !SmallBatches::fits(&request.claims) {
             return self.acquire_alone(request).await;
         }
         let alone = |request| async move { self.acquire_alone(&request).await };
@@ -37,7 +37,7 @@ impl ClaimStore for RedisBackend {
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        if !SmallBatches::take(claims) {
+        if !SmallBatches::fits(claims) {
             return self.release_alone(grant, claims).await;
         }
         let alone = |(grant, claim)| async move { self.release_alone(grant, &[claim]).await };

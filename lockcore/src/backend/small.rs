@@ -35,7 +35,7 @@ pub struct SmallLimits {
 impl SmallBatches {
     /// Whether these claims are one of a flat key.
     #[must_use]
-    pub fn take(claims: &[Claim]) -> bool {
+    pub fn fits(claims: &[Claim]) -> bool {
         matches!(claims, [claim] if !claim.key().is_path())
     }
 

@@ -31,7 +31,6 @@ pub(crate) struct Observed {
 impl Observed {
     pub(crate) fn new(inner: Arc<dyn LockBackend>) -> Self {
         let store = inner.info().name;
-        let _ = store;
         Self {
             inner,
             #[cfg(feature = "tracing")]
