@@ -13,6 +13,9 @@ use crate::store::{Store, backend};
 /// Clients that wait in the store's lines.
 const CLIENTS: usize = 100;
 
+/// The most that stand in the store's lines. Each asks once a second at the latest, all through one connection.
+const STANDING: usize = 10_000;
+
 /// Nobody renews much meanwhile, so that what is measured is the waiters.
 const TTL: Duration = Duration::from_secs(600);
 
@@ -20,9 +23,10 @@ pub(crate) fn run(store: &Store, waiters: usize) {
     one_thread().block_on(async {
         println!("{}, {waiters} waiters:", store.scheme());
         measure(store, "of one client for one key", waiters, 1, 1).await;
-        let keys = waiters.div_ceil(CLIENTS);
-        let name = format!("of {CLIENTS} clients for {keys} keys");
-        measure(store, &name, waiters, CLIENTS, keys).await;
+        let standing = waiters.min(STANDING);
+        let keys = standing.div_ceil(CLIENTS);
+        let name = format!("{standing} of {CLIENTS} clients for {keys} keys");
+        measure(store, &name, standing, CLIENTS, keys).await;
     });
 }
 
