@@ -7,7 +7,7 @@ use lockcore::{AcquireError, Acquisition, Guard, Intent, Life, Locks, RunError, 
 use tokio::time::sleep;
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, refusal, refused, release, soon};
+use crate::client::{SOON, acquired, ended, granted, locks, refusal, refused, release, soon};
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
@@ -274,7 +274,7 @@ async fn a_refused_acquisition_leaves_no_intent(scene: Scene) -> Verdict {
     }
     release(acquired(b.documents(["d1", "d2"])).await?).await?;
     release(taken).await?;
-    ensure!(a.shutdown(SOON).await, "nothing is under way any more");
+    ended([&a]).await?;
     ensure_eq!(b.abandoned().await?, [], "abandoned sessions");
     release(granted(b.documents(["d1", "d2", "d3"])).await?).await
 }
@@ -299,7 +299,7 @@ async fn a_cancelled_acquisition_leaves_no_intent(scene: Scene) -> Verdict {
             break;
         }
     }
-    ensure!(a.shutdown(SOON).await, "nothing is under way any more");
+    ended([&a]).await?;
     ensure_eq!(b.abandoned().await?, [], "abandoned sessions");
     Ok(())
 }

@@ -8,7 +8,7 @@ use lockcore::{Acquisition, Guard, Locks};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
-use crate::client::{SOON, acquired_within, locks, release};
+use crate::client::{SOON, acquired_within, ended, locks, release};
 use crate::scene::Scene;
 use crate::verdict::{Unpassed, Verdict, cases, ensure_eq};
 
@@ -74,7 +74,8 @@ async fn contended<S>(acquisition: Acquisition<S>) -> Verdict<Guard> {
     acquired_within(SOON * 2, acquisition).await
 }
 
-/// Every task of every process takes its turns.
+/// Every task of every process takes its turns. Then nothing of them is on its way any more: a waiter that was given its
+/// lock by its own process may have asked the store meanwhile.
 async fn contend(scene: &Scene, turn: impl AsyncFn(&Locks, usize) -> Verdict) -> Verdict {
     let mut processes = Vec::new();
     for _ in 0..PROCESSES {
@@ -89,7 +90,8 @@ async fn contend(scene: &Scene, turn: impl AsyncFn(&Locks, usize) -> Verdict) ->
             Ok(())
         })
     });
-    try_join_all(tasks).await.map(drop)
+    try_join_all(tasks).await?;
+    ended(&processes).await
 }
 
 async fn tasks_on_one_key(scene: Scene) -> Verdict {

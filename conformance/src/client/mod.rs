@@ -98,6 +98,14 @@ fn builder(backend: Arc<dyn LockBackend>, ttl: Duration) -> Verdict<LocksBuilder
     Ok(Locks::builder(backend).ttl(ttl).label(label))
 }
 
+/// Ends these processes: nothing of them is on its way to the store any more.
+async fn ended(processes: impl IntoIterator<Item = &Locks>) -> Verdict {
+    for locks in processes {
+        ensure!(locks.shutdown(SOON).await, "nothing is under way any more");
+    }
+    Ok(())
+}
+
 /// The acquisition, which has to be granted at once.
 async fn granted<S>(acquisition: Acquisition<S>) -> Verdict<Guard> {
     match acquisition.try_acquire().await? {

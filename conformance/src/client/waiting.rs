@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
 use crate::client::{
-    SOON, acquired, acquired_within, granted, locks, locks_on, promptly, refusal, refused, release,
-    soon, wired,
+    SOON, acquired, acquired_within, ended, granted, locks, locks_on, promptly, refusal, refused,
+    release, soon, wired,
 };
 use crate::scene::{Scene, short};
 use crate::verdict::{Under, Verdict, Wrong, at_most, cases, ensure, ensure_eq};
@@ -404,6 +404,7 @@ async fn waiters_of_several_processes_all_have_their_turn(scene: Scene) -> Verdi
         Ok(())
     };
     try_join_all(processes.iter().map(turns)).await?;
+    ended(&processes).await?;
     scene.free("g").await?;
     Ok(())
 }
@@ -425,6 +426,7 @@ async fn crossing_sets_do_not_block_each_other(scene: Scene) -> Verdict {
         Ok(())
     };
     try_join_all(processes.iter().enumerate().map(turns)).await?;
+    ended(&processes).await?;
     for n in 0..6 {
         scene.free(&format!("d{n}")).await?;
     }
@@ -450,6 +452,7 @@ async fn crossing_trees_do_not_block_each_other(scene: Scene) -> Verdict {
         Ok(())
     };
     try_join_all(processes.iter().enumerate().map(turns)).await?;
+    ended(&processes).await?;
     for path in ["/a", "/a!", "/b"] {
         scene.free(path).await?;
     }
@@ -472,10 +475,7 @@ async fn a_cancelled_waiter_leaves_nothing(scene: Scene) -> Verdict {
     release(guard).await?;
     // A cancelled waiter may just have been granted it: then it gives it back.
     release(acquired(a.lock("g")).await?).await?;
-    ensure!(
-        a.shutdown(SOON).await && b.shutdown(SOON).await,
-        "nothing is under way any more"
-    );
+    ended([&a, &b]).await?;
     scene.free("g").await?;
     Ok(())
 }
@@ -488,7 +488,7 @@ async fn a_cancelled_waiter_for_documents_leaves_nothing(scene: Scene) -> Verdic
     release(acquired(a.documents(["d1", "d2", "d3", "d4", "d6"])).await?).await?;
     release(guard).await?;
     release(acquired(a.documents(ids)).await?).await?;
-    ensure!(b.shutdown(SOON).await, "nothing is under way any more");
+    ended([&b]).await?;
     for id in ids {
         scene.free(id).await?;
     }
@@ -508,7 +508,7 @@ async fn an_acquisition_cancelled_at_any_moment_leaves_nothing(scene: Scene) -> 
         drop(acquisition);
         release(acquired(b.documents(["d1", "d2", "d3"])).await?).await?;
     }
-    ensure!(a.shutdown(SOON).await, "nothing is under way any more");
+    ended([&a]).await?;
     for id in ["d1", "d2", "d3"] {
         scene.free(id).await?;
     }
@@ -567,7 +567,7 @@ async fn an_acquisition_cancelled_after_any_answer_leaves_nothing(scene: Scene) 
             }
         }
     }
-    ensure!(a.shutdown(SOON).await, "nothing is under way any more");
+    ended([&a]).await?;
     for path in CANCELLED {
         scene.free(path).await?;
     }
@@ -585,7 +585,7 @@ async fn an_acquisition_cancelled_on_its_way_leaves_nothing(scene: Scene) -> Ver
         given_up(several(&a), after).await?;
         release(acquired(several(&b)).await?).await?;
     }
-    ensure!(a.shutdown(SOON).await, "nothing is under way any more");
+    ended([&a]).await?;
     for path in CANCELLED {
         scene.free(path).await?;
     }
