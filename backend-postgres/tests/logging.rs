@@ -66,7 +66,7 @@ async fn an_intent_is_not_in_the_log() {
     log::set_logger(&KEPT).unwrap();
     log::set_max_level(LevelFilter::Trace);
     let space = Space::new().await;
-    let start = || postgres::pgbouncer(&server(), &[(support::ROLE, support::PASSWORD)]);
+    let start = || postgres::pgbouncer(&server(), &[(support::ROLE, support::VERIFIER)]);
     let pooler = tokio::task::spawn_blocking(start).await.unwrap().unwrap();
     let url = space.url_at(pooler.url());
     let by_pooler: PgConnectOptions = url.split('?').next().unwrap().parse().unwrap();
