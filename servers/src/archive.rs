@@ -116,14 +116,14 @@ pub(super) fn command(
     folder: &Path,
     home: &Path,
     [http, transport]: [u16; 2],
-    heap: &[String],
+    java: &[String],
     settings: &[(String, String)],
 ) -> Result<Command, String> {
     let failed = |path: &Path, error| format!("{}: {error}", path.display());
     let temporary = folder.join("tmp");
     fs::create_dir(&temporary).map_err(|error| failed(&temporary, error))?;
-    let options = home.join("config/jvm.options.d/heap.options");
-    fs::write(&options, heap.join("\n")).map_err(|error| failed(&options, error))?;
+    let options = home.join("config/jvm.options.d/ours.options");
+    fs::write(&options, java.join("\n")).map_err(|error| failed(&options, error))?;
     let mut command = Command::new("bash");
     if quiet("id", &["-u"]).as_deref() == Some("0") {
         run(Command::new("chown").args(["-R", NOBODY]).arg(folder))?;

@@ -210,10 +210,10 @@ impl Engine {
 
     /// Starts what is there already.
     fn found(&self, image: &str) -> Option<Result<Server, String>> {
-        let heap = java::heap(self.heap).join(" ");
+        let options = java::options(self.heap).join(" ");
         let (elastic, open) = (
-            format!("ES_JAVA_OPTS={heap}"),
-            format!("OPENSEARCH_JAVA_OPTS={heap}"),
+            format!("ES_JAVA_OPTS={options}"),
+            format!("OPENSEARCH_JAVA_OPTS={options}"),
         );
         let environment = [
             "discovery.type=single-node",
@@ -305,7 +305,7 @@ impl Engine {
         };
         let mut command = Command::new(jdk.join("bin/java"));
         command
-            .args(java::heap(self.heap))
+            .args(java::options(self.heap))
             .arg("-XX:+UseSerialGC")
             .args(["-Djava.awt.headless=true", "-Dlog4j2.disable.jmx=true"])
             .args(self.jvm)
@@ -373,8 +373,8 @@ impl Engine {
         let config = home.join("config");
         secured::elasticsearch(&config, self.secured)?;
         let ports = [port.number(), port.beside()];
-        let heap = java::heap(self.heap);
-        let mut command = archive::command(data.path(), &home, ports, &heap, settings)?;
+        let java = java::options(self.heap);
+        let mut command = archive::command(data.path(), &home, ports, &java, settings)?;
         command.env("ES_JAVA_HOME", jdk);
         Ok(Start {
             data,

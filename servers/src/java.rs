@@ -18,10 +18,14 @@ const PACKAGES: [(u32, &str); 6] = [
     (21, "temurin-21-jdk"),
 ];
 
-/// How much memory a server in Java may take: `LOCKKEEPER_TEST_HEAP`, as `2g`, else what is said here.
-pub(super) fn heap(else_it_is: &str) -> [String; 2] {
-    let heap = std::env::var("LOCKKEEPER_TEST_HEAP").unwrap_or_else(|_| else_it_is.to_owned());
-    [format!("-Xms{heap}"), format!("-Xmx{heap}")]
+/// The options of a server's virtual machine: how much memory it may take, which is `LOCKKEEPER_TEST_HEAP`, as `2g`, else what
+/// is said here; and those in `LOCKKEEPER_TEST_JAVA`, with spaces between them.
+pub(super) fn options(heap: &str) -> Vec<String> {
+    let heap = std::env::var("LOCKKEEPER_TEST_HEAP").unwrap_or_else(|_| heap.to_owned());
+    let more = std::env::var("LOCKKEEPER_TEST_JAVA").unwrap_or_default();
+    let mut options = vec![format!("-Xms{heap}"), format!("-Xmx{heap}")];
+    options.extend(more.split_whitespace().map(str::to_owned));
+    options
 }
 
 /// The home of a JDK of one of these versions.

@@ -33,12 +33,12 @@ fn start_program(port: &Port, program: &str, heap: &str) -> Result<Server, Strin
     let data = folder()?;
     let log = Log::new(data.path().join("out.log"));
     let config = configuration(&data, program).map_err(failed)?;
-    let heap = java::heap(heap).join(" ");
+    let options = java::options(heap).join(" ");
     let child = Command::new(program)
         .env("ES_PATH_CONF", &config)
         .env("OPENSEARCH_PATH_CONF", &config)
-        .env("ES_JAVA_OPTS", &heap)
-        .env("OPENSEARCH_JAVA_OPTS", &heap)
+        .env("ES_JAVA_OPTS", &options)
+        .env("OPENSEARCH_JAVA_OPTS", &options)
         .arg(format!(
             "-Epath.data={}",
             data.path().join("data").display()

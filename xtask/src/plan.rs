@@ -42,6 +42,8 @@ pub(crate) enum Company {
     /// Also what is at its own place: it leaves the processors to others, bears a busy machine, and changes nothing of its
     /// server that others see.
     Beside,
+    /// What is at other places, and nothing at its own: it changes what others see of its server.
+    Apart,
     /// Others like it: it mostly waits, for an election or the end of a lease, and does not bear a busy machine.
     Waiting,
     /// Nothing: it measures time, or has many processes.
@@ -166,13 +168,13 @@ const OTHER_ENGINE: &[Row] = &[
     row(ES, "conformance").threads(4).soak(),
     row(ES, "book"),
     row(ES, "connecting").soak(),
-    row(ES, "faults"),
-    row(ES, "forgets"),
+    row(ES, "faults").apart(),
+    row(ES, "forgets").beside(),
     row(ES, "interoperation"),
     row(ES, "namespace"),
     row(ES, "records"),
     row(ES, "requests"),
-    row(ES, "running"),
+    row(ES, "running").beside(),
 ];
 
 /// What runs where. The places are begun in this order, some at the same time.
@@ -185,15 +187,15 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "book"),
             row(ES, "connecting"),
             row(ES, "descriptors").alone(),
-            row(ES, "faults"),
-            row(ES, "forgets"),
+            row(ES, "faults").apart(),
+            row(ES, "forgets").beside(),
             row(ES, "interoperation"),
             row(ES, "logging"),
             row(ES, "namespace"),
             row(ES, "records"),
             row(ES, "requests"),
-            row(ES, "running"),
-            row(ES, "silence"),
+            row(ES, "running").beside(),
+            row(ES, "silence").beside(),
             row(ES, "trial").threads(3).alone(),
             row(FACADE, "own_thread").waiting(),
         ],
@@ -311,13 +313,13 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "aws"),
             row(ES, "book").soak(),
             row(ES, "connecting"),
-            row(ES, "faults"),
+            row(ES, "faults").apart(),
             row(ES, "forgets").soak(),
             row(ES, "interoperation").soak(),
             row(ES, "namespace"),
             row(ES, "records"),
             row(ES, "requests").soak(),
-            row(ES, "running"),
+            row(ES, "running").beside(),
         ],
     },
     Place {
@@ -399,6 +401,11 @@ impl Row {
 
     const fn beside(mut self) -> Self {
         self.company = Company::Beside;
+        self
+    }
+
+    const fn apart(mut self) -> Self {
+        self.company = Company::Apart;
         self
     }
 

@@ -324,8 +324,8 @@ impl Step {
     }
 }
 
-/// Runs what can have any company in a few places at a time, with what can run beside the rest of its place; then what mostly
-/// waits, a few at a time; then the rest one by one. Everything runs, whatever fails.
+/// Runs what can have any company in a few places at a time, with what can run beside the rest of its place, and what changes
+/// its server when those have ended; then what mostly waits, a few at a time; then the rest one by one. Everything runs, whatever fails.
 pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), String> {
     let scratch = lockkeeper_servers::scratch()?;
     for step in places.iter_mut().flat_map(|place| &mut place.steps) {
@@ -343,11 +343,14 @@ pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), St
             Err(error) => return failed(format!("{}: {error}", place.name)),
         };
         let lines = [Company::Any, Company::Beside].map(|company| place.take(company));
-        for_each(lines.into(), 2, |line| {
+        let apart = place.take(Company::Apart);
+        let run = |line: Vec<Step>| {
             for step in line {
                 step.run(times, &place, server.as_ref(), &failed);
             }
-        });
+        };
+        for_each(lines.into(), 2, run);
+        run(apart);
         if !place.steps.is_empty() {
             locked(&started).push((place, server));
         }
