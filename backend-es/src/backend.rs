@@ -13,7 +13,7 @@ use crate::bulk::{Together, together};
 use crate::config::{ActiveShards, EsConfig};
 use crate::error::{Failure, NAME, Outcome};
 use crate::http::{Lane, Nodes, Request};
-use crate::looks::{LOOK_EVERY, Looks};
+use crate::polls::{POLL_EVERY, Polls};
 use crate::namespace::{copies, find, find_or_make};
 use crate::primary::Known;
 use crate::read::Refreshed;
@@ -52,7 +52,7 @@ pub struct EsBackend {
     /// How much longer than its lease a session of this client lives.
     pub(crate) allowance: Duration,
     pub(crate) known: Arc<RwLock<Known>>,
-    pub(crate) looks: Arc<Looks>,
+    pub(crate) polls: Arc<Polls>,
     /// That of what it is used for.
     pub(crate) lane: Lane,
     /// Small requests go together, but for those that are.
@@ -158,7 +158,7 @@ impl EsBackend {
         info.atomic = false;
         // The node that is asked sends it again where the primary shard moves meanwhile.
         info.repeats = true;
-        info.poll = Some(LOOK_EVERY);
+        info.poll = Some(POLL_EVERY);
         info.min_ttl = MIN_TTL;
         info.durability = Durability {
             crash: true,
@@ -170,7 +170,7 @@ impl EsBackend {
             alias: config.namespace.to_string(),
             allowance: config.clock_skew,
             known: Arc::new(RwLock::new(Known::new(place))),
-            looks: Arc::new(Looks::new(config.timeout)),
+            polls: Arc::new(Polls::new(config.timeout)),
             lane: Lane::Others,
             together: None,
             refreshed: None,

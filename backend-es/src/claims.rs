@@ -1,7 +1,7 @@
 //! `ClaimStore`: claims, each written as a record of its own, and each ancestor of a path as one too.
 //!
 //! No time is looked at in lock records. Holders that were met are judged by ending their sessions, if these are due,
-//! and the whole step is sent once more, to go past those that do not count.
+//! and the whole batch is sent once more, to go past those that do not count.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::error::{Failure, Outcome};
 use crate::namespace::unix_ms;
 use crate::primary::another;
 use crate::record::{Held, Names, Session, held, lock_id, place, session_id, stood, unreadable};
-use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, LOOK, RELEASE, WAIT};
+use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, READ, RELEASE, WAIT};
 
 /// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
 const CREATE_FIRST: usize = 32;
@@ -70,13 +70,13 @@ impl ClaimStore for EsBackend {
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {
-        self.release_step(grant, claims)
+        self.release_batch(grant, claims)
             .await
             .map_err(|failure| failure.into_error(Operation::Release))
     }
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
-        self.confirm_step(grant, claims)
+        self.confirm_batch(grant, claims)
             .await
             .map_err(|failure| failure.into_error(Operation::Confirm))
     }
@@ -101,7 +101,7 @@ impl ByRecord for Records<'_> {
         needed: &Needed<'_>,
         aside: &Asides,
     ) -> Outcome<Tried<Held>> {
-        self.0.try_step(request, needed, aside).await
+        self.0.try_batch(request, needed, aside).await
     }
 
     async fn end_due(&self, sessions: &[SessionId]) -> Outcome<Vec<SessionState>> {
@@ -131,7 +131,7 @@ impl ByRecord for Records<'_> {
 
 impl EsBackend {
     /// Writes every record. If some refuse, or the session is not living, the others are given back.
-    async fn try_step(
+    async fn try_batch(
         &self,
         request: &Acquire,
         needed: &Needed<'_>,
@@ -215,7 +215,7 @@ impl EsBackend {
         // Not written, because what is between the records in the index makes their removal slower. That they are
         // acknowledged says that the shard which answers is the primary one.
         let session = request.grant.session;
-        bulk.run_and_read(&session_id(session), &LOOK, json!({}));
+        bulk.run_and_read(&session_id(session), &READ, json!({}));
         let mut items = self.bulk_of_new(bulk).await?;
         let looked = items.pop();
         let found = looked
@@ -345,12 +345,12 @@ impl EsBackend {
         Ok(())
     }
 
-    async fn release_step(&self, grant: Grant, claims: &[Claim]) -> Outcome<Stood> {
+    async fn release_batch(&self, grant: Grant, claims: &[Claim]) -> Outcome<Stood> {
         let needed = needed(claims, None);
         let mut bulk = Bulk::default();
         // The shard answers in order: who dies after this has held until then.
         let session = grant.session;
-        bulk.run_and_read(&session_id(session), &LOOK, json!({}));
+        bulk.run_and_read(&session_id(session), &READ, json!({}));
         remove(&mut bulk, grant, needed.keys(), false);
         let items = expect(self.bulk(bulk).await?, &REMOVED)?;
         let Some((looked, removed)) = items.split_first() else {
@@ -374,7 +374,7 @@ impl EsBackend {
         })
     }
 
-    async fn confirm_step(&self, grant: Grant, claims: &[Claim]) -> Outcome<bool> {
+    async fn confirm_batch(&self, grant: Grant, claims: &[Claim]) -> Outcome<bool> {
         let mut bulk = Bulk::default();
         for (key, ask) in needed(claims, None) {
             let params = json!({"grant": grant.to_string(), "mode": ask.mode().as_str()});

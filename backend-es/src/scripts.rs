@@ -28,7 +28,7 @@ scripts! {
     SETTLE: "settle";
     NOTE: "note";
     FORGET: "forget";
-    LOOK: "look";
+    READ: "read";
     BEGIN: "begin";
 }
 

@@ -1,4 +1,4 @@
-//! `Wakeups`: the store tells nobody anything, so whoever waits looks at what is in the way.
+//! `Wakeups`: the store tells nobody anything, so a waiter polls what is in the way.
 
 use async_trait::async_trait;
 use lockcore::backend::judge::{is_live, needed};
@@ -7,7 +7,7 @@ use lockcore::{Claim, Grant, LockKey, Operation, OwnerId, Result, SessionId};
 
 use crate::EsBackend;
 use crate::error::Outcome;
-use crate::looks::Looks;
+use crate::polls::Polls;
 use crate::read::States;
 use crate::record::{Held, held, lock_id};
 use crate::sweep::sessions_of;
@@ -25,7 +25,7 @@ impl Wakeups for EsBackend {
         if in_the_way.is_empty() {
             return Ok(Box::pin(std::future::ready(())));
         }
-        let watch = Looks::all(&self.looks, in_the_way);
+        let watch = Polls::all(&self.polls, in_the_way);
         Ok(Box::pin(watch.changed(self.clone())))
     }
 
@@ -35,7 +35,7 @@ impl Wakeups for EsBackend {
         owner: OwnerId,
         claim: &Claim,
     ) -> Result<Option<Changed>> {
-        let watch = Looks::turn(&self.looks, grant, owner, claim.clone());
+        let watch = Polls::turn(&self.polls, grant, owner, claim.clone());
         Ok(Some(Box::pin(watch.changed(self.clone()))))
     }
 

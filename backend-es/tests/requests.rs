@@ -172,7 +172,7 @@ async fn back(guard: Guard) {
 }
 
 #[tokio::test]
-async fn a_step_is_one_request_and_its_release_another_and_nothing_is_refreshed() {
+async fn a_batch_is_one_request_and_its_release_another_and_nothing_is_refreshed() {
     let (space, recorder) = (Space::new(), Recorder::new().await);
     let locks = recorder.locks(&space, Duration::from_secs(300)).await;
     // The session is opened by the first.
@@ -203,7 +203,7 @@ async fn a_step_is_one_request_and_its_release_another_and_nothing_is_refreshed(
     takes(1, 1, Box::pin(locks.tree().write(&deep).acquire())).await;
     takes(1, 1, Box::pin(locks.documents(ids(31)).acquire())).await;
     takes(1, 1, Box::pin(locks.documents(ids(100)).acquire())).await;
-    // Two steps; of what is released, a script runs for each, so it is sent in parts of 500.
+    // Two batches; of what is released, a script runs for each, so it is sent in parts of 500.
     takes(2, 5, Box::pin(locks.documents(ids(2_001)).acquire())).await;
 }
 

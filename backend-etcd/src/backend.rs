@@ -116,14 +116,14 @@ impl EtcdBackend {
 
     /// How many claims and ancestors fit into a transaction.
     pub(crate) fn keys_per_batch(&self) -> usize {
-        self.link.config.step().0
+        self.link.config.batch().0
     }
 }
 
 impl LockBackend for EtcdBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the monotonic clock of the cluster's leader");
-        (info.keys_per_batch, info.bytes_per_batch) = self.link.config.step();
+        (info.keys_per_batch, info.bytes_per_batch) = self.link.config.batch();
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.durability = Durability {
             crash: true,

@@ -1,7 +1,7 @@
 //! `ClaimStore`: each claim is one key of its own, and nothing is written for the ancestors of a path.
 //!
-//! A step that meets nobody is one transaction. One that meets somebody has read who it is in that same transaction; then
-//! their sessions are looked at, and if none of them is in the way after all, a second transaction takes the step, if
+//! A batch that meets nobody is one transaction. One that meets somebody has read who it is in that same transaction; then
+//! their sessions are looked at, and if none of them is in the way after all, a second transaction takes the batch, if
 //! nobody has come since, and removes what does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,18 +20,18 @@ use crate::namespace::unix_ms;
 use crate::pages::PAGE;
 use crate::record::{
     Classes, Held, Names, Range, SHARED, class, digits, holder_value, holds_from, shares_from,
-    step_value, values_of,
+    batch_value, values_of,
 };
 use crate::txn::{get, nobody, not_since, present};
 
-/// So many bytes has what removes a holder beside its name, which is there three times: whether the step is taken or not.
+/// So many bytes has what removes a holder beside its name, which is there three times: whether the batch is taken or not.
 const BESIDE_A_NAME: usize = 64;
 /// So many operations has what removes one where somebody has come meanwhile: they count beside all others.
 const CLEARED: usize = 1;
-/// How often a step is taken past those who do not count before it gives way to those who are quicker.
+/// How often a batch is taken past those who do not count before it gives way to those who are quicker.
 const ATTEMPTS: usize = 64;
 
-/// What is known of who is in the way of a step.
+/// What is known of who is in the way of a batch.
 enum Known {
     /// Nothing, and nothing is asked.
     Nothing,
@@ -125,7 +125,7 @@ impl EtcdBackend {
         let mut known = if free { Known::Nothing } else { Known::Asked };
         let mut learnt = Learnt::default();
         for _ in 0..ATTEMPTS {
-            let mut view = match self.take_step(request, &looks, known).await? {
+            let mut view = match self.take_batch(request, &looks, known).await? {
                 Tried::Granted(granted) => return Ok(granted),
                 Tried::Void => return Ok(Acquired::Void),
                 Tried::Moved => return Ok(Acquired::Moved),
@@ -155,10 +155,10 @@ impl EtcdBackend {
         let each = claims
             .iter()
             .map(|claim| removal(names, grant, class(claim.want()), claim.key().as_str()));
-        // The step is forgotten with the last of them.
-        let forgotten = TxnOp::delete(names.step(grant), None);
+        // The batch is forgotten with the last of them.
+        let forgotten = TxnOp::delete(names.batch(grant), None);
         // Only one claim waits.
-        let waits = (claims.len() == 1).then(|| TxnOp::delete(names.waiting_step(grant), None));
+        let waits = (claims.len() == 1).then(|| TxnOp::delete(names.waiting_batch(grant), None));
         let forgotten = [forgotten].into_iter().chain(waits);
         let mut removals: Vec<TxnOp> = [lives].into_iter().chain(each).chain(forgotten).collect();
         let (mut lives, mut removed) = (None, Vec::with_capacity(claims.len()));
@@ -189,8 +189,8 @@ impl EtcdBackend {
         removals.drain(..removals.len().min(most)).collect()
     }
 
-    /// Takes a step if nobody is in the way; where it is known who was as of a revision, if nobody has come since.
-    async fn take_step(&self, request: &Acquire, looks: &[Look], known: Known) -> Result<Tried> {
+    /// Takes a batch if nobody is in the way; where it is known who was as of a revision, if nobody has come since.
+    async fn take_batch(&self, request: &Acquire, looks: &[Look], known: Known) -> Result<Tried> {
         let names = &self.link.names;
         let Acquire {
             grant,
@@ -223,16 +223,16 @@ impl EtcdBackend {
                 let value = holder_value(claim.want(), *grant, *owner, since_ms);
                 TxnOp::put(place, value, None)
             });
-            let step = TxnOp::put(names.step(*grant), step_value(claims), None);
+            let batch = TxnOp::put(names.batch(*grant), batch_value(claims), None);
             // Who shares a key and has waited for it is in nobody's way where it is granted.
-            let waited = || TxnOp::delete(names.waiting_step(*grant), None);
+            let waited = || TxnOp::delete(names.waiting_batch(*grant), None);
             let line = match &known {
                 Known::Nothing => Vec::new(),
                 Known::Asked if is_in_line(request) => vec![waited()],
                 Known::Asked => Vec::new(),
                 Known::Passed { line, .. } => line.changes.clone(),
             };
-            removed.chain(entered).chain(line).chain([step]).collect()
+            removed.chain(entered).chain(line).chain([batch]).collect()
         };
         let first_look = if counted { PAGE } else { FIRST_LOOK };
         let or_else = || {
@@ -275,7 +275,7 @@ impl EtcdBackend {
         Ok(Tried::Met(self.view(looks, &mut answer)?))
     }
 
-    /// Removes who does not count also where somebody has come meanwhile: those who come and go would keep a step away from
+    /// Removes who does not count also where somebody has come meanwhile: those who come and go would keep a batch away from
     /// them for ever.
     fn cleared(&self, looks: &[Look], known: &Known) -> Vec<TxnOp> {
         let Known::Passed { revision, gone, .. } = known else {
@@ -305,7 +305,7 @@ impl EtcdBackend {
         request.claims.iter().map(place).collect()
     }
 
-    /// How a step is taken past those who were met.
+    /// How a batch is taken past those who were met.
     fn passed(&self, met: Meeting<'_>, view: &View, learnt: &Learnt, line: InLine) -> Known {
         let Meeting { request, looks } = met;
         let held = || view.held.iter().flatten();
@@ -439,7 +439,7 @@ fn above_all(claims: &[Claim]) -> BTreeMap<LockKey, Classes> {
     above
 }
 
-/// Whether nobody else holds the like, mostly. Who is there costs the server more to read than all the rest of a step.
+/// Whether nobody else holds the like, mostly. Who is there costs the server more to read than all the rest of a batch.
 fn alone(want: Want) -> bool {
     match want {
         Want::Create | Want::Upsert | Want::Write | Want::Share { limit: None } => true,

@@ -197,7 +197,7 @@ impl EtcdConfig {
 
 impl EtcdConfig {
     /// How many claims and ancestors fit into a batch, and how many bytes of their keys.
-    pub(crate) fn step(&self) -> (usize, usize) {
+    pub(crate) fn batch(&self) -> (usize, usize) {
         let of_each = NAMED * self.namespace.to_string().len() + BESIDE;
         // Half of a request is for the keys themselves.
         let keys = (self.operations - OVERHEAD).min(MAX_REQUEST / 2 / of_each);

@@ -1,4 +1,4 @@
-//! Who is in the way of a step, of those who were met.
+//! Who is in the way of a batch, of those who were met.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(crate) const FIRST_LOOK: usize = 64;
 /// Of so many claims it is asked in one request whether the grant stands there.
 const OWN_AT_ONCE: usize = 8;
 
-/// Where a step meets others: who holds a key, in these classes, and whoever holds something below it.
+/// Where a batch meets others: who holds a key, in these classes, and whoever holds something below it.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) key: LockKey,
@@ -36,14 +36,14 @@ pub(crate) struct View {
     pub(crate) more: Vec<Option<Vec<u8>>>,
 }
 
-/// A step, and where it meets others.
+/// A batch, and where it meets others.
 #[derive(Clone, Copy)]
 pub(crate) struct Meeting<'a> {
     pub(crate) request: &'a Acquire,
     pub(crate) looks: &'a [Look],
 }
 
-/// What comes of a step that has met somebody.
+/// What comes of a batch that has met somebody.
 pub(crate) enum Judgement {
     Answer(Acquired),
     /// Somebody has made room: look again.
@@ -52,7 +52,7 @@ pub(crate) enum Judgement {
     Nobody(InLine),
 }
 
-/// What was learnt of those who were met, over all tries of a step.
+/// What was learnt of those who were met, over all tries of a batch.
 #[derive(Default)]
 pub(crate) struct Learnt {
     judged: Judged,

@@ -22,7 +22,7 @@ use crate::judging::{
 use crate::namespace::unix_ms;
 use crate::pages::{PAGE, after};
 use crate::record::{
-    Classes, Held, Names, Range, SHARED, class, holds_from, read_step, step_value, waiter_value,
+    Classes, Held, Names, Range, SHARED, class, holds_from, read_batch, batch_value, waiter_value,
     waits_from,
 };
 use crate::txn::{absent, as_seen, get};
@@ -93,9 +93,9 @@ pub(crate) fn is_in_line(request: &Acquire) -> bool {
     request.waits && request.claims.len() == 1
 }
 
-/// Removes what a step has waited for, and nothing that it holds, and then that step.
-pub(crate) fn quits(names: &Names, grant: Grant, step: &KeyValue) -> Vec<TxnOp> {
-    let waited = read_step(step.value()).map(|(class, key)| {
+/// Removes what a batch has waited for, and nothing that it holds, and then that batch.
+pub(crate) fn quits(names: &Names, grant: Grant, batch: &KeyValue) -> Vec<TxnOp> {
+    let waited = read_batch(batch.value()).map(|(class, key)| {
         let name = names.holder_beside(grant, class, key);
         let waits = [
             Compare::value(name.clone(), CompareOp::Greater, waits_from(grant, class)),
@@ -104,7 +104,7 @@ pub(crate) fn quits(names: &Names, grant: Grant, step: &KeyValue) -> Vec<TxnOp> 
         let removal = TxnOp::delete(name, None);
         TxnOp::txn(Txn::new().when(waits).and_then([removal]))
     });
-    waited.chain([TxnOp::delete(step.key(), None)]).collect()
+    waited.chain([TxnOp::delete(batch.key(), None)]).collect()
 }
 
 impl EtcdBackend {
@@ -173,7 +173,7 @@ impl EtcdBackend {
         Ok(Judgement::Answer(busy(way, learnt, &may_go)))
     }
 
-    /// So many comparisons fit into the transaction of a step beside those that it always has.
+    /// So many comparisons fit into the transaction of a batch beside those that it always has.
     fn room(&self, met: Meeting<'_>) -> usize {
         let most = self.link.config.operations;
         most.saturating_sub(met.looks.len() + OVERHEAD)
@@ -209,11 +209,11 @@ impl EtcdBackend {
         let kept = keepers.into_iter();
         still.extend(kept.map(|kept| as_seen(kept.name.clone(), kept.seen)));
         still.truncate(self.room(met));
-        let step = self.link.names.waiting_step(met.request.grant);
+        let batch = self.link.names.waiting_batch(met.request.grant);
         let changes = passed
             .iter()
             .map(|it| TxnOp::put(it.waiter.name.clone(), it.value.as_str(), None))
-            .chain([TxnOp::delete(step, None)]);
+            .chain([TxnOp::delete(batch, None)]);
         InLine {
             still,
             changes: changes.collect(),
@@ -227,7 +227,7 @@ impl EtcdBackend {
         };
         let names = &self.link.names;
         let still = vec![as_seen(held.name.clone(), held.seen)];
-        let removed = [held.name.clone(), names.waiting_step(grant)];
+        let removed = [held.name.clone(), names.waiting_batch(grant)];
         let removed = removed.map(|key| TxnOp::delete(key, None)).to_vec();
         let way = self.way(Operation::Acquire);
         way.txn(still, removed, Vec::new()).await.map(drop)
@@ -251,14 +251,14 @@ impl EtcdBackend {
         let key = claim.key().as_str();
         let name = names.holder_beside(grant, class, key);
         let value = waiter_value(claim.want(), grant, request.owner, unix_ms(), 0);
-        let step = step_value(&request.claims);
+        let batch = batch_value(&request.claims);
         // Whoever was granted meanwhile, by another copy of the request, does not wait.
         let compares = || {
             let not_over = not_over(names, grant).into_iter();
             not_over.chain([absent(name.clone())]).collect()
         };
         let then = || {
-            let waits = [(name.clone(), &value), (names.waiting_step(grant), &step)];
+            let waits = [(name.clone(), &value), (names.waiting_batch(grant), &batch)];
             let waits = waits.map(|(key, value)| TxnOp::put(key, value.as_str(), None));
             if class == SHARED {
                 return waits.to_vec();

@@ -48,13 +48,13 @@ impl SessionStore for EtcdBackend {
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let names = &self.link.names;
         let looks = || {
-            let steps = (!renewal.granted.is_empty()).then(|| names.steps(Some(session)));
-            let steps = steps.map(|steps| keys(&steps, 0));
+            let batches = (!renewal.granted.is_empty()).then(|| names.batches(Some(session)));
+            let batches = batches.map(|batches| keys(&batches, 0));
             let ttl = TxnOp::get(names.ttl(session), None);
             // Who waits under a number that is over makes room.
-            let waits = get(&names.waiting_steps(session), 0);
+            let waits = get(&names.waiting_batches(session), 0);
             let own = [get(&names.session(session), 0), ttl, waits];
-            own.into_iter().chain(steps).collect()
+            own.into_iter().chain(batches).collect()
         };
         let (any, nothing) = (Incarnation::UNKNOWN, || Some(Vec::new()));
         let way = self.way(Operation::Renew);
@@ -77,10 +77,10 @@ impl SessionStore for EtcdBackend {
             return Ok(Renewed::Moved(here));
         }
         if !renewal.granted.is_empty() {
-            let steps = found.found()?.pairs;
-            let steps = steps.iter().filter_map(|step| names.read_step(step.key()));
-            let taken = steps.filter(|step| !step.waits);
-            let there: BTreeSet<u64> = taken.map(|step| step.grant.n).collect();
+            let batches = found.found()?.pairs;
+            let batches = batches.iter().filter_map(|batch| names.read_batch(batch.key()));
+            let taken = batches.filter(|batch| !batch.waits);
+            let there: BTreeSet<u64> = taken.map(|batch| batch.grant.n).collect();
             if !has_all(&there, &renewal.granted) {
                 return Ok(Renewed::Forgotten);
             }
@@ -96,12 +96,12 @@ impl SessionStore for EtcdBackend {
         let lease = way.grant(renewal.ttl.unwrap_or(ttl)).await?;
         let mut changes = self.over_changes(session, &read.retired, &renewal.retired);
         for pair in &waits {
-            let step = names.read_step(pair.key());
-            let retired = step.filter(|step| renewal.retired.contains(step.grant.n));
+            let batch = names.read_batch(pair.key());
+            let retired = batch.filter(|batch| renewal.retired.contains(batch.grant.n));
             changes.extend(
                 retired
                     .into_iter()
-                    .flat_map(|step| quits(names, step.grant, pair)),
+                    .flat_map(|batch| quits(names, batch.grant, pair)),
             );
         }
         // A part of them does no harm: what is over stays so.

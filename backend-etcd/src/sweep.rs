@@ -1,4 +1,4 @@
-//! Sweeping: removing what does not count, by the steps that it was taken in.
+//! Sweeping: removing what does not count, by the batches that it was taken in.
 
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp};
 use lockcore::backend::{Sweep, Swept};
@@ -9,17 +9,17 @@ use crate::EtcdBackend;
 use crate::claims::removal;
 use crate::line::quits;
 use crate::pages::{PAGE, after};
-use crate::record::{SHARED, Session, Step, read_step};
+use crate::record::{SHARED, Session, Batch, read_batch};
 use crate::states::SESSIONS_PER_REQUEST;
 use crate::txn::{absent, present};
 
-/// So many steps are looked at in one request: each may have a thousand bytes for each of its keys.
-const STEPS: usize = 32;
+/// So many batches are looked at in one request: each may have a thousand bytes for each of its keys.
+const BATCHES: usize = 32;
 
-/// A step that does not count, as it is stored.
+/// A batch that does not count, as it is stored.
 struct Gone {
-    whose: Step,
-    step: KeyValue,
+    whose: Batch,
+    batch: KeyValue,
 }
 
 impl EtcdBackend {
@@ -29,10 +29,10 @@ impl EtcdBackend {
             Sweep::All => None,
         };
         let mut removed = 0;
-        let mut range = self.link.names.steps(of);
+        let mut range = self.link.names.batches(of);
         loop {
-            let (found, _) = self.way(Operation::Sweep).get(&range, STEPS).await?;
-            for gone in self.gone_steps(&found.pairs).await? {
+            let (found, _) = self.way(Operation::Sweep).get(&range, BATCHES).await?;
+            for gone in self.gone_batches(&found.pairs).await? {
                 if removed >= limit {
                     return Ok(Swept {
                         removed,
@@ -50,64 +50,64 @@ impl EtcdBackend {
         Ok(Swept { removed, more })
     }
 
-    /// Which of these steps do not count.
-    async fn gone_steps(&self, pairs: &[KeyValue]) -> Result<Vec<Gone>> {
+    /// Which of these batches do not count.
+    async fn gone_batches(&self, pairs: &[KeyValue]) -> Result<Vec<Gone>> {
         let names = &self.link.names;
         let read = pairs
             .iter()
-            .filter_map(|pair| Some((names.read_step(pair.key())?, pair)));
-        let steps: Vec<(Step, &KeyValue)> = read.collect();
-        let sessions = steps.iter().map(|(whose, _)| whose.grant.session);
+            .filter_map(|pair| Some((names.read_batch(pair.key())?, pair)));
+        let batches: Vec<(Batch, &KeyValue)> = read.collect();
+        let sessions = batches.iter().map(|(whose, _)| whose.grant.session);
         let states = self.way(Operation::Sweep).peek(sessions).await?;
         // One that nobody knows was forgotten, long after it had died.
-        let counts = |Step { grant, waits }: &Step| {
+        let counts = |Batch { grant, waits }: &Batch| {
             states.get(&grant.session).is_some_and(|state| {
                 let lives = !waits || state.life == Life::Living;
                 lives && state.is_live(grant.n)
             })
         };
-        let gone = steps.into_iter().filter(|(whose, _)| !counts(whose));
+        let gone = batches.into_iter().filter(|(whose, _)| !counts(whose));
         let gone = gone.map(|(whose, pair)| Gone {
             whose,
-            step: pair.clone(),
+            batch: pair.clone(),
         });
         Ok(gone.collect())
     }
 
-    /// Removes what a step has left, and says how many holders that were.
+    /// Removes what a batch has left, and says how many holders that were.
     async fn remove_gone(&self, gone: Gone) -> Result<usize> {
-        let Gone { whose, step } = gone;
+        let Gone { whose, batch } = gone;
         let (names, grant) = (&self.link.names, whose.grant);
         if whose.waits {
-            let ops = quits(names, grant, &step);
+            let ops = quits(names, grant, &batch);
             let mut answer = self.way(Operation::Sweep).all(ops).await?;
             return Ok(answer.all_removed().saturating_sub(1));
         }
-        let holders: Vec<(u8, &str)> = read_step(step.value()).collect();
-        // The step is the last: until then it is found again.
-        let step_too = || [TxnOp::delete(step.key(), None)];
+        let holders: Vec<(u8, &str)> = read_batch(batch.value()).collect();
+        // The batch is the last: until then it is found again.
+        let batch_too = || [TxnOp::delete(batch.key(), None)];
         if holders.len() < self.link.config.operations {
-            // Mostly they stand as they were written, with the step. So it is less work for the server.
+            // Mostly they stand as they were written, with the batch. So it is less work for the server.
             let exclusive = holders.iter().filter(|(class, _)| *class != SHARED);
             let as_written = exclusive.map(|(class, key)| {
                 let name = names.holder(grant, *class, key);
-                Compare::mod_revision(name, CompareOp::Equal, step.mod_revision())
+                Compare::mod_revision(name, CompareOp::Equal, batch.mod_revision())
             });
             let all = holders
                 .iter()
                 .map(|(class, key)| TxnOp::delete(names.holder(grant, *class, key), None));
-            let (as_written, all) = (as_written.collect(), all.chain(step_too()).collect());
+            let (as_written, all) = (as_written.collect(), all.chain(batch_too()).collect());
             let way = self.way(Operation::Sweep);
             let mut answer = way.txn(as_written, all, Vec::new()).await?;
             if answer.succeeded {
-                // The step is no holder.
+                // The batch is no holder.
                 return Ok(answer.all_removed().saturating_sub(1));
             }
         }
         let each = holders
             .iter()
             .map(|(class, key)| removal(&self.link.names, grant, *class, key));
-        let mut removals: Vec<TxnOp> = each.chain(step_too()).collect();
+        let mut removals: Vec<TxnOp> = each.chain(batch_too()).collect();
         let mut removed = 0;
         while !removals.is_empty() {
             let some = self.some_of(&mut removals);
@@ -156,9 +156,9 @@ impl EtcdBackend {
         lease: &mut Option<i64>,
     ) -> Result<()> {
         let (names, session) = (&self.link.names, dead.session);
-        let steps = names.steps(Some(session));
-        let (steps, _) = self.way(Operation::Sweep).get(&steps, 1).await?;
-        if !steps.pairs.is_empty() {
+        let batches = names.batches(Some(session));
+        let (batches, _) = self.way(Operation::Sweep).get(&batches, 1).await?;
+        if !batches.pairs.is_empty() {
             return Ok(());
         }
         let lease = match lease {

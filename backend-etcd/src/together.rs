@@ -10,7 +10,7 @@ use crate::claims::{behind_over, holds, looks, stands};
 use crate::error::NAME;
 use crate::link::SharedLink;
 use crate::namespace::unix_ms;
-use crate::record::{SHARED, class, holder_value, step_value};
+use crate::record::{SHARED, class, holder_value, batch_value};
 use crate::txn::{Way, nobody, present};
 
 /// So many requests go together at most, and so many of these are under way at once.
@@ -56,8 +56,8 @@ async fn acquire_many(link: &SharedLink, requests: &[Acquire]) -> Result<Vec<Opt
         let holder = names.holder(grant, class(claim.want()), claim.key().as_str());
         let value = holder_value(claim.want(), grant, request.owner, since_ms);
         let entered = TxnOp::put(holder, value, None);
-        let step = TxnOp::put(names.step(grant), step_value(claims), None);
-        TxnOp::txn(Txn::new().when(free).and_then([entered, step]))
+        let batch = TxnOp::put(names.batch(grant), batch_value(claims), None);
+        TxnOp::txn(Txn::new().when(free).and_then([entered, batch]))
     };
     let then = || {
         let going = requests.iter().zip(&goes).filter(|(_, goes)| **goes);
@@ -97,12 +97,12 @@ async fn release_many(
         };
         let mut held = stands(names, *grant, class, key);
         held.push(not_over());
-        let there = removed(vec![names.holder(*grant, class, key), names.step(*grant)]);
+        let there = removed(vec![names.holder(*grant, class, key), names.batch(*grant)]);
         // Who has waited holds where it has.
         let beside = (class != SHARED).then(|| {
-            let steps = [names.step(*grant), names.waiting_step(*grant)];
+            let batches = [names.batch(*grant), names.waiting_batch(*grant)];
             let mut keys = vec![names.holder_beside(*grant, class, key)];
-            keys.extend(steps);
+            keys.extend(batches);
             let held = [holds(names, *grant, class, key), not_over()];
             TxnOp::txn(Txn::new().when(held).and_then(removed(keys)))
         });

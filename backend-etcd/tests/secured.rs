@@ -20,7 +20,7 @@ const GROUPS: [&str; 12] = [
     "wakeups",
     "adoption",
     "recovery",
-    "steps",
+    "batches",
     "tokens",
     "intents",
     "recovering",

@@ -374,7 +374,7 @@ async fn a_namespace_of_another_version_is_refused() {
 }
 
 #[tokio::test]
-async fn steps_are_as_large_as_the_server_takes() {
+async fn batches_are_as_large_as_the_server_takes() {
     let server = member(&[("max-txn-ops", "70")]).await;
     let space = Space::at(url(&server));
     let backend = space.connect().await;
@@ -491,7 +491,7 @@ async fn what_is_asked_meanwhile_is_one_transaction_for_all_and_answered_alike()
 }
 
 #[tokio::test]
-async fn steps_of_long_keys_fit_into_a_request() {
+async fn batches_of_long_keys_fit_into_a_request() {
     let server = member(&[("max-txn-ops", "10000")]).await;
     let space = Space::at(url(&server));
     for operations in [2_000, 10_000] {

@@ -16,7 +16,7 @@ use crate::error::{Failure, NAME, Outcome};
 use crate::namespace::{About, find_or_make, let_in, remove};
 use crate::record::only;
 use crate::sql;
-use crate::wakeups::{LOOK_EVERY, Watches};
+use crate::wakeups::{POLL_EVERY, Watches};
 
 /// The most keys of a batch: as many latches are taken at once.
 const KEYS_PER_BATCH: i64 = 1_000;
@@ -265,7 +265,7 @@ fn info(about: &About, pushed: bool) -> Info {
     let keys = (about.latches / PART_OF_LATCHES).clamp(100, KEYS_PER_BATCH);
     info.keys_per_batch = usize::try_from(keys).unwrap_or(100);
     info.sweep_limit = SWEPT_AT_ONCE;
-    info.poll = (!pushed).then_some(LOOK_EVERY);
+    info.poll = (!pushed).then_some(POLL_EVERY);
     // `off` is not heeded where something is granted.
     let waits_for_standbys = !about.standbys.trim().is_empty()
         && matches!(

@@ -1,4 +1,4 @@
-//! `Wakeups`: who waits is told by a notification on a connection of its own, or looks by itself where a pooler stands
+//! `Wakeups`: who waits is told by a notification on a connection of its own, or polls where a pooler stands
 //! between.
 
 use std::collections::{BTreeSet, HashMap};
@@ -20,8 +20,8 @@ use crate::connections::Link;
 use crate::error::{Failure, Outcome};
 use crate::sql::{Call, Value};
 
-/// Longest time from one look to the next, and how much earlier looks come at random, where nobody is told.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// Longest time from one poll to the next, and how much earlier polls come at random, where nobody is notified.
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(25);
 const JITTER_MS: u64 = 10;
 /// So many of those in the way are followed: any of them may go.
 const FOLLOWED: usize = 64;
@@ -37,7 +37,7 @@ impl Wakeups for PostgresBackend {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         let changed = match &self.watches {
             Some(watches) => watches.watch(&self.link, claims).await,
-            None => look(Arc::clone(&self.link), claims).await,
+            None => poll(Arc::clone(&self.link), claims).await,
         };
         changed.map_err(Failure::of(Operation::Watch))
     }
@@ -362,9 +362,9 @@ async fn forget(
     }
 }
 
-/// A watch that looks at the store itself, in a task: whoever waits may do something else meanwhile, and a request that
+/// A watch that polls the store itself, in a task: whoever waits may do something else meanwhile, and a request that
 /// nobody is at would keep a connection.
-async fn look(link: Arc<Link>, claims: &[Claim]) -> Outcome<Changed> {
+async fn poll(link: Arc<Link>, claims: &[Claim]) -> Outcome<Changed> {
     let call = Call::new("watched", Asks::of(claims, None).values());
     let seen = in_the_way(&link, &call).await?;
     let (mut changed, told) = oneshot::channel::<()>();
@@ -378,7 +378,7 @@ async fn look(link: Arc<Link>, claims: &[Claim]) -> Outcome<Changed> {
                 let early = Duration::from_millis(rand::random_range(0..=JITTER_MS));
                 tokio::select! {
                     () = changed.closed() => return,
-                    () = sleep(LOOK_EVERY - early) => {}
+                    () = sleep(POLL_EVERY - early) => {}
                 }
                 // A store that cannot be read ends the watch, too: the client asks by itself, and will see the error.
                 match in_the_way(&link, &call).await {

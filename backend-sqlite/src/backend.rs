@@ -54,7 +54,7 @@ impl SqliteBackend {
     pub async fn connect(config: SqliteConfig) -> Result<Arc<Self>, Error> {
         let mut info = Info::new(NAME, CLOCK);
         info.keys_per_batch = KEYS_PER_BATCH;
-        info.poll = Some(crate::wakeups::LOOK_EVERY);
+        info.poll = Some(crate::wakeups::POLL_EVERY);
         (info.min_ttl, info.max_ttl) = (MIN_TTL, MAX_TTL);
         info.durability = Durability {
             crash: true,

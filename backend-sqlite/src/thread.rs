@@ -303,7 +303,7 @@ fn run(worker: &mut Worker, jobs: Receiver<Job>) {
         others: VecDeque::new(),
     };
     loop {
-        match asked.next(worker.watchers.next_look()) {
+        match asked.next(worker.watchers.next_poll()) {
             Ok(Work::Alone(work)) => work(worker),
             Ok(Work::Act(act)) => {
                 let waits = worker.file.waits_for_disk(act.access());
@@ -319,7 +319,7 @@ fn run(worker: &mut Worker, jobs: Receiver<Job>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        worker.watchers.look(&mut worker.file);
+        worker.watchers.poll(&mut worker.file);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who waits: this store tells nobody anything, so the writer thread looks, while somebody does.
+//! Waiters: the store notifies nobody, so the writer thread polls while somebody waits.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use crate::error::Outcome;
 use crate::file::File;
 
-/// Time from one look to the next, and what is added at random so that processes do not look in step.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(2);
-const LOOK_JITTER_US: u64 = 1_000;
+/// Time from one poll to the next, and what is added at random so that processes do not poll at the same time.
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(2);
+const POLL_JITTER_US: u64 = 1_000;
 
 /// So many obstacles of one watch are followed.
 pub(crate) const FOLLOWED: usize = 64;
@@ -24,17 +24,17 @@ struct Watcher {
 #[derive(Default)]
 pub(crate) struct Watchers {
     waiting: Vec<Watcher>,
-    next_look: Option<Instant>,
-    /// The state of the file at the last look.
+    next_poll: Option<Instant>,
+    /// The state of the file at the last poll.
     version: i64,
     /// When the first session in the way is due.
     due: Option<Duration>,
 }
 
 impl Watchers {
-    /// When the next look is due; `None` if nobody waits.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
-        self.next_look
+    /// When the next poll is due; `None` if nobody waits.
+    pub(crate) fn next_poll(&self) -> Option<Instant> {
+        self.next_poll
     }
 
     pub(crate) fn add(&mut self, seen: Seen) -> oneshot::Receiver<()> {
@@ -43,28 +43,28 @@ impl Watchers {
             let _ = wake.send(());
         } else {
             self.waiting.push(Watcher { seen, wake });
-            // The first look is a full one: when the next session is due is not known yet.
+            // The first poll is a full one: when the next session is due is not known yet.
             self.due = Some(Duration::ZERO);
-            self.next_look.get_or_insert_with(soon);
+            self.next_poll.get_or_insert_with(soon);
         }
         woken
     }
 
-    /// Wakes those in whose way something was that was given back here, and looks whether something else has changed,
+    /// Wakes those in whose way something was that was given back here, and polls whether something else has changed,
     /// if it is time for it.
-    pub(crate) fn look(&mut self, file: &mut File) {
+    pub(crate) fn poll(&mut self, file: &mut File) {
         let freed = file.take_freed();
         self.wake(|seen| seen.is_on(&freed.keys));
         self.waiting.retain(|watcher| !watcher.wake.is_closed());
-        let Some(at) = self.next_look else { return };
+        let Some(at) = self.next_poll else { return };
         if self.waiting.is_empty() {
-            self.next_look = None;
+            self.next_poll = None;
             return;
         }
         if !freed.any && Instant::now() < at {
             return;
         }
-        self.next_look = Some(soon());
+        self.next_poll = Some(soon());
         // A file that cannot be read is news as well: whoever waits will see the error.
         if self.look_now(file, freed.any).is_err() {
             self.wake(|_| true);
@@ -94,5 +94,5 @@ impl Watchers {
 }
 
 fn soon() -> Instant {
-    Instant::now() + LOOK_EVERY + Duration::from_micros(rand::random_range(0..LOOK_JITTER_US))
+    Instant::now() + POLL_EVERY + Duration::from_micros(rand::random_range(0..POLL_JITTER_US))
 }

@@ -51,7 +51,7 @@ const NAMES: [&str; 60] = [
     "races::flat_keys",
     "requests::a_request_that_nobody_waits_for_is_settled_by_over",
     "requests::a_request_that_nobody_polls_keeps_no_other_waiting",
-    "steps::a_step_of_more_keys_is_held_whole_or_not_at_all",
+    "batches::a_batch_of_more_keys_is_held_whole_or_not_at_all",
     "garbage::what_changed_since_it_was_seen_is_not_evicted",
     "listing::a_holder_is_said_to_hold_since_it_was_granted",
     "tokens::over_a_restart_of_the_store",

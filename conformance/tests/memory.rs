@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         ("memory-records", MemoryBackend::records),
     ] {
         fixtures.push((fixture(form.to_owned(), make), cases()));
-        // The client cuts an acquisition in steps of what the store takes; bad input never comes that far.
+        // The client cuts an acquisition in batches of what the store takes; bad input never comes that far.
         for keys in [1, 2, 3, 100] {
             let client = cases()
                 .into_iter()

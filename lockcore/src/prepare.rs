@@ -82,7 +82,7 @@ fn strength(want: Want) -> (u8, u32) {
 
 /// The number of claims in the next batch: as many as fit into the limits of keys (ancestors included) and of their
 /// bytes, and at least one.
-pub(crate) fn step_len(claims: &[Claim], info: &Info) -> usize {
+pub(crate) fn batch_len(claims: &[Claim], info: &Info) -> usize {
     let (most, most_bytes) = (info.keys_per_batch, info.bytes_per_batch);
     let mut bytes = 0;
     if claims.len() <= 1 || !claims[0].want().is_path() {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_counts_claims_and_their_distinct_ancestors() {
+    fn a_batch_counts_claims_and_their_distinct_ancestors() {
         let claims: Vec<Claim> = ["/a/b/1", "/a/b/2", "/a/c"]
             .iter()
             .map(|text| path(Want::Write, text))
@@ -236,15 +236,15 @@ mod tests {
         };
         let max = usize::MAX;
         for (keys, len) in [(1, 1), (3, 1), (4, 2), (5, 3), (100, 3)] {
-            assert_eq!(step_len(&claims, &of(keys, max)), len, "{keys} keys");
+            assert_eq!(batch_len(&claims, &of(keys, max)), len, "{keys} keys");
         }
         // With "/a" and "/a/b", which are counted once.
         for (bytes, len) in [(0, 1), (17, 1), (18, 2), (21, 2), (22, 3)] {
-            assert_eq!(step_len(&claims, &of(100, bytes)), len, "{bytes} bytes");
+            assert_eq!(batch_len(&claims, &of(100, bytes)), len, "{bytes} bytes");
         }
         let flats: Vec<Claim> = (0..5).map(|n| flat(Want::Upsert, &n.to_string())).collect();
         for (keys, bytes, len) in [(2, max, 2), (9, max, 5), (0, max, 1), (9, 3, 3), (9, 0, 1)] {
-            assert_eq!(step_len(&flats, &of(keys, bytes)), len, "{keys}, {bytes}");
+            assert_eq!(batch_len(&flats, &of(keys, bytes)), len, "{keys}, {bytes}");
         }
     }
 }

@@ -77,6 +77,7 @@ const NOT_INPUT: Groups = Groups::Without(&["input"]);
 const BY_VERSION: &[&str] = &[
     "acquire",
     "adoption",
+    "batches",
     "documents",
     "expiry",
     "garbage",
@@ -90,7 +91,6 @@ const BY_VERSION: &[&str] = &[
     "sessions",
     "settling",
     "shares",
-    "steps",
     "sweeps",
     "tokens",
     "trees",
@@ -99,6 +99,7 @@ const BY_VERSION: &[&str] = &[
 
 /// What several members can change: when a write counts, who tells whom, and what is told late.
 const BY_MEMBERS: &[&str] = &[
+    "batches",
     "documents",
     "expiry",
     "lifetime",
@@ -109,7 +110,6 @@ const BY_MEMBERS: &[&str] = &[
     "releases",
     "sessions",
     "settling",
-    "steps",
     "sweeps",
     "tokens",
     "waiting",
@@ -119,6 +119,7 @@ const BY_MEMBERS: &[&str] = &[
 /// What other rights can change: every request of the store once, and who waits.
 const BY_RIGHTS: &[&str] = &[
     "adoption",
+    "batches",
     "garbage",
     "intents",
     "listing",
@@ -127,7 +128,6 @@ const BY_RIGHTS: &[&str] = &[
     "releases",
     "sessions",
     "settling",
-    "steps",
     "sweeps",
     "tokens",
     "wakeups",
@@ -137,6 +137,7 @@ const BY_RIGHTS: &[&str] = &[
 const BY_POOLER: &[&str] = &[
     "acquire",
     "adoption",
+    "batches",
     "documents",
     "listing",
     "many",
@@ -146,7 +147,6 @@ const BY_POOLER: &[&str] = &[
     "releases",
     "sessions",
     "settling",
-    "steps",
     "sweeps",
     "tokens",
     "waiting",
@@ -540,8 +540,8 @@ mod tests {
     #[test]
     fn what_a_program_is_given() {
         let row = row(ES, "conformance").threads(8).only(&["trees", "tokens"]);
-        let given = row.arguments(&["matrix", "trees", "steps", "tokens"]);
-        let expected = ["--skip=::matrix::", "--skip=::steps::", "--test-threads=8"];
+        let given = row.arguments(&["matrix", "trees", "batches", "tokens"]);
+        let expected = ["--skip=::matrix::", "--skip=::batches::", "--test-threads=8"];
         assert_eq!(given, expected);
         assert_eq!(row.name(), "backend-es conformance, 2 groups");
     }

@@ -1,4 +1,4 @@
-//! Who holds a key, and what a step has taken.
+//! Who holds a key, and what a batch has taken.
 
 use std::time::{Duration, SystemTime};
 
@@ -253,8 +253,8 @@ fn read_value(value: &[u8]) -> Option<(Want, Known)> {
     Some((want, known))
 }
 
-/// What a step has taken, as text: a line for each claim, with `s` or `x` before its key.
-pub(crate) fn step_value(claims: &[Claim]) -> String {
+/// What a batch has taken, as text: a line for each claim, with `s` or `x` before its key.
+pub(crate) fn batch_value(claims: &[Claim]) -> String {
     let lines = claims.iter().map(|claim| {
         let class = if class(claim.want()) == SHARED {
             's'
@@ -266,8 +266,8 @@ pub(crate) fn step_value(claims: &[Claim]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The holders that a step has.
-pub(crate) fn read_step(value: &[u8]) -> impl Iterator<Item = (u8, &str)> {
+/// The holders that a batch has.
+pub(crate) fn read_batch(value: &[u8]) -> impl Iterator<Item = (u8, &str)> {
     let text = std::str::from_utf8(value).unwrap_or_default();
     text.split('\n').filter_map(|line| {
         let key = line.get(1..)?;
@@ -403,15 +403,15 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_read_as_it_was_written() {
+    fn a_batch_is_read_as_it_was_written() {
         let claims = [
             Claim::new(key("s"), Want::Share { limit: None }).unwrap(),
             Claim::new(key("c"), Want::Create).unwrap(),
         ];
-        let value = step_value(&claims);
-        let read: Vec<(u8, &str)> = read_step(value.as_bytes()).collect();
+        let value = batch_value(&claims);
+        let read: Vec<(u8, &str)> = read_batch(value.as_bytes()).collect();
         assert_eq!(read, [(SHARED, "s"), (EXCLUSIVE, "c")]);
-        assert_eq!(read_step(b"\nqx\nx").collect::<Vec<_>>(), [(EXCLUSIVE, "")]);
-        assert_eq!(read_step("éa".as_bytes()).count(), 0);
+        assert_eq!(read_batch(b"\nqx\nx").collect::<Vec<_>>(), [(EXCLUSIVE, "")]);
+        assert_eq!(read_batch("éa".as_bytes()).count(), 0);
     }
 }

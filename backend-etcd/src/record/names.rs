@@ -248,29 +248,29 @@ impl Names {
         format!("{}intent/{session}", self.prefix).into_bytes()
     }
 
-    /// What a step has taken.
-    pub(crate) fn step(&self, grant: Grant) -> Vec<u8> {
+    /// What a batch has taken.
+    pub(crate) fn batch(&self, grant: Grant) -> Vec<u8> {
         let Grant { session, n } = grant;
         format!("{}step/{session}/{}", self.prefix, digits(n)).into_bytes()
     }
 
-    /// What a step waits for. Those of a session stand behind all that it has taken: who waits has nothing that a store could
+    /// What a batch waits for. Those of a session stand behind all that it has taken: who waits has nothing that a store could
     /// forget.
-    pub(crate) fn waiting_step(&self, grant: Grant) -> Vec<u8> {
+    pub(crate) fn waiting_batch(&self, grant: Grant) -> Vec<u8> {
         let Grant { session, n } = grant;
         format!("{}step/{session}/{LAST}{}", self.prefix, digits(n)).into_bytes()
     }
 
     /// All that a session waits for.
-    pub(crate) fn waiting_steps(&self, session: SessionId) -> Range {
+    pub(crate) fn waiting_batches(&self, session: SessionId) -> Range {
         Range {
             from: format!("{}step/{session}/{LAST}", self.prefix).into_bytes(),
-            ..self.steps(Some(session))
+            ..self.batches(Some(session))
         }
     }
 
-    /// The steps of a session, or of all, with those that wait.
-    pub(crate) fn steps(&self, session: Option<SessionId>) -> Range {
+    /// The batches of a session, or of all, with those that wait.
+    pub(crate) fn batches(&self, session: Option<SessionId>) -> Range {
         let prefix = &self.prefix;
         let (from, to) = match session {
             Some(session) => (
@@ -285,14 +285,14 @@ impl Names {
         }
     }
 
-    pub(crate) fn read_step(&self, name: &[u8]) -> Option<Step> {
+    pub(crate) fn read_batch(&self, name: &[u8]) -> Option<Batch> {
         let name = std::str::from_utf8(name).ok()?;
         let rest = name
             .strip_prefix(self.prefix.as_str())?
             .strip_prefix("step/")?;
         let (session, rest) = rest.split_once('/')?;
         let n = rest.strip_prefix(LAST);
-        Some(Step {
+        Some(Batch {
             grant: Grant {
                 session: session.parse().ok()?,
                 n: number(n.unwrap_or(rest).as_bytes())?,
@@ -302,9 +302,9 @@ impl Names {
     }
 }
 
-/// Whose step it is.
+/// Whose batch it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct Batch {
     pub(crate) grant: Grant,
     /// It has taken nothing: it waits.
     pub(crate) waits: bool,
@@ -483,16 +483,16 @@ mod tests {
             Some((session(), "live"))
         );
         assert_eq!(names.read_session(b"fs/session/x/live"), None);
-        let (step, waits) = (names.step(grant), names.waiting_step(grant));
-        for (name, waits) in [(&step, false), (&waits, true)] {
-            assert_eq!(names.read_step(name), Some(Step { grant, waits }));
+        let (batch, waits) = (names.batch(grant), names.waiting_batch(grant));
+        for (name, waits) in [(&batch, false), (&waits, true)] {
+            assert_eq!(names.read_batch(name), Some(Batch { grant, waits }));
         }
-        let waiting = names.waiting_steps(grant.session);
-        assert!(step < waiting.from && waiting.from <= waits && waits < waiting.to);
-        let all = names.steps(Some(grant.session));
-        assert!(all.from <= step && waits < all.to);
+        let waiting = names.waiting_batches(grant.session);
+        assert!(batch < waiting.from && waiting.from <= waits && waits < waiting.to);
+        let all = names.batches(Some(grant.session));
+        assert!(all.from <= batch && waits < all.to);
         for odd in ["fs/step/x", "fs/step/~"] {
-            assert_eq!(names.read_step(odd.as_bytes()), None);
+            assert_eq!(names.read_batch(odd.as_bytes()), None);
         }
     }
 

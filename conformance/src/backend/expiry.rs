@@ -168,8 +168,8 @@ async fn every_lock_of_a_session_is_free_at_once(scene: Scene) -> Verdict {
     let (a, ttl) = short_lived(&scene).await?;
     let b = scene.actor().await?;
     let names: Vec<String> = (0..20).map(|n| format!("d{n}")).collect();
-    for step in names.chunks(5) {
-        let wants: Vec<(Want, &str)> = step
+    for batch in names.chunks(5) {
+        let wants: Vec<(Want, &str)> = batch
             .iter()
             .map(|name| (Want::Upsert, name.as_str()))
             .collect();
@@ -291,13 +291,13 @@ async fn a_late_copy_of_an_expired_session_takes_nothing(scene: Scene) -> Verdic
     let (a, ttl) = short_lived(&scene).await?;
     let b = scene.actor().await?;
     let lone = a.hold(&[(Want::Create, "k")]).await?;
-    let step = a.hold(&[(Want::Upsert, "l"), (Want::Upsert, "m")]).await?;
+    let batch = a.hold(&[(Want::Upsert, "l"), (Want::Upsert, "m")]).await?;
     scene.expire(ttl).await;
     let taken = b.hold(&[(Want::Create, "k")]).await?;
     a.send(&lone).await?;
     ensure!(b.confirms(&taken).await?, "the new holder keeps its lock");
-    a.send(&step).await?;
-    ensure!(!a.confirms(&step).await?, "a dead session holds nothing");
+    a.send(&batch).await?;
+    ensure!(!a.confirms(&batch).await?, "a dead session holds nothing");
     scene.free("l").await?;
     scene.free("m").await?;
     b.release(&taken).await?;

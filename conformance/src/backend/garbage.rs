@@ -16,7 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
             what_is_below_garbage_is_held,
             what_is_above_garbage_is_never_read_past_by_an_atomic_store,
             what_is_beside_garbage_is_free,
-            a_step_that_meets_garbage_holds_nothing,
+            a_batch_that_meets_garbage_holds_nothing,
             a_refusal_says_that_the_holder_is_foreign,
             nothing_that_is_asked_changes_garbage,
             a_release_does_not_remove_garbage,
@@ -112,7 +112,7 @@ async fn what_is_beside_garbage_is_free(scene: Scene) -> Verdict {
     Ok(())
 }
 
-async fn a_step_that_meets_garbage_holds_nothing(scene: Scene) -> Verdict {
+async fn a_batch_that_meets_garbage_holds_nothing(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     scene.plant("d2").await?;
     let busy = a

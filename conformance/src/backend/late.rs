@@ -67,7 +67,7 @@ enum Late {
     Registration,
     Open,
     LoneClaim,
-    Step,
+    Batch,
     Joined,
     Copy,
     Confirm,
@@ -79,7 +79,7 @@ const ALL: [Late; 9] = [
     Late::Registration,
     Late::Open,
     Late::LoneClaim,
-    Late::Step,
+    Late::Batch,
     Late::Joined,
     Late::Copy,
     Late::Confirm,
@@ -183,7 +183,7 @@ async fn too_late(scene: &Scene, other: &Actor, dead: &Dead) -> Verdict {
             ensure_eq!(opened, Opened::Used, "a late open");
         }
         Late::LoneClaim => uncounted(a, &a.ask(&[(Want::Create, k)])).await?,
-        Late::Step => void(a, &a.ask(&[(Want::Upsert, k), (Want::Upsert, l)])).await?,
+        Late::Batch => void(a, &a.ask(&[(Want::Upsert, k), (Want::Upsert, l)])).await?,
         Late::Joined => {
             let mut request = a.ask(&[(Want::Upsert, k)]);
             request.joined = true;
@@ -217,23 +217,23 @@ async fn too_late(scene: &Scene, other: &Actor, dead: &Dead) -> Verdict {
 }
 
 /// What each of two sessions asks for in turn: the same keys, under the same numbers.
-const STEP: [(Want, &str); 4] = [
+const BATCH: [(Want, &str); 4] = [
     (Want::Upsert, "d1"),
     (Want::Upsert, "d2"),
     (Want::Write, "/a/b"),
     (Want::Read, "/c/d"),
 ];
 
-/// The next holder has all of its step, before and after these sweeps.
-async fn left_alone(scene: &Scene, dead: &Actor, next: &Actor, step: &Acquire) -> Verdict {
+/// The next holder has all of its batch, before and after these sweeps.
+async fn left_alone(scene: &Scene, dead: &Actor, next: &Actor, batch: &Acquire) -> Verdict {
     for sweep in [Sweep::Session(dead.session()), Sweep::All] {
         scene.sweep(sweep).await?;
-        ensure!(next.confirms(step).await?, "{sweep:?} took from the living");
+        ensure!(next.confirms(batch).await?, "{sweep:?} took from the living");
     }
-    for (_, key) in STEP {
+    for (_, key) in BATCH {
         let holders = scene.held(key).await?;
         let grants: Vec<_> = holders.iter().map(|holder| holder.grant).collect();
-        ensure_eq!(grants, [Some(step.grant)], "who holds {key}");
+        ensure_eq!(grants, [Some(batch.grant)], "who holds {key}");
     }
     Ok(())
 }
@@ -241,15 +241,15 @@ async fn left_alone(scene: &Scene, dead: &Actor, next: &Actor, step: &Acquire) -
 async fn a_late_sweep_of_the_dead_leaves_the_next_holder(scene: Scene) -> Verdict {
     for how in [End::Close, End::Revoke] {
         let (a, b) = (scene.actor().await?, scene.actor().await?);
-        let mut last = a.hold(&STEP).await?;
+        let mut last = a.hold(&BATCH).await?;
         scene.end(a.session(), how).await?;
-        let next = b.hold(&STEP).await?;
+        let next = b.hold(&BATCH).await?;
         ensure_eq!(next.grant.n, last.grant.n, "numbers (the case's own)");
         left_alone(&scene, &a, &b, &next).await?;
         // Nor does it matter whether the next holder died as well, and another came.
         scene.end(b.session(), how).await?;
         let c = scene.actor().await?;
-        last = c.hold(&STEP).await?;
+        last = c.hold(&BATCH).await?;
         left_alone(&scene, &a, &c, &last).await?;
         left_alone(&scene, &b, &c, &last).await?;
         c.release(&last).await?;
@@ -262,12 +262,12 @@ async fn a_sweep_of_the_dead_leaves_who_comes_meanwhile(scene: Scene) -> Verdict
     let b = scene.actor().await?;
     for quarter in 0..8 {
         let a = scene.beside(&b).await?;
-        a.hold(&STEP).await?;
+        a.hold(&BATCH).await?;
         a.end(End::Close).await?;
         let sweep = scene.sweep(Sweep::Session(a.session()));
         let take = async {
             sleep(round_trip * quarter / 4).await;
-            b.hold(&STEP).await
+            b.hold(&BATCH).await
         };
         let (swept, next) = join(sweep, take).await;
         swept?;

@@ -19,7 +19,7 @@ mod requests;
 mod sessions;
 mod settling;
 mod shares;
-mod steps;
+mod batches;
 mod sweeps;
 mod tokens;
 mod tombstones;
@@ -33,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
     [
         matrix::cases(),
         trees::cases(),
-        steps::cases(),
+        batches::cases(),
         requests::cases(),
         releases::cases(),
         shares::cases(),

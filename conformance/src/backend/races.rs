@@ -20,7 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         AtMostOneHolder:
             flat_keys,
             paths,
-            steps,
+            batches,
             a_counter_that_only_the_lock_keeps_right,
             shares_and_their_limit,
             asked_at_once_by_one_session,
@@ -203,7 +203,7 @@ async fn paths(scene: Scene) -> Verdict {
     contended(&scene, &wants).await
 }
 
-async fn steps(scene: Scene) -> Verdict {
+async fn batches(scene: Scene) -> Verdict {
     let wants = [
         vec![
             (Want::Upsert, "d1"),

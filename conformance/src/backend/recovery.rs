@@ -360,11 +360,11 @@ async fn an_abandoned_session_is_not_opened_again(scene: Scene) -> Verdict {
 async fn an_abandoned_session_acquires_nothing_more(scene: Scene) -> Verdict {
     let (a, ..) = with_intent(&scene, &[(Want::Create, "k")], "half done").await?;
     a.end(End::Close).await?;
-    let step = a.ask(&[(Want::Upsert, "l"), (Want::Upsert, "m")]);
+    let batch = a.ask(&[(Want::Upsert, "l"), (Want::Upsert, "m")]);
     ensure_eq!(
-        a.send(&step).await?,
+        a.send(&batch).await?,
         lockcore::backend::Acquired::Void,
-        "a step of an abandoned session"
+        "a batch of an abandoned session"
     );
     for key in ["l", "m"] {
         scene.free(key).await?;

@@ -29,17 +29,17 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn the_first_refused_claim_comes_first(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
-    let step = a.ask(&["k1", "k2", "k3", "k4", "k5", "k6"].map(|key| (Want::Upsert, key)));
+    let batch = a.ask(&["k1", "k2", "k3", "k4", "k5", "k6"].map(|key| (Want::Upsert, key)));
     let mut last: Option<Acquire> = None;
     // From the back, so that each is found before the one that was refused first till now.
     for at in (0..6).rev() {
-        let key = step.claims[at].key().as_str();
+        let key = batch.claims[at].key().as_str();
         let held = b.hold(&[(Want::Upsert, key)]).await?;
-        let again = a.ask_claims(step.owner, step.claims.clone());
+        let again = a.ask_claims(batch.owner, batch.claims.clone());
         let busy = a.refused(&again).await?;
         ensure_eq!(
             busy.first().claim,
-            step.claims[at],
+            batch.claims[at],
             "the first refused claim"
         );
         ensure_eq!(
@@ -52,11 +52,11 @@ async fn the_first_refused_claim_comes_first(scene: Scene) -> Verdict {
     if let Some(held) = last {
         b.release(&held).await?;
         let busy = a
-            .refused(&a.ask_claims(step.owner, step.claims.clone()))
+            .refused(&a.ask_claims(batch.owner, batch.claims.clone()))
             .await?;
         ensure_eq!(
             busy.first().claim,
-            step.claims[1],
+            batch.claims[1],
             "the first refused claim"
         );
     }
@@ -66,14 +66,14 @@ async fn the_first_refused_claim_comes_first(scene: Scene) -> Verdict {
 /// What it has left of its first claim may still be there, and of its second claim not.
 async fn a_dead_session_is_not_told_of_a_later_claim_first(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
-    let step = a.hold(&[(share(1), "k1"), (share(1), "k2")]).await?;
+    let batch = a.hold(&[(share(1), "k1"), (share(1), "k2")]).await?;
     b.hold(&[(share(2), "k1")]).await?;
     scene.end(a.session(), End::Revoke).await?;
     // Whoever takes the second claim exclusively goes past the dead.
     let passing = b.hold(&[(Want::Create, "k2")]).await?;
     b.release(&passing).await?;
     b.hold(&[(SHARE, "k2")]).await?;
-    match a.send(&step).await? {
+    match a.send(&batch).await? {
         Acquired::Void => Ok(()),
         Acquired::Busy(busy) => {
             let first = busy.first().claim.key().as_str();
@@ -89,10 +89,10 @@ async fn a_dead_session_is_not_told_of_a_later_claim_first(scene: Scene) -> Verd
 async fn refused_claims_keep_the_order_of_the_request(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let wants = ["k1", "k2", "k3", "k4", "k5", "k6"].map(|key| (Want::Upsert, key));
-    let step = a.ask(&wants);
+    let batch = a.ask(&wants);
     let held = b.hold(&[wants[1], wants[3], wants[4]]).await?;
-    let busy = a.refused(&step).await?;
-    let mut expected = [1, 3, 4].map(|at| &step.claims[at]).into_iter();
+    let busy = a.refused(&batch).await?;
+    let mut expected = [1, 3, 4].map(|at| &batch.claims[at]).into_iter();
     for refused in busy.refused() {
         ensure!(
             expected.any(|claim| *claim == refused.claim),

@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_released_key_is_free_at_once,
             a_release_sent_again_is_no_error,
             a_late_release_leaves_the_next_holder,
-            a_late_release_of_a_step_leaves_the_next_holders,
+            a_late_release_of_a_batch_leaves_the_next_holders,
             a_late_release_of_a_dead_session_leaves_the_next_holder,
             a_release_of_what_was_never_granted_changes_nothing,
             a_release_by_the_same_number_of_another_session_changes_nothing,
@@ -97,23 +97,23 @@ async fn a_late_release_leaves_the_next_holder(scene: Scene) -> Verdict {
     Ok(())
 }
 
-async fn a_late_release_of_a_step_leaves_the_next_holders(scene: Scene) -> Verdict {
+async fn a_late_release_of_a_batch_leaves_the_next_holders(scene: Scene) -> Verdict {
     let (a, b, c) = (
         scene.actor().await?,
         scene.actor().await?,
         scene.actor().await?,
     );
-    let step = a
+    let batch = a
         .hold(&[
             (Want::Upsert, "d1"),
             (Want::Upsert, "d2"),
             (Want::Upsert, "d3"),
         ])
         .await?;
-    a.release(&step).await?;
+    a.release(&batch).await?;
     let first = b.hold(&[(Want::Upsert, "d1")]).await?;
     let third = c.hold(&[(Want::Upsert, "d3")]).await?;
-    a.release(&step).await?;
+    a.release(&batch).await?;
     still_held(&scene, &b, &first).await?;
     still_held(&scene, &c, &third).await?;
     scene.free("d2").await?;

@@ -20,7 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         OneGrantPerRequest:
             what_is_sent_again_is_one_holder,
             copies_at_the_same_time_are_one_holder,
-            a_step_sent_again_is_one_holder_on_each_key,
+            a_batch_sent_again_is_one_holder_on_each_key,
             a_share_sent_again_counts_once_under_its_limit,
             a_copy_beside_a_waiting_rival_is_granted,
             a_copy_of_an_upsert_beside_its_owners_other_grant;
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_request_that_nobody_waits_for_is_settled_by_over,
             a_copy_after_another_took_the_key_takes_nothing,
             a_number_that_is_over_holds_nothing_before_it_arrives,
-            a_step_whose_number_is_over_holds_nothing,
+            a_batch_whose_number_is_over_holds_nothing,
             over_holds_for_these_numbers_only,
             over_in_many_ranges,
             over_frees_ancestors,
@@ -193,20 +193,20 @@ async fn copies_at_the_same_time_are_one_holder(scene: Scene) -> Verdict {
     Ok(())
 }
 
-async fn a_step_sent_again_is_one_holder_on_each_key(scene: Scene) -> Verdict {
+async fn a_batch_sent_again_is_one_holder_on_each_key(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
-    let step = a.ask(&[
+    let batch = a.ask(&[
         (Want::Write, "/a/1"),
         (Want::Write, "/a/2"),
         (Want::Read, "/b"),
     ]);
     for _ in 0..3 {
-        a.take(&step).await?;
+        a.take(&batch).await?;
     }
     for key in ["/a/1", "/a/2", "/b"] {
-        one_holder_on(&scene, &step, key).await?;
+        one_holder_on(&scene, &batch, key).await?;
     }
-    a.release(&step).await?;
+    a.release(&batch).await?;
     for key in ["/a", "/b"] {
         scene.free(key).await?;
     }
@@ -366,15 +366,15 @@ async fn a_number_that_is_over_holds_nothing_before_it_arrives(scene: Scene) -> 
     Ok(())
 }
 
-async fn a_step_whose_number_is_over_holds_nothing(scene: Scene) -> Verdict {
+async fn a_batch_whose_number_is_over_holds_nothing(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
-    let step = a.ask(&[
+    let batch = a.ask(&[
         (Want::Upsert, "d1"),
         (Want::Upsert, "d2"),
         (Want::Upsert, "d3"),
     ]);
-    a.retired(&[&step]).await?;
-    void_or_uncounted(&a, &step).await?;
+    a.retired(&[&batch]).await?;
+    void_or_uncounted(&a, &batch).await?;
     for key in ["d1", "d2", "d3"] {
         scene.free(key).await?;
     }
@@ -429,11 +429,11 @@ async fn over_in_many_ranges(scene: Scene) -> Verdict {
 
 async fn over_frees_ancestors(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
-    let step = a
+    let batch = a
         .hold(&[(Want::Write, "/a/b/c"), (Want::Read, "/a/d/e")])
         .await?;
     scene.held("/a").await?;
-    a.retired(&[&step]).await?;
+    a.retired(&[&batch]).await?;
     for path in ["/a/b", "/a/d", "/a"] {
         scene.free(path).await?;
     }

@@ -158,18 +158,18 @@ async fn a_sweep_of_an_unknown_session_is_nothing(scene: Scene) -> Verdict {
     all_held(&a, &held, &scene).await
 }
 
-/// Most that a sweep of this limit may remove: what counts as one step goes at once.
-const fn most(limit: usize, step: usize) -> usize {
-    limit + step - 1
+/// Most that a sweep of this limit may remove: what counts as one batch goes at once.
+const fn most(limit: usize, batch: usize) -> usize {
+    limit + batch - 1
 }
 
 /// Sweeps by this limit until the store says that there is no more: exactly so many holders are removed, in portions,
-/// and the store says so when the last of them is gone, not before. No step of them has more than `step` keys.
+/// and the store says so when the last of them is gone, not before. No batch of them has more than `batch` keys.
 async fn sweep_out(
     scene: &Scene,
     which: Sweep,
     limit: usize,
-    step: usize,
+    batch: usize,
     holders: usize,
 ) -> Verdict {
     let stranger = scene.stranger().await?;
@@ -178,8 +178,8 @@ async fn sweep_out(
     for _ in 0..=2 * holders.div_ceil(limit) + 1 {
         let swept = stranger.backend().sweep(which, limit).await?;
         ensure!(
-            swept.removed <= most(limit, step),
-            "a sweep by {limit} of steps of {step} keys removed {}",
+            swept.removed <= most(limit, batch),
+            "a sweep by {limit} of batches of {batch} keys removed {}",
             swept.removed
         );
         removed += swept.removed;
@@ -203,12 +203,12 @@ async fn sweep_out(
     )))
 }
 
-/// Holds so many keys of that name, in steps of that many.
-async fn hold_many(a: &Actor, name: &str, keys: usize, step: usize) -> Verdict<Vec<Acquire>> {
+/// Holds so many keys of that name, in batches of that many.
+async fn hold_many(a: &Actor, name: &str, keys: usize, batch: usize) -> Verdict<Vec<Acquire>> {
     let keys: Vec<String> = (0..keys).map(|n| format!("{name}{n}")).collect();
     let mut held = Vec::new();
-    for step in keys.chunks(step) {
-        let wants: Vec<(Want, &str)> = step
+    for batch in keys.chunks(batch) {
+        let wants: Vec<(Want, &str)> = batch
             .iter()
             .map(|key| (Want::Upsert, key.as_str()))
             .collect();

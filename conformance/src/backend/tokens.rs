@@ -26,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
             over_a_restart_of_the_store,
             over_a_new_namespace_of_the_same_name,
             over_keys,
-            over_steps_of_several_keys,
+            over_batches_of_several_keys,
             over_refusals,
             among_shares,
             among_an_owners_grants,
@@ -237,14 +237,14 @@ async fn over_keys(scene: Scene) -> Verdict {
     Ok(())
 }
 
-async fn over_steps_of_several_keys(scene: Scene) -> Verdict {
+async fn over_batches_of_several_keys(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     let mut last = None;
     for n in 0..10 {
         let (left, right) = (format!("d{n}"), format!("d{}", n + 1));
-        let step = a.ask(&[(Want::Upsert, &left), (Want::Upsert, &right)]);
-        rises(&mut last, a.take(&step).await?, &right)?;
-        a.release(&step).await?;
+        let batch = a.ask(&[(Want::Upsert, &left), (Want::Upsert, &right)]);
+        rises(&mut last, a.take(&batch).await?, &right)?;
+        a.release(&batch).await?;
         rises(&mut last, scene.free(&right).await?, &right)?;
     }
     Ok(())

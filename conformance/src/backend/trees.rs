@@ -19,11 +19,11 @@ pub(super) fn cases() -> Vec<Case> {
             keys_with_a_common_beginning_are_no_relatives,
             writers_of_siblings_share_the_ancestors,
             readers_of_nested_paths_share_them,
-            claims_of_one_step_never_meet_each_other,
+            claims_of_one_batch_never_meet_each_other,
             an_owner_goes_down_and_up_its_own_tree;
         NothingKept:
             a_move_with_one_end_taken_holds_nothing,
-            a_refused_step_leaves_no_ancestor_held;
+            a_refused_batch_leaves_no_ancestor_held;
         OwnClaimsOnly:
             released_siblings_leave_the_ancestor_to_the_last,
             releasing_above_leaves_what_is_held_below,
@@ -213,9 +213,9 @@ async fn readers_of_nested_paths_share_them(scene: Scene) -> Verdict {
     Ok(())
 }
 
-async fn claims_of_one_step_never_meet_each_other(scene: Scene) -> Verdict {
+async fn claims_of_one_batch_never_meet_each_other(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
-    let step = a
+    let batch = a
         .hold(&[
             (Want::Write, "/a"),
             (Want::Write, "/a/b"),
@@ -225,8 +225,8 @@ async fn claims_of_one_step_never_meet_each_other(scene: Scene) -> Verdict {
             (Want::Read, "/e/g"),
         ])
         .await?;
-    ensure!(a.confirms(&step).await?, "all of it is held");
-    a.release(&step).await?;
+    ensure!(a.confirms(&batch).await?, "all of it is held");
+    a.release(&batch).await?;
     for path in ["/a", "/c", "/e"] {
         scene.free(path).await?;
     }
@@ -282,16 +282,16 @@ async fn a_move_with_one_end_taken_holds_nothing(scene: Scene) -> Verdict {
     Ok(())
 }
 
-async fn a_refused_step_leaves_no_ancestor_held(scene: Scene) -> Verdict {
+async fn a_refused_batch_leaves_no_ancestor_held(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let other = b.hold(&[(Want::Write, "/m/n/o")]).await?;
-    let step = [
+    let batch = [
         (Want::Write, "/a/b/c"),
         (Want::Read, "/a/d"),
         (Want::Write, "/m/n/o/p"),
         (Want::Write, "/z/y"),
     ];
-    a.refused(&a.ask(&step)).await?;
+    a.refused(&a.ask(&batch)).await?;
     for path in ["/a", "/z"] {
         scene.free(path).await?;
     }
@@ -367,13 +367,13 @@ async fn releasing_below_leaves_what_is_held_above(scene: Scene) -> Verdict {
 async fn a_refusal_names_the_ancestor_that_is_held(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let read = a.hold(&[(Want::Read, "/x/y")]).await?;
-    let step = [
+    let batch = [
         (Want::Write, "/a/b"),
         (Want::Write, "/x/y/z/1"),
         (Want::Write, "/x/y/z/2"),
         (Want::Write, "/z"),
     ];
-    let busy = b.refused(&b.ask(&step)).await?;
+    let busy = b.refused(&b.ask(&batch)).await?;
     ensure_eq!(
         busy.first().claim,
         claim(Want::Write, "/x/y/z/1")?,

@@ -1,4 +1,4 @@
-//! An acquisition of more keys than the store takes in a step is cut, on both sides of the bound.
+//! An acquisition of more keys than the store takes in a batch is cut, on both sides of the bound.
 
 use lockcore::limits::DEFAULT_TTL;
 use lockcore::{Acquisition, LockBackend, Locks};
@@ -18,8 +18,8 @@ pub(super) fn cases() -> Vec<Case> {
     }
 }
 
-/// How many steps are sent for the acquisition, which is granted whole; these keys are its ends.
-async fn steps<S>(
+/// How many batches are sent for the acquisition, which is granted whole; these keys are its ends.
+async fn batches<S>(
     scene: &Scene,
     wire: &Decorated<Wire>,
     acquisition: Acquisition<S>,
@@ -27,7 +27,7 @@ async fn steps<S>(
 ) -> Verdict<usize> {
     let before = wire.acquisitions();
     let guard = granted(acquisition).await?;
-    let steps = wire.acquisitions() - before;
+    let batches = wire.acquisitions() - before;
     ensure!(guard.confirm().await?, "all of it is held");
     for key in ends {
         scene.held(key).await?;
@@ -36,7 +36,7 @@ async fn steps<S>(
     for key in ends {
         scene.free(key).await?;
     }
-    Ok(steps)
+    Ok(batches)
 }
 
 async fn documents_are_cut_at_the_bound(scene: Scene) -> Verdict {
@@ -46,8 +46,8 @@ async fn documents_are_cut_at_the_bound(scene: Scene) -> Verdict {
     for (documents, wanted) in [(most, 1), (most + 1, 2)] {
         let ids: Vec<String> = (0..documents).map(|n| format!("d{n:05}")).collect();
         let ends = [ids[0].as_str(), ids[documents - 1].as_str()];
-        let steps = steps(&scene, &wire, locks.documents(&ids), ends).await?;
-        ensure_eq!(steps, wanted, "steps for {documents} documents by {most}");
+        let batches = batches(&scene, &wire, locks.documents(&ids), ends).await?;
+        ensure_eq!(batches, wanted, "batches for {documents} documents by {most}");
     }
     Ok(())
 }
@@ -56,13 +56,13 @@ async fn paths_are_cut_with_what_is_above_them(scene: Scene) -> Verdict {
     let wire = Wire::new(scene.connect().await?);
     let locks: Locks = locks_on(wire.clone(), DEFAULT_TTL)?;
     let most = wire.info().keys_per_batch;
-    // The one above all of them is a key of each step. Alone, a path may have more keys than a step.
+    // The one above all of them is a key of each batch. Alone, a path may have more keys than a batch.
     for (paths, wanted) in [(most.saturating_sub(1).max(1), 1), (most.max(2), 2)] {
         let all: Vec<String> = (0..paths).map(|n| format!("/t/{n:05}")).collect();
         let tree = all.iter().fold(locks.tree(), |tree, path| tree.write(path));
         let ends = [all[0].as_str(), all[paths - 1].as_str()];
-        let steps = steps(&scene, &wire, tree, ends).await?;
-        ensure_eq!(steps, wanted, "steps for {paths} paths by {most}");
+        let batches = batches(&scene, &wire, tree, ends).await?;
+        ensure_eq!(batches, wanted, "batches for {paths} paths by {most}");
     }
     Ok(())
 }

@@ -18,8 +18,8 @@ pub(super) fn cases() -> Vec<Case> {
             sets_that_share_no_id_are_held_side_by_side,
             ids_from_an_iterator_and_from_a_stream_are_alike,
             duplicates_are_one_id,
-            a_set_larger_than_a_step,
-            a_set_larger_than_ten_steps_has_a_session_of_its_own;
+            a_set_larger_than_a_batch,
+            a_set_larger_than_ten_batches_has_a_session_of_its_own;
         NothingKept:
             refused_at_the_first_id_holds_nothing,
             refused_at_the_last_id_holds_nothing,
@@ -36,9 +36,9 @@ fn ids(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("document {n:07}")).collect()
 }
 
-/// As many ids as make more than `steps` steps.
-fn more_than(locks: &Locks, steps: usize) -> Vec<String> {
-    ids(locks.info().keys_per_batch * steps + 1)
+/// As many ids as make more than `batches` batches.
+fn more_than(locks: &Locks, batches: usize) -> Vec<String> {
+    ids(locks.info().keys_per_batch * batches + 1)
 }
 
 /// Some of the ids, the first and the last among them.
@@ -111,12 +111,12 @@ async fn held_and_released(scene: &Scene, ids: &[String]) -> Verdict {
     release(acquired(b.documents(ids)).await?).await
 }
 
-async fn a_set_larger_than_a_step(scene: Scene) -> Verdict {
+async fn a_set_larger_than_a_batch(scene: Scene) -> Verdict {
     let a = locks(&scene).await?;
     held_and_released(&scene, &more_than(&a, 1)).await
 }
 
-async fn a_set_larger_than_ten_steps_has_a_session_of_its_own(scene: Scene) -> Verdict {
+async fn a_set_larger_than_ten_batches_has_a_session_of_its_own(scene: Scene) -> Verdict {
     let (a, b) = (locks(&scene).await?, locks(&scene).await?);
     let small = granted(a.lock("small")).await?;
     let ids = more_than(&a, 10);

@@ -195,7 +195,7 @@ async fn an_owner_stays_in_its_session(scene: Scene) -> Verdict {
     let first = granted(a.documents(["d"]).owner(&owner)).await?;
     let session = first.session();
     release(first).await?;
-    // More than ten steps, which would have a session of their own without the owner.
+    // More than ten batches, which would have a session of their own without the owner.
     let count = a.info().keys_per_batch * 10 + 1;
     let ids: Vec<String> = (0..count).map(|n| format!("d{n}")).collect();
     let large = acquired(a.documents(&ids).owner(&owner)).await?;

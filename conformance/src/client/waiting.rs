@@ -517,7 +517,7 @@ async fn an_acquisition_cancelled_at_any_moment_leaves_nothing(scene: Scene) -> 
 
 const CANCELLED: [&str; 3] = ["/a/1", "/a/2", "/b/3"];
 
-/// Writes to several paths: where the store takes little in a step, several steps; where ancestors are records, more.
+/// Writes to several paths: where the store takes little in a batch, several batches; where ancestors are records, more.
 fn several(locks: &Locks) -> Acquisition<Tree> {
     let [one, two, three] = CANCELLED;
     locks.tree().write(one).write(two).write(three)

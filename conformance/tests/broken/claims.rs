@@ -150,7 +150,7 @@ impl Decorator for Says {
     }
 }
 
-/// A step that is refused keeps the claims before the refused one.
+/// A batch that is refused keeps the claims before the refused one.
 struct Leaves(Store);
 
 #[async_trait]

@@ -58,7 +58,7 @@ pub(crate) fn all() -> Vec<Broken> {
             Law::Listing,
             says(Since::Refused),
         ),
-        Broken::new("step cut to what fits", Law::Limits, Cuts),
+        Broken::new("batch cut to what fits", Law::Limits, Cuts),
         Broken::new(
             "request that outlives its renewal",
             Law::UnknownIsSettled,
@@ -115,7 +115,7 @@ impl Decorator for Brief {
                     since.is_some_and(|since| since.elapsed() >= Duration::from_millis(1));
                 let held = self.granted.of(grant.session);
                 let held = held.into_iter().find(|held| held.grant == grant);
-                // Of several keys, or of a step that others join, somebody else may have seen it.
+                // Of several keys, or of a batch that others join, somebody else may have seen it.
                 let held = held.filter(|held| held.claims.len() == 1 && !held.joined);
                 if let (true, Some(held)) = (retired, held) {
                     self.store.release(grant, &held.claims).await?;

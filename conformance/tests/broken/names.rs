@@ -22,7 +22,7 @@ pub(crate) fn all() -> Vec<Broken> {
             there: |key| key[..key.floor_char_boundary(500)].to_owned(),
             back: str::to_owned,
         }),
-        Broken::new("one key a step less than promised", Law::Limits, OneLess),
+        Broken::new("one key a batch less than promised", Law::Limits, OneLess),
     ]
 }
 
@@ -42,7 +42,7 @@ impl Renamed {
             Claim::new(key, claim.want()).expect("of the same kind")
         };
         let mut claims: Vec<Claim> = claims.iter().map(renamed).collect();
-        // Two keys of a step may have become one.
+        // Two keys of a batch may have become one.
         claims.sort_by(|a, b| a.key().cmp(b.key()));
         claims.dedup_by(|a, b| a.key() == b.key());
         claims
@@ -130,7 +130,7 @@ impl Decorator for OneLess {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         if request.claims.len() >= self.0.info().keys_per_batch {
             let (name, operation) = (self.0.info().name, Operation::Acquire);
-            let what = "too many keys in a step";
+            let what = "too many keys in a batch";
             return Err(Error::new(ErrorKind::Limit, name, operation, what));
         }
         self.0.acquire(request).await

@@ -39,7 +39,7 @@
 //! # Its limits
 //!
 //! A local file system whose file locks and renames are those of one machine. 100 keys per step, since every one of
-//! them is written again in each operation. Waiters look every ten milliseconds.
+//! them is written again in each operation. Waiters poll every ten milliseconds.
 //!
 //! # Examples
 //!
@@ -76,8 +76,8 @@ use directory::Directory;
 use state::State;
 
 const NAME: &str = "files";
-/// Files tell nobody anything, so whoever waits looks.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Files notify nobody, so waiters poll.
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
 /// Locks in a directory of files.
 ///
@@ -125,7 +125,7 @@ impl RowStore for FilesBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "this machine's wall clock");
         info.keys_per_batch = 100;
-        info.poll = Some(LOOK_EVERY);
+        info.poll = Some(POLL_EVERY);
         info.durability = Durability {
             crash: true,
             power_loss: false,
@@ -151,6 +151,6 @@ impl RowStore for FilesBackend {
     }
 
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        polled(self, claims, LOOK_EVERY).await
+        polled(self, claims, POLL_EVERY).await
     }
 }

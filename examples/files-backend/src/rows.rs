@@ -57,7 +57,7 @@ impl Rows for State {
         Some(key.clone())
     }
 
-    /// Whoever waits looks for himself.
+    /// Waiters poll.
     fn frees(&mut self, _: Freed<'_>) {}
 
     /// Rises even if the file was lost, as long as the clock does.

@@ -22,7 +22,7 @@
 //!
 //! # Its limits
 //!
-//! 1,000 keys per step, in one statement. Waiters look every 50 milliseconds. Whoever sets the server's clock forward
+//! 1,000 keys per batch, in one statement. Waiters poll every 50 milliseconds. Whoever sets the server's clock forward
 //! ends sessions early.
 //!
 //! # Examples
@@ -66,8 +66,8 @@ const VERSION: i32 = 3;
 const NO_TABLE: u16 = 1146;
 /// As many keys in one statement take some ten milliseconds.
 const KEYS_PER_BATCH: usize = 1_000;
-/// The server tells nobody anything, so whoever waits looks.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The server notifies nobody, so waiters poll.
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// What an operation waits for before its commit, and then for the commit.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTIONS: u32 = 8;
@@ -161,7 +161,7 @@ impl RowStore for MariaDbBackend {
     fn info(&self) -> Info {
         let mut info = Info::new(NAME, "the server's wall clock");
         info.keys_per_batch = KEYS_PER_BATCH;
-        info.poll = Some(LOOK_EVERY);
+        info.poll = Some(POLL_EVERY);
         info.durability = Durability {
             crash: true,
             power_loss: true,
@@ -183,7 +183,7 @@ impl RowStore for MariaDbBackend {
     }
 
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        polled(self, claims, LOOK_EVERY).await
+        polled(self, claims, POLL_EVERY).await
     }
 }
 

@@ -132,7 +132,7 @@ impl Rows for Begun {
         LockKey::parse(std::str::from_utf8(&id.name).ok()?).ok()
     }
 
-    /// Whoever waits looks for himself.
+    /// Waiters poll.
     fn frees(&mut self, _: Freed<'_>) {}
 
     async fn next_token(&mut self) -> Outcome<FencingToken> {

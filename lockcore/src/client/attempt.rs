@@ -26,15 +26,15 @@ use crate::client::queue::{InTheWay, Offer, Place};
 use crate::client::recovery;
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
-use crate::client::step::{Asker, Kept, Step};
+use crate::client::batch::{Asker, BatchOutcome, Kept};
 use crate::client::task;
 use crate::client::wait::Waiting;
-use crate::prepare::step_len;
+use crate::prepare::batch_len;
 use crate::store::Past;
 use crate::{Busy, Claim, FencingToken, Info, Intent, Life, OwnerId, Registered, SessionState};
 
 /// An acquisition of more batches than this has a session of its own, so that one write gives up or releases it.
-const STEPS_IN_SHARED_SESSION: usize = 10;
+const BATCHES_IN_SHARED_SESSION: usize = 10;
 
 /// A report to an [observer](crate::Acquisition::observe).
 #[derive(Debug, Clone)]
@@ -266,7 +266,7 @@ impl Plan {
 
     async fn once(&self) -> Result<Guard, Stop> {
         let core = &self.locks.core;
-        let many = many_steps(&self.claims, &core.info);
+        let many = many_batches(&self.claims, &core.info);
         let (handle, owner) = match self.at_hand(many) {
             Some(session) => session,
             None => Box::pin(self.session(many)).await?,
@@ -302,10 +302,10 @@ fn own(handle: crate::Result<Handle>) -> Result<(Handle, OwnerId), AcquireError>
 }
 
 /// Whether the claims need more than ten batches.
-fn many_steps(claims: &[Claim], info: &Info) -> bool {
+fn many_batches(claims: &[Claim], info: &Info) -> bool {
     let mut at = 0;
-    for _ in 0..STEPS_IN_SHARED_SESSION {
-        at += step_len(&claims[at..], info);
+    for _ in 0..BATCHES_IN_SHARED_SESSION {
+        at += batch_len(&claims[at..], info);
         if at == claims.len() {
             return false;
         }
@@ -356,17 +356,17 @@ impl Taking<'_> {
             }
             let len = next_len
                 .take()
-                .unwrap_or_else(|| step_len(&claims[at..], &self.core.info));
+                .unwrap_or_else(|| batch_len(&claims[at..], &self.core.info));
             let answer = {
                 let asked = pin!(self.ask(at..at + len));
                 let asked = pin!(asks(place(&waiting), asked));
                 unless_offered(place(&waiting), asked).await
             };
-            let Some(step) = answer else {
+            let Some(outcome) = answer else {
                 continue; // What was asked for is given back.
             };
-            match step {
-                Step::Granted { n, token, in_doubt } => {
+            match outcome {
+                BatchOutcome::Granted { n, token, in_doubt } => {
                     self.grants.push((n, at..at + len));
                     self.in_doubt |= in_doubt;
                     self.token = self.token.max(Some(token));
@@ -380,12 +380,12 @@ impl Taking<'_> {
                     }
                     waiting = None;
                 }
-                Step::Void => {
+                BatchOutcome::Void => {
                     self.handle.session.falls();
                     self.handle.order(Order::Fall);
                     return Err(self.lost(waiting.as_ref()));
                 }
-                Step::Moved => {
+                BatchOutcome::Moved => {
                     // The next renewal finds out whether the session has moved, or is lost.
                     let (done, renewed) = oneshot::channel();
                     self.handle.order(Order::Renew(done));
@@ -397,8 +397,8 @@ impl Taking<'_> {
                     stopped?;
                     next_len = Some(len);
                 }
-                Step::Failed(error) => return Err(error.into()),
-                Step::Busy(busy) => {
+                BatchOutcome::Failed(error) => return Err(error.into()),
+                BatchOutcome::Busy(busy) => {
                     let first = position(&claims[at..at + len], &busy);
                     let left = Box::pin(self.left(&busy));
                     let Some(left) = unless_offered(place(&waiting), left).await else {
@@ -472,7 +472,7 @@ impl Taking<'_> {
             return Err(AcquireError::Lost.into());
         }
         let chain = self.chain(token, answered);
-        // Before the next one looks.
+        // Before the next one polls.
         self.core.queues.hold(&chain, &self.handle, place(&waiting));
         drop(waiting);
         Ok(Guard::new(
@@ -543,18 +543,18 @@ impl Taking<'_> {
         }
     }
 
-    async fn ask(&mut self, range: Range<usize>) -> Step {
+    async fn ask(&mut self, range: Range<usize>) -> BatchOutcome {
         let kept = self.kept.take();
         let past = self.patience.past();
-        let (step, kept) = self.ask_once(range, kept, past).await;
+        let (outcome, kept) = self.ask_once(range, kept, past).await;
         self.kept = kept;
-        if let Step::Busy(busy) = &step {
+        if let BatchOutcome::Busy(busy) = &outcome {
             self.patience.refused(busy);
         }
-        step
+        outcome
     }
 
-    async fn ask_once(&self, range: Range<usize>, kept: Kept, past: Vec<Past>) -> (Step, Kept) {
+    async fn ask_once(&self, range: Range<usize>, kept: Kept, past: Vec<Past>) -> (BatchOutcome, Kept) {
         let joined = !self.grants.is_empty() || range.end < self.plan.claims.len();
         let asker = Asker {
             core: self.core,
@@ -566,11 +566,11 @@ impl Taking<'_> {
         let ends = || Box::pin(self.stoppable(std::future::pending::<()>()));
         let asks = &self.plan.seen.asks;
         asks.store(true, Ordering::Release);
-        let (step, kept) = asker.ask(range, joined, kept, past, ends).await;
+        let (outcome, kept) = asker.ask(range, joined, kept, past, ends).await;
         // What was granted is not given back while its intent is being registered. What stands in line is.
-        let holds = !self.grants.is_empty() || matches!(step, Step::Granted { .. });
+        let holds = !self.grants.is_empty() || matches!(outcome, BatchOutcome::Granted { .. });
         asks.store(holds || kept.is_some(), Ordering::Release);
-        (step, kept)
+        (outcome, kept)
     }
 
     /// Registers the intent, if there is one. All claims are granted by then.

@@ -19,8 +19,8 @@ use crate::{
     Result, SessionId, SessionState, Want,
 };
 
-/// How often an observer looks for a leader.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often an observer polls for a leader.
+const POLL: Duration = Duration::from_millis(500);
 
 /// An election: of the processes that campaign for a name, one leads. [`Locks::election`] creates it.
 ///
@@ -251,11 +251,11 @@ impl Observer {
                 Err(_) => std::future::pending().await,
             }
             // The next one leads a moment later.
-            sleep(LOOK / 10).await;
+            sleep(POLL / 10).await;
         };
         tokio::select! {
             () = watches => {}
-            () = sleep(LOOK) => {}
+            () = sleep(POLL) => {}
         }
     }
 }

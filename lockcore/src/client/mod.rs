@@ -9,6 +9,7 @@
 mod acquisition;
 mod adopting;
 mod attempt;
+mod batch;
 mod breaker;
 mod chain;
 mod clock;
@@ -39,7 +40,6 @@ mod schedule;
 mod session;
 #[cfg(lockcore_sim)]
 pub mod sim;
-mod step;
 mod task;
 mod telemetry;
 #[cfg(test)]

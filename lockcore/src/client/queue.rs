@@ -131,7 +131,7 @@ impl Queue {
 
     /// The waiters that may ask the store, as far as this line decides: those before the line; if there are none, those
     /// whose turn it is.
-    fn looking(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+    fn polling(&self) -> impl Iterator<Item = &Arc<Waiter>> {
         let before = self.before_the_line();
         let line = self.waiters.iter().enumerate();
         line.take_while(move |(at, waiter)| {
@@ -161,9 +161,9 @@ impl Queue {
 
     /// Wakes the waiters that may ask the store now, as far as this line decides.
     fn wake(&self) {
-        let looking = self.looking();
-        let looking = looking.filter(|waiter| self.in_the_way_of(waiter).is_none());
-        looking.for_each(|waiter| waiter.wake.notify_one());
+        let polling = self.polling();
+        let polling = polling.filter(|waiter| self.in_the_way_of(waiter).is_none());
+        polling.for_each(|waiter| waiter.wake.notify_one());
     }
 
     /// How many tasks of this process hold the key, as far as anybody has seen.
@@ -185,7 +185,7 @@ impl Queue {
             |chain: &&Arc<Chain>| chain.is_exclusive() || waiter.is_exclusive() || is_full;
         self.holder()
             .filter(excludes)
-            // It looks for what it may hold itself.
+            // It polls for what it may hold itself.
             .filter(|chain| waiter.in_line || chain.is_exclusive())
     }
 
@@ -461,7 +461,7 @@ enum Turn {
     /// Wait for this process's own holder, if nobody comes before.
     Held(Arc<Chain>),
     /// Ask the store.
-    Looks,
+    Polls,
 }
 
 /// A place in the queue of a key. Dropping it leaves the queue and lets the next one ask.
@@ -526,7 +526,7 @@ impl Place {
             queue.waiters.push_front(Arc::clone(&waiter));
         }
         queues.waiting.fetch_add(1, Ordering::AcqRel);
-        let asks_at_once = matches!(turn(keys, &waiter), Turn::Looks);
+        let asks_at_once = matches!(turn(keys, &waiter), Turn::Polls);
         waiter.asks_at_once.store(asks_at_once, Ordering::Release);
         Self {
             queues: Arc::clone(queues),
@@ -590,7 +590,7 @@ impl Place {
     /// without having waited is overtaken when it has no answer for `patience`. An exclusive waiter is overtaken by a
     /// share that has waited for `longest`, while another process keeps the exclusive one out. A waiter that is `in_line`
     /// in the store waits for its turn there, and not for its turn here.
-    pub(crate) async fn until_it_looks(
+    pub(crate) async fn until_it_polls(
         &self,
         (patience, longest): (Duration, Duration),
         in_line: bool,
@@ -599,7 +599,7 @@ impl Place {
             let woken = self.woken();
             let turn = turn(&self.queues.keys(), &self.waiter);
             match turn {
-                Turn::Looks => return,
+                Turn::Polls => return,
                 Turn::Behind(_) if in_line => return,
                 Turn::Behind(first) if !first.asks_at_once() => {
                     let waited = timeout(longest, woken).await;
@@ -623,11 +623,11 @@ impl Place {
 fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
     let key = waiter.claim.key();
     let Some(queue) = keys.get(key) else {
-        return Turn::Looks;
+        return Turn::Polls;
     };
-    let mut looking = queue.looking();
+    let mut polling = queue.polling();
     if let Some(first) = queue.waiters.front()
-        && !looking.any(|looks| Arc::ptr_eq(looks, waiter))
+        && !polling.any(|it| Arc::ptr_eq(it, waiter))
     {
         return Turn::Behind(Arc::clone(first));
     }
@@ -643,7 +643,7 @@ fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
     }
     match queue.in_the_way_of(waiter) {
         Some(chain) => Turn::Held(Arc::clone(chain)),
-        None => Turn::Looks,
+        None => Turn::Polls,
     }
 }
 
@@ -729,7 +729,7 @@ impl InTheWay {
         let held = match turn(&keys, &self.waiter) {
             Turn::Held(chain) => Some(chain),
             Turn::Behind(_) => holder(&keys, claim.key()).cloned(),
-            Turn::Looks => None,
+            Turn::Polls => None,
         };
         match held {
             Some(chain) => Some(chain.busy(claim)),

@@ -14,18 +14,18 @@ const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_se
 /// One acquisition waiting for one claim.
 pub(crate) struct Waiting {
     place: Place,
-    looks: Looks,
+    polls: Polls,
 }
 
 /// How a waiter polls the store.
 #[derive(Default)]
-struct Looks {
+struct Polls {
     watch: Option<Changed>,
     /// The store was asked since the watch stands, or need not be.
-    looked: bool,
+    asked: bool,
     /// The watch is one for the waiter's turn.
     is_for_its_turn: bool,
-    polls: u32,
+    count: u32,
 }
 
 impl Waiting {
@@ -61,7 +61,7 @@ impl Waiting {
     fn at(place: Place) -> Self {
         Self {
             place,
-            looks: Looks::default(),
+            polls: Polls::default(),
         }
     }
 
@@ -94,12 +94,12 @@ impl Waiting {
         tokio::select! {
             biased;
             () = self.place.is_offered() => self.place.offer(),
-            () = self.looks.until_worth_asking(core, &self.place, in_line) => None,
+            () = self.polls.until_worth_asking(core, &self.place, in_line) => None,
         }
     }
 }
 
-impl Looks {
+impl Polls {
     /// Returns when it is time to ask the store (again). The watch stands by then, so a release after the request is
     /// not missed.
     async fn until_worth_asking(
@@ -109,44 +109,44 @@ impl Looks {
         in_line: Option<(Grant, OwnerId)>,
     ) {
         let is_in_line = in_line.is_some();
-        place.until_it_looks(POLL, is_in_line).await;
-        if !self.looked
+        place.until_it_polls(POLL, is_in_line).await;
+        if !self.asked
             && let Some((grant, owner)) = in_line
         {
             let turn = core.backend.watch_turn(grant, owner, place.claim()).await;
             self.watch = turn.ok().flatten();
             self.is_for_its_turn = self.watch.is_some();
-            self.looked = self.is_for_its_turn;
+            self.asked = self.is_for_its_turn;
         }
-        if self.looked {
-            self.polls += 1;
+        if self.asked {
+            self.count += 1;
             let poll = match self.is_for_its_turn {
                 true => core.backoff(u32::MAX, POLL.1, POLL.1),
-                false => core.backoff(self.polls, POLL.0, POLL.1),
+                false => core.backoff(self.count, POLL.0, POLL.1),
             };
             tokio::select! {
                 biased;
-                () = place.woken() => self.polls = 0,
-                () = changed(&mut self.watch) => self.polls = 0,
+                () = place.woken() => self.count = 0,
+                () = changed(&mut self.watch) => self.count = 0,
                 () = tokio::time::sleep(poll) => {
-                    // A watch that looks by itself also sees by itself when it cannot.
+                    // A watch that polls by itself also sees by itself when it cannot.
                     if self.watch.is_some() && core.info.poll.is_some() {
                         return;
                     }
                 }
             }
-            place.until_it_looks(POLL, is_in_line).await;
+            place.until_it_polls(POLL, is_in_line).await;
         }
         // The former one is not polled meanwhile. Without a watch the poll remains.
         self.watch = None;
         if std::mem::take(&mut self.is_for_its_turn) {
-            // If it is refused all the same, it looks for its turn again.
-            self.looked = false;
+            // If it is refused all the same, it polls for its turn again.
+            self.asked = false;
             return;
         }
         let claims = std::slice::from_ref(place.claim());
         self.watch = core.backend.watch(claims).await.ok();
-        self.looked = true;
+        self.asked = true;
     }
 }
 

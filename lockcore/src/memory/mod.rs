@@ -150,7 +150,7 @@ impl MemoryBackend {
     #[must_use]
     pub fn with_keys_per_batch(mut self: Arc<Self>, keys_per_batch: usize) -> Arc<Self> {
         Arc::get_mut(&mut self)
-            .expect("the steps are chosen where the store is made")
+            .expect("the batches are chosen where the store is made")
             .keys_per_batch = keys_per_batch;
         self
     }

@@ -236,7 +236,13 @@ pub const TABLE: &[Kind] = &[
         name: "server-killed",
         what: "the server is killed and started again",
         faults: &[Fault::Server(ServerFault::Killed)],
-        cells: [Never(EMBEDDED), Holds, Holds, Holds, Elsewhere(CLUSTER_ES)],
+        cells: [
+            Never(EMBEDDED),
+            Holds,
+            Breaks(&RELEASES),
+            Holds,
+            Elsewhere(CLUSTER_ES),
+        ],
     },
     Kind {
         name: "server-restarted",
@@ -286,7 +292,14 @@ pub const TABLE: &[Kind] = &[
         name: "disk-full",
         what: "the disk is full",
         faults: &[Fault::Server(ServerFault::DiskFull)],
-        cells: [Holds, Holds, Holds, Holds, NotMade(ES_POWER)],
+        // PostgreSQL's server ends, as if it were killed, if it cannot write its log.
+        cells: [
+            Holds,
+            Holds,
+            Breaks(&RELEASES),
+            Holds,
+            NotMade(ES_POWER),
+        ],
     },
     Kind {
         name: "disk-slow",
@@ -321,7 +334,8 @@ pub const TABLE: &[Kind] = &[
         cells: [
             NotMade("the store is in the programs, which could not keep their records either"),
             Holds,
-            Holds,
+            // The same.
+            Breaks(&RELEASES),
             Holds,
             Elsewhere("`lockcore-es`, test `descriptors`"),
         ],

@@ -78,7 +78,7 @@ async fn a_second_session_that_is_found_dead_is_not_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_found_dead_between_two_steps_is_the_end() {
+async fn a_session_that_is_found_dead_between_two_batches_is_the_end() {
     let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     let mut asked = 0;
     spy.decide(move |call| {
@@ -112,7 +112,7 @@ async fn a_session_that_is_found_dead_after_a_wait_is_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_says_whether_its_guard_has_other_steps() {
+async fn a_request_says_whether_its_guard_has_other_batches() {
     for (keys, joined) in [(1, vec![true; 3]), (2, vec![true; 2]), (3, vec![false])] {
         let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(keys));
         drop(hold(&spy.locks(), &["d1", "d2", "d3"]).await);
@@ -120,7 +120,7 @@ async fn a_request_says_whether_its_guard_has_other_steps() {
             Call::Acquire(request) => request.joined,
             _ => unreachable!("those that acquire"),
         });
-        assert_eq!(sent.collect::<Vec<_>>(), joined, "{keys} keys a step");
+        assert_eq!(sent.collect::<Vec<_>>(), joined, "{keys} keys a batch");
     }
 }
 
@@ -173,7 +173,7 @@ async fn what_was_granted_after_the_deadline_is_not_handed_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_caller_has_gone_takes_no_further_step() {
+async fn whose_caller_has_gone_takes_no_further_batch() {
     let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     spy.decide(|call| match asks(call) {
         true => Fate::AnsweredAfter(secs(1)),

@@ -33,7 +33,7 @@ async fn are_free(locks: &Locks, ids: &[&str]) -> bool {
     }
 }
 
-/// A step for each key.
+/// A batch for each key.
 fn stores() -> [Arc<MemoryBackend>; 2] {
     let forms = [MemoryBackend::new, MemoryBackend::records];
     forms.map(|form| form().with_keys_per_batch(1))

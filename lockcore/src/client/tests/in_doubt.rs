@@ -10,7 +10,7 @@ use crate::{AcquireError, Attempt, ErrorKind, MemoryBackend};
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_whose_request_was_in_doubt_is_released_more_than_once() {
-    // The first of the steps, or the last, was asked for twice.
+    // The first of the batches, or the last, was asked for twice.
     for lost in [1, 2] {
         let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
         let mut asked = 0;
@@ -139,7 +139,7 @@ fn grants(spy: &Spy) -> Vec<(&'static str, u64)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_of_several_records_of_unknown_outcome_is_given_back_before_it_is_asked_for_again() {
+async fn a_batch_of_several_records_of_unknown_outcome_is_given_back_before_it_is_asked_for_again() {
     let again = [("asked", 1), ("asked", 1)];
     let anew = [("asked", 1), ("released", 1), ("asked", 2)];
     for (store, [one, two, path]) in [

@@ -33,7 +33,7 @@ async fn hold(locks: &Locks, key: &str) -> Guard {
     locks.lock(key).acquire().await.unwrap()
 }
 
-/// More documents than ten steps take, of a store that takes one at a time: the guard has a session of its own.
+/// More documents than ten batches take, of a store that takes one at a time: the guard has a session of its own.
 async fn hold_many(locks: &Locks) -> Guard {
     let ids = (0..11).map(|n| format!("d{n:02}"));
     locks.documents(ids).acquire().await.unwrap()
@@ -413,7 +413,7 @@ async fn a_session_of_which_something_was_given_back_before_is_closed_all_the_sa
     let ids = (0..22).map(|n| format!("d{n:02}"));
     let guard = locks.documents(ids).acquire().await.unwrap();
     let before = spy.count(releases);
-    assert!(before > 0, "the step of unknown outcome");
+    assert!(before > 0, "the batch of unknown outcome");
     assert_eq!(guard.release().await.unwrap(), Released::Released);
     assert_eq!((spy.count(releases) - before, spy.count(closes)), (1, 1));
 }

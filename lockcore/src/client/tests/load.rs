@@ -132,7 +132,7 @@ async fn a_store_that_fails_gets_no_storm_and_is_as_before_when_it_is_back() {
         (MemoryBackend::new as fn() -> _, How::Tries),
         (MemoryBackend::new, How::Waits),
         (MemoryBackend::new, How::Intends),
-        // Two records are no step there.
+        // Two records are no batch there.
         (MemoryBackend::records, How::Waits),
     ];
     for (store, how) in runs {

@@ -121,7 +121,7 @@ async fn evicting_what_has_an_intent_leaves_that_to_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_under_way_that_is_evicted_holds_nothing() {
-    // One step for each key.
+    // One batch for each key.
     let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_batch = 1);
     let theirs = hold(&spy.locks(), "b").await;
     let locks = spy.locks();

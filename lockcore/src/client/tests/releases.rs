@@ -171,7 +171,7 @@ fn first(guard: &Guard) -> (Grant, Vec<Claim>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_lost_one_of_its_steps_was_not_held() {
+async fn a_guard_that_lost_one_of_its_batches_was_not_held() {
     let store = MemoryBackend::new().with_keys_per_batch(1);
     let spy = Spy::new(Arc::clone(&store));
     let guard = hold(&spy, "tree").await;

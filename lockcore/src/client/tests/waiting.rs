@@ -321,9 +321,9 @@ async fn who_waits_behind_a_guard_of_its_process_that_has_lapsed_asks_the_store(
     assert!(!guard.is_valid());
 }
 
-/// What takes many steps is given back by one write: the end of its session.
+/// What takes many batches is given back by one write: the end of its session.
 #[tokio::test(start_paused = true)]
-async fn what_takes_many_steps_has_a_session_of_its_own() {
+async fn what_takes_many_batches_has_a_session_of_its_own() {
     let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     let locks = spy.locks();
     let kept = hold(&locks, &["kept"]).await;

@@ -24,7 +24,7 @@ async fn a_request_sent_again_is_granted_whatever_came_beside_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_is_granted_whole_or_refused_whole() {
+async fn a_batch_is_granted_whole_or_refused_whole() {
     for store in both() {
         open(&store, [1, 2, 3]).await;
         granted(&store, &request(1, 1, &["upsert b", "upsert d"])).await;
@@ -78,7 +78,7 @@ async fn refusals_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_session_is_granted_no_step_that_is_checked() {
+async fn a_dead_session_is_granted_no_batch_that_is_checked() {
     for store in both() {
         open(&store, [1]).await;
         end(&store, 1, End::Revoke).await;
@@ -233,7 +233,7 @@ async fn who_holds_very_much_below_a_path_is_refused_that_path() {
         assert_eq!(asked.is_err(), is_refused, "{store:?}: {asked:?}");
         if let Err(error) = asked {
             assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
-            // All of a step count, and a part of it can be had.
+            // All of a batch count, and a part of it can be had.
             let both = owned(request(1, 6, &["write /a/1", "write /a/2", "write /a/4"]));
             let error = store.acquire(&both).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Limit, "{error}");

@@ -6,7 +6,7 @@ use super::*;
 use crate::{Filter, Inspect, LockBackend};
 
 #[tokio::test(start_paused = true)]
-async fn two_steps_over_the_same_keys_are_never_both_granted() {
+async fn two_batches_over_the_same_keys_are_never_both_granted() {
     for store in both() {
         open(&store, [1, 2]).await;
         let first = request(1, 1, &["upsert a", "upsert b", "upsert c"]);

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How a batch ended. Unless it was granted, it holds nothing, or is being given back.
-pub(crate) enum Step {
+pub(crate) enum BatchOutcome {
     Granted {
         n: u64,
         token: FencingToken,
@@ -64,7 +64,7 @@ impl Asker<'_> {
         kept: Kept,
         past: Vec<Past>,
         ends: impl Fn() -> Ends,
-    ) -> (Step, Kept) {
+    ) -> (BatchOutcome, Kept) {
         let kept = kept.filter(|asked| asked.range == range);
         let mut asked = kept.unwrap_or_else(|| Asked::new(self, range.clone()));
         let mut request = Acquire {
@@ -77,17 +77,17 @@ impl Asker<'_> {
             past,
         };
         match self.ask_for(&mut asked, &mut request, &range, ends).await {
-            Step::Granted { n, token, .. } => {
+            BatchOutcome::Granted { n, token, .. } => {
                 let granted = asked
                     .granted()
-                    .map(|in_doubt| Step::Granted { n, token, in_doubt });
-                (granted.unwrap_or(Step::Moved), None)
+                    .map(|in_doubt| BatchOutcome::Granted { n, token, in_doubt });
+                (granted.unwrap_or(BatchOutcome::Moved), None)
             }
-            step @ Step::Busy(_) if request.waits => {
+            outcome @ BatchOutcome::Busy(_) if request.waits => {
                 asked.in_line = true;
-                (step, Some(asked))
+                (outcome, Some(asked))
             }
-            step => (step, None),
+            outcome => (outcome, None),
         }
     }
 
@@ -97,7 +97,7 @@ impl Asker<'_> {
         request: &mut Acquire,
         range: &Range<usize>,
         ends: impl Fn() -> Ends,
-    ) -> Step {
+    ) -> BatchOutcome {
         let torn = !self.core.info.atomic && is_of_several_records(&request.claims);
         // The token must be one that a guard can have, and greater than what was acknowledged before the first copy was sent.
         let last_token = self.core.last_token();
@@ -108,18 +108,18 @@ impl Asker<'_> {
                 Ok(Acquired::Acquired(token)) => {
                     if let Err(error) = self.core.take_token(token, last_token) {
                         asked.in_doubt = true;
-                        return Step::Failed(error);
+                        return BatchOutcome::Failed(error);
                     }
-                    return Step::Granted {
+                    return BatchOutcome::Granted {
                         n: request.grant.n,
                         token,
                         in_doubt: asked.in_doubt,
                     };
                 }
                 // Unless it stands in line, the number is over: a copy that is granted later holds nothing.
-                Ok(Acquired::Busy(busy)) => return Step::Busy(busy),
-                Ok(Acquired::Void) => return Step::Void,
-                Ok(Acquired::Moved) => return Step::Moved,
+                Ok(Acquired::Busy(busy)) => return BatchOutcome::Busy(busy),
+                Ok(Acquired::Void) => return BatchOutcome::Void,
+                Ok(Acquired::Moved) => return BatchOutcome::Moved,
                 Err(error) => {
                     let may = may_pass(&error) && (asked.in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());
@@ -144,7 +144,7 @@ impl Asker<'_> {
                         }
                     };
                     if !again {
-                        return Step::Failed(error);
+                        return BatchOutcome::Failed(error);
                     }
                 }
             }

@@ -1,7 +1,7 @@
-//! What those of this process who wait look at: all who look at about the same time together, by the same requests.
+//! The polls of this process's waiters. Those that poll at about the same time share their requests.
 //!
-//! Whoever stands in line looks for its turn. The next one in line looks often at first, then less and less often; the
-//! others look the more seldom the more waiters stand before them.
+//! A waiter in line polls for its turn. The next one in line polls often at first, then less and less often; the others
+//! poll the more seldom the more waiters stand before them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,27 +20,27 @@ use crate::record::{Held, held, lock_id, session_id};
 use crate::sweep::sessions_of;
 use crate::wakeups::counts_by;
 
-/// Longest time from one look to the next, for who is not in line, and for who comes next in it.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(60);
-/// Looks come up to that much earlier, at random, so that processes do not look in step.
+/// Longest time from one poll to the next, for who is not in line, and for who comes next in it.
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(60);
+/// Polls come up to that much earlier, at random, so that processes do not poll at the same time.
 const JITTER_MS: u64 = 30;
-/// The first look of who comes next in line; each later one takes twice as long to come.
+/// The first poll of who comes next in line; each later one takes twice as long to come.
 const NEXT: Duration = Duration::from_millis(1);
-/// The first look of any other for each waiter before it; about as long as a hand-over takes.
+/// The first poll of any other for each waiter before it; about as long as a hand-over takes.
 const HAND_OVER: Duration = Duration::from_millis(4);
-/// Longest time from one look to the next of who does not come next.
+/// Longest time from one poll to the next of who does not come next.
 const SELDOM: Duration = Duration::from_millis(500);
-/// So many documents are looked at by one request.
+/// So many documents are read by one request.
 const AT_ONCE: usize = 1_000;
 
 /// Somebody in the way, with the record in which he stands.
 type InTheWay = (LockKey, Held);
 
-/// Who waits for whom, and their next look.
+/// Who waits for whom, and their next poll.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct Polls {
     watching: Mutex<Watching>,
-    /// A look that takes longer says nothing any more: its runtime may stand still.
+    /// A poll that takes longer says nothing any more: its runtime may stand still.
     patience: Duration,
 }
 
@@ -51,7 +51,7 @@ struct Watching {
     round: Option<Arc<Round>>,
 }
 
-/// What is looked at.
+/// What is polled.
 #[derive(Debug, Clone)]
 enum Watched {
     /// Whether all of these still stand there and are live.
@@ -60,7 +60,7 @@ enum Watched {
     Turn(Arc<Turn>),
 }
 
-/// A waiter that looks for its turn.
+/// A waiter that polls for its turn.
 #[derive(Debug)]
 struct Turn {
     grant: Grant,
@@ -70,22 +70,22 @@ struct Turn {
     sessions: Mutex<BTreeSet<SessionId>>,
 }
 
-/// A look at what some of the watches watch.
+/// One poll of what some of the watches watch.
 #[derive(Debug)]
 struct Round {
     at: Instant,
     numbers: Mutex<BTreeSet<u64>>,
-    look: OnceLock<Look>,
+    poll: OnceLock<Poll>,
 }
 
 #[derive(Debug)]
-struct Look {
+struct Poll {
     /// In the runtime of whoever was first. When that ends, nothing is said, and everybody asks by himself.
     _task: Task,
     said: Receiver<Option<Arc<BTreeMap<u64, Said>>>>,
 }
 
-/// What a look says of a watch.
+/// What a poll says of a watch.
 #[derive(Debug, Clone)]
 enum Said {
     /// It is worth asking.
@@ -101,12 +101,12 @@ enum Said {
 /// A watch, which stands until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    looks: Arc<Looks>,
+    polls: Arc<Polls>,
     number: u64,
     pace: Pace,
 }
 
-/// How often to look.
+/// How often to poll.
 #[derive(Debug)]
 struct Pace {
     /// How many waiters stand before it; `None` for who is not in line.
@@ -118,7 +118,7 @@ impl Pace {
     fn not_in_line() -> Self {
         Self {
             behind: None,
-            pause: LOOK_EVERY,
+            pause: POLL_EVERY,
         }
     }
 
@@ -132,10 +132,10 @@ impl Pace {
     /// So many stand before it.
     fn is_behind(&mut self, waiters: usize) {
         let (first, longest) = match u32::try_from(waiters).unwrap_or(u32::MAX) {
-            0 => (NEXT, LOOK_EVERY),
+            0 => (NEXT, POLL_EVERY),
             some => (
                 HAND_OVER.saturating_mul(some).min(SELDOM),
-                LOOK_EVERY
+                POLL_EVERY
                     .saturating_mul(some.saturating_add(1))
                     .min(SELDOM),
             ),
@@ -156,7 +156,7 @@ impl Pace {
     }
 }
 
-impl Looks {
+impl Polls {
     pub(crate) fn new(patience: Duration) -> Self {
         Self {
             watching: Mutex::default(),
@@ -165,48 +165,48 @@ impl Looks {
     }
 
     /// A watch over those in the way.
-    pub(crate) fn all(looks: &Arc<Self>, in_the_way: Vec<InTheWay>) -> Watch {
-        Self::add(looks, Watched::All(in_the_way.into()), Pace::not_in_line())
+    pub(crate) fn all(polls: &Arc<Self>, in_the_way: Vec<InTheWay>) -> Watch {
+        Self::add(polls, Watched::All(in_the_way.into()), Pace::not_in_line())
     }
 
     /// A watch for the turn of a waiter.
-    pub(crate) fn turn(looks: &Arc<Self>, grant: Grant, owner: OwnerId, claim: Claim) -> Watch {
+    pub(crate) fn turn(polls: &Arc<Self>, grant: Grant, owner: OwnerId, claim: Claim) -> Watch {
         let turn = Turn {
             grant,
             owner,
             claim,
             sessions: Mutex::default(),
         };
-        Self::add(looks, Watched::Turn(Arc::new(turn)), Pace::in_line())
+        Self::add(polls, Watched::Turn(Arc::new(turn)), Pace::in_line())
     }
 
-    fn add(looks: &Arc<Self>, watched: Watched, pace: Pace) -> Watch {
-        let mut watching = looks.watching();
+    fn add(polls: &Arc<Self>, watched: Watched, pace: Pace) -> Watch {
+        let mut watching = polls.watching();
         watching.next += 1;
         let number = watching.next;
         watching.watches.insert(number, watched);
         drop(watching);
         Watch {
-            looks: Arc::clone(looks),
+            polls: Arc::clone(polls),
             number,
             pace,
         }
     }
 
-    /// The next look of a watch: the one that is to come, if it comes neither later nor much earlier than it should, or else
+    /// The next poll of a watch: the one that is to come, if it comes neither later nor much earlier than it should, or else
     /// one of its own.
     fn round(&self, number: u64, pace: &Pace) -> Arc<Round> {
         let (soonest, at) = (Instant::now() + pace.pause / 4, pace.next());
         let mut watching = self.watching();
         let fits = |round: &Round| {
-            round.look.get().is_none() && (soonest..=at.max(soonest)).contains(&round.at)
+            round.poll.get().is_none() && (soonest..=at.max(soonest)).contains(&round.at)
         };
         watching.round.take_if(|round| !fits(round));
         let round = watching.round.get_or_insert_with(|| {
             Arc::new(Round {
                 at,
                 numbers: Mutex::default(),
-                look: OnceLock::new(),
+                poll: OnceLock::new(),
             })
         });
         round.numbers().insert(number);
@@ -231,19 +231,19 @@ impl Round {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the look, where nobody has.
-    fn look(self: &Arc<Self>, backend: &EsBackend) -> &Look {
-        self.look.get_or_init(|| {
+    /// Begins the poll, where nobody has.
+    fn poll(self: &Arc<Self>, backend: &EsBackend) -> &Poll {
+        self.poll.get_or_init(|| {
             let (says, said) = watch::channel(None);
             let (backend, round) = (backend.clone(), Arc::clone(self));
             let task = Task::begin(async move {
-                let watches = backend.looks.begin(&round);
+                let watches = backend.polls.begin(&round);
                 // A store that cannot be read ends the watches: the clients ask by themselves, and will see the error.
-                if let Ok(found) = backend.look_at(&watches).await {
+                if let Ok(found) = backend.poll(&watches).await {
                     says.send_replace(Some(Arc::new(found)));
                 }
             });
-            Look { _task: task, said }
+            Poll { _task: task, said }
         })
     }
 }
@@ -252,11 +252,11 @@ impl Watch {
     /// Resolves when it is worth asking again.
     pub(crate) async fn changed(mut self, backend: EsBackend) {
         loop {
-            let round = self.looks.round(self.number, &self.pace);
+            let round = self.polls.round(self.number, &self.pace);
             sleep_until(round.at).await;
-            let mut said = round.look(&backend).said.clone();
+            let mut said = round.poll(&backend).said.clone();
             let said = timeout_at(
-                round.at + self.looks.patience,
+                round.at + self.polls.patience,
                 said.wait_for(Option::is_some),
             );
             let Ok(Ok(said)) = said.await else {
@@ -268,9 +268,9 @@ impl Watch {
                 Some(Said::NotInLine(in_the_way)) => {
                     self.pace = Pace::not_in_line();
                     let watched = Watched::All(Arc::clone(in_the_way));
-                    self.looks.watching().watches.insert(self.number, watched);
+                    self.polls.watching().watches.insert(self.number, watched);
                 }
-                // One that joined after the look began is in the next.
+                // One that joined after the poll began is in the next.
                 Some(Said::Same) | None => {}
             }
         }
@@ -279,7 +279,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.looks.watching().watches.remove(&self.number);
+        self.polls.watching().watches.remove(&self.number);
     }
 }
 
@@ -347,7 +347,7 @@ impl Watched {
 
 impl EsBackend {
     /// What there is to say of each of these watches.
-    async fn look_at(&self, watches: &BTreeMap<u64, Watched>) -> Outcome<BTreeMap<u64, Said>> {
+    async fn poll(&self, watches: &BTreeMap<u64, Watched>) -> Outcome<BTreeMap<u64, Said>> {
         let keys: BTreeSet<LockKey> = watches.values().flat_map(Watched::keys).collect();
         let sessions: BTreeSet<SessionId> = watches.values().flat_map(Watched::sessions).collect();
         let mut sessions: Vec<SessionId> = sessions.into_iter().collect();
@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_next_looks_often_and_the_others_the_more_seldom_the_more_come_first() {
+    fn who_comes_next_polls_often_and_the_others_the_more_seldom_the_more_come_first() {
         let ms = |pace: &Pace| pace.pause.as_millis();
         let mut pace = Pace::in_line();
         let mut next = Vec::new();

@@ -1,4 +1,4 @@
-//! Steps of several claims: granted whole, or not at all.
+//! Batches of several claims: granted whole, or not at all.
 
 use futures_util::future::join;
 use lockcore::Want;
@@ -10,13 +10,13 @@ use crate::scene::{Scene, claim};
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases! { Backend "steps";
+    cases! { Backend "batches";
         AllowedIsGranted:
-            a_step_is_held_whole_and_released_whole,
-            an_owner_takes_a_step_again_that_it_holds_in_part;
+            a_batch_is_held_whole_and_released_whole,
+            an_owner_takes_a_batch_again_that_it_holds_in_part;
         Limits:
-            a_step_of_as_many_keys_as_the_store_takes,
-            a_step_of_more_keys_is_held_whole_or_not_at_all;
+            a_batch_of_as_many_keys_as_the_store_takes,
+            a_batch_of_more_keys_is_held_whole_or_not_at_all;
         NothingKept:
             refused_at_the_first_claim_holds_nothing,
             refused_in_the_middle_holds_nothing,
@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
             refused_by_a_limit_holds_nothing,
             refused_again_and_again_holds_nothing,
             refused_leaves_what_its_own_owner_held_before,
-            crossing_steps_never_leave_a_rest;
+            crossing_batches_never_leave_a_rest;
     }
 }
 
@@ -34,24 +34,24 @@ fn upserts(keys: &[&'static str]) -> Vec<(Want, &'static str)> {
     keys.iter().map(|key| (Want::Upsert, *key)).collect()
 }
 
-async fn a_step_is_held_whole_and_released_whole(scene: Scene) -> Verdict {
+async fn a_batch_is_held_whole_and_released_whole(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
-    let step = a.hold(&upserts(&KEYS)).await?;
+    let batch = a.hold(&upserts(&KEYS)).await?;
     for key in KEYS {
         let holders = scene.held(key).await?;
         ensure_eq!(holders.len(), 1, "holders of {key}");
-        ensure_eq!(holders[0].grant, Some(step.grant), "who holds {key}");
+        ensure_eq!(holders[0].grant, Some(batch.grant), "who holds {key}");
     }
-    ensure!(a.confirms(&step).await?, "the step is held");
-    a.release(&step).await?;
+    ensure!(a.confirms(&batch).await?, "the batch is held");
+    a.release(&batch).await?;
     for key in KEYS {
         scene.free(key).await?;
     }
-    ensure!(!a.confirms(&step).await?, "the step is no longer held");
+    ensure!(!a.confirms(&batch).await?, "the batch is no longer held");
     Ok(())
 }
 
-async fn an_owner_takes_a_step_again_that_it_holds_in_part(scene: Scene) -> Verdict {
+async fn an_owner_takes_a_batch_again_that_it_holds_in_part(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     let owner = a.owner();
     let part = a.hold_as(owner, &upserts(&["d2", "d4"])).await?;
@@ -74,31 +74,31 @@ async fn an_owner_takes_a_step_again_that_it_holds_in_part(scene: Scene) -> Verd
     Ok(())
 }
 
-async fn a_step_of_as_many_keys_as_the_store_takes(scene: Scene) -> Verdict {
+async fn a_batch_of_as_many_keys_as_the_store_takes(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let names: Vec<String> = (0..a.backend().info().keys_per_batch)
         .map(|n| format!("document-{n}"))
         .collect();
     let claims: Verdict<Vec<_>> = names.iter().map(|name| claim(Want::Upsert, name)).collect();
-    let step = a.ask_claims(a.owner(), claims?);
-    let first = a.take(&step).await?;
-    let again = a.take(&step).await?;
+    let batch = a.ask_claims(a.owner(), claims?);
+    let first = a.take(&batch).await?;
+    let again = a.take(&batch).await?;
     ensure!(
         again >= first,
         "a re-sent request's token: {first}, then {again}"
     );
-    ensure!(a.confirms(&step).await?, "the step is held");
+    ensure!(a.confirms(&batch).await?, "the batch is held");
     for name in [&names[0], &names[names.len() - 1]] {
         b.refused(&b.ask(&[(Want::Upsert, name)])).await?;
     }
-    a.release(&step).await?;
-    b.take(&b.ask_claims(b.owner(), step.claims)).await?;
+    a.release(&batch).await?;
+    b.take(&b.ask_claims(b.owner(), batch.claims)).await?;
     Ok(())
 }
 
-/// The client asks for no such step. A store may take it, and then all of it, or say that it cannot, and then holds
+/// The client asks for no such batch. A store may take it, and then all of it, or say that it cannot, and then holds
 /// nothing of it once it is released.
-async fn a_step_of_more_keys_is_held_whole_or_not_at_all(scene: Scene) -> Verdict {
+async fn a_batch_of_more_keys_is_held_whole_or_not_at_all(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let most = a.backend().info().keys_per_batch;
     let flat: Vec<String> = (0..=most).map(|n| format!("document-{n:05}")).collect();
@@ -106,13 +106,13 @@ async fn a_step_of_more_keys_is_held_whole_or_not_at_all(scene: Scene) -> Verdic
     let paths: Vec<String> = (0..most).map(|n| format!("/tree/{n:05}")).collect();
     for (want, names) in [(Want::Upsert, flat), (Want::Write, paths)] {
         let claims: Verdict<Vec<_>> = names.iter().map(|name| claim(want, name)).collect();
-        let step = a.ask_claims(a.owner(), claims?);
+        let batch = a.ask_claims(a.owner(), claims?);
         let ends = [&names[0], &names[names.len() - 1]];
-        match a.backend().acquire(&step).await {
+        match a.backend().acquire(&batch).await {
             Ok(Acquired::Acquired(_)) => {
                 ensure!(
-                    a.confirms(&step).await?,
-                    "a step of {} keys that was granted is held",
+                    a.confirms(&batch).await?,
+                    "a batch of {} keys that was granted is held",
                     most + 1
                 );
                 for name in ends {
@@ -125,9 +125,9 @@ async fn a_step_of_more_keys_is_held_whole_or_not_at_all(scene: Scene) -> Verdic
                     most + 1
                 )));
             }
-            Err(_) => ensure!(!a.confirms(&step).await?, "what failed is not held whole"),
+            Err(_) => ensure!(!a.confirms(&batch).await?, "what failed is not held whole"),
         }
-        a.release(&step).await?;
+        a.release(&batch).await?;
         for name in ends {
             scene.free(name).await?;
         }
@@ -152,11 +152,11 @@ async fn refused_at_the_last_claim_holds_nothing(scene: Scene) -> Verdict {
 async fn refused_at(scene: Scene, at: usize) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     let other = b.hold(&[(Want::Upsert, KEYS[at])]).await?;
-    let step = a.ask(&upserts(&KEYS));
-    let busy = a.refused(&step).await?;
+    let batch = a.ask(&upserts(&KEYS));
+    let busy = a.refused(&batch).await?;
     ensure_eq!(
         busy.first().claim,
-        step.claims[at],
+        batch.claims[at],
         "the first refused claim"
     );
     ensure_eq!(
@@ -164,7 +164,7 @@ async fn refused_at(scene: Scene, at: usize) -> Verdict {
         Some(other.grant),
         "who is in the way"
     );
-    nothing_is_held(&scene, &a, &step).await?;
+    nothing_is_held(&scene, &a, &batch).await?;
     for (n, key) in KEYS.iter().enumerate() {
         if n != at {
             scene.free(key).await?;
@@ -178,19 +178,19 @@ async fn refused_at(scene: Scene, at: usize) -> Verdict {
 }
 
 /// The session that asked holds nothing that counts, and the grant confirms nothing.
-async fn nothing_is_held(scene: &Scene, asker: &Actor, step: &Acquire) -> Verdict {
+async fn nothing_is_held(scene: &Scene, asker: &Actor, batch: &Acquire) -> Verdict {
     let stranger = scene.stranger().await?;
     let records = stranger
         .listed(&Filter::Session(asker.session()), 100)
         .await?;
     ensure_eq!(records, [], "what the refused session holds");
-    ensure!(!asker.confirms(step).await?, "the refused step is not held");
-    for claim in &step.claims {
-        let mut one = step.clone();
+    ensure!(!asker.confirms(batch).await?, "the refused batch is not held");
+    for claim in &batch.claims {
+        let mut one = batch.clone();
         one.claims = vec![claim.clone()];
         ensure!(
             !asker.confirms(&one).await?,
-            "{claim:?} of the refused step is not held"
+            "{claim:?} of the refused batch is not held"
         );
     }
     Ok(())
@@ -199,14 +199,14 @@ async fn nothing_is_held(scene: &Scene, asker: &Actor, step: &Acquire) -> Verdic
 async fn refused_by_a_limit_holds_nothing(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     b.hold(&[(SHARE, "s2")]).await?;
-    let step = a.ask(&[(share(2), "s1"), (share(1), "s2"), (share(2), "s3")]);
-    let busy = a.refused(&step).await?;
+    let batch = a.ask(&[(share(2), "s1"), (share(1), "s2"), (share(2), "s3")]);
+    let busy = a.refused(&batch).await?;
     ensure_eq!(
         busy.first().claim,
-        step.claims[1],
+        batch.claims[1],
         "the first refused claim"
     );
-    nothing_is_held(&scene, &a, &step).await?;
+    nothing_is_held(&scene, &a, &batch).await?;
     scene.free("s1").await?;
     scene.free("s3").await?;
     Ok(())
@@ -217,12 +217,12 @@ async fn refused_again_and_again_holds_nothing(scene: Scene) -> Verdict {
     let other = b.hold(&[(Want::Upsert, "d3")]).await?;
     let mut last = None;
     for _ in 0..10 {
-        let step = a.ask(&upserts(&KEYS));
-        a.refused(&step).await?;
-        last = Some(step);
+        let batch = a.ask(&upserts(&KEYS));
+        a.refused(&batch).await?;
+        last = Some(batch);
     }
-    if let Some(step) = last {
-        nothing_is_held(&scene, &a, &step).await?;
+    if let Some(batch) = last {
+        nothing_is_held(&scene, &a, &batch).await?;
     }
     b.release(&other).await?;
     for key in KEYS {
@@ -250,27 +250,27 @@ async fn refused_leaves_what_its_own_owner_held_before(scene: Scene) -> Verdict 
     Ok(())
 }
 
-async fn crossing_steps_never_leave_a_rest(scene: Scene) -> Verdict {
+async fn crossing_batches_never_leave_a_rest(scene: Scene) -> Verdict {
     let (a, b) = (scene.actor().await?, scene.actor().await?);
     for _ in 0..20 {
         let (left, right) = (a.ask(&upserts(&KEYS)), b.ask(&upserts(&KEYS)));
         let (for_a, for_b) = join(a.send(&left), b.send(&right)).await;
         let mut winners = 0;
-        for (actor, step, answer) in [(&a, &left, for_a?), (&b, &right, for_b?)] {
+        for (actor, batch, answer) in [(&a, &left, for_a?), (&b, &right, for_b?)] {
             match answer {
                 Acquired::Acquired(_) => {
                     winners += 1;
                     ensure!(
-                        actor.confirms(step).await?,
+                        actor.confirms(batch).await?,
                         "what was granted is held whole"
                     );
-                    actor.release(step).await?;
+                    actor.release(batch).await?;
                 }
-                Acquired::Busy(_) => ensure!(!actor.confirms(step).await?, "refused is not held"),
+                Acquired::Busy(_) => ensure!(!actor.confirms(batch).await?, "refused is not held"),
                 answer => ensure!(false, "a living session is granted or refused: {answer:?}"),
             }
         }
-        ensure!(winners < 2, "both steps were granted");
+        ensure!(winners < 2, "both batches were granted");
         for key in KEYS {
             scene.free(key).await?;
         }
