@@ -21,7 +21,7 @@ use crate::error::{Failure, Outcome};
 use crate::http::Lane;
 use crate::primary::another;
 use crate::record::{Named, Session, intent_id, session_id};
-use crate::scripts::{ADOPT, ASK, END, GIVE_UP, READ, NOTE, OPEN, RENEW, SETTLE};
+use crate::scripts::{ADOPT, ASK, END, GIVE_UP, NOTE, OPEN, READ, RENEW, SETTLE};
 
 /// So many sessions are asked about in one request.
 const SESSIONS_PER_REQUEST: usize = 1_000;

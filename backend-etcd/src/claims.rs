@@ -19,8 +19,8 @@ use crate::line::{InLine, is_in_line};
 use crate::namespace::unix_ms;
 use crate::pages::PAGE;
 use crate::record::{
-    Classes, Held, Names, Range, SHARED, class, digits, holder_value, holds_from, shares_from,
-    batch_value, values_of,
+    Classes, Held, Names, Range, SHARED, batch_value, class, digits, holder_value, holds_from,
+    shares_from, values_of,
 };
 use crate::txn::{get, nobody, not_since, present};
 

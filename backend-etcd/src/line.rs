@@ -22,7 +22,7 @@ use crate::judging::{
 use crate::namespace::unix_ms;
 use crate::pages::{PAGE, after};
 use crate::record::{
-    Classes, Held, Names, Range, SHARED, class, holds_from, read_batch, batch_value, waiter_value,
+    Classes, Held, Names, Range, SHARED, batch_value, class, holds_from, read_batch, waiter_value,
     waits_from,
 };
 use crate::txn::{absent, as_seen, get};

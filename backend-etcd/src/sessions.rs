@@ -78,7 +78,9 @@ impl SessionStore for EtcdBackend {
         }
         if !renewal.granted.is_empty() {
             let batches = found.found()?.pairs;
-            let batches = batches.iter().filter_map(|batch| names.read_batch(batch.key()));
+            let batches = batches
+                .iter()
+                .filter_map(|batch| names.read_batch(batch.key()));
             let taken = batches.filter(|batch| !batch.waits);
             let there: BTreeSet<u64> = taken.map(|batch| batch.grant.n).collect();
             if !has_all(&there, &renewal.granted) {

@@ -9,7 +9,7 @@ use crate::EtcdBackend;
 use crate::claims::removal;
 use crate::line::quits;
 use crate::pages::{PAGE, after};
-use crate::record::{SHARED, Session, Batch, read_batch};
+use crate::record::{Batch, SHARED, Session, read_batch};
 use crate::states::SESSIONS_PER_REQUEST;
 use crate::txn::{absent, present};
 

@@ -10,7 +10,7 @@ use crate::claims::{behind_over, holds, looks, stands};
 use crate::error::NAME;
 use crate::link::SharedLink;
 use crate::namespace::unix_ms;
-use crate::record::{SHARED, class, holder_value, batch_value};
+use crate::record::{SHARED, batch_value, class, holder_value};
 use crate::txn::{Way, nobody, present};
 
 /// So many requests go together at most, and so many of these are under way at once.

@@ -541,7 +541,11 @@ mod tests {
     fn what_a_program_is_given() {
         let row = row(ES, "conformance").threads(8).only(&["trees", "tokens"]);
         let given = row.arguments(&["matrix", "trees", "batches", "tokens"]);
-        let expected = ["--skip=::matrix::", "--skip=::batches::", "--test-threads=8"];
+        let expected = [
+            "--skip=::matrix::",
+            "--skip=::batches::",
+            "--test-threads=8",
+        ];
         assert_eq!(given, expected);
         assert_eq!(row.name(), "backend-es conformance, 2 groups");
     }

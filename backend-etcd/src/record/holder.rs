@@ -411,7 +411,10 @@ mod tests {
         let value = batch_value(&claims);
         let read: Vec<(u8, &str)> = read_batch(value.as_bytes()).collect();
         assert_eq!(read, [(SHARED, "s"), (EXCLUSIVE, "c")]);
-        assert_eq!(read_batch(b"\nqx\nx").collect::<Vec<_>>(), [(EXCLUSIVE, "")]);
+        assert_eq!(
+            read_batch(b"\nqx\nx").collect::<Vec<_>>(),
+            [(EXCLUSIVE, "")]
+        );
         assert_eq!(read_batch("éa".as_bytes()).count(), 0);
     }
 }

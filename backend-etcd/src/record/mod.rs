@@ -5,8 +5,8 @@ mod names;
 mod session;
 
 pub(crate) use holder::{
-    Held, class, holder_value, holds_from, is_waiter, read_batch, shares_from, batch_value,
+    Held, batch_value, class, holder_value, holds_from, is_waiter, read_batch, shares_from,
     values_of, waiter_value, waits_from,
 };
-pub(crate) use names::{Classes, Names, Range, SHARED, Batch, digits, last, number};
+pub(crate) use names::{Batch, Classes, Names, Range, SHARED, digits, last, number};
 pub(crate) use session::{NOBODY, Session, intent, news, read_intent, read_news, read_ttl};

@@ -184,7 +184,10 @@ async fn nothing_is_held(scene: &Scene, asker: &Actor, batch: &Acquire) -> Verdi
         .listed(&Filter::Session(asker.session()), 100)
         .await?;
     ensure_eq!(records, [], "what the refused session holds");
-    ensure!(!asker.confirms(batch).await?, "the refused batch is not held");
+    ensure!(
+        !asker.confirms(batch).await?,
+        "the refused batch is not held"
+    );
     for claim in &batch.claims {
         let mut one = batch.clone();
         one.claims = vec![claim.clone()];

@@ -228,7 +228,10 @@ const BATCH: [(Want, &str); 4] = [
 async fn left_alone(scene: &Scene, dead: &Actor, next: &Actor, batch: &Acquire) -> Verdict {
     for sweep in [Sweep::Session(dead.session()), Sweep::All] {
         scene.sweep(sweep).await?;
-        ensure!(next.confirms(batch).await?, "{sweep:?} took from the living");
+        ensure!(
+            next.confirms(batch).await?,
+            "{sweep:?} took from the living"
+        );
     }
     for (_, key) in BATCH {
         let holders = scene.held(key).await?;

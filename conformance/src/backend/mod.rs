@@ -1,6 +1,7 @@
 //! Cases on the traits themselves.
 
 mod adoption;
+mod batches;
 mod expiry;
 mod garbage;
 mod keys;
@@ -19,7 +20,6 @@ mod requests;
 mod sessions;
 mod settling;
 mod shares;
-mod batches;
 mod sweeps;
 mod tokens;
 mod tombstones;

@@ -47,7 +47,11 @@ async fn documents_are_cut_at_the_bound(scene: Scene) -> Verdict {
         let ids: Vec<String> = (0..documents).map(|n| format!("d{n:05}")).collect();
         let ends = [ids[0].as_str(), ids[documents - 1].as_str()];
         let batches = batches(&scene, &wire, locks.documents(&ids), ends).await?;
-        ensure_eq!(batches, wanted, "batches for {documents} documents by {most}");
+        ensure_eq!(
+            batches,
+            wanted,
+            "batches for {documents} documents by {most}"
+        );
     }
     Ok(())
 }

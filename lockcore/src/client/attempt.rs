@@ -12,6 +12,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use crate::client::batch::{Asker, BatchOutcome, Kept};
 use crate::client::chain::{Chain, Pass, Taken};
 use crate::client::clock::{now, sleep_until};
 use crate::client::core::{Alive, Core};
@@ -26,7 +27,6 @@ use crate::client::queue::{InTheWay, Offer, Place};
 use crate::client::recovery;
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
-use crate::client::batch::{Asker, BatchOutcome, Kept};
 use crate::client::task;
 use crate::client::wait::Waiting;
 use crate::prepare::batch_len;
@@ -554,7 +554,12 @@ impl Taking<'_> {
         outcome
     }
 
-    async fn ask_once(&self, range: Range<usize>, kept: Kept, past: Vec<Past>) -> (BatchOutcome, Kept) {
+    async fn ask_once(
+        &self,
+        range: Range<usize>,
+        kept: Kept,
+        past: Vec<Past>,
+    ) -> (BatchOutcome, Kept) {
         let joined = !self.grants.is_empty() || range.end < self.plan.claims.len();
         let asker = Asker {
             core: self.core,

@@ -78,9 +78,10 @@ impl Asker<'_> {
         };
         match self.ask_for(&mut asked, &mut request, &range, ends).await {
             BatchOutcome::Granted { n, token, .. } => {
-                let granted = asked
-                    .granted()
-                    .map(|in_doubt| BatchOutcome::Granted { n, token, in_doubt });
+                let granted =
+                    asked
+                        .granted()
+                        .map(|in_doubt| BatchOutcome::Granted { n, token, in_doubt });
                 (granted.unwrap_or(BatchOutcome::Moved), None)
             }
             outcome @ BatchOutcome::Busy(_) if request.waits => {

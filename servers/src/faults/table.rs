@@ -293,13 +293,7 @@ pub const TABLE: &[Kind] = &[
         what: "the disk is full",
         faults: &[Fault::Server(ServerFault::DiskFull)],
         // PostgreSQL's server ends, as if it were killed, if it cannot write its log.
-        cells: [
-            Holds,
-            Holds,
-            Breaks(&RELEASES),
-            Holds,
-            NotMade(ES_POWER),
-        ],
+        cells: [Holds, Holds, Breaks(&RELEASES), Holds, NotMade(ES_POWER)],
     },
     Kind {
         name: "disk-slow",

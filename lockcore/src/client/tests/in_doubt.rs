@@ -139,7 +139,8 @@ fn grants(spy: &Spy) -> Vec<(&'static str, u64)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_of_several_records_of_unknown_outcome_is_given_back_before_it_is_asked_for_again() {
+async fn a_batch_of_several_records_of_unknown_outcome_is_given_back_before_it_is_asked_for_again()
+{
     let again = [("asked", 1), ("asked", 1)];
     let anew = [("asked", 1), ("released", 1), ("asked", 2)];
     for (store, [one, two, path]) in [
