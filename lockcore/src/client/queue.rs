@@ -549,6 +549,14 @@ impl Place {
         }
     }
 
+    /// Whether more were in the way than the last refusal names.
+    pub(crate) fn is_behind_many(&self) -> bool {
+        let keys = self.queues.keys();
+        let queue = keys.get(self.waiter.claim.key());
+        let refusal = queue.and_then(|queue| queue.refusal.as_ref());
+        refusal.is_some_and(|busy| busy.first().more)
+    }
+
     /// Whether it has waited: it was refused, or others came first.
     pub(crate) fn has_begun(&self) -> bool {
         !self.waiter.asks_at_once()

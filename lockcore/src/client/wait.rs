@@ -11,6 +11,10 @@ use crate::{Busy, Changed, Claim, Grant, OwnerId};
 /// The fallback poll's first and longest pause.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// The longest pause of one in the store's line with more before it than a refusal names: it cannot be its turn soon, and
+/// many such waiters would keep the store busy.
+const FAR: Duration = Duration::from_secs(4);
+
 /// One acquisition waiting for one claim.
 pub(crate) struct Waiting {
     place: Place,
@@ -122,7 +126,11 @@ impl Polls {
             self.count += 1;
             let poll = match self.is_for_its_turn {
                 true => core.backoff(u32::MAX, POLL.1, POLL.1),
-                false => core.backoff(self.count, POLL.0, POLL.1),
+                false => {
+                    let is_far = is_in_line && place.is_behind_many();
+                    let longest = if is_far { FAR } else { POLL.1 };
+                    core.backoff(self.count, POLL.0, longest)
+                }
             };
             tokio::select! {
                 biased;

@@ -6,6 +6,8 @@ mod disk;
 #[cfg(target_os = "linux")]
 mod etcd;
 #[cfg(target_os = "linux")]
+mod node;
+#[cfg(target_os = "linux")]
 mod postgres;
 #[cfg(target_os = "linux")]
 mod preload;

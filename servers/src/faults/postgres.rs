@@ -4,29 +4,17 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lockcore_conformance::faults::ServerFault;
-use rustix::process::{Rlimit, Signal};
-use tempfile::TempDir;
+use rustix::process::Signal;
 
 use super::disk::Disk;
-use super::preload::{Preload, environment};
-use super::victim::{
-    Victim, descriptors_again, gone, killed, no_more_descriptors, runs, signal, tree, unknown,
-    until,
-};
+use super::node::{Machine, Node};
+use super::victim::{Victim, gone, signal, unknown, until};
+use crate::Port;
 use crate::postgres::{copy_of, data, give, promote, run_under};
-use crate::{Port, Server};
 
 const DISK_MIB: u64 = 512;
 /// How long two servers say that they are the primary.
 const BOTH: Duration = Duration::from_secs(1);
-
-/// A server that is killed and started again on the same data. It ends before its disk.
-struct Node {
-    server: Option<Server>,
-    port: Port,
-    disk: Option<Disk>,
-    data: TempDir,
-}
 
 /// The servers.
 pub(super) struct Postgres {
@@ -34,12 +22,9 @@ pub(super) struct Postgres {
     primary: usize,
     namespace: String,
     settings: Vec<(&'static str, &'static str)>,
-    /// Where its clock is set, or its disk is slow.
-    preload: Option<Preload>,
-    clock: i64,
+    machine: Machine,
     /// The standby is behind when it takes over.
     behind: bool,
-    limit: Option<(u32, Rlimit)>,
 }
 
 impl Postgres {
@@ -59,20 +44,14 @@ impl Postgres {
             primary: 0,
             namespace: namespace.to_owned(),
             settings,
-            preload: Preload::for_kind(kind)?,
-            clock: 0,
+            machine: Machine::for_kind(kind)?,
             behind,
-            limit: None,
         };
         let data = data()?;
         let disk = matches!(kind, "disk-full" | "power")
             .then(|| Disk::at(&data.path().join("data"), DISK_MIB));
-        this.nodes.push(Node {
-            server: None,
-            port: Port::claim()?,
-            disk: disk.transpose()?,
-            data,
-        });
+        let node = Node::new(Port::claim()?, data, disk.transpose()?);
+        this.nodes.push(node);
         this.run(0)?;
         if has_standby {
             let node = this.standby(Port::claim()?)?;
@@ -87,17 +66,12 @@ impl Postgres {
     fn standby(&self, port: Port) -> Result<Node, String> {
         let primary = self.nodes[self.primary].server.as_ref();
         let data = copy_of(primary.ok_or("there is no primary")?.url())?;
-        Ok(Node {
-            server: None,
-            port,
-            disk: None,
-            data,
-        })
+        Ok(Node::new(port, data, None))
     }
 
     /// Starts a server on what it has.
     fn run(&mut self, node: usize) -> Result<(), String> {
-        let environment = environment(self.preload.as_ref());
+        let environment = self.machine.environment();
         let node = &mut self.nodes[node];
         // Its log may be of the one before.
         let log = node.data.path().join("postgres.log");
@@ -114,25 +88,12 @@ impl Postgres {
         Ok(())
     }
 
-    fn pids(&self, node: usize) -> Vec<u32> {
-        let server = self.nodes[node].server.as_ref();
-        server.and_then(Server::pid).map(tree).unwrap_or_default()
-    }
-
-    /// The server is gone, however that came.
-    fn gone(&mut self, node: usize) -> Result<(), String> {
-        let pids = self.pids(node);
-        killed(&pids)?;
-        self.nodes[node].server = None;
-        Ok(())
-    }
-
+    /// The server ends in order.
     fn stop(&mut self, node: usize) -> Result<(), String> {
-        let pids = self.pids(node);
+        let pids = self.nodes[node].pids();
         signal(&pids[..1.min(pids.len())], Signal::INT);
         gone(&pids)?;
-        self.nodes[node].server = None;
-        Ok(())
+        self.nodes[node].gone()
     }
 
     fn other(&self) -> usize {
@@ -149,20 +110,10 @@ impl Postgres {
         })
     }
 
-    fn preload(&self) -> Result<&Preload, String> {
-        let preload = self.preload.as_ref();
-        preload.ok_or_else(|| "its clock and its disk are the system's".to_owned())
-    }
-
-    fn disk(&self) -> Result<&Disk, String> {
-        let disk = self.nodes[self.primary].disk.as_ref();
-        disk.ok_or_else(|| "it has no disk of its own".to_owned())
-    }
-
     /// The other server begins anew, as a standby of the primary.
     fn follow_anew(&mut self) -> Result<(), String> {
         let other = self.other();
-        self.gone(other)?;
+        self.nodes[other].gone()?;
         self.nodes[other] = self.standby(self.nodes[other].port.clone())?;
         self.run(other)?;
         self.follows()
@@ -193,32 +144,11 @@ impl Victim for Postgres {
 
     fn begin(&mut self, fault: ServerFault) -> Result<(), String> {
         let primary = self.primary;
+        if let Some(begun) = self.machine.begin(fault, &mut self.nodes[primary]) {
+            return begun;
+        }
         match fault {
-            ServerFault::Killed => self.gone(primary),
             ServerFault::Restarted => self.stop(primary),
-            ServerFault::Stopped => {
-                signal(&self.pids(primary), Signal::STOP);
-                Ok(())
-            }
-            ServerFault::PowerLost => {
-                self.disk()?.cut_power()?;
-                self.gone(primary)
-            }
-            ServerFault::DiskFull => self.disk()?.fill(),
-            ServerFault::DiskSlow => self.preload()?.slow_syncs(Duration::from_millis(300)),
-            ServerFault::DescriptorsUsedUp => {
-                let pid = self.pids(primary).first().copied().ok_or("it has ended")?;
-                self.limit = Some((pid, no_more_descriptors(pid)?));
-                Ok(())
-            }
-            ServerFault::ClockForward => {
-                self.clock += 3_600_000_000_000;
-                self.preload()?.set_clock(self.clock)
-            }
-            ServerFault::ClockBack => {
-                self.clock -= 1_000_000_000;
-                self.preload()?.set_clock(self.clock)
-            }
             ServerFault::HandedOver => {
                 self.stop(primary)?;
                 self.primary = self.other();
@@ -227,10 +157,10 @@ impl Victim for Postgres {
             ServerFault::TakenOver => {
                 let other = self.other();
                 if self.behind {
-                    self.gone(other)?;
+                    self.nodes[other].gone()?;
                     sleep(Duration::from_millis(rand::random_range(50..600)));
                 }
-                signal(&self.pids(primary), Signal::STOP);
+                self.nodes[primary].signal(Signal::STOP);
                 if self.behind {
                     self.run(other)?;
                 }
@@ -238,7 +168,7 @@ impl Victim for Postgres {
                 promote(self.nodes[other].data.path())
             }
             ServerFault::ReplicaCutOff => {
-                signal(&self.pids(self.other()), Signal::STOP);
+                self.nodes[self.other()].signal(Signal::STOP);
                 Ok(())
             }
             _ => unknown(fault),
@@ -247,42 +177,18 @@ impl Victim for Postgres {
 
     fn end(&mut self, fault: ServerFault) -> Result<(), String> {
         let primary = self.primary;
+        if let Some(starts) = self.machine.end(fault, &mut self.nodes[primary]) {
+            return if starts? { self.run(primary) } else { Ok(()) };
+        }
         match fault {
-            ServerFault::Killed | ServerFault::Restarted => self.run(primary),
-            ServerFault::Stopped => {
-                signal(&self.pids(primary), Signal::CONT);
-                Ok(())
-            }
-            ServerFault::PowerLost => {
-                self.disk()?.restore_power()?;
-                self.run(primary)
-            }
-            ServerFault::DiskFull => {
-                self.disk()?.empty()?;
-                // It ends if it cannot write its log.
-                let server = self.nodes[primary].server.as_ref();
-                if server.and_then(Server::pid).is_some_and(runs) {
-                    return Ok(());
-                }
-                self.gone(primary)?;
-                self.run(primary)
-            }
-            ServerFault::DiskSlow => self.preload()?.slow_syncs(Duration::ZERO),
-            ServerFault::DescriptorsUsedUp => {
-                if let Some((pid, before)) = self.limit.take() {
-                    descriptors_again(pid, before);
-                }
-                Ok(())
-            }
-            ServerFault::ClockForward | ServerFault::ClockBack => Ok(()),
             ServerFault::HandedOver => self.follow_anew(),
             ServerFault::TakenOver => {
-                signal(&self.pids(self.other()), Signal::CONT);
+                self.nodes[self.other()].signal(Signal::CONT);
                 sleep(BOTH);
                 self.follow_anew()
             }
             ServerFault::ReplicaCutOff => {
-                signal(&self.pids(self.other()), Signal::CONT);
+                self.nodes[self.other()].signal(Signal::CONT);
                 self.follows()
             }
             _ => unknown(fault),

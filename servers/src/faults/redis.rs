@@ -4,28 +4,17 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lockcore_conformance::faults::ServerFault;
-use rustix::process::{Rlimit, Signal};
-use tempfile::TempDir;
+use rustix::process::Signal;
 
 use super::disk::Disk;
-use super::preload::{Preload, environment};
-use super::victim::{
-    Victim, descriptors_again, gone, killed, no_more_descriptors, signal, tree, unknown, until,
-};
+use super::node::{Machine, Node};
+use super::victim::{Victim, gone, signal, unknown, until};
 use crate::redis::{node_under, order};
-use crate::{Port, Server, folder};
+use crate::{Port, folder};
 
 const DISK_MIB: u64 = 256;
 /// How long two servers say that they are the primary.
 const BOTH: Duration = Duration::from_secs(1);
-
-/// A server that is killed and started again on the same data. It ends before its disk.
-struct Node {
-    server: Option<Server>,
-    port: Port,
-    disk: Option<Disk>,
-    data: TempDir,
-}
 
 /// The servers.
 pub(super) struct Redis {
@@ -34,12 +23,9 @@ pub(super) struct Redis {
     namespace: String,
     options: &'static str,
     sync: &'static str,
-    /// Where its clock is set, or its disk is slow.
-    preload: Option<Preload>,
-    clock: i64,
+    machine: Machine,
     /// The replica is behind when it takes over.
     behind: bool,
-    limit: Option<(u32, Rlimit)>,
 }
 
 impl Redis {
@@ -58,21 +44,15 @@ impl Redis {
                 "power-unsynced" => "everysec",
                 _ => "always",
             },
-            preload: Preload::for_kind(kind)?,
-            clock: 0,
+            machine: Machine::for_kind(kind)?,
             behind,
-            limit: None,
         };
         for _ in 0..if has_replica { 2 } else { 1 } {
             let data = folder()?;
             let disk = matches!(kind, "disk-full" | "power" | "power-unsynced")
                 .then(|| Disk::at(data.path(), DISK_MIB));
-            this.nodes.push(Node {
-                server: None,
-                port: Port::claim()?,
-                disk: disk.transpose()?,
-                data,
-            });
+            let node = Node::new(Port::claim()?, data, disk.transpose()?);
+            this.nodes.push(node);
             this.run(this.nodes.len() - 1)?;
         }
         if has_replica {
@@ -83,7 +63,7 @@ impl Redis {
 
     /// Starts a server on what it has.
     fn run(&mut self, node: usize) -> Result<(), String> {
-        let (sync, environment) = (self.sync, environment(self.preload.as_ref()));
+        let (sync, environment) = (self.sync, self.machine.environment());
         let node = &mut self.nodes[node];
         let dir = node.data.path().display().to_string();
         let settings = [
@@ -104,28 +84,6 @@ impl Redis {
 
     fn url_of(&self, node: usize) -> String {
         format!("http://127.0.0.1:{}", self.nodes[node].port.number())
-    }
-
-    fn pids(&self, node: usize) -> Vec<u32> {
-        let server = self.nodes[node].server.as_ref();
-        server.and_then(Server::pid).map(tree).unwrap_or_default()
-    }
-
-    /// The server is gone, however that came.
-    fn gone(&mut self, node: usize) -> Result<(), String> {
-        let pids = self.pids(node);
-        killed(&pids)?;
-        self.nodes[node].server = None;
-        Ok(())
-    }
-
-    /// Starts it again if it has gone.
-    fn again(&mut self, node: usize) -> Result<(), String> {
-        if order(&self.url_of(node), "PING").is_err() {
-            self.gone(node)?;
-            self.run(node)?;
-        }
-        Ok(())
     }
 
     fn replica(&self) -> usize {
@@ -151,16 +109,6 @@ impl Redis {
             }
         })
     }
-
-    fn preload(&self) -> Result<&Preload, String> {
-        let preload = self.preload.as_ref();
-        preload.ok_or_else(|| "its clock and its disk are the system's".to_owned())
-    }
-
-    fn disk(&self) -> Result<&Disk, String> {
-        let disk = self.nodes[self.primary].disk.as_ref();
-        disk.ok_or_else(|| "it has no disk of its own".to_owned())
-    }
 }
 
 impl Victim for Redis {
@@ -179,39 +127,19 @@ impl Victim for Redis {
 
     fn begin(&mut self, fault: ServerFault) -> Result<(), String> {
         let primary = self.primary;
+        let node = &mut self.nodes[primary];
+        if let Some(begun) = self.machine.begin(fault, node) {
+            return begun;
+        }
         match fault {
-            ServerFault::Killed => self.gone(primary),
             ServerFault::Restarted => {
-                let pids = self.pids(primary);
+                let pids = node.pids();
                 signal(&pids, Signal::TERM);
                 gone(&pids)?;
-                self.gone(primary)
+                node.gone()
             }
-            ServerFault::Stopped => {
-                signal(&self.pids(primary), Signal::STOP);
-                Ok(())
-            }
-            ServerFault::PowerLost => {
-                self.disk()?.cut_power()?;
-                self.gone(primary)
-            }
-            ServerFault::DiskFull => self.disk()?.fill(),
-            ServerFault::DiskSlow => self.preload()?.slow_syncs(Duration::from_millis(300)),
             ServerFault::MemoryFull => {
                 order(&self.url_of(primary), "CONFIG SET maxmemory 1mb").map(drop)
-            }
-            ServerFault::DescriptorsUsedUp => {
-                let pid = self.pids(primary).first().copied().ok_or("it has ended")?;
-                self.limit = Some((pid, no_more_descriptors(pid)?));
-                Ok(())
-            }
-            ServerFault::ClockForward => {
-                self.clock += 3_600_000_000_000;
-                self.preload()?.set_clock(self.clock)
-            }
-            ServerFault::ClockBack => {
-                self.clock -= 1_000_000_000;
-                self.preload()?.set_clock(self.clock)
             }
             ServerFault::HandedOver => {
                 order(&self.url_of(primary), "FAILOVER")?;
@@ -225,13 +153,13 @@ impl Victim for Redis {
                     order(&self.url_of(replica), "REPLICAOF 127.0.0.1 1")?;
                     sleep(Duration::from_millis(rand::random_range(50..600)));
                 }
-                signal(&self.pids(primary), Signal::STOP);
+                self.nodes[primary].signal(Signal::STOP);
                 order(&self.url_of(replica), "REPLICAOF NO ONE")?;
                 self.primary = replica;
                 Ok(())
             }
             ServerFault::ReplicaCutOff => {
-                signal(&self.pids(self.replica()), Signal::STOP);
+                self.nodes[self.replica()].signal(Signal::STOP);
                 Ok(())
             }
             _ => unknown(fault),
@@ -240,40 +168,24 @@ impl Victim for Redis {
 
     fn end(&mut self, fault: ServerFault) -> Result<(), String> {
         let primary = self.primary;
+        if let Some(starts) = self.machine.end(fault, &mut self.nodes[primary]) {
+            return if starts? { self.run(primary) } else { Ok(()) };
+        }
         match fault {
-            ServerFault::Killed | ServerFault::Restarted => self.run(primary),
-            ServerFault::Stopped => {
-                signal(&self.pids(primary), Signal::CONT);
-                Ok(())
-            }
-            ServerFault::PowerLost => {
-                self.disk()?.restore_power()?;
-                self.run(primary)
-            }
-            ServerFault::DiskFull => {
-                self.disk()?.empty()?;
-                self.again(primary)
-            }
-            ServerFault::DiskSlow => self.preload()?.slow_syncs(Duration::ZERO),
             ServerFault::MemoryFull => {
                 order(&self.url_of(primary), "CONFIG SET maxmemory 0").map(drop)
             }
-            ServerFault::DescriptorsUsedUp => {
-                if let Some((pid, before)) = self.limit.take() {
-                    descriptors_again(pid, before);
-                }
-                Ok(())
-            }
-            ServerFault::ClockForward | ServerFault::ClockBack | ServerFault::HandedOver => Ok(()),
+            ServerFault::HandedOver => Ok(()),
             ServerFault::TakenOver => {
                 let old = self.replica();
-                signal(&self.pids(old), Signal::CONT);
+                self.nodes[old].signal(Signal::CONT);
                 sleep(BOTH);
                 self.follow(old)
             }
             ServerFault::ReplicaCutOff => {
-                signal(&self.pids(self.replica()), Signal::CONT);
-                self.follows(self.replica())
+                let replica = self.replica();
+                self.nodes[replica].signal(Signal::CONT);
+                self.follows(replica)
             }
             _ => unknown(fault),
         }

@@ -379,6 +379,44 @@ async fn several_that_have_stopped_hold_up_nobody_for_long() {
     }
 }
 
+/// How often a waiter asks in a minute with so many before it, and whether it has its turn soon when they have gone.
+async fn asks_behind(others: usize) -> usize {
+    let store = MemoryBackend::new();
+    let held = hold(&Spy::new(Arc::clone(&store)).locks(), &["d"]).await;
+    let before: Vec<_> = (0..others)
+        .map(|_| Spy::new(Arc::clone(&store)).locks())
+        .collect();
+    let before = before.iter().map(async |locks| {
+        let guard = hold(locks, &["d"]).await;
+        let _ = guard.release().await.unwrap();
+    });
+    let spy = Spy::new(Arc::clone(&store));
+    let last = async {
+        sleep(ms(100)).await;
+        let locks = spy.locks();
+        let guard = hold(&locks, &["d"]).await;
+        let _ = guard.release().await.unwrap();
+        Instant::now()
+    };
+    let frees = async {
+        sleep(secs(60)).await;
+        let asked = spy.count(|call| matches!(call, Call::Acquire(_)));
+        let since = Instant::now();
+        let _ = held.release().await.unwrap();
+        (asked, since)
+    };
+    let ((asked, since), (_, had)) = join(frees, join(join_all(before), last)).await;
+    assert!(had - since < secs(1), "{:?}", had - since);
+    asked
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_far_behind_asks_seldom() {
+    let (near, far) = (asks_behind(3).await, asks_behind(30).await);
+    assert!((60..200).contains(&near), "{near}");
+    assert!((15..50).contains(&far), "{far}");
+}
+
 /// One has the only permit, one waits for it, and one wants the name for itself: who came first is served first.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_permit_keeps_its_place_before_who_excludes_it() {
