@@ -615,6 +615,29 @@ async fn who_waits_stands_in_the_record_and_keeps_the_books_clients_out() {
     }
 }
 
+/// While it tries again, its entries are those of a holder. Who comes then stands behind it all the same.
+#[tokio::test]
+async fn who_tries_again_for_several_records_keeps_its_place_before_who_comes_meanwhile() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let [holder, first, later] = [1, 2, 3].map(|n| open(&backend, n));
+    let (holder, first, later) = (holder.await, first.await, later.await);
+    granted(&backend, &request(holder, 1, &["write /a/b"])).await;
+    refused(&backend, &request(first, 1, &["write /a/b"]).waiting()).await;
+    // As an attempt leaves it that has entered this record and not the next.
+    let mut record = space.document("/a").await.unwrap();
+    let name = format!("{first}/1");
+    let entry = record["holders"][&name].as_object_mut().unwrap();
+    assert!(entry.remove("waits").is_some());
+    record["lock_count"] = 2.into();
+    space.put("/a", &record).await;
+
+    refused(&backend, &request(later, 1, &["write /a"]).waiting()).await;
+    let record = space.document("/a").await.unwrap();
+    let place = |name: &str| record["holders"][name]["place"].as_u64().unwrap();
+    assert!(place(&name) < place(&format!("{later}/1")), "{record}");
+}
+
 /// What a dead waiter leaves is removed, and what others hold there stays.
 #[tokio::test]
 async fn a_sweep_of_a_dead_waiter_takes_nothing_from_who_holds_the_record() {
