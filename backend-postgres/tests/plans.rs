@@ -333,7 +333,7 @@ async fn settled(space: &Space) {
     let mut same = 0;
     while same < 3 {
         assert!(since.elapsed() < PATIENCE, "it still changes: {last:?}");
-        // From one look to the next: three alike are longer than a process takes to say what it has counted.
+        // From one read to the next: three alike are longer than a process takes to say what it has counted.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let now = reads(space).await;
         same = if now == last { same + 1 } else { 0 };

@@ -13,7 +13,8 @@ use crate::client::clock::now;
 use crate::store::{Past, Waiting};
 use crate::{Busy, Grant};
 
-/// Twice the longest time between two requests of somebody who waits.
+/// Twice the longest time between two requests of a waiter that may go soon. One with many before it asks more seldom, and is
+/// notified when they have gone.
 pub(crate) const LONG: Duration = Duration::from_secs(2);
 
 /// The waiters that have refused it last, each since when.
