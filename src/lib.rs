@@ -47,11 +47,11 @@ pub mod postgres {
 /// Locks in Redis and Valkey.
 #[cfg(feature = "redis")]
 pub mod redis {
-    pub use lockcore_redis::{FENCED_SET, LEAST_ACL, RedisBackend, RedisConfig};
+    pub use lockcore_redis::{FENCED_SET, LEAST_ACL, RedisBackend, RedisConfig, redis};
 }
 
 /// Locks in etcd.
 #[cfg(feature = "etcd")]
 pub mod etcd {
-    pub use lockcore_etcd::{EtcdBackend, EtcdConfig, LEAST_ROLE, fenced};
+    pub use lockcore_etcd::{EtcdBackend, EtcdConfig, LEAST_ROLE, etcd_client, fenced};
 }

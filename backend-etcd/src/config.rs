@@ -3,8 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::Client;
 use lockcore::backend::Namespace;
 use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
 
@@ -71,7 +73,9 @@ const GRAMMAR: Grammar = Grammar {
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
     pub(crate) tls: bool,
+    /// Empty if there is a client.
     pub(crate) nodes: Vec<Host>,
+    pub(crate) client: Option<Given>,
     pub(crate) namespace: Namespace,
     pub(crate) auth: Option<Auth>,
     pub(crate) ca: Option<PathBuf>,
@@ -92,6 +96,18 @@ pub(crate) struct Auth {
     pub(crate) user: String,
     pub(crate) password: String,
 }
+
+/// The program's own client.
+#[derive(Clone)]
+pub(crate) struct Given(pub(crate) Arc<Client>);
+
+impl PartialEq for Given {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Given {}
 
 impl EtcdConfig {
     /// Parses `etcd://[USER:PASSWORD@]HOST[:PORT][,…][/][?OPTION=VALUE&…]`, or `etcds://` for TLS. User, password and
@@ -125,6 +141,7 @@ impl EtcdConfig {
                 .and_then(|number| usize::try_from(number).ok())
                 .unwrap_or(DEFAULT_OPERATIONS),
             nodes: url.hosts(DEFAULT_PORT)?,
+            client: None,
             auth: url.user.map(|(user, password)| Auth { user, password }),
         };
         url.options.end()?;
@@ -139,6 +156,51 @@ impl EtcdConfig {
             return Err(UrlError::Together(tls));
         }
         Ok(config)
+    }
+
+    /// Uses the program's own client, with its members, certificates and credentials. The other options have their
+    /// defaults; [`password`](Self::password), [`ca`](Self::ca) and [`certificate`](Self::certificate) are refused when
+    /// connecting.
+    ///
+    /// The client chooses the member of each request. Give it `with_require_leader(true)`, or a member that is cut off
+    /// answers nobody until the time-out; and `with_keep_alive`, or a connection that a network has forgotten costs a
+    /// time-out each time. A time-out of the client that is shorter than ours makes outcomes unknown sooner.
+    ///
+    /// # Examples
+    ///
+    /// Compiled and not run, because it needs a server.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use lockcore::backend::Namespace;
+    /// use lockcore_etcd::etcd_client::{Client, ConnectOptions};
+    /// use lockcore_etcd::{EtcdBackend, EtcdConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let options = ConnectOptions::new()
+    ///     .with_require_leader(true)
+    ///     .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5));
+    /// let client = Client::connect(["http://localhost:2379"], Some(options)).await?;
+    /// let config = EtcdConfig::with_client(&client).namespace(Namespace::parse("fs")?);
+    /// let backend = EtcdBackend::connect(config).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_client(client: &Client) -> Self {
+        Self {
+            tls: false,
+            nodes: Vec::new(),
+            client: Some(Given(Arc::new(client.clone()))),
+            namespace: Namespace::default(),
+            auth: None,
+            ca: None,
+            timeout: DEFAULT_TIMEOUT,
+            certificate: Certificate::default(),
+            operations: DEFAULT_OPERATIONS,
+        }
     }
 
     /// The namespace: the prefix of all keys, followed by a `/`.
@@ -219,6 +281,7 @@ impl fmt::Debug for EtcdConfig {
         f.debug_struct("EtcdConfig")
             .field("tls", &self.tls)
             .field("nodes", &nodes)
+            .field("client", &self.client.is_some())
             .field("namespace", &self.namespace)
             .field("auth", &self.auth)
             .field("ca", &self.ca)

@@ -141,6 +141,8 @@ mod wakeups;
 
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;
+/// The version whose types [`EtcdConfig::with_client`] takes.
+pub use etcd_client;
 pub use fenced::fenced;
 
 /// The commands that create a user and a role with the least rights of a program that uses the namespace `lockkeeper`.

@@ -13,7 +13,7 @@ use lockcore::backend::{Host, Together};
 use lockcore::{Error, ErrorKind, Operation};
 use tokio::time::Instant;
 
-use crate::config::EtcdConfig;
+use crate::config::{EtcdConfig, Given};
 use crate::error::{Phase, found, from_etcd, is_of_the_login, is_of_the_member};
 use crate::namespace::{Base, Heard, found_or_made};
 use crate::record::{Names, Range};
@@ -52,6 +52,19 @@ pub(crate) struct Connection {
     pub(crate) number: u64,
     /// Of the namespace, as it was found.
     pub(crate) base: Base,
+}
+
+impl Place {
+    /// It is used from now on.
+    fn connected(&mut self, connection: Connection) -> Connection {
+        self.last += 1;
+        let number = self.last;
+        let connection = Connection {
+            number,
+            ..connection
+        };
+        self.connection.insert(connection).clone()
+    }
 }
 
 /// What has come of an attempt.
@@ -156,7 +169,7 @@ impl Link {
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         let until = Instant::now() + self.config.timeout;
-        if self.config.auth.is_some() {
+        if self.config.auth.is_some() || self.config.client.is_some() {
             let copy = what.clone();
             let send = |connection| send(connection, copy);
             match self.attempt(operation, until, send).await {
@@ -224,22 +237,27 @@ impl Link {
 
     async fn connect(&self, operation: Operation) -> Result<Connection, Error> {
         let nodes: Vec<Host> = self.place().nodes.iter().cloned().collect();
+        if let Some(Given(client)) = &self.config.client {
+            // Who we are may have to be said again.
+            let said = client.refresh_token().await;
+            said.map_err(|error| from_etcd(operation, Phase::Connecting, error))?;
+            let connection = self.greet(operation, Client::clone(client)).await?;
+            return Ok(self.place().connected(connection));
+        }
         let patience = self.config.timeout / u32::try_from(nodes.len() + 1).unwrap_or(u32::MAX);
         let mut failed: Option<Error> = None;
         for node in nodes {
-            match tokio::time::timeout(patience, self.greet(operation, &node)).await {
+            let greeted = async {
+                let client = self.client_of(operation, &node).await?;
+                self.greet(operation, client).await
+            };
+            match tokio::time::timeout(patience, greeted).await {
                 Ok(Ok(connection)) => {
                     let mut place = self.place();
                     while place.nodes.front() != Some(&node) {
                         place.nodes.rotate_left(1);
                     }
-                    place.last += 1;
-                    let connection = Connection {
-                        number: place.last,
-                        ..connection
-                    };
-                    place.connection = Some(connection.clone());
-                    return Ok(connection);
+                    return Ok(place.connected(connection));
                 }
                 // What people have to fix is said rather than that another one does not answer.
                 Ok(Err(error)) => {
@@ -257,9 +275,8 @@ impl Link {
         }))
     }
 
-    /// Connects to one member, and finds or makes the namespace.
-    async fn greet(&self, operation: Operation, node: &Host) -> Result<Connection, Error> {
-        let failed = |error| from_etcd(operation, Phase::Connecting, error);
+    /// A client of one member.
+    async fn client_of(&self, operation: Operation, node: &Host) -> Result<Client, Error> {
         let mut options = ConnectOptions::new()
             .with_require_leader(true)
             .with_auto_token_refresh(true)
@@ -275,9 +292,12 @@ impl Link {
             None => "http",
         };
         let url = format!("{scheme}://{node}");
-        let client = Client::connect([url], Some(options))
-            .await
-            .map_err(failed)?;
+        let client = Client::connect([url], Some(options)).await;
+        client.map_err(|error| from_etcd(operation, Phase::Connecting, error))
+    }
+
+    /// Finds or makes the namespace.
+    async fn greet(&self, operation: Operation, client: Client) -> Result<Connection, Error> {
         let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER);
         let before = self.place().heard;
         let base = found_or_made(operation, &mut kv, self.names.meta(), before).await?;
@@ -304,7 +324,10 @@ impl Link {
     /// Connects anew for what comes next, to another member first.
     fn leave(&self, number: u64) {
         if self.close(number) {
-            self.place().nodes.rotate_left(1);
+            let nodes = &mut self.place().nodes;
+            if !nodes.is_empty() {
+                nodes.rotate_left(1);
+            }
         }
     }
 
@@ -314,6 +337,11 @@ impl Link {
 }
 
 fn tls(config: &EtcdConfig) -> Result<Option<TlsOptions>, Error> {
+    let own = config.ca.is_some() || config.certificate.cert.is_some() || config.auth.is_some();
+    if config.client.is_some() && own {
+        let what = "a client of the program has its own certificates and credentials: give them to the client";
+        return Err(found(ErrorKind::Config, Operation::Connect, what));
+    }
     if !config.tls {
         return Ok(None);
     }

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmType, CompactionOptions, GetOptions, Txn, TxnOp};
+use etcd_client::{
+    AlarmAction, AlarmType, Client, CompactionOptions, ConnectOptions, GetOptions, Txn, TxnOp,
+};
 use futures_util::future::join_all;
 use lockcore::backend::{
-    Acquire, Acquired, ClaimStore as _, End, Filter, Inspect as _, IntentChange, Opened, Ranges,
-    Renewal, Renewed, SessionStore as _, Stood, Sweep, Wakeups as _,
+    Acquire, Acquired, ClaimStore as _, End, Filter, Inspect as _, IntentChange, Namespace, Opened,
+    Ranges, Renewal, Renewed, SessionStore as _, Stood, Sweep, Wakeups as _,
 };
 use lockcore::limits::MAX_WAITERS;
 use lockcore::{
@@ -23,7 +25,9 @@ use lockcore::{
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use lockkeeper_servers::etcd::{ETCD_3_4, ETCD_3_6, Member};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Secured, Space, artefacts, certificates, client, member, restarted, until, waited};
+use support::{
+    Secured, Space, artefacts, certificates, client, given, member, restarted, until, waited,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
@@ -217,13 +221,36 @@ async fn a_namespace_is_removed_and_its_neighbours_are_not() {
 #[tokio::test]
 async fn a_server_that_forgets_who_we_are_is_told_again() {
     let mut server = Secured::start().await;
-    let backend = connect(&format!("{}&namespace=t1", server.least()))
-        .await
-        .unwrap();
-    let session = opened(&backend).await;
+    let [by_url, by_client] = both_ways(&server).await;
+    let sessions = [opened(&by_url).await, opened(&by_client).await];
     // The names by which it knows us are in its memory.
     server.member = restarted(server.member).await;
-    renewed(&backend, session, 1).await;
+    renewed(&by_url, sessions[0], 1).await;
+    renewed(&by_client, sessions[1], 1).await;
+}
+
+/// A backend of the user with the least rights by its URL, and one by a client that the program has; each with a namespace
+/// of its own.
+async fn both_ways(server: &Secured) -> [Arc<EtcdBackend>; 2] {
+    let by_url = connect(&format!("{}&namespace=t1", server.least())).await;
+    let own = EtcdConfig::with_client(&client(&server.least()).await);
+    let own = own.namespace(Namespace::parse("t2").unwrap());
+    [by_url.unwrap(), EtcdBackend::connect(own).await.unwrap()]
+}
+
+#[tokio::test]
+async fn a_client_of_the_program_has_its_own_credentials() {
+    let own = client(&given()).await;
+    let config = || EtcdConfig::with_client(&own);
+    for config in [
+        config().password("u", "secret"),
+        config().ca("/ca.pem"),
+        config().certificate("/cert.pem", "/key.pem"),
+    ] {
+        let error = EtcdBackend::connect(config.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(!format!("{error:?} {config:?}").contains("secret"));
+    }
 }
 
 /// Where the server signs the names that it gives out, none of them is good any more after a change of users or roles.
@@ -231,12 +258,6 @@ async fn a_server_that_forgets_who_we_are_is_told_again() {
 async fn a_change_of_users_cuts_nobody_off() {
     for version in [&ETCD_3_6, &ETCD_3_4] {
         let server = Secured::signing(version).await;
-        let backend = connect(&format!("{}&namespace=t1", server.least()))
-            .await
-            .unwrap();
-        let session = opened(&backend).await;
-        let held = ask(session, 1, "a");
-        token(&backend, &held).await;
         let mut changes = 0;
         // Each by a client of its own: the administrator's name is as old afterwards.
         let mut changed = async || {
@@ -244,29 +265,38 @@ async fn a_change_of_users_cuts_nobody_off() {
             let role = format!("role{changes}");
             server.admin().await.role_add(role).await.unwrap();
         };
-        for seq in 1..4 {
-            changed().await;
-            let renewed = backend.renew(session, &keep(seq)).await.unwrap();
-            assert_eq!(renewed, Renewed::Living);
+        for backend in both_ways(&server).await {
+            is_not_cut_off(backend, &mut changed).await;
         }
-        changed().await;
-        assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
-        changed().await;
-        let watch = backend.watch(&held.claims).await.unwrap();
-        changed().await;
-        backend.release(held.grant, &held.claims).await.unwrap();
-        let told = tokio::time::timeout(Duration::from_secs(5), watch).await;
-        told.expect("it is told");
-        changed().await;
-        token(&backend, &ask(session, 2, "a")).await;
-        // And many at once.
-        changed().await;
-        let many = (3..40).map(|n| {
-            let (backend, request) = (Arc::clone(&backend), ask(session, n, &format!("k{n}")));
-            async move { token(&backend, &request).await }
-        });
-        many.collect::<JoinSet<_>>().join_all().await;
     }
+}
+
+async fn is_not_cut_off(backend: Arc<EtcdBackend>, changed: &mut impl AsyncFnMut()) {
+    let session = opened(&backend).await;
+    let held = ask(session, 1, "a");
+    token(&backend, &held).await;
+    for seq in 1..4 {
+        changed().await;
+        let renewed = backend.renew(session, &keep(seq)).await.unwrap();
+        assert_eq!(renewed, Renewed::Living);
+    }
+    changed().await;
+    assert!(backend.confirm(held.grant, &held.claims).await.unwrap());
+    changed().await;
+    let watch = backend.watch(&held.claims).await.unwrap();
+    changed().await;
+    backend.release(held.grant, &held.claims).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(5), watch).await;
+    told.expect("it is told");
+    changed().await;
+    token(&backend, &ask(session, 2, "a")).await;
+    // And many at once.
+    changed().await;
+    let many = (3..40).map(|n| {
+        let (backend, request) = (Arc::clone(&backend), ask(session, n, &format!("k{n}")));
+        async move { token(&backend, &request).await }
+    });
+    many.collect::<JoinSet<_>>().join_all().await;
 }
 
 #[tokio::test]
@@ -1168,8 +1198,18 @@ async fn another_member_is_asked_where_one_fails() {
         .iter()
         .map(|member| &member.url()["http://".len()..])
         .collect();
-    let space = Space::at(format!("etcd://{}/?timeout_ms=1000", hosts.join(",")));
-    let backend = space.connect().await;
+    let by_url = Space::at(format!("etcd://{}/?timeout_ms=1000", hosts.join(",")));
+    outlives_members(by_url.connect().await, &members).await;
+    // By a client that the program has, which chooses the members itself.
+    let options = ConnectOptions::new()
+        .with_require_leader(true)
+        .with_keep_alive(Duration::from_secs(1), Duration::from_secs(1));
+    let own = Client::connect(hosts, Some(options)).await.unwrap();
+    let own = EtcdConfig::with_client(&own).timeout(Duration::from_secs(1));
+    outlives_members(EtcdBackend::connect(own).await.unwrap(), &members).await;
+}
+
+async fn outlives_members(backend: Arc<EtcdBackend>, members: &[Member]) {
     let session = opened(&backend).await;
     let held = ask(session, 1, "a");
     token(&backend, &held).await;

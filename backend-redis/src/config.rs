@@ -3,10 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::backend::Namespace;
 use lockcore::backend::{Grammar, Host, StoreUrl, UrlError};
+use redis::{Client, ConnectionAddr};
 
 /// How long one request may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -75,6 +77,8 @@ const SENTINEL_PATH: &str = "behind the sentinels stands the name that they know
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     pub(crate) tls: bool,
+    /// The address of the program's own client: how TLS checks who the server is.
+    pub(crate) given: Option<Given>,
     /// The servers, or the sentinels that know them.
     pub(crate) nodes: Vec<Host>,
     pub(crate) sentinels: Option<Sentinels>,
@@ -104,6 +108,18 @@ pub(crate) struct Auth {
     pub(crate) user: String,
     pub(crate) password: String,
 }
+
+/// The address of a client that the program has.
+#[derive(Clone)]
+pub(crate) struct Given(pub(crate) Arc<ConnectionAddr>);
+
+impl PartialEq for Given {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Given {}
 
 impl RedisConfig {
     /// Parses `redis://[[USER]:PASSWORD@]HOST[:PORT][,…][/DATABASE][?OPTION=VALUE&…]`, or `rediss://` for TLS; or
@@ -163,7 +179,6 @@ impl RedisConfig {
         let replicas = options.number("replicas", 0..=100, "a number from 0 to 100")?;
         let config = Self {
             tls: matches!(plain, "rediss" | "valkeys"),
-            nodes,
             sentinels,
             namespace: options.namespace()?,
             auth: url.user.map(|(user, password)| Auth { user, password }),
@@ -175,6 +190,7 @@ impl RedisConfig {
             timeout: options.millis("timeout_ms", 1)?.unwrap_or(DEFAULT_TIMEOUT),
             replicas: replicas.map_or(0, |it| u32::try_from(it).unwrap_or(u32::MAX)),
             wait: options.millis("wait_ms", 1)?.unwrap_or(DEFAULT_WAIT),
+            ..Self::of(nodes)
         };
         url.options.end()?;
         if config.cert.is_some() != config.key.is_some() {
@@ -191,6 +207,81 @@ impl RedisConfig {
             return Err(UrlError::Together(what));
         }
         Ok(config)
+    }
+
+    /// Takes the server, the certificates, the credentials and the database of a client that the program has. What is set
+    /// afterwards replaces them. The other options have their defaults.
+    ///
+    /// The backend makes connections of its own: waiters need one for wake-ups, and a connection that gave no answer
+    /// in time is closed. The settings of the program's connections (their time-outs, retries, credentials that a
+    /// provider renews) do not count for them. Of a `ConnectionManager` give the client that it was made of.
+    ///
+    /// # Examples
+    ///
+    /// Compiled and not run, because it needs a server.
+    ///
+    /// ```no_run
+    /// use lockcore::backend::Namespace;
+    /// use lockcore_redis::redis::Client;
+    /// use lockcore_redis::{RedisBackend, RedisConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = Client::open("redis://:secret@localhost/3")?;
+    /// let config = RedisConfig::with_client(&client).namespace(Namespace::parse("fs")?);
+    /// let backend = RedisBackend::connect(config).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_client(client: &Client) -> Self {
+        let info = client.get_connection_info();
+        let us = info.redis_settings();
+        let mut node = Host {
+            host: "localhost".to_owned(),
+            port: DEFAULT_PORT,
+        };
+        let (mut tls, mut socket) = (false, None);
+        match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (node.host, node.port) = (host.clone(), *port),
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                (node.host, node.port, tls) = (host.clone(), *port, true);
+            }
+            ConnectionAddr::Unix(path) => socket = Some(path.clone()),
+            // Used as it is.
+            _ => {}
+        }
+        Self {
+            tls,
+            given: Some(Given(Arc::new(info.addr().clone()))),
+            auth: us.password().map(|password| Auth {
+                user: us.username().unwrap_or_default().to_owned(),
+                password: password.to_owned(),
+            }),
+            // No server has more.
+            database: u16::try_from(us.db()).unwrap_or(u16::MAX),
+            socket,
+            ..Self::of(vec![node])
+        }
+    }
+
+    fn of(nodes: Vec<Host>) -> Self {
+        Self {
+            tls: false,
+            given: None,
+            nodes,
+            sentinels: None,
+            namespace: Namespace::default(),
+            auth: None,
+            database: 0,
+            ca: None,
+            cert: None,
+            key: None,
+            socket: None,
+            timeout: DEFAULT_TIMEOUT,
+            replicas: 0,
+            wait: DEFAULT_WAIT,
+        }
     }
 
     /// The namespace: the prefix of all keys, in braces.

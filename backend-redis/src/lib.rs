@@ -106,6 +106,8 @@ mod wakeups;
 
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
+/// The version whose types [`RedisConfig::with_client`] takes.
+pub use redis;
 
 /// The least rights of a program that uses the namespace `lockkeeper`, as a line of an ACL file: of a user of that name,
 /// whose password has to be set.

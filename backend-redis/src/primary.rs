@@ -18,7 +18,7 @@ use redis::{
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::config::{Auth, Sentinels};
+use crate::config::{Auth, Given, RedisConfig, Sentinels};
 use crate::error::{Phase, found, from_redis};
 use crate::link::{BUFFER, Connection, Link};
 use crate::server::{Server, misplaced};
@@ -273,19 +273,7 @@ impl Link {
         us: RedisConnectionInfo,
         config: AsyncConnectionConfig,
     ) -> RedisResult<MultiplexedConnection> {
-        let host = node.host.clone();
-        let address = if let Some(socket) = &self.config.socket {
-            ConnectionAddr::Unix(socket.clone())
-        } else if self.config.tls {
-            ConnectionAddr::TcpTls {
-                host,
-                port: node.port,
-                insecure: false,
-                tls_params: None,
-            }
-        } else {
-            ConnectionAddr::Tcp(host, node.port)
-        };
+        let address = address(&self.config, node);
         // One on which nothing is said is not forgotten on the way.
         let tcp = TcpSettings::default().set_keepalive(TcpKeepalive::new().with_time(ALIVE_EVERY));
         let info = address.into_connection_info()?;
@@ -301,6 +289,32 @@ impl Link {
         client
             .get_multiplexed_async_connection_with_config(&config)
             .await
+    }
+}
+
+fn address(config: &RedisConfig, node: &Host) -> ConnectionAddr {
+    if let Some(socket) = &config.socket {
+        return ConnectionAddr::Unix(socket.clone());
+    }
+    let (host, port) = (node.host.clone(), node.port);
+    let (insecure, tls_params) = match config.given.as_ref().map(|Given(address)| &**address) {
+        Some(ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        }) => (*insecure, tls_params.clone()),
+        None | Some(ConnectionAddr::Tcp(..)) => (false, None),
+        Some(other) => return other.clone(),
+    };
+    if config.tls {
+        ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure,
+            tls_params,
+        }
+    } else {
+        ConnectionAddr::Tcp(host, port)
     }
 }
 

@@ -21,6 +21,7 @@ use lockcore::{
 };
 use lockcore_redis::{RedisBackend, RedisConfig};
 use lockkeeper_servers::Server;
+use redis::{Client, ClientTlsConfig, TlsCertificates};
 use rustix::process::Signal;
 use support::servers::{
     NODE_TIMEOUT, agreed, ask, at_port, cluster, node, node_at, order, port, promote, replica_of,
@@ -684,6 +685,60 @@ async fn a_client_shows_its_certificate() {
     let (waited, released) = tokio::join!(waits, guard.release());
     assert_eq!(released.unwrap(), Released::Released);
     assert_eq!(waited.unwrap().release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_client_of_the_program_says_where_and_who() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ca, certificate, key] = certificates(folder.path());
+    let socket = folder.path().join("redis.sock").display().to_string();
+    let server = node(&[
+        ("tls-cert-file", &certificate),
+        ("tls-key-file", &key),
+        ("tls-ca-cert-file", &ca),
+        ("tls-auth-clients", "yes"),
+        ("unixsocket", &socket),
+        ("unixsocketperm", "700"),
+    ])
+    .await;
+    let admin = Client::open(format!("redis+unix://{socket}?db=3")).unwrap();
+    let mut admin = admin.get_multiplexed_async_connection().await.unwrap();
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "me", "on", ">s3cret", "~*", "&*", "+@all"]);
+    user.query_async::<()>(&mut admin).await.unwrap();
+    let read = |path: &str| fs::read(path).unwrap();
+    let certificates = TlsCertificates {
+        client_tls: Some(ClientTlsConfig {
+            client_cert: read(&certificate),
+            client_key: read(&key),
+        }),
+        root_cert: Some(read(&ca)),
+    };
+    let url = format!("rediss://me:s3cret@127.0.0.1:{}/3", port(&server));
+    let by_tls = Client::build_with_tls(url, certificates).unwrap();
+    let by_socket = format!("redis+unix://{socket}?db=3&user=me&pass=s3cret");
+    let by_socket = Client::open(by_socket).unwrap();
+    let locks = async |client: &Client| {
+        let config = RedisConfig::with_client(client);
+        assert!(!format!("{config:?}").contains("s3cret"));
+        let backend = RedisBackend::connect(config).await.unwrap();
+        Locks::builder(backend).build().unwrap()
+    };
+    let (here, there) = (locks(&by_tls).await, locks(&by_socket).await);
+    let guard = there.lock("k").acquire().await.unwrap();
+    // The subscription goes the same way.
+    let waits = here.lock("k").acquire();
+    let (waited, released) = tokio::join!(waits, guard.release());
+    assert_eq!(released.unwrap(), Released::Released);
+    // In the client's database, as its user.
+    let mut size = redis::cmd("DBSIZE");
+    let keys: usize = size.query_async(&mut admin).await.unwrap();
+    assert!(keys > 0, "the namespace is in another database");
+    assert_eq!(waited.unwrap().release().await.unwrap(), Released::Released);
+    // What is set afterwards counts.
+    let refused = RedisBackend::connect(RedisConfig::with_client(&by_tls).password("me", "no"));
+    let error = refused.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
 }
 
 #[tokio::test]
