@@ -15,8 +15,8 @@ use super::{Cluster, Port, Server, apt, folder, ports, quiet, run};
 const START: Duration = Duration::from_secs(60);
 /// The longest time for an answer to one question, from a member that may be stopped.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The Go module of the newer version.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/sources/etcd-3.6");
+/// The Go modules of the newer versions, each in a folder of the version's name.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/sources");
 
 /// A version of etcd.
 #[derive(Debug)]
@@ -36,7 +36,14 @@ pub const ETCD_3_4: Etcd = Etcd {
     packaged: true,
 };
 
-/// A newer version.
+/// The one between.
+pub const ETCD_3_5: Etcd = Etcd {
+    name: "etcd-3.5",
+    says: "etcd Version: 3.5.",
+    packaged: false,
+};
+
+/// The newest version.
 pub const ETCD_3_6: Etcd = Etcd {
     name: "etcd-3.6",
     says: "etcd Version: 3.6.",
@@ -134,13 +141,33 @@ impl Etcd {
         if self.packaged {
             apt::unpack("etcd-server", &home)?;
         } else {
-            build(&home)?;
+            self.build(&home)?;
         }
         if quiet(&program.display().to_string(), &["--version"]).is_some() {
             Ok(program)
         } else {
             Err(format!("{} does not run", program.display()))
         }
+    }
+
+    /// Builds the program from its Go module.
+    fn build(&self, home: &Path) -> Result<(), String> {
+        let name = self.name;
+        if quiet("go", &["version"]).is_none() {
+            return Err(format!(
+                "{name} is built with Go: install Go 1.26 or newer, or {name}"
+            ));
+        }
+        println!("+ go build, of {name}");
+        // Beside it, and put in its place when it is whole: another run may do the same.
+        let made = tempfile::tempdir_in(home).map_err(|error| format!("no folder: {error}"))?;
+        let program = made.path().join("etcd");
+        run(Command::new("go")
+            .args(["build", "-trimpath", "-mod=readonly", "-o"])
+            .arg(&program)
+            .arg(".")
+            .current_dir(Path::new(SOURCES).join(name)))?;
+        fs::rename(&program, home.join("etcd")).map_err(|error| format!("{error}"))
     }
 }
 
@@ -161,23 +188,6 @@ pub fn protoc() -> Result<(), String> {
     installed.map_err(|error| {
         format!("protoc is missing, which etcd's driver is built with: install it ({error})")
     })
-}
-
-/// Builds the program from its Go module.
-fn build(home: &Path) -> Result<(), String> {
-    if quiet("go", &["version"]).is_none() {
-        return Err("etcd 3.6 is built with Go: install Go 1.26 or newer, or etcd 3.6".to_owned());
-    }
-    println!("+ go build, of etcd 3.6");
-    // Beside it, and put in its place when it is whole: another run may do the same.
-    let made = tempfile::tempdir_in(home).map_err(|error| format!("no folder: {error}"))?;
-    let program = made.path().join("etcd");
-    run(Command::new("go")
-        .args(["build", "-trimpath", "-mod=readonly", "-o"])
-        .arg(&program)
-        .arg(".")
-        .current_dir(SOURCES))?;
-    fs::rename(&program, home.join("etcd")).map_err(|error| format!("{error}"))
 }
 
 /// A member of a cluster, or a single server. Dropping it stops it and removes its data.

@@ -154,7 +154,8 @@ enum Command {
     /// Starts a server, runs a command that finds its URL in LOCKKEEPER_URL, and stops it.
     With {
         /// elasticsearch-7, elasticsearch-9, opensearch-2, opensearch-3, opensearch-3-secured, elasticsearch-9-secured,
-        /// etcd-3.6, etcd-3.4, etcd-3.6-cluster, mariadb, postgres or redis.
+        /// etcd-3.6, etcd-3.5, etcd-3.4, etcd-3.6-cluster, mariadb, postgres (the machine's own), postgres-14, postgres-16,
+        /// postgres-17, postgres-18 or redis.
         #[arg(value_parser = stores::find_server)]
         server: (&'static stores::Store, &'static stores::Startable),
         /// The command.

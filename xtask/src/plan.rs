@@ -177,6 +177,19 @@ const OTHER_ENGINE: &[Row] = &[
     row(ES, "running").beside(),
 ];
 
+/// On a version of PostgreSQL that the machine need not have.
+const OTHER_POSTGRES: &[Row] = &[
+    row(POSTGRES, "conformance").threads(8).soak(),
+    row(POSTGRES, "application").soak(),
+    row(POSTGRES, "errors").soak(),
+    row(POSTGRES, "line").soak(),
+    row(POSTGRES, "logging").soak(),
+    row(POSTGRES, "plans").soak(),
+    row(POSTGRES, "sessions").soak(),
+    row(POSTGRES, "together").soak(),
+    row(POSTGRES, "wakeups").soak(),
+];
+
 /// What runs where. The places are begun in this order, some at the same time.
 pub(crate) const PLAN: &[Place] = &[
     Place {
@@ -269,6 +282,22 @@ pub(crate) const PLAN: &[Place] = &[
         ],
     },
     Place {
+        name: "postgres-14",
+        rows: OTHER_POSTGRES,
+    },
+    Place {
+        name: "postgres-16",
+        rows: OTHER_POSTGRES,
+    },
+    Place {
+        name: "postgres-17",
+        rows: OTHER_POSTGRES,
+    },
+    Place {
+        name: "postgres-18",
+        rows: OTHER_POSTGRES,
+    },
+    Place {
         name: "mariadb",
         rows: &[
             row(MARIADB, "conformance").threads(8).quick_set(),
@@ -290,6 +319,10 @@ pub(crate) const PLAN: &[Place] = &[
             row(ETCD, "conformance").only(BY_VERSION),
             row(ETCD, "conformance").soak(),
         ],
+    },
+    Place {
+        name: "etcd-3.5",
+        rows: &[row(ETCD, "conformance").soak()],
     },
     Place {
         name: "etcd-3.6-cluster",

@@ -125,6 +125,10 @@ pub(crate) const STORES: &[Store] = &[
                     start: || etcd::ETCD_3_4.start(&artefacts()),
                 },
                 Startable {
+                    name: "etcd-3.5",
+                    start: || etcd::ETCD_3_5.start(&artefacts()),
+                },
+                Startable {
                     name: "etcd-3.6-cluster",
                     start: || etcd::ETCD_3_6.start_cluster(&artefacts()),
                 },
@@ -138,10 +142,28 @@ pub(crate) const STORES: &[Store] = &[
         trial: true,
         servers: Some(Servers {
             variable: "LOCKKEEPER_TEST_POSTGRES",
-            each: &[Startable {
-                name: "postgres",
-                start: postgres::start,
-            }],
+            each: &[
+                Startable {
+                    name: "postgres",
+                    start: postgres::start,
+                },
+                Startable {
+                    name: "postgres-14",
+                    start: || postgres::POSTGRES_14.start(&artefacts()),
+                },
+                Startable {
+                    name: "postgres-16",
+                    start: || postgres::POSTGRES_16.start(&artefacts()),
+                },
+                Startable {
+                    name: "postgres-17",
+                    start: || postgres::POSTGRES_17.start(&artefacts()),
+                },
+                Startable {
+                    name: "postgres-18",
+                    start: || postgres::POSTGRES_18.start(&artefacts()),
+                },
+            ],
         }),
     },
     Store {

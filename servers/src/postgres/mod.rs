@@ -1,5 +1,7 @@
 //! PostgreSQL, and a PgBouncer before it.
 
+mod versions;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+pub use self::versions::{POSTGRES_14, POSTGRES_16, POSTGRES_17, POSTGRES_18, Version};
 use super::process::{Log, Process};
 use super::{Port, Server, apt, docker, ports, quiet, run};
 
@@ -74,7 +77,10 @@ pub fn node(settings: &[(&str, &str)]) -> Result<Server, String> {
 ///
 /// The program is missing, or fails; the text says why.
 pub fn data() -> Result<TempDir, String> {
-    let programs = installed()?;
+    data_by(&installed()?)
+}
+
+fn data_by(programs: &Path) -> Result<TempDir, String> {
     let (data, folder) = owned_folder()?;
     let password = data.path().join("password");
     fs::write(&password, VERIFIER).map_err(|error| format!("{}: {error}", password.display()))?;
@@ -245,7 +251,16 @@ pub(crate) fn run_under(
     settings: &[(&str, &str)],
     environment: &[(&str, String)],
 ) -> Result<Server, String> {
-    let programs = installed()?;
+    run_by(&installed()?, port, data, settings, environment)
+}
+
+fn run_by(
+    programs: &Path,
+    port: &Port,
+    data: &Path,
+    settings: &[(&str, &str)],
+    environment: &[(&str, String)],
+) -> Result<Server, String> {
     let number = port.number().to_string();
     let log = Log::new(data.join("postgres.log"));
     let mut command = as_account(&programs.join("postgres"));
