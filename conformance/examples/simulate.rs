@@ -24,7 +24,7 @@ mod simulate {
     use std::time::Instant;
 
     use clap::{ArgGroup, Parser};
-    use lockcore_conformance::simulation::{Rule, Run, find, rules, run, run_broken};
+    use lockcore_conformance::simulation::{Rule, Run, find, find_again, rules, run, run_broken};
 
     /// The seeded simulation: seeds, or broken clients.
     #[derive(Parser)]
@@ -49,9 +49,9 @@ mod simulate {
         /// Looks for clients that break this rule, or each of them.
         #[arg(long, value_name = "RULE", value_parser = parse_rule, num_args = 0..=1)]
         broken: Option<Option<Rule>>,
-        /// From this seed on.
-        #[arg(long, value_name = "N", default_value_t = 0, requires = "broken")]
-        first: u64,
+        /// From this seed on. Without it the seeds that have shown the breaches last come first.
+        #[arg(long, value_name = "N", requires = "broken")]
+        first: Option<u64>,
     }
 
     pub(super) fn main() -> ExitCode {
@@ -205,12 +205,13 @@ mod simulate {
         }
     }
 
-    fn broken(rules: &[Rule], first: u64, threads: usize) -> ExitCode {
+    fn broken(rules: &[Rule], first: Option<u64>, threads: usize) -> ExitCode {
         let mut missed = 0;
-        println!("| broken rule | seeds needed | of at most | what shows it |");
-        println!("|---|---|---|---|");
+        println!("| broken rule | seed | seeds run | of at most | what shows it |");
+        println!("|---|---|---|---|---|");
         for rule in rules {
-            match find(*rule, first, threads) {
+            let again = first.is_none().then(|| find_again(*rule)).flatten();
+            match again.or_else(|| find(*rule, first.unwrap_or(0), threads)) {
                 Some(found) => {
                     let mut laws: BTreeMap<_, usize> = BTreeMap::new();
                     for violation in &found.run.report.violations {
@@ -218,15 +219,15 @@ mod simulate {
                     }
                     let first = &found.run.report.violations[0];
                     println!(
-                        "| {} | {} | {} | {} |",
-                        rule.name, found.seeds, rule.seeds, first.law
+                        "| {} | {} | {} | {} | {} |",
+                        rule.name, found.seed, found.seeds, rule.seeds, first.law
                     );
                     if rules.len() == 1 {
                         show(&found.run);
                     }
                 }
                 None => {
-                    println!("| {} | not found | {} | |", rule.name, rule.seeds);
+                    println!("| {} | not found | | {} | |", rule.name, rule.seeds);
                     missed += 1;
                 }
             }

@@ -71,15 +71,17 @@ pub enum Law {
     OwnersReenter,
     /// A waiter for something that becomes free gets it: no deadlock.
     WaitingEnds,
-    /// A resource that checks tokens loses nothing, and refuses no valid holder.
+    /// A resource that checks tokens loses nothing.
     FencedLosesNothing,
+    /// A resource that checks tokens takes what a valid guard writes.
+    FencedTakesValid,
     /// A resource that checks nothing loses a write only to a holder that was paused, or whose lease was broken.
     LossIsExplained,
 }
 
 impl Law {
     /// The laws that a history is judged by.
-    pub const JUDGED: [Law; 26] = [
+    pub const JUDGED: [Law; 27] = [
         Law::AtMostOneHolder,
         Law::OneGrantPerRequest,
         Law::OwnClaimsOnly,
@@ -105,6 +107,7 @@ impl Law {
         Law::OwnersReenter,
         Law::WaitingEnds,
         Law::FencedLosesNothing,
+        Law::FencedTakesValid,
         Law::LossIsExplained,
     ];
 
@@ -147,6 +150,9 @@ impl Law {
             Law::OwnersReenter => "holders of one owner are not in each other's way",
             Law::WaitingEnds => "whoever waits for what becomes free gets it",
             Law::FencedLosesNothing => "a resource that checks tokens loses nothing",
+            Law::FencedTakesValid => {
+                "a resource that checks tokens takes what a valid guard writes"
+            }
             Law::LossIsExplained => "a resource that checks nothing loses only what is explained",
         }
     }

@@ -24,6 +24,32 @@ pub(crate) fn copy() -> Result<PathBuf, String> {
     Ok(to)
 }
 
+/// Writes down which seed has shown the breach of which rule.
+pub(crate) fn save(shown: &BTreeMap<&str, u64>) -> Result<(), String> {
+    let path = root().join("conformance/breaches.txt");
+    let text = noted(&read(&path)?, shown);
+    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn noted(text: &str, shown: &BTreeMap<&str, u64>) -> String {
+    let line = |line: &str| {
+        let parts = line.strip_prefix("= ").and_then(|rule| {
+            let (name, rest) = rule.split_once(", ")?;
+            let (seeds, what) = rest.split_once(": ")?;
+            // Without what was noted before.
+            let seeds = seeds.split(", ").next()?;
+            Some((name, seeds, what, shown.get(name)?))
+        });
+        match parts {
+            Some((name, seeds, what, seed)) => {
+                format!("= {name}, {seeds}, {seed} shows it: {what}\n")
+            }
+            None => format!("{line}\n"),
+        }
+    };
+    text.lines().map(line).collect()
+}
+
 /// The files that are changed, as they are then.
 fn changed() -> Result<BTreeMap<PathBuf, String>, String> {
     let mut changed = BTreeMap::new();
@@ -147,6 +173,16 @@ mod tests {
             assert!(changes[0].apply(missing).is_err(), "{missing:?}");
         }
         assert!(changes[1].apply("one\none\n").is_err(), "twice");
+    }
+
+    #[test]
+    fn a_seed_that_shows_a_breach_takes_the_place_of_the_last() {
+        let text = "# head\n= A, 3 seeds: what.\n= B, 4 seeds with crowds, 7 shows it: so: that.\n= C, 1 seeds: x\n";
+        let noted = noted(text, &BTreeMap::from([("A", 1), ("B", 20)]));
+        assert_eq!(
+            noted,
+            "# head\n= A, 3 seeds, 1 shows it: what.\n= B, 4 seeds with crowds, 20 shows it: so: that.\n= C, 1 seeds: x\n"
+        );
     }
 
     #[test]

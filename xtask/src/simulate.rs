@@ -1,5 +1,6 @@
 //! `cargo xtask simulate`.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,6 +26,9 @@ fn flags() -> [(&'static str, String); 1] {
 
 /// Runs the simulation with these arguments.
 pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+    if args.contains(&"--save") {
+        return save(args);
+    }
     let broken = |arg: &&str| ["--broken", "--rule"].iter().any(|it| arg.starts_with(it));
     let program = if args.iter().any(broken) {
         build_broken()?
@@ -37,6 +41,29 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
         Ok(status) => Err(format!("simulate {}: {status}", args.join(" "))),
         Err(error) => Err(format!("the simulation cannot be run: {error}")),
     }
+}
+
+/// Looks for every broken client, and writes down which seed has shown it.
+fn save(args: &[&str]) -> Result<(), String> {
+    let others = args.iter().filter(|arg| **arg != "--save");
+    let done = Command::new(build_broken()?).args(others).output();
+    let done = done.map_err(|error| format!("the simulation cannot be run: {error}"))?;
+    let table = String::from_utf8_lossy(&done.stdout);
+    print!("{table}");
+    breaches::save(&shown(&table))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(format!("simulate {}: {}", args.join(" "), done.status)),
+    }
+}
+
+/// The rules of a table that were found, and by which seed.
+fn shown(table: &str) -> BTreeMap<&str, u64> {
+    let rows = table.lines().filter_map(|line| {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        Some((cells.next()?, cells.next()?.parse().ok()?))
+    });
+    rows.collect()
 }
 
 /// Builds the simulation and its own tests; those are found under their names.

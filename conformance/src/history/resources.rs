@@ -70,6 +70,7 @@ pub(super) fn check(history: &History, guards: &Guards, findings: &mut Findings)
         match &event.what {
             What::Read { fenced: true, .. } | What::Wrote { fenced: true, .. } => {
                 findings.judged(Law::FencedLosesNothing, 1);
+                findings.judged(Law::FencedTakesValid, 1);
             }
             What::Wrote { .. } => findings.judged(Law::LossIsExplained, 1),
             _ => {}
@@ -98,7 +99,7 @@ pub(super) fn check(history: &History, guards: &Guards, findings: &mut Findings)
                 });
                 if believed(*attempt, at) && !misled {
                     findings.add(Violation::new(
-                        Law::FencedLosesNothing,
+                        Law::FencedTakesValid,
                         at,
                         format!(
                             "{resource} refused the guard of attempt {attempt}, which is valid"

@@ -15,6 +15,8 @@ pub enum Breach {
     DeadlineIgnored,
     /// Resources take any token.
     TokensIgnored,
+    /// Resources that check tokens refuse some that are the greatest.
+    ValidRefused,
     /// Closing a session discards its intent.
     IntentsLost,
     /// Some refused requests are told that they hold the lock.
@@ -79,6 +81,7 @@ impl Breach {
             Breach::Unrenewed | Breach::GrantedTwice => &[Law::AtMostOneHolder],
             Breach::DeadlineIgnored => &[Law::DeadlineWithinLease],
             Breach::TokensIgnored => &[Law::FencedLosesNothing],
+            Breach::ValidRefused => &[Law::FencedTakesValid],
             Breach::IntentsLost => &[Law::IntentStays],
             Breach::LimitIgnored => &[Law::SharedAreASet],
             Breach::DeadLives => &[Law::DeadStaysDead],
@@ -125,10 +128,11 @@ impl Breach {
     }
 
     /// All of them.
-    pub const ALL: [Breach; 30] = [
+    pub const ALL: [Breach; 31] = [
         Breach::Unrenewed,
         Breach::DeadlineIgnored,
         Breach::TokensIgnored,
+        Breach::ValidRefused,
         Breach::IntentsLost,
         Breach::GrantedTwice,
         Breach::LimitIgnored,

@@ -68,9 +68,14 @@ impl Counter {
 
     /// Whether the token is taken. Where tokens are checked, a read counts like a write: whoever reads shuts out those
     /// before.
-    fn admits(&mut self, access: &Access, checks: bool) -> bool {
+    fn admits(&mut self, access: &Access, breach: Option<Breach>) -> bool {
         let token = access.token.get();
-        let admitted = !(access.fenced && checks && token < self.greatest);
+        let admitted = !access.fenced
+            || match breach {
+                Some(Breach::TokensIgnored) => true,
+                Some(Breach::ValidRefused) if token.is_multiple_of(5) => false,
+                _ => token >= self.greatest,
+            };
         self.greatest = self.greatest.max(token);
         admitted
     }
@@ -97,10 +102,8 @@ impl Counter {
 pub(super) struct Resources {
     pub(super) dir: PathBuf,
     pub(super) process: u32,
-    /// They check the tokens that they say they check.
-    pub(super) check: bool,
-    /// Those that check nothing forget what was written.
-    pub(super) loses: bool,
+    /// What they do wrong.
+    pub(super) breach: Option<Breach>,
 }
 
 impl Resources {
@@ -113,8 +116,8 @@ impl Resources {
 
     pub(super) async fn read(&self, access: &Access) -> io::Result<Option<u64>> {
         let mut counter = self.counter(access).await?;
-        let admitted = counter.admits(access, self.check);
-        let forgets = self.loses && !access.fenced;
+        let admitted = counter.admits(access, self.breach);
+        let forgets = self.breach == Some(Breach::LosesWrites) && !access.fenced;
         let value = admitted.then_some(counter.value / if forgets { 2 } else { 1 });
         let what = What::Read {
             resource: access.resource.clone(),
@@ -141,7 +144,7 @@ impl Resources {
     }
 
     fn write_to(&self, mut counter: Counter, access: Access, read: u64) -> io::Result<()> {
-        let taken = counter.admits(&access, self.check);
+        let taken = counter.admits(&access, self.breach);
         if taken {
             counter.value = read + 1;
         }

@@ -95,8 +95,7 @@ impl Site {
             resources: Resources {
                 dir: dir.to_owned(),
                 process,
-                check: orders.breach != Some(Breach::TokensIgnored),
-                loses: orders.breach == Some(Breach::LosesWrites),
+                breach: orders.breach,
             },
             next: Arc::default(),
             looks: Arc::default(),

@@ -16,6 +16,8 @@ pub struct Rule {
     pub seeds: u64,
     /// The seeds that need it. The others are not run.
     pub needed: Needed,
+    /// The seed that has shown its breach last.
+    pub shown_by: Option<u64>,
     /// Its text.
     pub text: &'static str,
 }
@@ -51,6 +53,8 @@ impl Needed {
 pub struct Found {
     /// Seeds that were run, including the one that shows it.
     pub seeds: u64,
+    /// The one that shows it.
+    pub seed: u64,
     /// The run that shows it.
     pub run: Run,
 }
@@ -69,6 +73,14 @@ pub fn rules() -> impl Iterator<Item = Rule> {
             let (seeds, text) = rest.split_once(": ").expect("a rule has seeds");
             let (seeds, of) = seeds.split_once(" seeds").expect("a rule has seeds");
             let seeds = seeds.parse().expect("seeds are a number");
+            let (of, shown_by) = match of.split_once(", ") {
+                Some((of, shown)) => {
+                    let seed = shown.strip_suffix(" shows it");
+                    let seed = seed.and_then(|seed| seed.parse().ok());
+                    (of, Some(seed.expect("a seed shows it")))
+                }
+                None => (of, None),
+            };
             let needed = match of {
                 "" => Needed::Always,
                 " with failovers" => Needed::Failovers,
@@ -80,6 +92,7 @@ pub fn rules() -> impl Iterator<Item = Rule> {
                 name,
                 seeds,
                 needed,
+                shown_by,
                 text,
             }
         })
@@ -92,6 +105,17 @@ pub fn run_broken(rule: Rule, seed: u64) -> Run {
     let run = run(seed);
     break_rule(None);
     run
+}
+
+/// Runs the seed that has shown a breach of the rule last. `None` if there is none, or if it shows it no more, because another
+/// change has made another run of it.
+#[must_use]
+pub fn find_again(rule: Rule) -> Option<Found> {
+    let seed = rule.shown_by?;
+    let run = run_broken(rule, seed);
+    let seeds = 1;
+    let shows = !run.report.violations.is_empty();
+    shows.then_some(Found { seeds, seed, run })
 }
 
 /// Runs seeds from the first one, with clients that break the rule, several at the same time, until one shows it.
@@ -117,7 +141,7 @@ pub fn find(rule: Rule, first: u64, threads: usize) -> Option<Found> {
             let shows = !run.report.violations.is_empty();
             shows.then(|| {
                 fewest.fetch_min(seeds, Ordering::Relaxed);
-                Found { seeds, run }
+                Found { seeds, seed, run }
             })
         })
     };

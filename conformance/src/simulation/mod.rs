@@ -26,7 +26,7 @@ mod resource;
 
 use std::sync::Arc;
 
-pub use broken::{Found, Needed, Rule, find, rules, run_broken};
+pub use broken::{Found, Needed, Rule, find, find_again, rules, run_broken};
 pub use plan::{Failovers, Plan};
 
 use crate::history::{History, Report, check};

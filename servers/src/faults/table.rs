@@ -126,7 +126,7 @@ const LAST_WRITES: Loss = Loss {
 const TWO_PRIMARIES: Loss = Loss {
     what: "the last writes may be lost, and two servers may grant",
     so: "the same, and until the old server is stopped it may grant to clients that still reach it, with smaller tokens than \
-         the new one's; a resource that checks them refuses those",
+         the new one's; a resource that checks them refuses those, and loses nothing",
     laws: &[
         Law::AtMostOneHolder,
         Law::DeadStaysDead,
@@ -142,7 +142,7 @@ const TWO_PRIMARIES: Loss = Loss {
         Law::IntentHasItsLocks,
         Law::IntentStays,
         Law::OneAdopter,
-        Law::FencedLosesNothing,
+        Law::FencedTakesValid,
         Law::LossIsExplained,
     ],
 };
@@ -418,10 +418,15 @@ mod tests {
     #[test]
     fn what_is_never_lost() {
         for loss in LOSSES {
-            for law in [Law::ValidOnce, Law::HandedOutValid, Law::OwnClaimsOnly] {
+            for law in [
+                Law::ValidOnce,
+                Law::HandedOutValid,
+                Law::OwnClaimsOnly,
+                Law::FencedLosesNothing,
+            ] {
                 assert!(!loss.laws.contains(&law), "{law}");
             }
-            let fenced = [Law::TokensOnlyRise, Law::FencedLosesNothing];
+            let fenced = [Law::TokensOnlyRise, Law::FencedTakesValid];
             let two = *loss == TWO_PRIMARIES;
             assert!(fenced.iter().all(|law| loss.laws.contains(law) == two));
         }

@@ -349,7 +349,7 @@ fn who_has_lost_a_part_and_is_not_told_may_have_the_greater_token() {
             });
         }
         match named {
-            true => told.breaks(Law::FencedLosesNothing),
+            true => told.breaks(Law::FencedTakesValid),
             false => told.is_fine(),
         }
     }

@@ -532,7 +532,7 @@ fn resources() {
 
     told = two();
     told.tell(wrote(true, 2, 0, false))
-        .breaks(Law::FencedLosesNothing);
+        .breaks(Law::FencedTakesValid);
 
     // Nothing is lost, by chance, and still the token is one that it must not take.
     told = two();
