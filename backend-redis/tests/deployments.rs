@@ -24,8 +24,8 @@ use lockkeeper_servers::Server;
 use redis::{Client, ClientTlsConfig, TlsCertificates};
 use rustix::process::Signal;
 use support::servers::{
-    NODE_TIMEOUT, agreed, ask, at_port, cluster, node, node_at, order, port, promote, replica_of,
-    replication, signal, until, url, within,
+    NODE_TIMEOUT, agreed, ask, at_port, caught_up, cluster, node, node_at, order, port, promote,
+    replica_of, replication, signal, until, url, within,
 };
 use support::{Place, Space};
 
@@ -212,13 +212,7 @@ async fn what_a_promoted_replica_lacks_is_lost_and_tokens_rise_all_the_same() {
     assert!(!backend.info().durability.failover, "it says so");
     let session = open(&backend, 1).await;
     // The session is there, and what is granted now is not.
-    ask::<u32>(&primary, redis::cmd("WAIT").arg(1).arg(0)).await;
-    until("the replica has the session", async || {
-        let mut there = redis::cmd("HEXISTS");
-        let there = there.arg(space.key("sessions")).arg(session.to_string());
-        ask::<bool>(&replica, there).await.then_some(())
-    })
-    .await;
+    caught_up(&replica, &primary).await;
     signal(&replica, Signal::STOP);
     let mut last = granted(&backend, &request(session, 1, "k")).await;
     for n in 2..=50 {

@@ -18,7 +18,7 @@ use lockcore::{
 };
 use lockkeeper_servers::Server;
 use rustix::process::Signal;
-use support::servers::{ask, node, node_at, promote, replica_of, signal, until, url};
+use support::servers::{ask, caught_up, node, node_at, promote, replica_of, signal, url};
 use support::steps::{granted, open, renewal, request};
 use support::{Place, Space};
 
@@ -51,19 +51,13 @@ fn seconds(seconds: u64) -> u64 {
 /// A primary that was cut off goes on granting to whoever still reaches it.
 #[tokio::test]
 async fn what_a_new_primary_grants_is_greater_than_what_the_old_one_goes_on_granting() {
-    let old = node(&[("repl-diskless-sync-delay", "0")]).await;
+    let old = node(&[]).await;
     let new = replica_of(&old, &[]).await;
     let space = Space::at(&Place::of(url(&old)));
     let there = space.connect().await;
     let session = open(&there, 1).await;
     granted(&there, &request(session, 1, &["c k"])).await;
-    ask::<u32>(&old, redis::cmd("WAIT").arg(1).arg(0)).await;
-    until("the replica has it", async || {
-        let mut has = redis::cmd("HEXISTS");
-        let has = has.arg(space.key("records")).arg("k");
-        ask::<bool>(&new, has).await.then_some(())
-    })
-    .await;
+    caught_up(&new, &old).await;
     promote(&new).await;
     let here = space.moved_to(&Place::of(url(&new))).connect().await;
     let second = open(&here, 2).await;

@@ -16,8 +16,8 @@ use lockcore_redis::{RedisBackend, RedisConfig};
 use lockkeeper_servers::Server;
 use rustix::process::Signal;
 use support::servers::{
-    NODE_TIMEOUT, ask, node, node_at, port, promote, replica_of, replication, sentinel, sentinels,
-    signal, until, url, watched, within,
+    NODE_TIMEOUT, ask, caught_up, node, node_at, port, promote, replica_of, replication, sentinel,
+    sentinels, signal, until, url, watched, within,
 };
 use support::steps::{claim, granted, open, renewal, request};
 use support::{Place, Space};
@@ -164,7 +164,7 @@ struct Watched {
 }
 
 async fn watched_pair() -> Watched {
-    let a = node(&[("repl-diskless-sync-delay", "0")]).await;
+    let a = node(&[]).await;
     let b = replica_of(&a, &[]).await;
     let sentinels = sentinels("mymaster", &a).await;
     let hosts = sentinels.iter().map(|it| format!("127.0.0.1:{}", port(it)));
@@ -212,7 +212,7 @@ async fn sentinels_lead_a_living_client_over_an_ordered_failover() {
     let locks = client(&space).await;
     let guard = locks.lock("kept").acquire().await.unwrap();
     let last = guard.token();
-    ask::<u32>(&a, redis::cmd("WAIT").arg(1).arg(0)).await;
+    caught_up(&b, &a).await;
     let mut failover = redis::cmd("SENTINEL");
     ask::<()>(&sentinels[0], failover.arg("FAILOVER").arg("mymaster")).await;
     took_over(&sentinels, &b).await;
@@ -237,13 +237,7 @@ async fn sentinels_lead_a_living_client_over_the_death_of_the_primary() {
     } = watched_pair().await;
     let locks = client(&space).await;
     let kept = locks.lock("kept").acquire().await.unwrap();
-    ask::<u32>(&a, redis::cmd("WAIT").arg(1).arg(0)).await;
-    until("the replica has it", async || {
-        let mut there = redis::cmd("HEXISTS");
-        let there = there.arg(space.key("records")).arg("kept");
-        ask::<bool>(&b, there).await.then_some(())
-    })
-    .await;
+    caught_up(&b, &a).await;
     let at = a.port().unwrap();
     signal(&a, Signal::KILL);
     drop(a);
@@ -331,7 +325,7 @@ async fn who_watches_is_told_by_the_new_primary_while_the_old_one_lives() {
     let own = open(&backend, 1).await;
     let claims = [claim("c k")];
     let left = backend.watch(&claims).await.unwrap();
-    ask::<u32>(&a, redis::cmd("WAIT").arg(1).arg(0)).await;
+    caught_up(&b, &a).await;
     promote(&b).await;
     says.send_replace(named(2, &b));
     let left = tokio::time::timeout(Duration::from_secs(30), left).await;

@@ -84,7 +84,7 @@ impl Forgetful {
 
 #[tokio::test]
 async fn one_time_out_is_enough_for_all_connections_that_are_dead() {
-    let primary = node(&[("repl-diskless-sync-delay", "0")]).await;
+    let primary = node(&[]).await;
     let _replica = replica_of(&primary, &[]).await;
     let way = Forgetful::to(&primary).await;
     let space = way.space(&primary, "replicas=1&timeout_ms=4000");

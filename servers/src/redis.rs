@@ -81,7 +81,9 @@ pub(crate) fn node_under(
     let mut command = Command::new("redis-server");
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     command
-        .args(["--bind", "127.0.0.1", "--save", "", "--dir"])
+        .args(["--bind", "127.0.0.1", "--save", ""])
+        // A replica's copy is not put off for others to come.
+        .args(["--repl-diskless-sync-delay", "0", "--dir"])
         .arg(given("dir").map_or_else(|| data.path().to_owned(), PathBuf::from));
     if given("tls-cert-file").is_some() {
         command.args(["--port", "0", "--tls-port", &number]);

@@ -165,10 +165,7 @@ pub async fn replication(server: &Server) -> String {
 /// A replica that has everything.
 pub async fn replica_of(primary: &Server, settings: &[(&str, &str)]) -> Server {
     let of = format!("127.0.0.1 {}", port(primary));
-    let mut all = vec![
-        ("replicaof", of.as_str()),
-        ("repl-diskless-sync-delay", "0"),
-    ];
+    let mut all = vec![("replicaof", of.as_str())];
     all.extend(settings);
     let replica = node(&all).await;
     until("the replica has a link", async || {
@@ -177,6 +174,25 @@ pub async fn replica_of(primary: &Server, settings: &[(&str, &str)]) -> Server {
     })
     .await;
     replica
+}
+
+/// Waits until a replica has everything that its primary has now. `WAIT` would not say: it asks for what its own connection
+/// has written.
+pub async fn caught_up(replica: &Server, primary: &Server) {
+    let written = offset(primary, "master_repl_offset").await;
+    until("the replica has it", async || {
+        let has = offset(replica, "slave_repl_offset").await;
+        (has? >= written?).then_some(())
+    })
+    .await;
+}
+
+/// How far a server is, as it says itself.
+async fn offset(server: &Server, name: &str) -> Option<u64> {
+    let info = replication(server).await;
+    let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = lines.find(|(found, _)| *found == name)?;
+    value.trim().parse().ok()
 }
 
 /// A sentinel that watches this primary, with these lines in its file besides.
@@ -220,7 +236,6 @@ pub async fn cluster() -> Cluster<Server> {
     let settings = [
         ("cluster-enabled", "yes"),
         ("cluster-node-timeout", node_timeout.as_str()),
-        ("repl-diskless-sync-delay", "0"),
     ];
     let servers = join_all((0..6).map(|_| node(&settings))).await;
     let servers = Cluster::new(servers);

@@ -70,7 +70,6 @@ impl Redis {
             ("dir", dir.as_str()),
             ("appendonly", "yes"),
             ("appendfsync", sync),
-            ("repl-diskless-sync-delay", "0"),
         ];
         // Its port may not be free at once.
         let mut started = None;
