@@ -291,8 +291,7 @@ async fn a_grant_that_a_failover_forgot_is_told_though_no_renewal_is_missing() {
     let again = theirs.lock("forgotten").wait(ANSWERED).acquire();
     let again = again.await.expect("nothing is known of its holder");
     assert!(again.token() > forgotten.token());
-    assert!(forgotten.is_valid(), "the next renewal is a minute away");
-    // Who asks meets it before.
+    // Who asks meets it before the next renewal, which comes within 10 s.
     let new = ours.lock("new").wait(ANSWERED).acquire().await.unwrap();
     assert_ne!(new.session(), session);
     let told = async { tokio::join!(kept.lost(), forgotten.lost()) };
@@ -725,7 +724,7 @@ async fn a_client_of_the_program_says_where_and_who() {
     let (waited, released) = tokio::join!(waits, guard.release());
     assert_eq!(released.unwrap(), Released::Released);
     // In the client's database, as its user.
-    let mut size = redis::cmd("DBSIZE");
+    let size = redis::cmd("DBSIZE");
     let keys: usize = size.query_async(&mut admin).await.unwrap();
     assert!(keys > 0, "the namespace is in another database");
     assert_eq!(waited.unwrap().release().await.unwrap(), Released::Released);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+use super::breach::Breach;
 use super::log::{now, whole_lines};
 use crate::history::{Event, History, What};
 use crate::programs::Access;
@@ -190,8 +191,7 @@ mod tests {
         Resources {
             dir: dir.path().to_owned(),
             process: 1,
-            check: true,
-            loses: false,
+            breach: None,
         }
     }
 

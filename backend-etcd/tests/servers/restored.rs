@@ -2,13 +2,20 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
-use lockcore::backend::Incarnation;
-use lockcore::{Attempt, Locks, LostReason};
+use lockcore::backend::{
+    Acquired, ClaimStore as _, Incarnation, Opened, Ranges, Renewal, Renewed, SessionStore as _,
+    Stood,
+};
+use lockcore::{Attempt, ErrorKind, Label, Locks, LostReason, SessionId};
+use lockcore_etcd::EtcdBackend;
+use lockkeeper_servers::etcd::Member;
 use tempfile::TempDir;
 
-use super::*;
-use crate::support::etcdutl;
+use crate::steps::{TTL, ask, keep, opened, token, url};
+use crate::support::{Space, client, etcdutl, member, restarted, until, waited};
 
 /// Another name of the cluster than it has by itself.
 const RENAMED: [&str; 2] = ["--initial-cluster-token", "restored"];

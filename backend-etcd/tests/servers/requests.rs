@@ -1,0 +1,311 @@
+//! What is in a request, and how many there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockcore::backend::{
+    Acquire, Acquired, ClaimStore as _, End, Inspect as _, Ranges, Renewed, SessionStore as _,
+    Stood, Sweep,
+};
+use lockcore::{Claim, ErrorKind, Grant, LockBackend as _, LockKey, OwnerId, Want};
+use lockcore_etcd::EtcdBackend;
+
+use crate::steps::{ask, asks, connect, keep, opened, sent, token, url};
+use crate::support::{Space, client, member, until};
+
+#[tokio::test]
+async fn batches_are_as_large_as_the_server_takes() {
+    let server = member(&[("max-txn-ops", "70")]).await;
+    let space = Space::at(url(&server));
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    let keys = |count: usize| (0..count).map(|n| format!("d{n}")).collect::<Vec<_>>();
+    let error = backend
+        .acquire(&asks(session, 1, &keys(100)))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("txn_ops"), "{error}");
+    let config = space.config().operations(70);
+    let fewer = EtcdBackend::connect(config).await.unwrap();
+    let most = fewer.info().keys_per_batch;
+    assert_eq!(most, 67);
+    token(&fewer, &asks(session, 2, &keys(most))).await;
+    // And as many that were refused, and as are gone past.
+    let other = opened(&fewer).await;
+    assert!(matches!(
+        fewer.acquire(&asks(other, 1, &keys(most))).await.unwrap(),
+        Acquired::Busy(_)
+    ));
+    fewer.end(&[session], End::Close).await.unwrap();
+    let held = asks(other, 2, &keys(most));
+    token(&fewer, &held).await;
+    assert!(fewer.confirm(held.grant, &held.claims).await.unwrap());
+    fewer.release(held.grant, &held.claims).await.unwrap();
+    assert!(!fewer.confirm(held.grant, &held.claims).await.unwrap());
+}
+
+/// A server that takes many operations takes no longer requests.
+/// With as few operations in a transaction as we take.
+#[tokio::test]
+async fn what_is_asked_meanwhile_is_one_transaction_for_all_and_answered_alike() {
+    let server = member(&[("max-txn-ops", "67")]).await;
+    let backend = connect(&format!("{}/?txn_ops=67", url(&server)))
+        .await
+        .unwrap();
+    let (one, other) = (opened(&backend).await, opened(&backend).await);
+    let dead = opened(&backend).await;
+    backend.end(&[dead], End::Close).await.unwrap();
+    let mut retired = keep(1);
+    retired.retired = Ranges::of([100]);
+    assert_eq!(backend.renew(one, &retired).await.unwrap(), Renewed::Living);
+    token(&backend, &ask(other, 100, "held")).await;
+
+    let small =
+        |session, from: u64| (from..from + 40).map(move |n| ask(session, n, &format!("k{n}")));
+    let mut requests: Vec<Acquire> = small(one, 1).chain(small(other, 50)).collect();
+    let all = requests.len();
+    let mut shares = ask(one, 45, "shared");
+    shares.claims[0] =
+        Claim::new(shares.claims[0].key().clone(), Want::Share { limit: None }).unwrap();
+    requests.extend([
+        shares,
+        // Another one asks for it in the same transaction.
+        ask(one, 46, "k40"),
+        ask(one, 47, "held"),
+        ask(one, 100, "over"),
+        ask(dead, 1, "dead"),
+    ]);
+    let mut client = client(&url(&server)).await;
+    let mut revision = async || {
+        let got = client.get("none", None).await.unwrap();
+        got.header().unwrap().revision()
+    };
+    let before = revision().await;
+    let answers = join_all(requests.iter().map(|request| backend.acquire(request))).await;
+    let answers: Vec<Acquired> = answers.into_iter().map(Result::unwrap).collect();
+    let sent = revision().await - before;
+    // The first, 16 at once of the others of either session, and each of those that are refused by itself.
+    assert!(sent <= 1 + 3 + 3 + 4, "{sent} transactions");
+    let granted = |answer: &Acquired| matches!(answer, Acquired::Acquired(_));
+    assert!(answers[..=all].iter().all(granted), "{answers:?}");
+    let [twice, held, retired, dead] = &answers[all + 1..] else {
+        panic!("{answers:?}");
+    };
+    assert!(matches!(twice, Acquired::Busy(_)), "{twice:?}");
+    assert!(matches!(held, Acquired::Busy(_)), "{held:?}");
+    assert!(matches!(retired, Acquired::Void), "{retired:?}");
+    assert!(matches!(dead, Acquired::Void), "{dead:?}");
+    for (request, answer) in requests.iter().zip(&answers) {
+        let confirmed = backend.confirm(request.grant, &request.claims).await;
+        assert_eq!(confirmed.unwrap(), granted(answer), "{}", request.grant);
+    }
+
+    let mut retired = keep(2);
+    retired.retired = Ranges::of([3, 100]);
+    assert_eq!(backend.renew(one, &retired).await.unwrap(), Renewed::Living);
+    let before = revision().await;
+    let released = requests
+        .iter()
+        .map(|request| backend.release(request.grant, &request.claims));
+    let released = join_all(released).await;
+    let sent = revision().await - before;
+    assert!(sent <= 1 + 3 + 3 + 5, "{sent} transactions");
+    for ((request, answer), stood) in requests.iter().zip(&answers).zip(released) {
+        let expected = match (granted(answer), request.grant.n) {
+            (true, 3) => Stood::Fallen,
+            (true, _) => Stood::Held,
+            (false, _) => Stood::Absent,
+        };
+        assert_eq!(stood.unwrap(), expected, "{}", request.grant);
+    }
+    // Nothing is left of any of them, as who asks for the same keys finds.
+    let again = (201..).zip(["k1", "k3", "k40", "shared"]);
+    let again = join_all(again.map(|(n, key)| {
+        let request = ask(one, n, key);
+        let backend = &backend;
+        async move { backend.acquire(&request).await }
+    }));
+    let again = again.await;
+    assert!(again.iter().flatten().all(granted), "{again:?}");
+}
+
+#[tokio::test]
+async fn batches_of_long_keys_fit_into_a_request() {
+    let server = member(&[("max-txn-ops", "10000")]).await;
+    let space = Space::at(url(&server));
+    for operations in [2_000, 10_000] {
+        let config = space.config().operations(operations);
+        let backend = EtcdBackend::connect(config).await.unwrap();
+        let info = backend.info();
+        assert!(
+            info.keys_per_batch > 1_500,
+            "short ones as many as before: {info:?}"
+        );
+        for (kind, bytes) in [("long", 1_024), ("medium", 100), ("short", 12)] {
+            let most = info.keys_per_batch.min(info.bytes_per_batch / bytes);
+            let keys: Vec<String> = (0..most)
+                .map(|n| format!("{kind}{n:0>width$}", width = bytes - kind.len()))
+                .collect();
+            let share = |session, n| {
+                let mut shares = asks(session, n, &keys);
+                let want = Want::Share { limit: None };
+                let claim = |claim: &Claim| Claim::new(claim.key().clone(), want).unwrap();
+                shares.claims = shares.claims.iter().map(claim).collect();
+                shares
+            };
+            // Numbers as long as they can be.
+            let (first, next) = (u64::MAX - 2, u64::MAX - 1);
+            let alive = opened(&backend).await;
+            let rival = asks(alive, first, &keys);
+            let mut dead = Vec::new();
+            for _ in 0..8 {
+                dead.push(opened(&backend).await);
+                token(&backend, &share(dead[dead.len() - 1], first)).await;
+            }
+            for exclusive in [false, true] {
+                if exclusive {
+                    dead = vec![opened(&backend).await];
+                    token(&backend, &asks(dead[0], first, &keys)).await;
+                }
+                // Who is refused reads who is there, and who comes after the dead removes some of them.
+                let refused = backend.acquire(&rival).await.unwrap();
+                assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+                backend.end(&dead, End::Close).await.unwrap();
+                token(&backend, &rival).await;
+                assert!(backend.confirm(rival.grant, &rival.claims).await.unwrap());
+                let stood = backend.release(rival.grant, &rival.claims).await.unwrap();
+                assert_eq!(stood, Stood::Held);
+                backend.sweep(Sweep::All, 100_000).await.unwrap();
+            }
+            let again = asks(alive, next, &keys);
+            token(&backend, &again).await;
+            backend.end(&[alive], End::Close).await.unwrap();
+            let swept = backend.sweep(Sweep::Session(alive), 10_000).await.unwrap();
+            assert_eq!((swept.removed, swept.more), (keys.len(), false));
+        }
+    }
+    // The client cuts by both.
+    let config = space.config().operations(2_000);
+    let backend = EtcdBackend::connect(config).await.unwrap() as Arc<dyn lockcore::LockBackend>;
+    let locks = lockcore::Locks::builder(backend).build().unwrap();
+    let ids = (0..2_000).map(|n| format!("{n:0>1024}"));
+    let guard = locks.documents(ids).acquire().await.unwrap();
+    assert!(guard.confirm().await.unwrap());
+    let released = guard.release().await.unwrap();
+    assert_eq!(released, lockcore::Released::Released);
+}
+
+/// Each takes requests of its own: a sweep of a namespace with a million of them would not end.
+#[tokio::test]
+async fn a_sweep_buries_as_many_of_the_dead_as_it_may() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    for _ in 0..5 {
+        let dead = opened(&backend).await;
+        backend.end(&[dead], End::Revoke).await.unwrap();
+    }
+    let mut more = Vec::new();
+    for _ in 0..4 {
+        more.push(backend.sweep(Sweep::All, 2).await.unwrap().more);
+    }
+    assert_eq!(more, [true, true, false, false]);
+}
+
+#[tokio::test]
+async fn a_sweep_reads_nothing_of_those_that_are_buried() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let mut dead = Vec::new();
+    for _ in 0..200 {
+        dead.push(opened(&backend).await);
+    }
+    backend.end(&dead, End::Close).await.unwrap();
+    let living = opened(&backend).await;
+    let mut cost = Vec::new();
+    for _ in 0..2 {
+        let before = sent(&server).await;
+        backend.sweep(Sweep::All, 1_000).await.unwrap();
+        cost.push(sent(&server).await - before);
+    }
+    let [first, then] = cost[..] else {
+        unreachable!()
+    };
+    assert!(first > 20_000.0 && then < 2_000.0, "{cost:?}");
+    let page = backend.sessions(None, 1_000).await.unwrap();
+    assert_eq!(page.items.len(), 201, "they are remembered");
+    backend.end(&[living], End::Close).await.unwrap();
+}
+
+/// Who reads above others who read is in nobody's way, and they are not in his, however quickly they come and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_above_readers_who_come_and_go_is_granted() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let path = |session, n, key: &str, want| {
+        let claim = Claim::new(LockKey::parse(key).unwrap(), want).unwrap();
+        Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
+    };
+    let read = move |session, n, key: &str| path(session, n, key, Want::Read);
+    let write = |session, n| path(session, n, "/a/w", Want::Write);
+    let turns = Arc::new(AtomicU64::new(0));
+    let mut churn = tokio::task::JoinSet::new();
+    for one in 0..40 {
+        let (backend, turns) = (Arc::clone(&backend), Arc::clone(&turns));
+        churn.spawn(async move {
+            let session = opened(&backend).await;
+            for n in 1.. {
+                // Now and then at a place where nobody has been.
+                let key = format!("/a/{one}/{}", n / 4);
+                let reads = read(session, n, &key);
+                token(&backend, &reads).await;
+                // It is held for a moment; how many turns there were is counted.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                backend.release(reads.grant, &reads.claims).await.unwrap();
+                turns.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let session = opened(&backend).await;
+    for n in 1..4 {
+        // Others read meanwhile.
+        let before = turns.load(Ordering::Relaxed);
+        until("others read", async || {
+            (turns.load(Ordering::Relaxed) > before + 40).then_some(())
+        })
+        .await;
+        if n == 2 {
+            // One who has written below and is dead is in nobody's way, either.
+            let dead = opened(&backend).await;
+            token(&backend, &write(dead, 1)).await;
+            backend.end(&[dead], End::Close).await.unwrap();
+        }
+        let above = read(session, n, "/a");
+        token(&backend, &above).await;
+        // And who writes is in their way, and is kept out.
+        let writes = write(session, 100 + n);
+        let refused = backend.acquire(&writes).await.unwrap();
+        assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+        backend.release(above.grant, &above.claims).await.unwrap();
+        token(&backend, &writes).await;
+        let above = read(session, 200 + n, "/a");
+        let refused = backend.acquire(&above).await.unwrap();
+        assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+        backend.release(writes.grant, &writes.claims).await.unwrap();
+    }
+    churn.abort_all();
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_large_is_a_limit() {
+    let server = member(&[("max-request-bytes", "65536")]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let session = opened(&backend).await;
+    let long = |n: usize| format!("{n:03}{}", "x".repeat(1_000));
+    let keys: Vec<String> = (0..100).map(long).collect();
+    let error = backend.acquire(&asks(session, 1, &keys)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error:?}");
+    token(&backend, &asks(session, 2, &keys[..10])).await;
+}
