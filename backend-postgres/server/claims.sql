@@ -500,8 +500,8 @@ BEGIN
     PERFORM wake(p_keys);
 END $$;
 
--- Whether the grant holds all of these and its session lives. Until the transaction ends, nobody ends the session and
--- nobody releases the grant.
+-- Whether the grant holds all of these and its session lives. Until the transaction ends, nobody ends the session, and nobody
+-- releases or retires the grant.
 CREATE OR REPLACE FUNCTION {ns}.confirm(p_session bytea, p_n bigint, p_keys text[], p_wants text[]) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER {settings} SET lock_timeout = '4s' AS $$
 BEGIN
@@ -513,13 +513,17 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    RETURN cardinality(p_keys) = (
+    IF cardinality(p_keys) <> (
         SELECT count(*) FROM unnest(p_keys, p_wants) asked (key, want) CROSS JOIN LATERAL (
             SELECT FROM holders h
             WHERE (h.key, h.session, h.n) >= (asked.key, p_session, p_n)
               AND (h.key, h.session, h.n) <= (asked.key, p_session, p_n) AND h.want = asked.want AND h.place IS NULL
             FOR KEY SHARE
-        ) held);
+        ) held) THEN
+        RETURN false;
+    END IF;
+    -- A renewal may have retired the grant while this waited for its rows.
+    RETURN EXISTS (SELECT FROM sessions WHERE id = p_session AND NOT over @> p_n);
 END $$;
 
 -- Removes what does not count of a session that has a record.

@@ -1,5 +1,5 @@
 -- Sessions. A death takes the row for update, so that it waits for whoever has confirmed a lock in a transaction that is
--- still open; a renewal does not.
+-- still open; a renewal does not, and leaves that lock alone.
 
 -- The incarnation in which it was opened, 0 if nothing is lost with the server, or null if the id was used. Versions 1 and 2
 -- have it under other names: a program of theirs that was connected before the namespace was made anew opens no session here.
@@ -43,6 +43,7 @@ CREATE OR REPLACE FUNCTION {ns}.renew_for(
 DECLARE
     incarnation bigint;
     before int8multirange;
+    retired int8multirange := p_over::int8multirange;
     noted text;
     answer text;
 BEGIN
@@ -60,8 +61,22 @@ BEGIN
         ) THEN 'forgotten' ELSE 'dead' END;
     END IF;
     SELECT over INTO before FROM sessions WHERE id = p_id;
+    -- Whoever confirms a lock in a transaction that is still open has locked the session; then what it has confirmed is retired
+    -- by a later renewal.
+    PERFORM FROM sessions WHERE id = p_id FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        retired := retired - coalesce((
+            SELECT range_agg(int8range(h.n, h.n, '[]'))
+            FROM unnest(retired - before) gone CROSS JOIN LATERAL (
+                SELECT x.key, x.n FROM holders x
+                WHERE x.session = p_id AND x.place IS NULL AND x.n >= coalesce(lower(gone), -9223372036854775808)
+                  AND (x.n < upper(gone) OR upper_inf(gone))
+            ) h
+            WHERE NOT EXISTS (
+                SELECT FROM holders x WHERE x.key = h.key AND x.session = p_id AND x.n = h.n FOR UPDATE SKIP LOCKED)), '{}');
+    END IF;
     UPDATE sessions
-    SET seq = p_seq, over = p_over::int8multirange, ttl_ms = coalesce(p_ttl_ms, ttl_ms),
+    SET seq = p_seq, over = retired, ttl_ms = coalesce(p_ttl_ms, ttl_ms),
         expires = clock_timestamp() + coalesce(p_ttl_ms, ttl_ms) * interval '1 millisecond'
     WHERE id = p_id AND (life = 'living') IS TRUE AND seq < p_seq AND seq >= p_acknowledged
     RETURNING notes INTO noted;
@@ -76,7 +91,7 @@ BEGIN
     ELSIF p_intent = 'drop' THEN
         DELETE FROM intents WHERE session = p_id;
     END IF;
-    IF before IS DISTINCT FROM p_over::int8multirange THEN
+    IF before IS DISTINCT FROM retired THEN
         PERFORM wake_all();
     END IF;
     RETURN 'living' || noted;

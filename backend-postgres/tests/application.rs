@@ -8,12 +8,12 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use lockcore::backend::{Acquire, Acquired, ClaimStore, End, SessionStore};
 use lockcore::{
-    Claim, ErrorKind, FencingToken, Grant, Label, LockKey, Locks, OwnerId, Released, SessionId,
-    Want,
+    Claim, ErrorKind, FencingToken, Grant, Label, LockKey, Locks, Note, NoteKind, OwnerId,
+    Released, SessionId, Want,
 };
 use lockcore_postgres::PostgresBackend;
 use sqlx::postgres::PgPoolOptions;
@@ -151,6 +151,72 @@ async fn a_grant_is_not_released_before_the_transaction_that_confirmed_it_ends()
         transaction.commit().await.unwrap();
         assert_eq!(released.await.unwrap(), Released::Released);
     }
+}
+
+/// Whoever is told to give a lock up retires its grant with the next renewal.
+#[tokio::test]
+async fn a_grant_that_is_confirmed_is_not_retired_before_the_transaction_ends() {
+    let bank = Bank::new().await;
+    let ((backend, first), (_, second)) = (bank.client().await, bank.client().await);
+    let others = first.documents(["other"]).acquire().await.unwrap();
+    for keys in [&["one"][..], &["one", "two"]] {
+        let guard = first.documents(keys).acquire().await.unwrap();
+        let mut transaction = bank.pool.begin().await.unwrap();
+        let confirmed = backend.confirm_in(&mut transaction, guard.grants()).await;
+        assert!(confirmed.unwrap());
+        let beside = first.documents(["beside"]).acquire().await.unwrap();
+        for held in [&guard, &beside] {
+            let [by, why] = ["ops", "why"].map(|text| Label::parse(text).unwrap());
+            let n = held.numbers().next().unwrap();
+            let note = Note::new(NoteKind::Evict, by, why, UNIX_EPOCH).about(n);
+            assert!(backend.note(held.session(), &note).await.unwrap());
+            held.lost().await;
+        }
+        // What nobody has confirmed is free, and what is confirmed is not.
+        let free = second.documents(["beside"]).wait(Duration::from_secs(10));
+        assert_eq!(
+            free.acquire().await.unwrap().release().await.unwrap(),
+            Released::Released
+        );
+        let until = Instant::now() + Duration::from_millis(1_500);
+        while Instant::now() < until {
+            let busy = second.documents(keys).try_acquire().await.unwrap();
+            assert!(
+                matches!(busy, lockcore::Attempt::Busy(_)),
+                "it is confirmed"
+            );
+            // From one look to the next; the session is renewed meanwhile.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        transaction.commit().await.unwrap();
+        let next = second.documents(keys).wait(Duration::from_secs(10));
+        let next = next.acquire().await.expect("the next renewal retires it");
+        assert_eq!(next.release().await.unwrap(), Released::Released);
+    }
+    assert!(others.confirm().await.unwrap());
+}
+
+/// The next task of the process would have it while the transaction of the one before is open.
+#[tokio::test]
+async fn a_grant_that_was_confirmed_is_handed_to_nobody() {
+    let bank = Bank::new().await;
+    let (backend, locks) = bank.client().await;
+    let guard = locks.documents(["k"]).acquire().await.unwrap();
+    let mut transaction = bank.pool.begin().await.unwrap();
+    let confirmed = backend.confirm_in(&mut transaction, guard.grants()).await;
+    assert!(confirmed.unwrap());
+    let next = {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.documents(["k"]).acquire().await })
+    };
+    let mut released = Box::pin(guard.release());
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut released).await;
+    assert!(early.is_err(), "{early:?}");
+    assert!(!next.is_finished());
+    transaction.commit().await.unwrap();
+    assert_eq!(released.await.unwrap(), Released::Released);
+    let next = next.await.unwrap().unwrap();
+    assert_eq!(next.release().await.unwrap(), Released::Released);
 }
 
 #[tokio::test]

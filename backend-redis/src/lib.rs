@@ -54,9 +54,11 @@
 //! - While a batch of 1,000 keys is taken, the server serves nobody else, for about two milliseconds.
 //! - The holders of one key are in one record, so a share that thousands hold costs each of them accordingly.
 //! - To write a path, every holder below it is read; to read a path, every writer below it.
-//! - The user needs the rights in `server/least.acl` of this package. It may lack those to `CONFIG GET`, `CLUSTER
-//!   SLOTS` and `INFO`. Without `INFO` a failover is noticed only if it lost a renewal, and does not raise tokens. The
-//!   same is true of a managed service without those commands.
+//! - The user needs the rights in `server/least.acl` of this package. It may lack those to `CLUSTER SLOTS` and `INFO`.
+//!   Without `INFO` a failover is noticed only if it lost a renewal, and does not raise tokens. The same is true of a
+//!   managed service without it. With `+config|get` besides, [`Info::durability`](lockcore::Info::durability) also tells
+//!   what survives a crash and a loss of power; but who has that right can read the server's passwords (`requirepass`,
+//!   `masterauth`).
 //! - Writing or reading a path below which its owner holds more than 50,000 others is refused as over a limit.
 //! - Wake-ups use one subscription for each process, on a connection of its own, and a timer for the end of a lease.
 //!   Besides, a waiter polls at least once a second. A process that holds something is notified of what operators do to

@@ -120,12 +120,6 @@ impl Link {
         self.place().durability
     }
 
-    /// Whether a server that starts again, or one that takes over, has everything that was acknowledged.
-    pub(crate) fn keeps_all(&self) -> bool {
-        let durability = self.durability();
-        durability.failover && (durability.power_loss || self.config.replicas > 0)
-    }
-
     /// One attempt of a script. What it wrote need not be on any replica.
     pub(crate) async fn call(
         self: &Arc<Self>,

@@ -35,8 +35,6 @@ impl SessionStore for RedisBackend {
             .await?;
         match answer.text()?.as_str() {
             "used" => Ok(Opened::Used),
-            // As long as it is so, nothing is lost that this one has not.
-            _ if self.link.keeps_all() => Ok(Opened::Opened(Incarnation::UNKNOWN)),
             name => Ok(Opened::Opened(named(operation, name)?)),
         }
     }

@@ -18,7 +18,9 @@ use lockcore::{
 };
 use lockkeeper_servers::Server;
 use rustix::process::Signal;
-use support::servers::{ask, caught_up, node, node_at, promote, replica_of, signal, url};
+use support::servers::{
+    ask, caught_up, follow, has_replicas, node, node_at, port, promote, replica_of, signal, url,
+};
 use support::steps::{granted, open, renewal, request};
 use support::{Place, Space};
 
@@ -183,32 +185,96 @@ async fn a_restart_without_data_is_told_by_a_renewal() {
     }
 }
 
-/// Writes all that there is to a file, and takes a copy of that.
-async fn backed_up(server: &Server, file: &Path, copy: &Path) {
+/// Whoever opens its session while a server loses nothing is told of what that server loses later.
+#[tokio::test]
+async fn who_was_covered_when_the_session_was_opened_is_told_all_the_same() {
+    let primary = node(&[]).await;
+    let (near, far) = (
+        replica_of(&primary, &[]).await,
+        replica_of(&primary, &[]).await,
+    );
+    follow(&far, 1).await;
+    has_replicas(&primary, 1).await;
+    let hosts = [&primary, &near, &far].map(|it| format!("127.0.0.1:{}", port(it)));
+    let space = Space::at(&Place {
+        url: format!("redis://{}/?replicas=1&timeout_ms=2000", hosts.join(",")),
+        admin: url(&far),
+    });
+    let backend = space.connect().await;
+    assert!(backend.info().durability.failover, "by all replicas");
+    let (ours, theirs) = (client(&space).await, client(&space).await);
+    let (before, other) = (hold(&ours, "before").await, hold(&theirs, "other").await);
+    // The other one is back, and is behind again.
+    follow(&far, port(&primary)).await;
+    has_replicas(&primary, 2).await;
+    caught_up(&far, &primary).await;
+    follow(&far, 1).await;
+    let forgotten = hold(&ours, "forgotten").await;
+    signal(&primary, Signal::KILL);
+    promote(&far).await;
+    follow(&near, port(&far)).await;
+    has_replicas(&far, 1).await;
+    let again = hold(&theirs, "forgotten").await;
+    assert!(again.token() > forgotten.token());
+    let told_both = async { tokio::join!(told(&before), told(&forgotten)) };
+    assert_eq!(
+        told_both.await,
+        (LostReason::Forgotten, LostReason::Forgotten)
+    );
+    assert!(other.is_valid() && other.confirm().await.unwrap());
+    drop(space.moved_to(&Place::of(url(&far))));
+}
+
+/// Writes all that there is to its folder, and takes a copy of that.
+async fn backed_up(server: &Server, folder: &Path, copy: &Path) {
     ask::<()>(server, &redis::cmd("SAVE")).await;
-    std::fs::copy(file, copy).unwrap();
+    copied(folder, copy);
+}
+
+fn copied(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copied(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
+    }
 }
 
 #[tokio::test]
 async fn an_older_state_that_is_restored_is_told_by_a_renewal() {
+    an_older_state_is_told(&[]).await;
+}
+
+/// Also where the server itself loses nothing.
+#[tokio::test]
+async fn an_older_state_of_a_log_that_is_restored_is_told_by_a_renewal() {
+    an_older_state_is_told(&[("appendonly", "yes"), ("appendfsync", "always")]).await;
+}
+
+async fn an_older_state_is_told(settings: &[(&str, &str)]) {
     let data = tempfile::tempdir().unwrap();
-    let (file, copy) = (data.path().join("dump.rdb"), data.path().join("copy.rdb"));
-    let dir = data.path().display().to_string();
-    let settings = [("dir", dir.as_str())];
+    let (live, copy) = (data.path().join("live"), data.path().join("copy"));
+    std::fs::create_dir(&live).unwrap();
+    let dir = live.display().to_string();
+    let settings = [settings, &[("dir", dir.as_str())]].concat();
     let server = node(&settings).await;
     let at = server.port().unwrap();
     let space = Space::at(&Place::of(url(&server)));
     let (ours, theirs) = (client(&space).await, client(&space).await);
     let kept = hold(&theirs, "kept").await;
     let (first, given_back) = (hold(&ours, "first").await, hold(&ours, "given back").await);
-    backed_up(&server, &file, &copy).await;
+    backed_up(&server, &live, &copy).await;
     // What comes now will be forgotten: a grant, and a release.
     let forgotten = hold(&ours, "forgotten").await;
     assert_eq!(given_back.release().await.unwrap(), Released::Released);
     let last = forgotten.token();
     signal(&server, Signal::KILL);
     drop(server);
-    std::fs::copy(&copy, &file).unwrap();
+    std::fs::remove_dir_all(&live).unwrap();
+    copied(&copy, &live);
     let server = node_at(&at, &settings).await;
     // Of whoever has lost one all are lost; of the others none, if no renewal was, either.
     let told_both = async { tokio::join!(told(&first), told(&forgotten)) };
@@ -234,8 +300,8 @@ async fn an_older_state_that_is_restored_beside_it_grants_greater_tokens() {
     let space = Space::at(&Place::of(url(&server)));
     let locks = client(&space).await;
     let _before = hold(&locks, "before").await;
-    let (beside, file) = (tempfile::tempdir().unwrap(), data.path().join("dump.rdb"));
-    backed_up(&server, &file, &beside.path().join("dump.rdb")).await;
+    let beside = tempfile::tempdir().unwrap();
+    backed_up(&server, data.path(), beside.path()).await;
     let held = hold(&locks, "held").await;
     let dir = beside.path().display().to_string();
     let other = node(&[("dir", dir.as_str())]).await;

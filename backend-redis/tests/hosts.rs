@@ -16,8 +16,8 @@ use lockcore_redis::{RedisBackend, RedisConfig};
 use lockkeeper_servers::Server;
 use rustix::process::Signal;
 use support::servers::{
-    NODE_TIMEOUT, ask, caught_up, node, node_at, port, promote, replica_of, replication, sentinel,
-    sentinels, signal, until, url, watched, within,
+    NODE_TIMEOUT, ask, caught_up, follow, node, node_at, port, promote, replica_of, replication,
+    sentinel, sentinels, signal, until, url, watched, within,
 };
 use support::steps::{claim, granted, open, renewal, request};
 use support::{Place, Space};
@@ -72,8 +72,7 @@ async fn two_primaries_are_refused_whichever_is_named_first() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(&hosts[0]), "{error}");
     // An operator decides.
-    let mut follow = redis::cmd("REPLICAOF");
-    ask::<()>(&a, follow.arg("127.0.0.1").arg(port(&b))).await;
+    follow(&a, port(&b)).await;
     drop(backend);
     let backend = space.connect().await;
     let session = open(&backend, 2).await;

@@ -176,6 +176,22 @@ pub async fn replica_of(primary: &Server, settings: &[(&str, &str)]) -> Server {
     replica
 }
 
+/// Makes a server a replica of the one at that port of this machine. At port 1 is nobody: then it stays as it is.
+pub async fn follow(server: &Server, port: u16) {
+    let mut follow = redis::cmd("REPLICAOF");
+    ask::<()>(server, follow.arg("127.0.0.1").arg(port)).await;
+}
+
+/// Waits until a server says that so many replicas are connected.
+pub async fn has_replicas(primary: &Server, count: usize) {
+    let line = format!("connected_slaves:{count}\r\n");
+    until("the replicas are connected", async || {
+        let info = replication(primary).await;
+        info.contains(&line).then_some(())
+    })
+    .await;
+}
+
 /// Waits until a replica has everything that its primary has now. `WAIT` would not say: it asks for what its own connection
 /// has written.
 pub async fn caught_up(replica: &Server, primary: &Server) {

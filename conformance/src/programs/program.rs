@@ -218,7 +218,7 @@ pub(super) async fn answered(
                     attempt,
                     session: guard.session(),
                     token: guard.token(),
-                    numbers: guard.grants().map(|(grant, _)| grant.n).collect(),
+                    numbers: guard.numbers().collect(),
                     left,
                     validity: nanos(validity(place.ttl())),
                 },

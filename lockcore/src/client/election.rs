@@ -140,7 +140,7 @@ impl Election {
     /// Tells observers of the leadership before it begins. `None` if it was lost meanwhile.
     async fn lead(&self, guard: Guard) -> std::result::Result<Option<Leadership>, AcquireError> {
         let core = &*self.locks.core;
-        let grant = guard.grants().next().map(|(grant, _)| grant.n);
+        let grant = guard.numbers().next();
         let Some(n) = grant else { return Ok(None) };
         let token = Label::parse(guard.token().to_string()).expect("a number is a label");
         #[expect(clippy::disallowed_methods, reason = "for people")]

@@ -89,10 +89,17 @@ impl Held {
     }
 
     /// The grants that hold the lock, each with its claims, so that a store can confirm them in its own way (inside a
-    /// transaction of the program, for example). Empty once the lock is given back.
+    /// transaction of the program, for example). Empty once the lock is given back. From now on the lock goes back to the
+    /// store before another task of this process has it, because the transaction may outlive the guard.
     pub fn grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
+        self.chain.keep();
         let is_here = !self.gone.load(Ordering::Acquire);
         self.all_grants().filter(move |_| is_here)
+    }
+
+    /// The numbers of these grants in the [session](Self::session), as lists show them.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.chain.numbers()
     }
 
     fn all_grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
