@@ -19,6 +19,9 @@ use crate::txn::{Here, Moved, absent, get, keys, nobody, present};
 
 /// How often what others have changed meanwhile is looked at again.
 const ATTEMPTS: usize = 16;
+/// A session with a longer TTL than this revokes the lease that a renewal has replaced. A shorter one ends by itself before
+/// many others have come.
+const ENDS_SOON: Duration = Duration::from_secs(60);
 
 #[async_trait]
 impl SessionStore for EtcdBackend {
@@ -63,7 +66,8 @@ impl SessionStore for EtcdBackend {
             Ok(found) => found,
             Err(Moved(incarnation)) => return Ok(Renewed::Moved(incarnation)),
         };
-        let Some(read) = Session::read(names, session, &found.found()?.pairs) else {
+        let stored = found.found()?.pairs;
+        let Some(read) = Session::read(names, session, &stored) else {
             return Ok(Renewed::Dead);
         };
         let ttl = found.found()?.pairs;
@@ -95,7 +99,8 @@ impl SessionStore for EtcdBackend {
         }
         // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
         // and has been followed by another would end it, too early.
-        let lease = way.grant(renewal.ttl.unwrap_or(ttl)).await?;
+        let ttl = renewal.ttl.unwrap_or(ttl);
+        let lease = way.grant(ttl).await?;
         let mut changes = self.over_changes(session, &read.retired, &renewal.retired);
         for pair in &waits {
             let batch = names.read_batch(pair.key());
@@ -134,8 +139,16 @@ impl SessionStore for EtcdBackend {
                 changes.push(TxnOp::delete(names.payload(session), None));
             }
         }
-        let refused = self.write(session, renewal, changes).await?;
-        Ok(refused.unwrap_or_else(|| Renewed::living(&read.state.notes)))
+        if let Some(refused) = self.write(session, renewal, changes).await? {
+            return Ok(refused);
+        }
+        let live = names.live(session);
+        let before = stored.iter().find(|pair| pair.key() == live);
+        if let Some(before) = before.filter(|_| ttl > ENDS_SOON) {
+            // Nothing is on it any more.
+            way.revoke(before.lease()).await;
+        }
+        Ok(Renewed::living(&read.state.notes))
     }
 
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {

@@ -171,6 +171,22 @@ async fn without_space_releases_go_on_and_nothing_is_granted() {
     token(&backend, &ask(session, 3, "a")).await;
 }
 
+/// Renewals come every ten seconds at least, and each has a lease of its own.
+#[tokio::test]
+async fn a_long_lease_is_revoked_when_the_next_one_stands() {
+    let server = member(&[]).await;
+    let space = Space::at(url(&server));
+    let backend = space.connect().await;
+    let session = opened(&backend).await;
+    for seq in 1..6 {
+        let renewed = backend.renew(session, &keep(seq)).await.unwrap();
+        assert_eq!(renewed, Renewed::Living);
+        let mut admin = client(&space.server).await;
+        let leases = admin.leases().await.unwrap();
+        assert_eq!(leases.leases().len(), 1);
+    }
+}
+
 async fn admin_alarm(server: String, action: AlarmAction) {
     let mut admin = client(&server).await;
     admin.alarm(action, AlarmType::Nospace, None).await.unwrap();

@@ -124,6 +124,9 @@ fn under_fault(store: &str, fixture: &Arc<dyn Fixture>, args: &Args) -> Result<(
         Cell::Elsewhere(test) => {
             return Err(format!("{} on {store} is made by {test}", kind.name).into());
         }
+        Cell::BreaksElsewhere(_, why) => {
+            return Err(format!("no run makes {} on {store}: {why}", kind.name).into());
+        }
     };
     let mut plan = Plan::new(args.seed.unwrap_or_else(rand::random));
     plan.processes = args.processes.max(1);

@@ -124,6 +124,9 @@ fn cells(asked: &Asked) -> Result<Vec<(&'static Store, &'static Kind)>, String> 
                 (Some(_), Some(_), Cell::Elsewhere(test)) => {
                     return Err(format!("{} on {name} is made by {test}", kind.name));
                 }
+                (Some(_), Some(_), Cell::BreaksElsewhere(_, why)) => {
+                    return Err(format!("no run makes {} on {name}: {why}", kind.name));
+                }
                 _ => {}
             }
         }
@@ -210,6 +213,7 @@ fn one_store(store: &str, sums: &Sums, text: &mut String) {
         let why = match cell {
             Cell::Never(why) => format!("cannot happen: {why}"),
             Cell::Elsewhere(test) => format!("another test: {test}"),
+            Cell::BreaksElsewhere(_, why) => why.to_owned(),
             Cell::NotMade(why) => format!("not made: {why}"),
             Cell::Holds | Cell::Breaks(_) => {
                 let key = (store.to_owned(), kind.name.to_owned());
@@ -348,7 +352,7 @@ fn promises() -> String {
     for kind in TABLE {
         let cells = kind.cells.iter().map(|cell| match cell {
             Cell::Holds | Cell::Elsewhere(_) => "all hold",
-            Cell::Breaks(loss) => loss.what,
+            Cell::Breaks(loss) | Cell::BreaksElsewhere(loss, _) => loss.what,
             Cell::Never(_) => "–",
             Cell::NotMade(_) => "not tested",
         });
