@@ -31,7 +31,9 @@ use crate::client::task;
 use crate::client::wait::Waiting;
 use crate::prepare::batch_len;
 use crate::store::Past;
-use crate::{Busy, Claim, FencingToken, Info, Intent, Life, OwnerId, Registered, SessionState};
+use crate::{
+    Busy, Claim, FencingToken, Holder, Info, Intent, Life, Mode, OwnerId, Registered, SessionState,
+};
 
 /// An acquisition of more batches than this has a session of its own, so that one write gives up or releases it.
 const BATCHES_IN_SHARED_SESSION: usize = 10;
@@ -283,7 +285,7 @@ impl Plan {
             token: None,
             in_doubt: false,
             kept: None,
-            patience: Patience::default(),
+            patience: Patience::new(core.info.atomic),
             handle,
         };
         let taken = taking.take().await;
@@ -406,8 +408,8 @@ impl Taking<'_> {
                     };
                     let left = left?;
                     if !left.is_empty() {
-                        // Whoever recovers may take its time: nobody else's keys are held meanwhile.
-                        if self.is_given_back().await {
+                        // Whoever recovers may take its time: nobody else's keys are held meanwhile. A place in line is kept.
+                        if !self.grants.is_empty() && self.is_given_back().await {
                             (at, waiting) = (0, None);
                         }
                         let recovered = Box::pin(self.recovered(&busy, left));
@@ -438,7 +440,7 @@ impl Taking<'_> {
                         self.core.telemetry.waits(&busy);
                         if !self.grants.is_empty() && self.patience.is_crowded_out() {
                             // They may wait for what it holds, and it cannot pass them: it comes after them.
-                            self.patience = Patience::default();
+                            self.patience = Patience::new(self.core.info.atomic);
                             if self.is_given_back().await {
                                 (at, waiting) = (0, None);
                                 self.check()?;
@@ -454,7 +456,10 @@ impl Taking<'_> {
                             None => {
                                 let in_line = self.grants.is_empty() && self.plan.owner.is_none();
                                 let wants = self.wants().filter(|_| in_line);
-                                Waiting::refused(self.core, &claims[at], in_line, wants, busy)
+                                let claim = &claims[at];
+                                let enters = self.plan.owner.is_some() && claim.want().reenters();
+                                let owner = enters.then_some(self.owner);
+                                Waiting::refused(self.core, claim, in_line, wants, owner, busy)
                             }
                         };
                         waiting = Some(now_waiting);
@@ -802,14 +807,17 @@ fn position(claims: &[Claim], busy: &Busy) -> usize {
         .unwrap_or(0)
 }
 
-/// Whether every holder in the way of the first refused claim is the owner itself.
+/// Whether the owner itself holds what the first refused claim waits for: an exclusive claim waits for each holder, a share for
+/// one of them. Who waits goes in its turn.
 fn would_wait_for_itself(busy: &Busy, owner: OwnerId) -> bool {
     let first = busy.first();
-    !first.more
-        && !first.holders.is_empty()
-        && first
-            .holders
-            .iter()
-            // One that waits itself goes in its turn.
-            .all(|holder| holder.owner == Some(owner) && holder.waiting.is_none())
+    let is_own = |holder: &&Holder| holder.owner == Some(owner);
+    let mut holders = first.holders.iter().filter(|it| it.waiting.is_none());
+    match first.claim.want().mode() {
+        Mode::X => holders.any(|holder| is_own(&holder)),
+        _ => {
+            let mut holders = holders.peekable();
+            !first.more && holders.peek().is_some() && holders.all(|holder| is_own(&holder))
+        }
+    }
 }

@@ -503,6 +503,11 @@ impl Guard {
         }
     }
 
+    /// The number under which a lock that nobody has a handle of is kept: no process renews it, as those who look at it see.
+    pub(crate) fn kept_under(&self) -> u64 {
+        Kept::first(Kept::secret(self.held.core.random()))
+    }
+
     /// Leaves the lock, which can be kept, until then. The answer comes whether anybody waits for it or not.
     pub(crate) fn keep_until(
         mut self,

@@ -3,13 +3,15 @@
 //! Whoever waits in the store's line is asked for again while it waits, so that one which may go and does not has stopped, or
 //! died. And whoever waits for a session that waits for it waits for ever. So who is refused by a waiter for [`LONG`], during
 //! which nothing has changed about that, asks to go past it: the store removes one that may go, and lets pass one that
-//! waits for the session itself. `model/src/line.rs` has the rules, and what each of them prevents.
+//! waits for the session itself. Whoever was passed before is passed after twice as long each time: those who hold for long
+//! would pass it one after the other for ever. `model/src/line.rs` has the rules, and what each of them prevents.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::client::clock::now;
+use crate::limits::MAX_LISTED;
 use crate::store::{Past, Waiting};
 use crate::{Busy, Grant};
 
@@ -17,15 +19,43 @@ use crate::{Busy, Grant};
 /// notified when they have gone.
 pub(crate) const LONG: Duration = Duration::from_secs(2);
 
+/// As often the time is doubled, at most: who waits for several keys may have to pass for each of them. Where nothing is atomic it is not: who passes for one record and is
+/// refused for another has passed all the same, and would pass seldom.
+const DOUBLED: u32 = 2;
+
+/// Whether one that could not go still cannot, however often others have passed it meanwhile.
+fn is_kept(was: Waiting, is: Waiting) -> bool {
+    was.place == is.place && !was.may_go && !is.may_go
+}
+
 /// The waiters that have refused it last, each since when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Patience {
+    /// The store is.
+    atomic: bool,
     seen: Vec<(Grant, Waiting, Instant)>,
     /// Since when only waiters have refused it, more than a refusal names.
     crowded: Option<Instant>,
 }
 
 impl Patience {
+    /// Of who asks a store that is atomic, or not.
+    pub(crate) fn new(atomic: bool) -> Self {
+        Self {
+            atomic,
+            seen: Vec::new(),
+            crowded: None,
+        }
+    }
+
+    /// For how long it waits for such a waiter.
+    fn with(&self, waiting: &Waiting) -> Duration {
+        match waiting.may_go || !self.atomic {
+            true => LONG,
+            false => LONG * (1 << waiting.passed.min(DOUBLED)),
+        }
+    }
+
     /// It was refused (again).
     pub(crate) fn refused(&mut self, busy: &Busy) {
         let first = busy.first();
@@ -36,18 +66,26 @@ impl Patience {
         self.crowded = crowd.then(|| self.crowded.unwrap_or(now));
         let waiting = first.holders.iter();
         let waiting = waiting.filter_map(|it| Some((it.grant?, it.waiting?)));
+        let (atomic, mut before) = (self.atomic, std::mem::take(&mut self.seen));
         self.seen = waiting
             .filter(|(_, waiting)| waiting.may_go || alone)
             .map(|(grant, waiting)| {
-                let before = self.seen.iter();
-                let mut same = before.filter(|(seen, was, _)| (*seen, *was) == (grant, waiting));
-                (
-                    grant,
-                    waiting,
-                    same.next().map_or(now, |(_, _, since)| *since),
-                )
+                let mut same = before.iter();
+                let same = same.find(|(seen, was, _)| {
+                    *seen == grant && (*was == waiting || atomic && is_kept(*was, waiting))
+                });
+                (grant, waiting, same.map_or(now, |(_, _, since)| *since))
             })
             .collect();
+        // Those that it asked to go past, and was let past, do not refuse it any more: it has to name them again.
+        if alone && self.atomic {
+            let is_named = |grant: &Grant| first.holders.iter().any(|it| it.grant == Some(*grant));
+            before.retain(|(grant, waiting, since)| {
+                !is_named(grant) && now >= *since + self.with(waiting)
+            });
+            before.truncate(MAX_LISTED.saturating_sub(self.seen.len()));
+            self.seen.append(&mut before);
+        }
     }
 
     /// Whether there are so many that not all of them can be passed, and none of them goes.
@@ -58,13 +96,13 @@ impl Patience {
     /// Those that it has waited for long enough.
     pub(crate) fn past(&self) -> Vec<Past> {
         let now = now();
-        let long = |since: Instant| now >= since + LONG;
-        let seen = self.seen.iter().filter(|(_, _, since)| long(*since));
-        seen.map(|(grant, waiting, _)| Past {
-            grant: *grant,
-            waiting: *waiting,
-        })
-        .collect()
+        let seen = self.seen.iter();
+        seen.filter(|(_, waiting, since)| now >= *since + self.with(waiting))
+            .map(|(grant, waiting, _)| Past {
+                grant: *grant,
+                waiting: *waiting,
+            })
+            .collect()
     }
 }
 
@@ -109,7 +147,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_has_not_changed_for_long_enough_is_passed() {
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(true);
         let stands = || {
             by(vec![
                 holder(1, waiting(0, true)),
@@ -126,7 +164,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_changes_begins_anew() {
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(true);
         for changed in [waiting(0, false), waiting(1, false), waiting(1, true)] {
             patience.refused(&by(vec![holder(1, changed)]));
             tokio::time::advance(LONG - Duration::from_millis(1)).await;
@@ -140,7 +178,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn beside_a_holder_only_who_may_go_is_passed() {
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(true);
         let holders = |may_go| by(vec![holder(1, waiting(0, may_go)), holder(2, None)]);
         for (may_go, passed) in [(true, 1), (false, 0)] {
             patience.refused(&holders(may_go));

@@ -175,8 +175,9 @@ impl Locks {
     }
 
     /// Shuts the client down: accepts no more acquisitions, ends those that wait
-    /// ([`ShutDown`](crate::InputError::ShutDown)), waits for at most `limit` until every guard is gone and every
-    /// release is acknowledged, and closes the sessions. Returns whether all of that was done in time; if not, it goes
+    /// ([`ShutDown`](crate::InputError::ShutDown)), waits for at most `limit` until every guard and every
+    /// [`Owner`](crate::Owner) that has acquired something is gone and every release is acknowledged, and closes the
+    /// sessions. Returns whether all of that was done in time; if not, it goes
     /// on in the background.
     ///
     /// # Cancel safety

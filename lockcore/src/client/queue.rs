@@ -15,7 +15,7 @@ use crate::client::chain::{CLAIMS, Chain, Pass};
 use crate::client::clock::now;
 use crate::client::order::Order;
 use crate::client::session::Handle;
-use crate::{Busy, Claim, LockKey, Mode, SessionId, Want};
+use crate::{Busy, Claim, LockKey, Mode, OwnerId, SessionId, Want};
 
 /// For each key, the tasks of this process that wait for it, or ask for it first.
 ///
@@ -49,6 +49,8 @@ struct Waiter {
     in_line: bool,
     /// All that it wants, if it accepts that from another task of this process.
     wants: Option<Arc<[Claim]>>,
+    /// Whose locks it may enter again.
+    owner: Option<OwnerId>,
     offer: Mutex<Option<Offer>>,
     offered: Notify,
     /// Its turn came at once, and it asks without having waited.
@@ -176,14 +178,18 @@ impl Queue {
         self.holders.iter().find(|chain| chain.stood())
     }
 
-    /// The task of this process that holds what excludes the claim, as far as anybody has seen.
+    /// The task of this process that holds what excludes the claim, as far as anybody has seen. What its own owner holds is
+    /// for the store to judge.
     fn in_the_way_of(&self, waiter: &Waiter) -> Option<&Arc<Chain>> {
         let is_full = waiter
             .limit()
             .is_some_and(|places| self.holding() >= places);
         let excludes =
             |chain: &&Arc<Chain>| chain.is_exclusive() || waiter.is_exclusive() || is_full;
-        self.holder()
+        let is_own = |chain: &Arc<Chain>| waiter.owner == Some(chain.taken.owner);
+        self.holders
+            .iter()
+            .find(|chain| chain.stood() && !is_own(chain))
             .filter(excludes)
             // It polls for what it may hold itself.
             .filter(|chain| waiter.in_line || chain.is_exclusive())
@@ -471,15 +477,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Joins the queue of a key: in line, or before it.
+    /// Joins the queue of a key: in line, or before it. An `owner` may enter its own locks again.
     pub(crate) fn take(
         queues: &Arc<Queues>,
         claim: &Claim,
         in_line: bool,
         wants: Option<&Arc<[Claim]>>,
+        owner: Option<OwnerId>,
     ) -> Self {
         let mut keys = queues.keys();
-        Self::join(queues, &mut keys, claim, in_line, wants)
+        Self::join(queues, &mut keys, claim, in_line, wants, owner)
     }
 
     /// Joins the line of a key for which others wait already, or of which this process holds what excludes the claim. A
@@ -498,7 +505,7 @@ impl Place {
         let is_known = || is_refused() || holder(&keys, claim.key()).is_some();
         let is_line = || queue().is_some_and(Queue::is_needed);
         let joins = (for_ever || is_known()) && (begins || is_line());
-        joins.then(|| Self::join(queues, &mut keys, claim, true, wants))
+        joins.then(|| Self::join(queues, &mut keys, claim, true, wants, None))
     }
 
     fn join(
@@ -507,6 +514,7 @@ impl Place {
         claim: &Claim,
         in_line: bool,
         wants: Option<&Arc<[Claim]>>,
+        owner: Option<OwnerId>,
     ) -> Self {
         let waiter = Arc::new(Waiter {
             arrival: AtomicU64::new(queues.arrives()),
@@ -514,6 +522,7 @@ impl Place {
             wake: Notify::new(),
             in_line,
             wants: wants.cloned(),
+            owner,
             offer: Mutex::default(),
             offered: Notify::new(),
             asks_at_once: AtomicBool::new(false),
@@ -549,12 +558,15 @@ impl Place {
         }
     }
 
-    /// Whether more were in the way than the last refusal names.
+    /// Whether more waiters were in the way than the last refusal names, as far as it tells.
     pub(crate) fn is_behind_many(&self) -> bool {
         let keys = self.queues.keys();
         let queue = keys.get(self.waiter.claim.key());
         let refusal = queue.and_then(|queue| queue.refusal.as_ref());
-        refusal.is_some_and(|busy| busy.first().more)
+        refusal.is_some_and(|busy| {
+            let first = busy.first();
+            first.more && first.holders.iter().any(|it| it.waiting.is_some())
+        })
     }
 
     /// Whether it has waited: it was refused, or others came first.

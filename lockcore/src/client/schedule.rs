@@ -171,7 +171,8 @@ impl Drop for Keeping {
             // Also where its work has taken longer than a lock may be held.
             && guard.chain.stands()
         {
-            drop(guard.keep_until(self.until, 1));
+            let seq = guard.kept_under();
+            drop(guard.keep_until(self.until, seq));
         }
     }
 }

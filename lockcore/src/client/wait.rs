@@ -35,15 +35,16 @@ struct Polls {
 impl Waiting {
     /// Waits after a refusal. Only a waiter that holds nothing queues behind others: otherwise one in the queue might
     /// wait for what one behind it holds. `wants` is given by a waiter that takes what another task of this process may
-    /// hand on.
+    /// hand on, `owner` by one that may enter locks of its own again.
     pub(crate) fn refused(
         core: &Arc<Core>,
         claim: &Claim,
         in_line: bool,
         wants: Option<&Arc<[Claim]>>,
+        owner: Option<OwnerId>,
         busy: Busy,
     ) -> Self {
-        let place = Place::take(&core.queues, claim, in_line, wants);
+        let place = Place::take(&core.queues, claim, in_line, wants, owner);
         place.is_refused(busy);
         Self::at(place)
     }

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::client::tests::attempts::{asks, hold, ms, releases, secs};
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, Attempt, ClaimStore, End, Guard, Inspect as _, Locks, MemoryBackend, Released,
-    SessionStore, Stood,
+    AcquireError, Attempt, ClaimStore, End, Grant, Guard, Inspect as _, Locks, MemoryBackend,
+    Released, SessionStore, Stood,
 };
 
 /// Somebody who waits for `d`, from now on.
@@ -259,10 +259,10 @@ async fn a_no_that_comes_late_is_told_to_whoever_has_it_then() {
     let spy = Spy::new(Arc::clone(&store));
     let locks = spy.locks();
     let guard = hold(&locks, &["d"]).await;
-    let (grant, _) = guard.grants().next().unwrap();
+    let (session, n) = (guard.session(), guard.numbers().next().unwrap());
     let claims = guard.claims().to_vec();
     let next = waits(&locks).await;
-    store.release(grant, &claims).await.unwrap();
+    store.release(Grant { session, n }, &claims).await.unwrap();
     spy.decide(|call| match call {
         Call::Confirm(_) => Fate::AnsweredAfter(ms(5)),
         _ => Fate::Answered,

@@ -17,6 +17,7 @@ mod moving;
 mod news;
 mod notes;
 mod opening;
+mod passing;
 mod recoveries;
 mod releases;
 mod shares;
