@@ -97,7 +97,7 @@ fn change(directory: &Path, how: impl FnOnce(&mut Value)) -> Result<(), BoxError
     let mut state: Value = match fs::read(&file) {
         Ok(bytes) => serde_json::from_slice(&bytes)?,
         Err(_) => json!({
-            "format": 3, "token": 0, "sessions": {}, "records": {},
+            "format": 4, "token": 0, "sessions": {}, "records": {},
         }),
     };
     how(&mut state);
