@@ -24,6 +24,8 @@ pub(super) fn cases() -> Vec<Case> {
             each_session_is_due_by_its_own_ttl,
             a_due_session_among_many_holders,
             releases_and_acquires_are_no_renewals;
+        DiesOfItsEnd:
+            a_ttl_of_no_whole_second_is_lived_to_its_end;
         DeadStaysDead:
             a_session_that_is_due_and_renewed_lives_or_is_dead_for_good,
             a_late_copy_of_an_expired_session_takes_nothing,
@@ -61,6 +63,44 @@ async fn a_lock_is_held_until_its_ttl_and_then_free(scene: Scene) -> Verdict {
     );
     scene.free("k").await?;
     scene.free("l").await?;
+    Ok(())
+}
+
+async fn a_ttl_of_no_whole_second_is_lived_to_its_end(scene: Scene) -> Verdict {
+    const MS: Duration = Duration::from_millis(1);
+    // Asked for first: nothing else has to be done within the TTL.
+    let shortest = short(&scene.stranger().await?.backend().info());
+    let whole = Duration::from_secs(shortest.as_millis().div_ceil(1_000).try_into()?);
+    let ttl = whole + 900 * MS;
+    let renewed = scene.actor().await?;
+    let mut held = vec![renewed.hold(&[(Want::Create, "renewed")]).await?];
+    let sent = Instant::now();
+    let opened = scene.actor_for(ttl).await?;
+    held.push(opened.hold(&[(Want::Create, "opened")]).await?);
+    let shorter = renewed.renewal("", IntentChange::Keep).lasting(ttl);
+    let answer = renewed.send_renewal(&shorter).await?;
+    // Over, if nothing but whole seconds counted.
+    scene.pass(whole + 200 * MS).await;
+    for (actor, held, what) in [
+        (&renewed, &held[0], "renewed"),
+        (&opened, &held[1], "opened"),
+    ] {
+        let state = scene.state(actor.session()).await?;
+        let confirmed = actor.confirms(held).await?;
+        let holders = scene.held(what).await;
+        in_time(sent, ttl)?;
+        ensure_eq!(
+            state.life,
+            Life::Living,
+            "the session that was {what} for {ttl:?}"
+        );
+        ensure!(confirmed, "the lock of the session that was {what} is held");
+        ensure_eq!(holders?[0].grant, Some(held.grant), "who holds it");
+    }
+    ensure_eq!(answer, Renewed::Living, "a renewal with a shorter TTL");
+    scene.expire(ttl).await;
+    scene.free("renewed").await?;
+    scene.free("opened").await?;
     Ok(())
 }
 

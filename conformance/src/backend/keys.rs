@@ -17,6 +17,10 @@ pub(super) fn cases() -> Vec<Case> {
             all_hostile_keys_are_held_at_once,
             keys_of_the_greatest_length_differ_in_their_last_byte,
             prefixes_are_no_patterns;
+        AtMostOneHolder:
+            a_hostile_path_and_what_is_below_it_are_relatives;
+        AllowedIsGranted:
+            a_path_is_no_pattern_of_what_is_below_it;
     };
     let written = HOSTILE.iter().map(|(group, hostile)| {
         let hostile: Vec<Hostile> = hostile.iter().map(Hostile::from).collect();
@@ -256,6 +260,70 @@ async fn one_key(scene: &Scene, a: &Actor, key: &str, near: &[String]) -> Verdic
 fn related(left: &str, right: &str) -> Verdict<bool> {
     let (left, right) = (LockKey::parse(left)?, LockKey::parse(right)?);
     Ok(left.is_above(&right) || right.is_above(&left))
+}
+
+/// Every hostile path, and every hostile flat key as the last component of one.
+fn hostile_paths() -> Vec<(&'static str, String)> {
+    let written = HOSTILE.iter().flat_map(|(_, hostile)| *hostile);
+    let paths = written.map(|(what, key, _)| match key.starts_with('/') {
+        true => (*what, (*key).to_owned()),
+        false => (*what, format!("/{key}")),
+    });
+    // Not every key is a component.
+    paths
+        .filter(|(_, path)| LockKey::parse(path).is_ok())
+        .collect()
+}
+
+async fn a_hostile_path_and_what_is_below_it_are_relatives(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (what, path) in hostile_paths() {
+        let below = format!("{path}/x");
+        for (held, asked) in [(&below, &path), (&path, &below)] {
+            let holds = a.hold(&[(Want::Write, held)]).await.about(what)?;
+            b.refused(&b.ask(&[(Want::Write, asked)]))
+                .await
+                .about(format!("{what}: {held:?} is held"))?;
+            a.release(&holds).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Paths, and what only a pattern takes for something below them.
+const PATTERNS: [(&str, &str); 18] = [
+    ("/user_1", "/userX1/file"),
+    ("/a%b", "/axyzb/c"),
+    ("/_", "/d/e"),
+    ("/%", "/f/g"),
+    ("/%/h", "/i/j/h/k"),
+    ("/l\\m", "/lm/n"),
+    ("/l\\d", "/l1/n"),
+    ("/o.p", "/oqp/r"),
+    ("/.*", "/s/t"),
+    ("/u*", "/uv/w"),
+    ("/u+", "/uu/w"),
+    ("/u?", "/uv/w"),
+    ("/[xy]", "/x/y"),
+    ("/z{2}", "/zz/a"),
+    ("/^aa", "/aa/b"),
+    ("/bb$", "/bb/c"),
+    ("/Key", "/key/file"),
+    ("/caf\u{e9}", "/cafe\u{301}/file"),
+];
+
+async fn a_path_is_no_pattern_of_what_is_below_it(scene: Scene) -> Verdict {
+    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    for (path, other) in PATTERNS {
+        for (held, asked) in [(other, path), (path, other)] {
+            let holds = a.hold(&[(Want::Write, held)]).await?;
+            let beside = b.hold(&[(Want::Write, asked)]).await;
+            let beside = beside.about(format!("{held:?} is held"))?;
+            b.release(&beside).await?;
+            a.release(&holds).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn all_hostile_keys_are_held_at_once(scene: Scene) -> Verdict {

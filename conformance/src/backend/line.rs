@@ -11,7 +11,7 @@ use crate::backend::wakeups::wakes_in_time;
 use crate::backend::watches::asleep;
 use crate::case::Case;
 use crate::scene::{Scene, claim, short};
-use crate::verdict::{Unpassed, Verdict, Wrong, cases, ensure, ensure_eq, within};
+use crate::verdict::{Under, Unpassed, Verdict, Wrong, cases, ensure, ensure_eq, within};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "line";
@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
             who_waits_comes_before_whoever_asks_later,
             who_waits_above_or_below_comes_first_too,
             who_waits_keeps_its_place,
+            forty_come_in_turn,
             what_does_not_conflict_does_not_wait,
             a_session_waits_behind_its_own_waiter_and_an_owner_does_not,
             who_waits_holds_nothing,
@@ -173,6 +174,29 @@ async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
         c.take(&third).await?;
     }
     Ok(())
+}
+
+async fn forty_come_in_turn(scene: Scene) -> Verdict {
+    let [a, b, c] = processes(&scene).await?;
+    let wants = [(Want::Create, "k")];
+    let holds = a.hold(&wants).await?;
+    let mut line = Vec::new();
+    for n in 0..40 {
+        let actor = if n % 2 == 0 { &b } else { &c };
+        line.push((actor, waits(actor, &wants).await?));
+    }
+    a.release(&holds).await?;
+    let Some(((by, last), line)) = line.split_last() else {
+        return Ok(());
+    };
+    for (n, (actor, waiter)) in line.iter().enumerate() {
+        // Whoever got no place when it first asked is behind this one then.
+        let busy = by.refused(last).await;
+        busy.about(format!("{n} have had it"))?;
+        actor.take(waiter).await.about(format!("waiter {n}"))?;
+        actor.release(waiter).await?;
+    }
+    by.take(last).await.map(drop)
 }
 
 async fn what_does_not_conflict_does_not_wait(scene: Scene) -> Verdict {

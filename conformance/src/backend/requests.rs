@@ -7,6 +7,7 @@ use futures_util::future::{FutureExt as _, try_join_all};
 use futures_util::poll;
 use lockcore::Want;
 use lockcore::backend::{Acquire, Acquired, IntentChange, Renewed};
+use lockcore::limits::MAX_OVER_RANGES;
 use tokio::time::{sleep, timeout};
 
 use crate::actor::{Actor, SHARE, share};
@@ -423,6 +424,47 @@ async fn over_in_many_ranges(scene: Scene) -> Verdict {
     }
     for request in &retired {
         scene.free(request.claims[0].key().as_str()).await?;
+    }
+    over_in_as_many_ranges_as_a_client_sends(&scene).await
+}
+
+/// Every other number, most of which nobody ever had.
+async fn over_in_as_many_ranges_as_a_client_sends(scene: &Scene) -> Verdict {
+    let a = scene.actor().await?;
+    let last = 2 * u64::try_from(MAX_OVER_RANGES)?;
+    let mut held = Vec::new();
+    for n in [last - 2, last - 1, last] {
+        let mut request = a.ask(&[(Want::Create, &format!("of {n}"))]);
+        request.grant.n = n;
+        a.take(&request).await?;
+        held.push(request);
+    }
+    let odd = |up_to: u64| {
+        let ranges = (1..=up_to).step_by(2).map(|n| format!("{n}-{n}"));
+        ranges.collect::<Vec<String>>().join(",")
+    };
+    for retired in [odd(last - 3), odd(last - 1)] {
+        a.renew(&retired, IntentChange::Keep).await?;
+        let state = scene.state(a.session()).await?;
+        ensure_eq!(
+            state.retired.to_string(),
+            retired,
+            "the numbers that are over"
+        );
+        for request in &held {
+            let over = state.retired.contains(request.grant.n);
+            ensure_eq!(
+                a.confirms(request).await?,
+                !over,
+                "whether {} is held",
+                request.grant
+            );
+            let key = request.claims[0].key().as_str();
+            match over {
+                true => scene.free(key).await.map(drop)?,
+                false => scene.held(key).await.map(drop)?,
+            }
+        }
     }
     Ok(())
 }

@@ -476,13 +476,29 @@ async fn a_renewal_is_seen_by_other_processes(scene: Scene) -> Verdict {
     Ok(())
 }
 
+/// What a store may add to a lease, or take from it by counting in seconds.
+const SECONDS: Duration = Duration::from_secs(5);
+
 async fn the_shortest_and_the_longest_ttl(scene: Scene) -> Verdict {
     let info = scene.connect().await?.info();
     ensure!(info.min_ttl <= info.max_ttl, "{info:?}");
     ensure!(info.min_ttl >= lockcore::limits::MIN_TTL, "{info:?}");
     ensure!(info.max_ttl <= lockcore::limits::MAX_TTL, "{info:?}");
+    let sent = Instant::now();
     let longest = scene.actor_for(info.max_ttl).await?;
     longest.hold(&[(Want::Create, "long")]).await?;
+    // Nobody can wait for its end: what the store says of it has to do, if it does.
+    let told = longest.backend().lease_left(&[longest.session()]).await?;
+    ensure_eq!(told.len(), 1, "leases of one session");
+    if let Some(left) = told[0] {
+        // A store may count in seconds.
+        let least = info.max_ttl.saturating_sub(sent.elapsed() + SECONDS);
+        ensure!(
+            left >= least && left <= info.max_ttl + SECONDS,
+            "{left:?} of the longest TTL, {:?}",
+            info.max_ttl
+        );
+    }
     let shortest = scene.actor_for(info.min_ttl).await?;
     shortest.hold(&[(Want::Create, "short")]).await?;
     scene.expire(info.min_ttl).await;

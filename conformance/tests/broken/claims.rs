@@ -55,6 +55,11 @@ pub(crate) fn all() -> Vec<Broken> {
             Jealous::new,
         ),
         Broken::new("over ignored", Law::UnknownIsSettled, NothingIsOver),
+        Broken::new(
+            "over in a column of 255 characters",
+            Law::UnknownIsSettled,
+            CutOff,
+        ),
         Broken::new("garbage read as free", Law::GarbageIsHeld, Cleans),
         Broken::new(
             "one answer for all who ask for a key at once",
@@ -255,6 +260,26 @@ impl Decorator for NothingIsOver {
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let mut renewal = renewal.clone();
         renewal.retired = Ranges::EMPTY;
+        self.0.renew(session, &renewal).await
+    }
+}
+
+/// Of what is over it keeps the ranges that fit.
+struct CutOff(Store);
+
+#[async_trait]
+impl Decorator for CutOff {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let mut renewal = renewal.clone();
+        let text = renewal.retired.to_string();
+        if let Some(column) = text.get(..255) {
+            let whole = column.rsplit_once(',').map_or("", |(whole, _)| whole);
+            renewal.retired = whole.parse().expect("the first of its ranges");
+        }
         self.0.renew(session, &renewal).await
     }
 }

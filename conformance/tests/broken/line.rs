@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use lockcore::backend::{Acquire, Acquired, Changed, Past, Stood, never};
+use lockcore::backend::{Acquire, Acquired, Changed, Filter, Past, Stood, never};
 use lockcore::{Claim, Grant, LockBackend, OwnerId, Result, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
@@ -20,6 +20,7 @@ fn waiting<D: Decorator + 'static>(
 pub(crate) fn all() -> Vec<Broken> {
     vec![
         waiting("nobody stands in line", NoLine),
+        waiting("a line of eight", Short),
         waiting("who asks again stands at the end", Anew),
         waiting("who may go is removed at once", Impatient),
         waiting("nobody makes room", Stays),
@@ -45,6 +46,27 @@ impl Decorator for NoLine {
         let mut alone = request.clone();
         alone.waits = false;
         self.0.acquire(&alone).await
+    }
+}
+
+struct Short(Store);
+
+#[async_trait]
+impl Decorator for Short {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let mut request = request.clone();
+        if request.waits && request.claims.len() == 1 {
+            let filter = Filter::Key(request.claims[0].key().clone());
+            let page = self.0.records(&filter, None, 1).await?;
+            let holders = page.items.iter().flat_map(|record| &record.holders);
+            let others = holders.filter(|it| it.grant != Some(request.grant));
+            request.waits = others.filter(|it| it.waiting.is_some()).count() < 8;
+        }
+        self.0.acquire(&request).await
     }
 }
 

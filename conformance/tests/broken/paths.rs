@@ -1,7 +1,9 @@
 //! Mistakes with what is above and below a path.
 
-use lockcore::backend::Stood;
-use lockcore::{Claim, Grant, LockBackend, LockPath, Result, Want, async_trait};
+use lockcore::backend::{Acquire, Acquired, Filter, Stood};
+use lockcore::{
+    Busy, Claim, Grant, LockBackend, LockPath, Mode, Refused, Result, Want, async_trait,
+};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
@@ -18,6 +20,16 @@ pub(crate) fn all() -> Vec<Broken> {
             }
         }),
         Broken::new("ancestor's count leaked", Law::NothingKept, Leaks::new),
+        Broken::new(
+            "what is below a path not found by LIKE",
+            Law::AtMostOneHolder,
+            Like::new,
+        ),
+        Broken::new(
+            "what is not below a path found by LIKE",
+            Law::AllowedIsGranted,
+            Like::new,
+        ),
         Broken::new(
             "a sibling in byte order taken for a child",
             Law::AllowedIsGranted,
@@ -91,5 +103,81 @@ impl Decorator for Leaks {
             let _ = self.ghost.acquires(&self.store, beside).await?;
         }
         Ok(stood)
+    }
+}
+
+/// Finds who writes below a path by `LIKE '/a/%'`, where `\`, `%` and `_` in the path count for patterns.
+struct Like {
+    store: Store,
+    ghost: Ghost,
+}
+
+impl Like {
+    fn new(store: Store) -> Self {
+        let ghost = Ghost::new();
+        Self { store, ghost }
+    }
+
+    /// Whoever is found below the claim: the claim refused, if somebody is.
+    async fn found(&self, claim: &Claim) -> Result<Option<Refused>> {
+        let pattern: Vec<char> = format!("{}/%", claim.key()).chars().collect();
+        let all = Filter::Prefix("/".to_owned());
+        let mut records = self.store.records(&all, None, 100).await?.items;
+        records.retain(|record| {
+            let name: Vec<char> = record.key.as_str().chars().collect();
+            is_like(&name, &pattern)
+        });
+        let mut holders: Vec<_> = records.into_iter().flat_map(|it| it.holders).collect();
+        holders.retain(|holder| holder.mode == Mode::X);
+        Ok((!holders.is_empty()).then(|| Refused {
+            claim: claim.clone(),
+            holders,
+            more: false,
+        }))
+    }
+}
+
+/// Whether SQL's `LIKE` says so.
+fn is_like(text: &[char], pattern: &[char]) -> bool {
+    match pattern {
+        [] => text.is_empty(),
+        ['%', rest @ ..] => (0..=text.len()).any(|from| is_like(&text[from..], rest)),
+        ['_', rest @ ..] => !text.is_empty() && is_like(&text[1..], rest),
+        ['\\', one, rest @ ..] | [one, rest @ ..] => {
+            text.first() == Some(one) && is_like(&text[1..], rest)
+        }
+    }
+}
+
+#[async_trait]
+impl Decorator for Like {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.store
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.store.acquire(request).await?;
+        let [claim] = &*request.claims else {
+            return Ok(answer);
+        };
+        if claim.want() != Want::Write || !claim.key().as_str().contains(['\\', '%', '_']) {
+            return Ok(answer);
+        }
+        match (&answer, self.found(claim).await?) {
+            // Nothing but what is below is in the way.
+            (Acquired::Busy(busy), None)
+                if busy.first().holders.iter().all(|it| it.mode == Mode::IX) =>
+            {
+                let beside = LockPath::parse(format!("/{DIVISION}")).expect("a path");
+                self.ghost
+                    .acquires(&self.store, vec![Claim::read(beside)])
+                    .await
+            }
+            (Acquired::Acquired(_), Some(refused)) => {
+                self.store.release(request.grant, &request.claims).await?;
+                Ok(Acquired::Busy(Busy::new(vec![refused], false)))
+            }
+            _ => Ok(answer),
+        }
     }
 }

@@ -64,6 +64,15 @@ pub(crate) fn all() -> Vec<Broken> {
             |store| Remembers(store, |acknowledged| acknowledged + 1),
         ),
         Broken::new("TTL that never changes", Law::ExpiryFrees, SameTtl),
+        Broken::new("TTL in whole seconds", Law::DiesOfItsEnd, |store| {
+            Stored(store, |ttl| Duration::from_secs(ttl.as_secs()))
+        }),
+        Broken::new("TTL in sixteen bits", Law::Limits, |store| {
+            Stored(store, |ttl| {
+                let seconds = Duration::from_secs(ttl.as_secs() & 0xffff);
+                seconds + Duration::from_nanos(ttl.subsec_nanos().into())
+            })
+        }),
     ]
 }
 
@@ -257,6 +266,26 @@ impl Decorator for SameTtl {
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let mut renewal = renewal.clone();
         renewal.ttl = None;
+        self.0.renew(session, &renewal).await
+    }
+}
+
+/// Stores something else than the TTL.
+struct Stored(Store, fn(Duration) -> Duration);
+
+#[async_trait]
+impl Decorator for Stored {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
+        self.0.open(session, label, self.1(ttl)).await
+    }
+
+    async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        let mut renewal = renewal.clone();
+        renewal.ttl = renewal.ttl.map(self.1);
         self.0.renew(session, &renewal).await
     }
 }
