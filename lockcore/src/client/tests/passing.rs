@@ -1,4 +1,5 @@
 //! The line between processes, as the client stands in it: who passes whom, and after how long.
+#![expect(clippy::disallowed_methods, reason = "these tasks are the tests' own")]
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
