@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lockcore_conformance::history::Report as Judged;
 use lockcore_conformance::processes::Run;
 use lockcore_conformance::{Failure, Law};
 use serde::Serialize;
@@ -70,10 +71,14 @@ pub(super) enum Verdict {
 
 impl Report {
     pub(super) fn verdict(&self) -> Verdict {
+        self.with(self.run.as_ref().map(|run| &run.report))
+    }
+
+    /// The verdict, with what a run of processes has found.
+    fn with(&self, run: Option<&Judged>) -> Verdict {
         let mut cases = self.cases.values();
         let broken = |case: &Outcome| matches!(case, Outcome::Broken(_));
         let open = |case: &Outcome| matches!(case, Outcome::Undecided(_) | Outcome::Failed(_));
-        let run = self.run.as_ref().map(|run| &run.report);
         if cases.any(broken) || run.is_some_and(|report| !report.violations.is_empty()) {
             return Verdict::Broken;
         }
@@ -316,5 +321,117 @@ impl RunJson {
                 })
                 .collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use lockcore_conformance::{BoxError, FailureKind, Space, cases};
+    use lockkeeper::{LockBackend, async_trait};
+
+    use super::*;
+
+    /// A store that cannot be reached, or breaks when it is asked again.
+    struct Bad {
+        panics: bool,
+        asked: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Space for Bad {
+        async fn connect(&self) -> Result<Arc<dyn LockBackend>, BoxError> {
+            let again = self.asked.swap(true, Ordering::Relaxed);
+            assert!(!(self.panics && again), "it breaks");
+            Err("nobody is there".into())
+        }
+
+        fn allowance(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn url(&self) -> Option<String> {
+            None
+        }
+
+        async fn plant(&self, _: &lockkeeper::LockKey) -> Result<(), BoxError> {
+            Err("nobody is there".into())
+        }
+    }
+
+    fn failure(panics: bool) -> Box<Failure> {
+        let case = &cases()[0];
+        let runtime = crate::runtime().unwrap();
+        let asked = AtomicBool::new(false);
+        let failed = runtime.block_on(case.run(Arc::new(Bad { panics, asked }), 1));
+        Box::new(failed.unwrap_err())
+    }
+
+    fn broken() -> Outcome {
+        let failure = failure(true);
+        assert_eq!(failure.kind, FailureKind::Broken, "{failure}");
+        Outcome::Broken(failure)
+    }
+
+    fn undecided() -> Outcome {
+        let failure = failure(false);
+        assert_eq!(failure.kind, FailureKind::Inconclusive, "{failure}");
+        Outcome::Undecided(failure)
+    }
+
+    fn report(outcomes: impl IntoIterator<Item = Outcome>) -> Report {
+        let mut report = Report::default();
+        for (n, outcome) in outcomes.into_iter().enumerate() {
+            report.cases.insert(format!("case {n}"), outcome);
+        }
+        report.wanted = report.cases.len();
+        report
+    }
+
+    fn ran(guards: usize) -> Judged {
+        let mut judged = Judged::default();
+        judged.guards = guards;
+        judged
+    }
+
+    #[test]
+    fn every_law_held_where_all_passed_and_processes_saw_enough() {
+        let all = [Outcome::Passed, Outcome::NotTried("a restart")];
+        assert_eq!(report(all).with(Some(&ran(GUARDS))), Verdict::Held);
+    }
+
+    #[test]
+    fn a_broken_case_counts_whatever_else_there_is() {
+        for other in [Outcome::Passed, undecided()] {
+            let report = report([other, broken()]);
+            assert_eq!(report.with(Some(&ran(GUARDS))), Verdict::Broken);
+            assert_eq!(report.with(None), Verdict::Broken);
+            assert_eq!(report.verdict(), Verdict::Broken);
+        }
+        let mut report = report([broken()]);
+        report.wanted = 9;
+        report.left.push("lockkeeper-scratch-0".to_owned());
+        assert_eq!(report.with(Some(&ran(GUARDS))), Verdict::Broken);
+    }
+
+    #[test]
+    fn what_is_missing_leaves_it_undecided() {
+        let enough = ran(GUARDS);
+        let undecided_of = |report: &Report| report.with(Some(&enough)) == Verdict::Undecided;
+        for open in [undecided(), Outcome::Failed("no namespace".to_owned())] {
+            assert!(undecided_of(&report([Outcome::Passed, open])));
+        }
+        let mut few = report([Outcome::Passed]);
+        few.wanted = 2;
+        assert!(undecided_of(&few), "a case did not run");
+        let mut left = report([Outcome::Passed]);
+        left.left.push("lockkeeper-scratch-0".to_owned());
+        assert!(undecided_of(&left), "a namespace is left");
+        let passed = report([Outcome::Passed]);
+        assert_eq!(passed.with(None), Verdict::Undecided, "no processes");
+        assert_eq!(passed.verdict(), Verdict::Undecided);
+        assert_eq!(passed.with(Some(&ran(GUARDS - 1))), Verdict::Undecided);
     }
 }
