@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::backend::Filter;
 use serde::Serialize;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::args::{Common, WatchArgs};
 use crate::changes::{Change, Look, Looks};
@@ -29,7 +29,7 @@ pub(crate) async fn watch(common: &Common, args: WatchArgs) -> Result<u8, Failur
     let mut output = Output::new();
     let mut timer = tokio::time::interval(args.every);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut failing: Option<tokio::time::Instant> = None;
+    let mut failing = Failing::default();
     loop {
         let look = tokio::select! {
             biased;
@@ -38,21 +38,47 @@ pub(crate) async fn watch(common: &Common, args: WatchArgs) -> Result<u8, Failur
         };
         match look {
             Ok(look) => {
-                failing = None;
+                failing.answered();
                 write(&look, common.json, &mut output)?;
             }
-            Err(failure) => {
-                let since = *failing.get_or_insert_with(|| {
-                    say(&format!(
-                        "{}; asking again",
-                        failure.message().unwrap_or_default()
-                    ));
-                    tokio::time::Instant::now()
-                });
-                if since.elapsed() >= PATIENCE {
-                    return Err(failure);
-                }
+            Err(failure) => match failing.again(Instant::now()) {
+                Next::First => say(&format!(
+                    "{}; asking again",
+                    failure.message().unwrap_or_default()
+                )),
+                Next::Another => {}
+                Next::Over => return Err(failure),
+            },
+        }
+    }
+}
+
+/// Since when the store does not answer, if it does not.
+#[derive(Default)]
+struct Failing(Option<Instant>);
+
+/// What a failure comes to.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    First,
+    Another,
+    /// It has lasted too long.
+    Over,
+}
+
+impl Failing {
+    fn answered(&mut self) {
+        self.0 = None;
+    }
+
+    fn again(&mut self, now: Instant) -> Next {
+        match self.0 {
+            None => {
+                self.0 = Some(now);
+                Next::First
             }
+            Some(since) if now - since < PATIENCE => Next::Another,
+            Some(_) => Next::Over,
         }
     }
 }
@@ -106,5 +132,22 @@ impl<'a> ChangeJson<'a> {
             by: note.map(|(by, _)| by.as_str()),
             reason: note.map(|(_, reason)| reason.as_str()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_has_answered_again_has_all_the_time_anew() {
+        let begun = Instant::now();
+        let (mut failing, later) = (Failing::default(), begun + PATIENCE);
+        assert_eq!(failing.again(begun), Next::First);
+        assert_eq!(failing.again(later - Duration::from_secs(1)), Next::Another);
+        assert_eq!(failing.again(later), Next::Over);
+        failing.answered();
+        assert_eq!(failing.again(later), Next::First);
+        assert_eq!(failing.again(later + Duration::from_secs(1)), Next::Another);
     }
 }
