@@ -115,17 +115,19 @@ pub(crate) fn verify(common: &Common, args: &VerifyArgs) -> Result<u8, Failure> 
     drop(working);
     let removed =
         runtime()?.block_on(async { tokio::time::timeout(REMOVAL, remove(&made, |_| true)).await });
-    let left = locked(&made)
-        .iter()
-        .map(|it| it.name().to_owned())
-        .collect();
-    if let Ok(Err(error)) = removed {
-        say(&format!(
-            "a namespace could not be removed: {}",
-            chain(&error)
-        ));
+    // Connections that are not used any more are no reason to leave something.
+    locked(&made).clear();
+    let again = runtime()?
+        .block_on(async { tokio::time::timeout(REMOVAL, deployment.remove_again()).await });
+    let failed = match (removed, again) {
+        (_, Ok(Err(error))) => Some(chain(&error)),
+        (Ok(Err(error)), Err(_)) => Some(chain(&error)),
+        _ => None,
+    };
+    if let Some(why) = failed {
+        say(&format!("a namespace could not be removed: {why}"));
     }
-    report.left = left;
+    report.left = deployment.left();
     report.took = begun.elapsed();
     if let Err(failure) = done {
         for name in &report.left {

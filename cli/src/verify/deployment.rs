@@ -11,6 +11,8 @@ use lockkeeper::{LockBackend, LockKey, Scratch, SessionId, async_trait};
 pub(super) struct Deployment {
     url: String,
     made: Made,
+    /// All that were ever made: the names, and the URLs.
+    ever: Mutex<Vec<(String, String)>>,
 }
 
 /// The namespaces that are not removed yet.
@@ -28,6 +30,7 @@ impl Deployment {
         Self {
             url: url.to_owned(),
             made,
+            ever: Mutex::default(),
         }
     }
 
@@ -39,10 +42,29 @@ impl Deployment {
     pub(super) async fn space(&self) -> Result<Own, Box<dyn Error + Send + Sync>> {
         let scratch = Arc::new(Scratch::new(&self.url).await?);
         locked(&self.made).push(Arc::clone(&scratch));
+        locked(&self.ever).push((scratch.name().to_owned(), scratch.url().to_owned()));
         Ok(Own {
             scratch,
             missing: Missing::default(),
         })
+    }
+
+    /// Removes all namespaces for good, once nothing uses them any more: a late request may have made one anew.
+    pub(super) async fn remove_again(&self) -> Result<(), lockkeeper::ConnectError> {
+        let mut failed = Ok(());
+        let ever = locked(&self.ever).clone();
+        for (name, url) in ever {
+            match lockkeeper::remove(&url).await {
+                Ok(_) => locked(&self.ever).retain(|it| it.0 != name),
+                Err(error) => failed = Err(error),
+            }
+        }
+        failed
+    }
+
+    /// Those of which it is not known that they are gone.
+    pub(super) fn left(&self) -> Vec<String> {
+        locked(&self.ever).iter().map(|it| it.0.clone()).collect()
     }
 }
 
@@ -168,6 +190,25 @@ fn clock_skew(url: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_a_late_request_has_made_anew_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+        let deployment = Deployment::new(&url, Made::default());
+        let files = || folder.path().read_dir().unwrap().count();
+        let space = deployment.space().await.unwrap();
+        let late = space.connect().await.unwrap();
+        remove(&deployment.made(), |_| true).await.unwrap();
+        assert_eq!(files(), 0);
+        let _ = late.sessions(None, 1).await;
+        assert_ne!(files(), 0, "it is made anew");
+        assert_eq!(deployment.left().len(), 1);
+        drop(late);
+        deployment.remove_again().await.unwrap();
+        assert_eq!(files(), 0);
+        assert_eq!(deployment.left(), [""; 0]);
+    }
 
     #[test]
     fn the_clock_skew_is_that_of_the_url() {
