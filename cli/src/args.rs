@@ -63,8 +63,8 @@ pub(crate) enum Action {
     /// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
     /// LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment; LOCKKEEPER_URL stays as it is,
     /// for a lockkeeper inside the command.
-    /// The token is a decimal number below 2^63; jq and JavaScript round it, so keep it as text there. The command is ended when the lock is
-    /// lost: TERM when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is
+    /// The token is a decimal number below 2^63; jq and JavaScript round it, so keep it as text there. The command's process group is ended when the lock is
+    /// lost (what leaves the group, or changes its user, is not): TERM when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is
     /// released when the command ends; what it leaves running in the background is not protected. While a shell has
     /// stopped it, the lock is not renewed.
     Run(Box<RunArgs>),
@@ -116,11 +116,12 @@ pub(crate) enum Action {
     /// Asks the holders of a key to give it up soon. Nobody is made to obey; see break.
     ///
     /// A holder hears of it within a second, or 10 where the store does not push. A lockkeeper run says so, and sends its command the
-    /// signal of --on-asked.
+    /// signal of --on-asked. Of a lock that is kept without a process nobody hears it, which is said.
     Ask(AskArgs),
     /// Hands what dead holders left unfinished to a command, and settles it if that ends with 0.
     ///
-    /// The command reads JSON lines as that of run --recover does, and its exit status is that of lockkeeper.
+    /// The command reads JSON lines as that of run --recover does, and its exit status is that of lockkeeper;
+    /// or 76 if not all of it was settled, because others have discarded or adopted it meanwhile.
     Recover(RecoverArgs),
     /// Throws away what a dead holder left unfinished; its locks go free.
     Discard(DiscardArgs),
@@ -194,7 +195,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_hold)]
     pub(crate) max_hold: Option<Duration>,
     /// The least time that the locks are held, from 1s to 24h: they are kept for the rest of it when the command has ended,
-    /// also if it failed. So a job that every host starts at the same time runs once. Does not wait, unless --wait is given.
+    /// also if it failed; not if it could not be run. With --max-hold, KILL comes half-way between TERM and the end. So a job that every host starts at the same time runs once. Does not wait, unless --wait is given.
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl, conflicts_with = "intent")]
     pub(crate) at_least: Option<Duration>,
     /// The signal that the command gets when somebody asks for the locks (lockkeeper ask); without it, only a message says so.
@@ -355,7 +356,7 @@ pub(crate) struct TopArgs {
 
 #[derive(Args)]
 pub(crate) struct InspectArgs {
-    /// The key; for a path, whoever holds something below it holds it in mode IX or IS.
+    /// The key; for a path, whoever holds something below it holds it in mode read below or write below.
     #[arg(value_parser = parse_key)]
     pub(crate) key: LockKey,
 }

@@ -5,7 +5,9 @@ pub(crate) mod stage;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, PipeReader, PipeWriter, Read};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -31,6 +33,10 @@ pub(crate) struct Job {
     child: Child,
     group: Pid,
     terminal: Option<Terminal>,
+    /// Whether the command has been in the foreground, or was to be.
+    interactive: bool,
+    /// Where it is told that the command could not be executed.
+    failed: (PipeReader, PipeWriter),
 }
 
 /// What became of a job.
@@ -38,6 +44,8 @@ pub(crate) struct Job {
 pub(crate) enum Change {
     None,
     Stopped,
+    /// It wants the terminal, and is in the background.
+    WantsTerminal,
     Ended,
 }
 
@@ -45,28 +53,34 @@ pub(crate) enum Change {
 pub(crate) type Environment = [(&'static str, String)];
 
 impl Job {
-    /// Starts a command. Call it from the main thread: on Linux the command dies with the thread that started it.
+    /// Starts a command; an interactive one in the terminal's foreground, if this process is there. Another one gets the
+    /// terminal when it asks for it. Call it from the main thread: on Linux the command dies with the thread that started it.
     pub(crate) fn start(
         command: &[OsString],
         environment: &Environment,
         stdin: Stdio,
-        terminal: Option<Terminal>,
+        interactive: bool,
     ) -> Result<Self, Failure> {
-        let foreground = terminal.as_ref().is_some_and(Terminal::is_ours);
-        let child = prepared(command, foreground)
+        let terminal = Terminal::controlling();
+        let interactive = interactive && terminal.is_some();
+        let foreground = interactive && terminal.as_ref().is_some_and(Terminal::is_ours);
+        let failed = io::pipe().map_err(|error| not_started(&command[0], &error))?;
+        let child = prepared(command, foreground, &failed.1)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(stdin)
             .process_group(0)
             .spawn()
             .map_err(|error| not_started(&command[0], &error))?;
         let group = Pid::from_child(&child);
-        if let Some(terminal) = &terminal {
+        if let Some(terminal) = terminal.as_ref().filter(|_| interactive) {
             terminal.give(group);
         }
         Ok(Self {
             child,
             group,
             terminal,
+            interactive,
+            failed,
         })
     }
 
@@ -75,9 +89,22 @@ impl Job {
         self.child.stdin.take()
     }
 
-    /// Sends a signal to the whole group. That nobody is left in it is no failure.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let _ = kill_process_group(self.group, signal);
+    /// Sends a signal to the whole group: `false` if the system does not allow it for any process of it, because they have
+    /// become another user's. That nobody is left in it is no failure.
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        kill_process_group(self.group, signal) != Err(Errno::PERM)
+    }
+
+    /// Sends a signal that is to end the command, which hears it also if it is stopped.
+    pub(crate) fn end(&self, signal: Signal) -> bool {
+        let sent = self.signal(signal);
+        self.signal(Signal::CONT);
+        sent
+    }
+
+    /// What the system calls the command.
+    pub(crate) fn number(&self) -> String {
+        format!("process group {}", self.group.as_raw_nonzero())
     }
 
     /// Looks, and does not wait. An ended command keeps its number until it is reaped, and so does its group.
@@ -93,7 +120,14 @@ impl Job {
     fn look_for_a_stop(&self) -> Result<Change, Failure> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         match waitid(WaitId::Pid(self.group), options) {
-            Ok(Some(_)) => Ok(Change::Stopped),
+            Ok(Some(stopped)) => {
+                let by = stopped.stopping_signal();
+                let terminal = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw);
+                match by.is_some_and(|by| terminal.contains(&by)) && self.terminal.is_some() {
+                    true => Ok(Change::WantsTerminal),
+                    false => Ok(Change::Stopped),
+                }
+            }
             Ok(None) => Ok(Change::None),
             // It has ended since it was looked at before: there is no child left that could stop.
             Err(Errno::CHILD) => Ok(Change::Ended),
@@ -102,8 +136,18 @@ impl Job {
     }
 
     /// Whether a shell would stop with the command.
-    pub(crate) fn has_terminal(&self) -> bool {
-        self.terminal.is_some()
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.interactive
+    }
+
+    /// Puts the command, which is stopped, into the foreground; `false` if this process is not there.
+    pub(crate) fn lend_terminal(&mut self) -> bool {
+        let Some(terminal) = self.terminal.as_ref().filter(|it| it.is_ours()) else {
+            return false;
+        };
+        terminal.give(self.group);
+        self.interactive = true;
+        true
     }
 
     /// Takes the terminal from the command, which was stopped.
@@ -113,18 +157,23 @@ impl Job {
         }
     }
 
-    /// Continues the command, in the foreground if this process is there.
+    /// Continues the command; an interactive one in the foreground, if this process is there.
     pub(crate) fn go_on(&self) {
-        if let Some(terminal) = &self.terminal {
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.interactive) {
             terminal.give(self.group);
         }
         self.signal(Signal::CONT);
     }
 
-    /// Reaps the command, which has ended.
-    pub(crate) fn reap(mut self) -> Result<ExitStatus, Failure> {
+    /// Reaps the command, which has ended; and whether it was executed at all, as far as that can be told.
+    pub(crate) fn reap(mut self) -> Result<(ExitStatus, bool), Failure> {
         self.take_terminal();
-        self.child.wait().map_err(lost_sight)
+        let status = self.child.wait().map_err(lost_sight)?;
+        let (mut told, pipe) = self.failed;
+        // Nobody else has this end: the command does not inherit it.
+        drop(pipe);
+        let executed = !matches!(told.read(&mut [0]), Ok(1..));
+        Ok((status, executed))
     }
 }
 
@@ -133,9 +182,9 @@ impl Job {
     not(target_os = "linux"),
     expect(unused_variables, reason = "for the stage")
 )]
-fn prepared(command: &[OsString], foreground: bool) -> Command {
+fn prepared(command: &[OsString], foreground: bool, failed: &PipeWriter) -> Command {
     #[cfg(target_os = "linux")]
-    if let Some(stage) = stage::command(command, foreground) {
+    if let Some(stage) = stage::command(command, foreground, failed.as_raw_fd()) {
         return stage;
     }
     let mut prepared = Command::new(&command[0]);
@@ -206,11 +255,14 @@ mod tests {
             child,
             group,
             terminal: None,
+            interactive: false,
+            failed: io::pipe().unwrap(),
         };
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(group), ended).unwrap();
         assert_eq!(job.look_for_a_stop().unwrap(), Change::Ended);
         assert_eq!(job.look().unwrap(), Change::Ended);
-        assert!(job.reap().unwrap().success());
+        let (status, executed) = job.reap().unwrap();
+        assert!(status.success() && executed);
     }
 }

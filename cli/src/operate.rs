@@ -5,12 +5,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper::backend::{End, Filter, Sweep};
 use lockkeeper::limits::DEFAULT_TTL;
-use lockkeeper::{Grant, Label, Life, LockBackend, LockKey, Locks, Note, NoteKind, SessionId};
+use lockkeeper::{
+    Grant, Holder, Label, Life, LockBackend, LockKey, Locks, Note, NoteKind, SessionId,
+};
 use serde::Serialize;
 
 use crate::args::{AskArgs, BreakArgs, Common, DiscardArgs};
 use crate::describe;
-use crate::failure::{Failure, status, tell};
+use crate::failure::{Failure, say, status, tell};
 use crate::list::records;
 use crate::output::Output;
 use crate::store;
@@ -91,7 +93,38 @@ pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<u8, Failure> {
         1 => format!("the holder of {key:?} is asked to give it up"),
         holders => format!("{holders} holders of {key:?} are asked to give it up"),
     });
-    result(common, &AskedJson { key, asked })
+    let kept = kept(&store, &locks, &args.key).await?;
+    if let Some(session) = kept.first() {
+        say(&format!(
+            "no process hears that of session {session}, which keeps it until a step releases it or its time is over{}: \
+             wait for it, or lockkeeper break {key:?}",
+            match kept.len() {
+                1 => String::new(),
+                more => format!(", nor of {} others", more - 1),
+            }
+        ));
+    }
+    let kept = kept.len();
+    result(common, &AskedJson { key, asked, kept })
+}
+
+/// The sessions without a process that hold the key.
+async fn kept(
+    store: &store::Store,
+    locks: &Locks,
+    key: &LockKey,
+) -> Result<BTreeSet<SessionId>, Failure> {
+    let records = records(&*store.backend, &Filter::Key(key.clone())).await?;
+    let holders = records.iter().flat_map(|record| &record.holders);
+    let holds = |holder: &&Holder| holder.waiting.is_none() && holder.life == Life::Living;
+    let grants = holders.filter(holds).filter_map(|holder| holder.grant);
+    let mut kept = BTreeSet::new();
+    for session in grants.map(|grant| grant.session) {
+        if !kept.contains(&session) && locks.is_kept(session).await? {
+            kept.insert(session);
+        }
+    }
+    Ok(kept)
 }
 
 /// How many are asked for a key, as JSON.
@@ -99,6 +132,8 @@ pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<u8, Failure> {
 struct AskedJson<'a> {
     key: &'a str,
     asked: usize,
+    /// Of the sessions, those that no process hears for.
+    kept: usize,
 }
 
 struct Breaking<'a> {

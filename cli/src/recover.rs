@@ -13,8 +13,11 @@ use crate::job::{self, Job};
 use crate::run::{close, environment, status_of};
 use crate::signals::Signals;
 use crate::store::{self, Store};
-use crate::supervise::supervise;
+use crate::supervise::{Ending, supervise};
 use crate::{describe, intent};
+
+/// An answer of the store that takes longer is slow.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// `lockkeeper recover`.
 pub(crate) async fn recover(common: &Common, args: RecoverArgs) -> Result<u8, Failure> {
@@ -57,7 +60,13 @@ async fn recover_all(
     if adopted.len() < abandoned.len() {
         tell("some abandoned sessions are left out: somebody else recovers them");
     }
-    hand_over(store, adopted, &args.command, signals, args.ttl).await
+    match hand_over(store, adopted, &args.command, signals, args.ttl).await? {
+        (0, false) => Err(Failure::new(
+            status::LOST,
+            "the command ended well, and not all of the work was its own to settle: check what it did",
+        )),
+        (ended, _) => Ok(ended),
+    }
 }
 
 /// Adopts those of the sessions that are abandoned and that no living process has adopted.
@@ -72,36 +81,73 @@ pub(crate) async fn adopt(
     Ok(adopted)
 }
 
-/// Gives the intents to a command and waits for it. Everything is settled if it ends with 0, and given up otherwise.
+/// Gives the intents to a command and waits for it. Everything is settled if it ends with 0, and given up otherwise. Returns
+/// its status, and whether it has settled everything.
 pub(crate) async fn hand_over(
     store: &Store,
     adopted: Vec<Recovery>,
     command: &[OsString],
     signals: &mut Signals,
     ttl: Duration,
-) -> Result<u8, Failure> {
+) -> Result<(u8, bool), Failure> {
     let ended = with_intents(store, &adopted, command, signals, ttl).await;
     if !matches!(ended, Ok(0)) {
         for recovery in adopted {
             let session = recovery.session().session;
-            if let Err(error) = recovery.give_up().await {
+            if let Err(error) = answered(signals, recovery.give_up()).await? {
                 let error = chain(&error);
                 say(&format!(
                     "session {session} is free to be adopted when the TTL is over: {error}"
                 ));
             }
         }
-        return ended;
+        return ended.map(|status| (status, false));
     }
+    let mut settled = true;
     for recovery in adopted {
         let session = recovery.session().session;
-        if !recovery.settle().await? {
+        if !answered(signals, recovery.settle()).await?? {
+            settled = false;
             say(&format!(
                 "session {session} was not settled by this command: its adoption was lost, or it was discarded"
             ));
         }
     }
-    Ok(0)
+    Ok((0, settled))
+}
+
+/// Waits for the store, and says so if that takes long. The second signal ends the wait.
+pub(crate) async fn answered<T>(
+    signals: &mut Signals,
+    asked: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let mut asked = std::pin::pin!(asked);
+    let mut slow = std::pin::pin!(tokio::time::sleep(SLOW));
+    let (mut told, mut signalled) = (false, false);
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut asked => return Ok(answer),
+            _ = signals.ending() => {
+                if signalled {
+                    return Err(Failure::new(
+                        status::UNAVAILABLE,
+                        "the store does not answer: it is not known whether the change is settled; see lockkeeper sessions \
+                         when it does",
+                    ));
+                }
+                signalled = true;
+                say("waiting for the store, which is to hear how the command ended; another signal ends that");
+            }
+            () = &mut slow, if !told => {
+                told = true;
+                say(
+                    "the store does not answer: waiting until it hears how the command ended, or the TTL is over; two \
+                     signals end that",
+                );
+            }
+        }
+    }
 }
 
 async fn with_intents(
@@ -116,7 +162,7 @@ async fn with_intents(
     let newest = newest.expect("something was adopted");
     // With one change these are its own; with several, each line has them.
     let environment = environment(store, newest.token(), newest.session().session);
-    let mut job = Job::start(command, &environment, Stdio::piped(), None)?;
+    let mut job = Job::start(command, &environment, Stdio::piped(), false)?;
     let stdin = job.take_stdin();
     let write = async {
         if let Some(stdin) = stdin
@@ -126,7 +172,12 @@ async fn with_intents(
             let _ = stdin.write_all(lines.as_bytes()).await;
         }
     };
-    let supervised = supervise(job, signals, adopted, ttl / 4, None);
+    let ending = Ending {
+        left: ttl / 4,
+        kill_after: None,
+        on_asked: None,
+    };
+    let supervised = supervise(job, signals, adopted, ending);
     let (mut write, mut supervised) = (std::pin::pin!(write), std::pin::pin!(supervised));
     let ended = tokio::select! {
         ended = &mut supervised => ended?,
@@ -135,7 +186,12 @@ async fn with_intents(
     if ended.by_us.is_some() {
         return Err(Failure::new(
             status::LOST,
-            "the adoption was lost and the command was ended: run it again",
+            match ended.reached {
+                true => "the adoption was lost and the command was ended: run it again",
+                false => {
+                    "the adoption was lost and the command could not be ended: end it, and run it again"
+                }
+            },
         ));
     }
     Ok(status_of(ended.status))

@@ -18,9 +18,8 @@ use crate::job::{self, Job};
 use crate::progress::Display;
 use crate::signals::{Signal, Signals};
 use crate::store::{self, Store};
-use crate::supervise::{ByUs, supervise};
-use crate::terminal::Terminal;
-use crate::{intent, recover};
+use crate::supervise::{ByUs, Ending, supervise};
+use crate::{intent, recover, terminal};
 
 /// How long it is asked why a lock was lost.
 const WHY: Duration = Duration::from_secs(1);
@@ -144,35 +143,36 @@ impl Asked {
         let since = Instant::now();
         let ended = {
             let environment = environment(store, guard.token(), guard.session());
-            let (stdin, terminal) = match &self.args.claims.documents_from {
-                Some(file) if file.as_os_str() == "-" => (Stdio::null(), None),
-                _ => (Stdio::inherit(), Terminal::of_stdin()),
+            let (stdin, interactive) = match &self.args.claims.documents_from {
+                Some(file) if file.as_os_str() == "-" => (Stdio::null(), false),
+                _ => (Stdio::inherit(), terminal::is_stdin()),
             };
-            let job = Job::start(&self.args.command, &environment, stdin, terminal)?;
-            {
-                let on_asked = self.args.on_asked.map(signal_of);
-                supervise(job, signals, &*guard, self.patience(), on_asked).await?
-            }
+            let job = Job::start(&self.args.command, &environment, stdin, interactive)?;
+            supervise(job, signals, &*guard, self.ending()).await?
         };
         let left = self
             .args
             .at_least
             .map(|time| time.saturating_sub(since.elapsed()));
-        let left = left.filter(|left| !left.is_zero());
+        // Where nothing was executed there is nothing to keep others from.
+        let left = left.filter(|left| !left.is_zero() && ended.executed);
         if let Some(by_us) = ended.by_us {
-            if let Some(left) = left
-                && guard.is_valid()
-            {
-                keep(guard, left).await?;
+            match left {
+                Some(left) if guard.is_valid() => keep(guard, left).await?,
+                Some(_) => say(
+                    "--at-least is not over, and the lock is lost: the command may be run again",
+                ),
+                None => {}
             }
             let why = match by_us {
                 ByUs::Lost => "the lock was lost",
                 ByUs::TooLong => "the lock was held for as long as --max-hold allows",
             };
-            return Err(Failure::new(
-                status::LOST,
-                format!("{why}, and the command was ended: check what it did, and run it again"),
-            ));
+            let what = match ended.reached {
+                true => "the command was ended: check what it did, and run it again",
+                false => "the command could not be ended: check what it did since",
+            };
+            return Err(Failure::new(status::LOST, format!("{why}, and {what}")));
         }
         if self.intent.is_some() && !ended.status.success() {
             let session = guard.session();
@@ -185,14 +185,18 @@ impl Asked {
         }
         match left {
             Some(left) => keep(guard, left).await?,
-            None => self.release(guard).await?,
+            None => self.release(guard, signals).await?,
         }
         Ok(status_of(ended.status))
     }
 
-    async fn release(&self, guard: Guard) -> Result<(), Failure> {
+    async fn release(&self, guard: Guard, signals: &mut Signals) -> Result<(), Failure> {
         let held = guard.held();
-        match guard.release().await {
+        let released = match self.intent {
+            Some(_) => recover::answered(signals, guard.release()).await?,
+            None => guard.release().await,
+        };
+        match released {
             Ok(Released::Released | Released::HandedOn) => Ok(()),
             Ok(Released::NotHeld) => {
                 let why = tokio::time::timeout(WHY, held.lost()).await;
@@ -253,7 +257,9 @@ impl Asked {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
-            let ended = recover::hand_over(store, adopted, &shell, signals, self.args.ttl).await?;
+            // What others have settled or discarded meanwhile is in nobody's way.
+            let (ended, _) =
+                recover::hand_over(store, adopted, &shell, signals, self.args.ttl).await?;
             if ended != 0 {
                 return Err(Failure::new(
                     status::ABANDONED,
@@ -270,6 +276,16 @@ impl Asked {
         let quarter = self.args.ttl / 4;
         let tenth = self.args.max_hold.map(|longest| longest / 10);
         tenth.map_or(quarter, |tenth| tenth.min(quarter))
+    }
+
+    fn ending(&self) -> Ending {
+        let (max_hold, at_least) = (self.args.max_hold, self.args.at_least);
+        Ending {
+            left: self.patience(),
+            // A lock that is to be kept has to be held still when the command has ended.
+            kill_after: at_least.and(max_hold).map(|longest| longest / 20),
+            on_asked: self.args.on_asked.map(signal_of),
+        }
     }
 
     async fn attempt(&self, locks: &Locks, limit: Option<Duration>) -> Result<Guard, AcquireError> {

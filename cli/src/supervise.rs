@@ -5,6 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use lockkeeper::{Held, LostReason, Note, Recovery};
+use tokio::time::Instant;
 
 use crate::failure::{Failure, say, tell};
 use crate::job::{Change, Job};
@@ -66,7 +67,27 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// Why it was ended, if that was not its own doing.
     pub(crate) by_us: Option<ByUs>,
+    /// Whether it could be sent what ends it. One of another user cannot.
+    pub(crate) reached: bool,
+    /// Whether it was executed at all, as far as that can be told.
+    pub(crate) executed: bool,
 }
+
+/// How a command is ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending {
+    /// TERM comes when so much of the lease is left.
+    pub(crate) left: Duration,
+    /// KILL comes so long after the TERM of `--max-hold`; without it, at the end.
+    pub(crate) kill_after: Option<Duration>,
+    /// What it gets when somebody has asked for the lock.
+    pub(crate) on_asked: Option<Signal>,
+}
+
+/// A command that was stopped while it asked for the terminal goes on after that time. Its processes stop one after the other.
+const LENT: Duration = Duration::from_millis(50);
+/// One that nobody puts into the foreground tries again after that time.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why a command is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,36 +101,55 @@ pub(crate) enum ByUs {
 /// Waits for the command's end, and brings it about: TERM when so much of the lease is left, or most of the time for which
 /// it may be held is over; KILL when it is lost.
 pub(crate) async fn supervise(
-    job: Job,
+    mut job: Job,
     signals: &mut Signals,
     lease: &impl Lease,
-    left: Duration,
-    on_asked: Option<Signal>,
+    ending: Ending,
 ) -> Result<Ended, Failure> {
+    let Ending {
+        left,
+        kill_after,
+        on_asked,
+    } = ending;
     let (mut lost, mut nearly_over) = (pin!(lease.lost()), pin!(lease.nearly_over()));
     let (mut asked, mut was_asked) = (pin!(lease.asked()), false);
-    let (mut by_us, mut killed) = (None, false);
+    let (mut by_us, mut killed, mut reached) = (None, false, true);
+    let (mut kill_at, mut go_on_at) = (None, None);
     // A command that was told to stop takes this process with it, terminal or not.
-    let mut stop = job.has_terminal();
+    let mut stop = job.is_interactive();
     loop {
         let warning = warning(lease, left);
-        let warned_of = |what| {
-            job.signal(Signal::TERM);
-            job.signal(Signal::CONT);
-            say(&format!("{what}: ending the command"));
+        let warned_of = |what| match job.end(Signal::TERM) {
+            true => say(&format!("{what}: ending the command")),
+            false => say(&format!("{what}: {}", unreached(&job))),
         };
         tokio::select! {
             biased;
             reason = &mut lost, if !killed => {
                 job.signal(Signal::TERM);
-                job.signal(Signal::KILL);
+                reached = job.signal(Signal::KILL);
                 killed = true;
                 by_us.get_or_insert(ByUs::Lost);
-                say(&format!("the lock is lost, {reason}: the command is killed"));
+                let what = match reached {
+                    true => "the command is killed".to_owned(),
+                    false => unreached(&job),
+                };
+                say(&format!("the lock is lost, {reason}: {what}"));
             }
             () = &mut nearly_over, if by_us.is_none() => {
                 warned_of("the lock has been held for nine tenths of --max-hold");
                 by_us = Some(ByUs::TooLong);
+                kill_at = kill_after.map(|after| Instant::now() + after);
+            }
+            () = until(kill_at), if !killed && kill_at.is_some() => {
+                kill_at = None;
+                if job.signal(Signal::KILL) {
+                    say("the command does not end, and its lock is to be kept: the command is killed");
+                }
+            }
+            () = until(go_on_at), if go_on_at.is_some() => {
+                go_on_at = None;
+                job.go_on();
             }
             note = &mut asked, if !was_asked => {
                 was_asked = true;
@@ -135,8 +175,20 @@ pub(crate) async fn supervise(
                         }
                     }
                     Change::Stopped => {}
+                    Change::WantsTerminal if job.lend_terminal() => {
+                        stop = true;
+                        go_on_at = Some(Instant::now() + LENT);
+                    }
+                    // As a shell's job in the background does.
+                    Change::WantsTerminal => match terminal::stand_still() {
+                        true => {}
+                        false => go_on_at = Some(Instant::now() + AGAIN),
+                    },
                 },
                 Signal::CONT => job.go_on(),
+                signal @ (Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) => {
+                    job.end(signal);
+                }
                 signal => {
                     stop |= signal == Signal::TSTP;
                     job.signal(signal);
@@ -148,8 +200,28 @@ pub(crate) async fn supervise(
         // What the command has started may have outlived it.
         job.signal(Signal::KILL);
     }
-    let status = job.reap()?;
-    Ok(Ended { status, by_us })
+    let (status, executed) = job.reap()?;
+    Ok(Ended {
+        status,
+        by_us,
+        reached,
+        executed,
+    })
+}
+
+/// What is said of a command that has become another user's.
+fn unreached(job: &Job) -> String {
+    format!(
+        "the command is another user's now and cannot be ended, it goes on: end it as that user or as root, {}",
+        job.number()
+    )
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Resolves when no more than so much is left; renewals move that on.

@@ -1,44 +1,51 @@
 //! The terminal of a command that runs in its own process group: which group is in the foreground.
 
+use std::fs::File;
 use std::io::{IsTerminal, stdin};
 
 use nix::sys::signal::{SigSet, Signal as Number, raise};
 use nix::unistd::{Pid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 
-/// Standard input, where it is a terminal.
+/// The controlling terminal.
 #[derive(Debug)]
-pub(crate) struct Terminal(());
+pub(crate) struct Terminal(File);
 
 impl Terminal {
-    pub(crate) fn of_stdin() -> Option<Self> {
-        stdin().is_terminal().then_some(Self(()))
+    pub(crate) fn controlling() -> Option<Self> {
+        let opened = File::options().read(true).write(true).open("/dev/tty");
+        opened.ok().map(Self)
     }
 
     /// Whether our own group is in the foreground.
     pub(crate) fn is_ours(&self) -> bool {
-        tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
+        tcgetpgrp(&self.0).is_ok_and(|group| group == getpgrp())
     }
 
     /// Puts the command's group into the foreground, if we are there ourselves.
     pub(crate) fn give(&self, group: rustix::process::Pid) {
         if self.is_ours() {
             // A terminal that is gone hangs up on both groups; nothing is left to do here.
-            let _ = tcsetpgrp(stdin(), number(group));
+            let _ = tcsetpgrp(&self.0, number(group));
         }
     }
 
     /// Takes the foreground back from the command's group.
     pub(crate) fn take_back(&self, group: rustix::process::Pid) {
-        if tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == number(group)) {
+        if tcgetpgrp(&self.0).is_ok_and(|foreground| foreground == number(group)) {
             // Whoever changes the foreground from the background is stopped, unless the signal for that is blocked.
             let stops = SigSet::from(Number::SIGTTOU);
             let blocked = stops.thread_block();
-            let _ = tcsetpgrp(stdin(), getpgrp());
+            let _ = tcsetpgrp(&self.0, getpgrp());
             if blocked.is_ok() {
                 let _ = stops.thread_unblock();
             }
         }
     }
+}
+
+/// Whether what reads standard input reads a terminal.
+pub(crate) fn is_stdin() -> bool {
+    stdin().is_terminal()
 }
 
 fn number(group: rustix::process::Pid) -> Pid {

@@ -1,8 +1,11 @@
 //! The stage between this program and the command, for what only a process can say of itself: it is to die with its
-//! parent. `lockkeeper __exec PARENT fg|bg COMMAND…` says so and becomes the command.
+//! parent. `lockkeeper __exec PARENT fg|bg FD COMMAND…` says so and becomes the command.
 
 use std::env;
 use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -20,7 +23,9 @@ const FOREGROUND: &str = "fg";
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The stage for a command; `None` where `/proc` is not there to name this program, however it was started.
-pub(super) fn command(command: &[OsString], foreground: bool) -> Option<Command> {
+///
+/// What is written into the pipe of that number says that the command could not be executed.
+pub(super) fn command(command: &[OsString], foreground: bool, pipe: RawFd) -> Option<Command> {
     let program = Path::new("/proc/self/exe");
     if !program.exists() {
         return None;
@@ -31,6 +36,7 @@ pub(super) fn command(command: &[OsString], foreground: bool) -> Option<Command>
         .arg(STAGE)
         .arg(Pid::as_raw(Some(getpid())).to_string())
         .arg(if foreground { FOREGROUND } else { "bg" })
+        .arg(pipe.to_string())
         .args(command);
     Some(stage)
 }
@@ -45,7 +51,7 @@ pub(crate) fn requested() -> Option<ExitCode> {
 }
 
 fn exec(args: Vec<OsString>) -> Failure {
-    let [parent, ground, command, args @ ..] = args.as_slice() else {
+    let [parent, ground, pipe, command, args @ ..] = args.as_slice() else {
         return Failure::usage("this is for lockkeeper itself: use lockkeeper run");
     };
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
@@ -58,7 +64,7 @@ fn exec(args: Vec<OsString>) -> Failure {
     }
     if ground == FOREGROUND {
         // To read from the terminal any earlier would stop the command.
-        let terminal = Terminal::of_stdin();
+        let terminal = Terminal::controlling();
         let since = Instant::now();
         while terminal
             .as_ref()
@@ -69,5 +75,10 @@ fn exec(args: Vec<OsString>) -> Failure {
         }
     }
     let error = Command::new(command).args(args).exec();
+    let pipe = format!("/proc/{}/fd/{}", parent.display(), pipe.display());
+    // Without it the status alone tells.
+    if let Ok(mut pipe) = OpenOptions::new().write(true).open(pipe) {
+        let _ = pipe.write_all(b"!");
+    }
     super::not_started(command, &error)
 }

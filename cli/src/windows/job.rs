@@ -10,7 +10,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::{Failure, status};
 use crate::signals::Signal;
-use crate::terminal::Terminal;
 
 /// What runs a line of a shell's language.
 pub(crate) const SHELL: [&str; 2] = ["cmd", "/C"];
@@ -30,6 +29,8 @@ pub(crate) enum Change {
     None,
     #[expect(dead_code, reason = "nobody stops it here")]
     Stopped,
+    #[expect(dead_code, reason = "nobody is in the background here")]
+    WantsTerminal,
     Ended,
 }
 
@@ -42,7 +43,7 @@ impl Job {
         command: &[OsString],
         environment: &Environment,
         stdin: Stdio,
-        _: Option<Terminal>,
+        _: bool,
     ) -> Result<Self, Failure> {
         let child = Command::new(&command[0])
             .args(&command[1..])
@@ -63,11 +64,22 @@ impl Job {
     }
 
     /// Ends the command where the signal would; the console tells it of the others.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
         if matches!(signal, Signal::TERM | Signal::KILL) {
             // One that has ended cannot be ended.
             let _ = self.child().kill();
         }
+        true
+    }
+
+    /// The same: nothing is stopped here.
+    pub(crate) fn end(&self, signal: Signal) -> bool {
+        self.signal(signal)
+    }
+
+    /// What the system calls the command.
+    pub(crate) fn number(&self) -> String {
+        format!("process {}", self.child().id())
     }
 
     /// Looks, and does not wait.
@@ -79,7 +91,11 @@ impl Job {
         }
     }
 
-    pub(crate) fn has_terminal(&self) -> bool {
+    pub(crate) fn is_interactive(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn lend_terminal(&mut self) -> bool {
         false
     }
 
@@ -87,9 +103,11 @@ impl Job {
 
     pub(crate) fn go_on(&self) {}
 
-    /// Takes the status of the command, which has ended.
-    pub(crate) fn reap(self) -> Result<ExitStatus, Failure> {
-        self.child().wait().map_err(|error| lost_sight(&error))
+    /// Takes the status of the command, which has ended and was executed.
+    pub(crate) fn reap(self) -> Result<(ExitStatus, bool), Failure> {
+        let status = self.child().wait();
+        let status = status.map_err(|error| lost_sight(&error))?;
+        Ok((status, true))
     }
 }
 

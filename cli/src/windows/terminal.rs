@@ -1,13 +1,8 @@
 //! There is no job control: a command shares the console of this program.
 
-/// Nothing: no terminal is given to a command.
-#[derive(Debug)]
-pub(crate) struct Terminal(());
-
-impl Terminal {
-    pub(crate) fn of_stdin() -> Option<Self> {
-        None
-    }
+/// No terminal is given to a command.
+pub(crate) fn is_stdin() -> bool {
+    false
 }
 
 /// Nobody stops a process by a signal.

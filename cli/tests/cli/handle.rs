@@ -102,6 +102,17 @@ fn a_kept_lock_is_broken_at_once() {
 }
 
 #[test]
+fn nobody_hears_that_a_kept_lock_is_asked_for() {
+    let place = Place::new();
+    handle(&place, &["--lock", "a", "--ttl", "1m"]);
+    let ended = place.ends(&["ask", "a", "--reason", "maintenance", "--json"]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(ended.stderr.contains("no process hears that"), "{ended:?}");
+    let told = &crate::harness::json(&ended.stdout)[0];
+    assert_eq!((&told["asked"], &told["kept"]), (&1.into(), &1.into()));
+}
+
+#[test]
 fn a_handle_in_a_file_or_in_the_environment() {
     let place = Place::new();
     let file = place.path("handle");
@@ -238,6 +249,19 @@ fn a_lock_is_kept_when_its_command_has_ended() {
     let args = [&["run", "--lock", "long"], &args[..], &["-c", "sleep 60"]].concat();
     let apart = Place::new();
     assert_eq!(apart.ends(&args).status, 76);
+    assert_eq!(apart.ends(&args).status, 75);
+    let apart = Place::new();
+    let args = [
+        &args[..args.len() - 1],
+        &["trap '' TERM; while :; do sleep 0.02; done"],
+    ];
+    let args = args.concat();
+    let killed = apart.ends(&args);
+    assert_eq!(killed.status, 76, "{killed:?}");
+    assert!(
+        killed.stderr.contains("the command is killed"),
+        "{killed:?}"
+    );
     assert_eq!(apart.ends(&args).status, 75);
     // The command took longer than that.
     assert_eq!(place.held(), [""; 0]);

@@ -174,6 +174,11 @@ impl Running {
         stdin.write_all(text.as_bytes()).unwrap();
     }
 
+    /// Lets it go.
+    pub(crate) fn close(&mut self) {
+        self.stdin = None;
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

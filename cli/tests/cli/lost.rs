@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use rustix::process::Signal;
 
-use crate::harness::{Place, json, runs, until};
+use crate::harness::{Place, Running, json, runs, until};
 
 /// Says its process id, tells of TERM, and goes on.
 const STUBBORN: &str =
@@ -191,6 +191,43 @@ fn a_command_that_does_not_end_is_killed_at_the_deadline() {
     let ended = running.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
     assert!(ended.stderr.contains("killed"), "{ended:?}");
+}
+
+/// As `sudo` does it. Only root can make a program for that.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_that_has_become_another_user_is_not_said_to_be_killed() {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Command, Stdio};
+
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not tried: it takes root");
+        return;
+    }
+    let place = Place::new();
+    let (lockkeeper, becomes) = (place.path("lockkeeper"), place.path("becomes"));
+    fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &lockkeeper).unwrap();
+    fs::copy("/usr/bin/setpriv", &becomes).unwrap();
+    fs::set_permissions(&becomes, Permissions::from_mode(0o4755)).unwrap();
+    fs::set_permissions(place.path(""), Permissions::from_mode(0o777)).unwrap();
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mut command = Command::new("setpriv");
+    command.args(nobody).arg(&lockkeeper);
+    command.args(["run", "--lock", "a", "--ttl", "2s", "--"]);
+    command.arg(&becomes).args(["--reuid=0", "sh", "-c"]);
+    command.args(["echo held; cat", "sh"]);
+    let command = command.env("LOCKKEEPER_URL", place.url());
+    let mut running = Running::new(command.stdin(Stdio::piped()));
+    assert_eq!(running.line(), "held", "{}", running.stderr_now());
+    let broken = place.ends(&["break", "a", "--session", "--reason", "test"]);
+    assert_eq!(broken.status, 0, "{broken:?}");
+    let said = running.error_line();
+    assert!(said.contains("cannot be ended"), "{said}");
+    let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stderr.contains("could not be ended"), "{ended:?}");
+    assert!(!ended.stderr.contains("killed"), "{ended:?}");
 }
 
 #[test]

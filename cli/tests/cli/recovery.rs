@@ -319,7 +319,28 @@ fn work_that_is_discarded_under_who_recovers_it() {
     assert_eq!(ended.status, 0, "{ended:?}");
     place.file("go", "");
     let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
     assert!(ended.stderr.contains("was not settled"), "{ended:?}");
+}
+
+#[test]
+fn a_second_signal_ends_the_wait_for_a_store_that_does_not_answer() {
+    let place = Place::new();
+    let claims = [&INTENT[..], &["--ttl", "1h"]].concat();
+    let mut running = place.holds(&claims);
+    let store = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+    store
+        .busy_timeout(std::time::Duration::from_secs(10))
+        .unwrap();
+    store.execute_batch("BEGIN IMMEDIATE").unwrap();
+    running.close();
+    assert!(running.error_line().contains("does not answer: waiting"));
+    running.signal(Signal::TERM);
+    assert!(running.error_line().contains("another signal ends that"));
+    running.signal(Signal::TERM);
+    let ended = running.ends();
+    assert_eq!(ended.status, 69, "{ended:?}");
+    drop(store);
 }
 
 #[test]

@@ -74,6 +74,16 @@ fn a_command_that_only_fails_when_it_is_run() {
     assert_eq!(ended.status, 127, "{ended:?}");
     assert!(ended.stderr.contains("no such command"), "{ended:?}");
     assert_eq!(place.held(), [""; 0]);
+    // There is no run to keep the lock for; one that ends with that status has run.
+    let args = ["run", "--lock", "a", "--at-least", "1h", "--"];
+    let ended = place.ends(&[&args[..], &[&script]].concat());
+    assert_eq!(ended.status, 127, "{ended:?}");
+    if cfg!(target_os = "linux") {
+        assert_eq!(place.held(), [""; 0]);
+    }
+    let ended = place.ends(&[&args[..], &["sh", "-c", "exit 127"]].concat());
+    assert_eq!(ended.status, 127, "{ended:?}");
+    assert_eq!(place.held().len(), 1);
 }
 
 #[test]

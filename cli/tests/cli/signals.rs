@@ -135,6 +135,23 @@ fn a_stop_and_a_continuation_reach_the_command() {
     );
 }
 
+#[test]
+fn a_command_that_is_stopped_hears_what_ends_it() {
+    must_not_be_ignored(&[Signal::HUP, Signal::INT, Signal::QUIT]);
+    let place = Place::new();
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM] {
+        let script = "trap 'exit 7' HUP INT QUIT TERM; echo $$ > $1/pid; echo held; kill -STOP $$";
+        let mut running = place.starts(&["--lock", "a"], script);
+        let pid = place.read("pid");
+        let stat = format!("/proc/{}/stat", pid.trim());
+        until("the command is stopped", || {
+            std::fs::read_to_string(&stat).unwrap().contains(") T ")
+        });
+        running.signal(signal);
+        assert_eq!(running.ends().status, 7);
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn the_command_dies_with_lockkeeper() {

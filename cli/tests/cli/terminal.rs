@@ -109,6 +109,55 @@ fn a_command_reads_from_the_terminal_and_gives_it_back() {
 }
 
 #[test]
+fn a_command_behind_a_pipe_reads_from_the_terminal_and_gives_it_back() {
+    let place = Place::new();
+    for claims in ["--lock a", "--documents-from -"] {
+        let script = format!(
+            "echo x | $LK run {claims} -- sh -c 'echo ready; read p </dev/tty; echo \"got <$p>\"'; \
+             echo \"status <$?>\"; read y; echo \"then <$y>\""
+        );
+        let mut session = Session::start(&place, &script);
+        session.shows("ready");
+        session.types("secret\n");
+        session.shows("got <secret>");
+        session.shows("status <0>");
+        session.types("two\n");
+        session.shows("then <two>");
+        session.ends_well();
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_command_behind_a_pipe_that_waits_for_the_terminal() {
+    must_not_be_ignored(&[Signal::INT]);
+    let place = Place::new();
+    let script =
+        "echo x | $LK run --lock a -- sh -c 'read p </dev/tty; echo over'; echo \"status <$?>\"";
+    let mut session = Session::start(&place, script);
+    crate::harness::until("it is held", || {
+        place.path("locks.db").exists() && !place.held().is_empty()
+    });
+    thread::sleep(Duration::from_millis(300));
+    session.types("\x03");
+    session.shows("status <130>");
+    session.ends_well();
+}
+
+/// A shell's job in the background stops when it wants the terminal, and has it in the foreground.
+#[test]
+fn a_command_in_the_background_that_wants_the_terminal() {
+    let place = Place::new();
+    let script = "set -m; $LK run --lock a -- sh -c 'read p </dev/tty; echo \"got <$p>\"' </dev/null & \
+                  wait -n; echo \"stopped <$?>\"; fg; echo \"status <$?>\"";
+    let mut session = Session::start(&place, script);
+    session.shows("stopped <");
+    session.types("late\n");
+    session.shows("got <late>");
+    session.shows("status <0>");
+    session.ends_well();
+}
+
+#[test]
 fn an_interrupt_from_the_keyboard_is_the_commands() {
     must_not_be_ignored(&[Signal::INT]);
     let place = Place::new();
