@@ -204,7 +204,10 @@ async fn plans_stand_growth(space: &Space) {
         line(&in_line, round).await;
     }
     space.sql(FILL).await;
-    // What the inserts have read is counted before. A connection tells what it has read last when it ends, or some seconds later.
+    // What the inserts have read is counted before. A connection tells what it has read last when it ends, or ten seconds later, or
+    // with its next request a second after it has told something: so the one that is not used now is asked once more.
+    let unused = Filter::Key(LockKey::parse("unused").unwrap());
+    in_line.records(&unused, None, 1).await.unwrap();
     settled(space).await;
     let before = reads(space).await;
     for round in 11..=20 {
