@@ -7,9 +7,11 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::preload::compiled;
+use super::victim::signal;
 use crate::run;
 
 /// How long a file system is busy at most after its server has gone.
@@ -89,8 +91,12 @@ impl Disk {
         removed.map_err(|error| format!("{}: {error}", self.at.display()))
     }
 
-    /// Cuts the power: nothing is written from now on, and every write fails.
-    pub(super) fn cut_power(&self) -> Result<(), String> {
+    /// Cuts the power of these processes: they stop, and nothing is written from now on.
+    ///
+    /// They stop first. An `fsync` that is under way when the file system shuts down may report success for what is lost
+    /// (on Linux 6.18: `fdatasync`, in 8 of 500 cuts). With real power nobody is left to be told so.
+    pub(super) fn cut_power(&self, servers: &[u32]) -> Result<(), String> {
+        signal(servers, Signal::STOP);
         run(Command::new(&self.power).arg(&self.at))
     }
 
@@ -134,7 +140,12 @@ mod tests {
         synced.write_all(b"kept").unwrap();
         synced.sync_all().unwrap();
         fs::write(at.join("not synced"), "lost").unwrap();
-        disk.cut_power().unwrap();
+        let mut server = Command::new("sleep").arg("60").spawn().unwrap();
+        disk.cut_power(&[server.id()]).unwrap();
+        let about = fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert!(about.contains(") T "), "it has not stopped: {about}");
         synced
             .write_all(b"more")
             .and_then(|()| synced.sync_all())

@@ -123,7 +123,7 @@ impl Victim for Etcd {
                 Ok(())
             }
             ServerFault::PowerLost => {
-                self.disk()?.cut_power()?;
+                self.disk()?.cut_power(&[self.pid(0)])?;
                 self.members[0].stop();
                 Ok(())
             }

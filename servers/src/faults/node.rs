@@ -152,7 +152,7 @@ impl Machine {
 }
 
 fn cut_power(node: &mut Node) -> Result<(), String> {
-    node.disk()?.cut_power()?;
+    node.disk()?.cut_power(&node.pids())?;
     node.gone()
 }
 
