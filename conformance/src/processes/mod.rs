@@ -85,7 +85,7 @@ use worker::{Orders, Site, stop};
 
 /// With SIGKILL only, a run continues until this many locks of dead processes were taken over. With fewer, the times
 /// mean nothing.
-const TAKEOVERS: usize = 5;
+const TAKEOVERS: usize = 3;
 /// At most so much longer, as a multiple of its length.
 const LONGER: u32 = 10;
 /// The longest wait of a waiter once there are no more faults.
@@ -403,7 +403,7 @@ async fn taken_over(dir: &Path, ttl: Duration, at_most: Duration) -> Verdict {
     while Takeovers::of(&log::collect(dir)?, ttl).times.len() < TAKEOVERS
         && tokio::time::Instant::now() < until
     {
-        sleep(Duration::from_millis(500)).await;
+        sleep(ttl).await;
     }
     Ok(())
 }

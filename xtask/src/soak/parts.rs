@@ -60,7 +60,13 @@ const MUTATED: [&str; 4] = ["redis", "postgres", "elasticsearch", "sqlite"];
 
 /// All of them; `xtask` is this program.
 pub(super) fn all(xtask: &str) -> Vec<Part> {
-    let mut parts = vec![day(), simulation(xtask), broken(xtask), model(xtask)];
+    let mut parts = vec![
+        day(),
+        features(),
+        simulation(xtask),
+        broken(xtask),
+        model(xtask),
+    ];
     parts.extend(trials(xtask));
     parts.extend(faults(xtask));
     parts.extend(breaches(xtask));
@@ -75,6 +81,37 @@ pub(super) fn all(xtask: &str) -> Vec<Part> {
 fn command(program: &str, args: &[&str]) -> Vec<String> {
     let all = [program].into_iter().chain(args.iter().copied());
     all.map(str::to_owned).collect()
+}
+
+/// Each store's feature alone, without the tests and whatever else asks for features of what we depend on: as a program
+/// outside builds it.
+fn features() -> Part {
+    let stores = [
+        "sqlite",
+        "elasticsearch",
+        "aws",
+        "etcd",
+        "postgres",
+        "redis",
+    ];
+    let check = |package: &str, what: &str, feature: &str| {
+        let args = ["check", "--package", package, what, "--no-default-features"];
+        command("cargo", &[&args[..], &["--features", feature]].concat())
+    };
+    let checks = stores.iter().flat_map(|feature| {
+        [
+            check("lockkeeper", "--lib", feature),
+            check("lockkeeper-cli", "--bins", feature),
+        ]
+    });
+    Part {
+        name: "features".to_owned(),
+        build: Vec::new(),
+        least: minutes(5),
+        full: minutes(5),
+        work: Work::Fixed(checks.collect()),
+        missing: None,
+    }
 }
 
 /// What a simulation of more seeds finds.
