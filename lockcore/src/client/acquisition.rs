@@ -307,7 +307,8 @@ impl<S> Acquisition<S> {
     /// paths alike. Consecutive shares get it together. A share that comes after a waiting exclusive lock waits behind
     /// it (for a second, if another process keeps the exclusive lock out). So a task that holds a share may wait for
     /// itself if it asks for another share of the same key, or of a path above or below it, as with
-    /// [`tokio::sync::RwLock`]. With the [owner](Self::owner) of the lock that it holds it does not queue.
+    /// [`tokio::sync::RwLock`]. The same goes for a task that holds a path, and asks for another one below a path that
+    /// somebody else of its process waits for. With the [owner](Self::owner) of the lock that it holds it does not queue.
     ///
     /// An exclusive lock or a permit of a semaphore passes from one task to the next without the store if the next
     /// waiter wants the same and neither has an intent or an owner, for at most 50 ms and 63 times (lock cohorting;
@@ -421,6 +422,8 @@ impl<S> Acquisition<S> {
         let claims = self.keys.prepare().await?;
         let max_hold = self.max_hold;
         let under_way = UnderWay::new(&core, waits)?;
+        // A shutdown that began while the claims were sorted has not seen it.
+        core.check_open()?;
         let plan = Arc::new(Plan {
             locks: self.locks,
             claims: claims.into(),

@@ -32,7 +32,8 @@ use crate::client::wait::Waiting;
 use crate::prepare::batch_len;
 use crate::store::Past;
 use crate::{
-    Busy, Claim, FencingToken, Holder, Info, Intent, Life, Mode, OwnerId, Registered, SessionState,
+    Busy, Claim, FencingToken, Grant, Holder, Info, Intent, Life, Mode, OwnerId, Registered,
+    SessionState,
 };
 
 /// An acquisition of more batches than this has a session of its own, so that one write gives up or releases it.
@@ -401,6 +402,8 @@ impl Taking<'_> {
                 }
                 BatchOutcome::Failed(error) => return Err(error.into()),
                 BatchOutcome::Busy(busy) => {
+                    // What stands in line is asked for again by itself.
+                    next_len = self.kept.as_ref().map(|_| 1);
                     let first = position(&claims[at..at + len], &busy);
                     let left = Box::pin(self.left(&busy));
                     let Some(left) = unless_offered(place(&waiting), left).await else {
@@ -433,7 +436,7 @@ impl Taking<'_> {
                         // It stands in the line of the first one.
                         (next_len, goes_on) = (Some(1), true);
                     } else {
-                        if would_wait_for_itself(&busy, self.owner) {
+                        if self.would_wait_for_itself(&busy) {
                             return Err(AcquireError::WouldDeadlock(busy).into());
                         }
                         self.plan.observe(&Progress::Waiting(&busy));
@@ -763,6 +766,26 @@ impl Taking<'_> {
     }
 }
 
+impl Taking<'_> {
+    /// Whether the owner itself holds what the first refused claim waits for: an exclusive claim waits for each holder, a
+    /// share for one of them. Who waits goes in its turn, and what is being given back is soon gone.
+    fn would_wait_for_itself(&self, busy: &Busy) -> bool {
+        let (first, session) = (busy.first(), &self.handle.session);
+        let is_held =
+            |grant: Grant| grant.session != session.id || session.numbers().is_granted(grant.n);
+        let is_own =
+            |holder: &Holder| holder.owner == Some(self.owner) && holder.grant.is_some_and(is_held);
+        let mut holders = first.holders.iter().filter(|it| it.waiting.is_none());
+        match first.claim.want().mode() {
+            Mode::X => holders.any(is_own),
+            _ => {
+                let mut holders = holders.peekable();
+                !first.more && holders.peek().is_some() && holders.all(is_own)
+            }
+        }
+    }
+}
+
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         self.give_back(None);
@@ -805,19 +828,4 @@ fn position(claims: &[Claim], busy: &Busy) -> usize {
         .iter()
         .position(|claim| claim.key() == key)
         .unwrap_or(0)
-}
-
-/// Whether the owner itself holds what the first refused claim waits for: an exclusive claim waits for each holder, a share for
-/// one of them. Who waits goes in its turn.
-fn would_wait_for_itself(busy: &Busy, owner: OwnerId) -> bool {
-    let first = busy.first();
-    let is_own = |holder: &&Holder| holder.owner == Some(owner);
-    let mut holders = first.holders.iter().filter(|it| it.waiting.is_none());
-    match first.claim.want().mode() {
-        Mode::X => holders.any(|holder| is_own(&holder)),
-        _ => {
-            let mut holders = holders.peekable();
-            !first.more && holders.peek().is_some() && holders.all(|holder| is_own(&holder))
-        }
-    }
 }

@@ -93,7 +93,8 @@ impl Held {
     /// store before another task of this process has it, because the transaction may outlive the guard.
     pub fn grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
         self.chain.keep();
-        let is_here = !self.gone.load(Ordering::Acquire);
+        // Who hands it on leaves, and then looks whether it is kept.
+        let is_here = !self.gone.load(Ordering::Acquire) && !self.left.load(Ordering::SeqCst);
         self.all_grants().filter(move |_| is_here)
     }
 

@@ -279,6 +279,13 @@ impl Handle {
     /// Sends an order to the keeper. Without a keeper (its runtime has ended) nothing happens: the session dies when it
     /// is due.
     pub(crate) fn order(&self, order: Order) {
+        // From here on nobody has it. One with an intent is held until the intent is gone.
+        if let Order::Release(release) = &order
+            && !release.with_intent
+        {
+            let mut numbers = self.session.numbers();
+            release.grants.iter().for_each(|(n, _)| numbers.let_go(*n));
+        }
         // The receiver is gone only with the keeper's runtime.
         let _ = self.orders.send(order);
     }

@@ -86,6 +86,20 @@ async fn an_owner_that_waits_for_itself_is_told_though_others_wait() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_being_given_back_is_in_nobodys_way_for_long() {
+    for store in stores() {
+        let locks = client(&store);
+        let owner = locks.owner();
+        for _ in 0..3 {
+            drop(locks.lock("k").owner(&owner).acquire().await.unwrap());
+            drop(locks.rwlock("r").read().owner(&owner).acquire().await);
+            let again = locks.rwlock("r").write().owner(&owner).acquire();
+            drop(again.await.unwrap());
+        }
+    }
+}
+
 /// Readers that hold for longer than a waiter's patience, and leave no gap.
 #[tokio::test(start_paused = true)]
 async fn a_writer_has_its_turn_also_if_readers_hold_for_longer_than_it_takes_to_pass() {
@@ -154,7 +168,10 @@ impl Recover for Takes500Ms {
 
 #[tokio::test(start_paused = true)]
 async fn who_recovers_what_a_dead_holder_left_keeps_its_place() {
-    for store in stores() {
+    for (store, first) in stores()
+        .into_iter()
+        .flat_map(|it| [(it.clone(), &["k"][..]), (it, &["k", "z"])])
+    {
         let dies = client(&store);
         let guard = dies.lock("k").intent(&"x").unwrap().acquire();
         let guard = guard.await.unwrap();
@@ -164,8 +181,9 @@ async fn who_recovers_what_a_dead_holder_left_keeps_its_place() {
             let spy = Spy::new(Arc::clone(&store));
             let locks = spy.builder().recovery(Takes500Ms).build().unwrap();
             let order = Arc::clone(&order);
+            let keys = if n == 0 { first } else { &["k"] };
             all.push(tokio::spawn(async move {
-                let guard = locks.lock("k").acquire().await.unwrap();
+                let guard = locks.documents(keys).acquire().await.unwrap();
                 order.lock().unwrap().push(n);
                 sleep(ms(10)).await;
                 drop(guard.release().await);
