@@ -75,8 +75,9 @@ BEGIN
             WHERE NOT EXISTS (
                 SELECT FROM holders x WHERE x.key = h.key AND x.session = p_id AND x.n = h.n FOR UPDATE SKIP LOCKED)), '{}');
     END IF;
+    -- What an earlier renewal has retired meanwhile stays so, whatever held its rows when they were looked at.
     UPDATE sessions
-    SET seq = p_seq, over = retired, ttl_ms = coalesce(p_ttl_ms, ttl_ms),
+    SET seq = p_seq, over = sessions.over + retired, ttl_ms = coalesce(p_ttl_ms, ttl_ms),
         expires = clock_timestamp() + coalesce(p_ttl_ms, ttl_ms) * interval '1 millisecond'
     WHERE id = p_id AND (life = 'living') IS TRUE AND seq < p_seq AND seq >= p_acknowledged
     RETURNING notes INTO noted;

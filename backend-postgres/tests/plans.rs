@@ -134,6 +134,7 @@ async fn line(backend: &PostgresBackend, round: u128) {
         for (request, may_go) in [(&holds, None), (&waits, None), (&again, Some(false))] {
             let answer = backend.acquire(request).await.unwrap();
             let Acquired::Busy(busy) = answer else {
+                assert!(std::ptr::eq(request, &holds), "{answer:?}");
                 continue;
             };
             let waiting = busy.first().holders[0].waiting;

@@ -133,6 +133,30 @@ async fn what_a_newer_version_has_written_is_not_released() {
     }
 }
 
+/// The later one sees the grant's row locked by the earlier one, as if somebody confirmed it.
+#[tokio::test]
+async fn what_a_renewal_has_retired_stays_so_behind_it() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    take(&backend, session, &["k"]).await;
+    let id = literal(session);
+    let mut confirms = owner().await;
+    let locks = format!("BEGIN; SELECT FROM {{ns}}.sessions WHERE id = {id} FOR KEY SHARE");
+    raw(&mut confirms, space.text(&locks)).await;
+    let earlier =
+        format!("renew({id}, {ONE}, {ZERO}, '{{[{ONE},{ONE}]}}', 'keep', 0, '', 0, '{{}}')");
+    let later = Renewal::new(2, Ranges::of([1]), IntentChange::Keep);
+    let renews = Arc::clone(&backend);
+    let renewed = behind(&space, &earlier, async move {
+        renews.renew(session, &later).await.unwrap()
+    });
+    assert!(renewed.await.is_living());
+    let retired = format!("SELECT over @> {ONE} FROM {{ns}}.sessions WHERE id = {id}");
+    let retired: bool = space.sql(&retired).await[0].get(0);
+    assert!(retired, "who has been let in meanwhile holds it, too");
+}
+
 /// On a connection that sets no time for it.
 #[tokio::test]
 async fn no_release_waits_for_a_lock_until_its_client_has_gone() {
