@@ -60,13 +60,15 @@ pub(crate) enum Action {
     ///
     /// Claims are of one kind: --lock, --document with --documents-from, --write with --read, or --share.
     ///
-    /// The command runs in its own process group, gets the signals that lockkeeper gets, and finds LOCKKEEPER_TOKEN,
-    /// LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment; LOCKKEEPER_URL stays as it is,
-    /// for a lockkeeper inside the command.
-    /// The token is a decimal number below 2^63; jq and JavaScript round it, so keep it as text there. The command's process group is ended when the lock is
-    /// lost (what leaves the group, or changes its user, is not): TERM when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is
-    /// released when the command ends; what it leaves running in the background is not protected. While a shell has
-    /// stopped it, the lock is not renewed.
+    /// The command runs in its own process group, gets HUP, INT, QUIT, TERM, USR1, USR2, WINCH, TSTP and CONT from lockkeeper,
+    /// and finds LOCKKEEPER_TOKEN, LOCKKEEPER_SESSION and LOCKKEEPER_STORE (the URL, without a password) in its environment;
+    /// LOCKKEEPER_URL stays as it is, for a lockkeeper inside the command.
+    /// The token is a decimal number below 2^63; jq and JavaScript round it, so keep it as text there.
+    ///
+    /// When the lock is lost, the command's process group is ended (what leaves the group, or changes its user, is not): TERM
+    /// when a quarter of the TTL is left without an acknowledged renewal, KILL at the end. The lock is released when the
+    /// command ends; what it leaves running in the background is not protected. While a shell has stopped it, the lock is not
+    /// renewed.
     Run(Box<RunArgs>),
     /// Takes locks that no process holds, for several steps: prints a handle, by which any process renews and releases them.
     ///

@@ -12,8 +12,14 @@ use crate::list::records;
 /// Sessions of one page.
 const PAGE: usize = 500;
 
-/// The entries of a look: by key, and by grant or, for a foreign holder, none.
-type Entries = BTreeMap<(LockKey, Option<Grant>), Holder>;
+/// The entries of a look.
+#[derive(Default)]
+struct Entries {
+    /// By key, and by grant or, for a foreign holder, none.
+    holders: BTreeMap<(LockKey, Option<Grant>), Holder>,
+    /// Keys that have more holders than a look shows.
+    cut: BTreeSet<LockKey>,
+}
 
 /// Looks at the same records again and again.
 pub(crate) struct Looks<'a> {
@@ -132,14 +138,20 @@ impl<'a> Looks<'a> {
 
 fn entries(records: &[Record]) -> Entries {
     let all = records.iter().flat_map(|record| &record.holders);
-    all.map(|holder| ((holder.key.clone(), holder.grant), holder.clone()))
-        .collect()
+    let cut = records.iter().filter(|record| record.more);
+    Entries {
+        holders: all
+            .map(|holder| ((holder.key.clone(), holder.grant), holder.clone()))
+            .collect(),
+        cut: cut.map(|record| record.key.clone()).collect(),
+    }
 }
 
-/// What was there before and is no longer.
+/// What was there before and is no longer to be seen.
 fn gone<'a>(last: &'a Entries, now: &'a Entries) -> impl Iterator<Item = &'a Holder> {
-    let is_gone = |(name, _): &(&(LockKey, Option<Grant>), &Holder)| !now.contains_key(*name);
-    last.iter().filter(is_gone).map(|(_, holder)| holder)
+    let all = last.holders.iter();
+    all.filter(|(name, _)| !now.holders.contains_key(*name))
+        .map(|(_, holder)| holder)
 }
 
 /// Ends first: what is granted was free before.
@@ -159,16 +171,23 @@ fn changes(
             (None, Life::Abandoned) => Kind::Abandoned,
             (None, _) => Kind::Held,
         };
-        let all = now.values();
+        let all = now.holders.values();
         return all.map(|holder| plain(kind(holder), holder)).collect();
+    };
+    // Of a list that is cut, who came has pushed somebody out, and who left has let somebody in.
+    let pushed_out = |change: &Change| {
+        let plain = matches!(change.kind, Kind::Released | Kind::GaveUp | Kind::Gone);
+        plain && now.cut.contains(&change.holder.key)
     };
     let mut found: Vec<Change> = gone(last, now)
         .map(|holder| end(holder, sessions))
+        .filter(|change| !pushed_out(change))
         .collect();
-    for (name, holder) in now {
-        let before = last.get(name);
+    for (name, holder) in &now.holders {
+        let before = last.holders.get(name);
         let waited = before.map(|it| it.waiting.is_some());
         match (waited, holder.waiting) {
+            (None, _) if last.cut.contains(&holder.key) => {}
             (None | Some(true), None) => found.push(plain(Kind::Granted, holder)),
             (None, Some(_)) => found.push(plain(Kind::Waiting, holder)),
             _ => {}
@@ -285,13 +304,36 @@ mod tests {
         assert_eq!(ended(true, None, &[]), (Kind::Ended, false));
     }
 
+    fn record(holders: &[Holder], more: bool) -> Record {
+        Record {
+            key: LockKey::parse("k").unwrap(),
+            holders: holders.to_vec(),
+            more,
+            version: String::new(),
+        }
+    }
+
     #[test]
-    fn looks_are_compared_and_ends_come_first() {
-        let now = |holders: &[Holder]| -> Entries {
-            let all = holders.iter();
-            all.map(|it| ((it.key.clone(), it.grant), it.clone()))
+    fn who_is_pushed_out_of_a_list_or_let_in_has_neither_left_nor_come() {
+        let look = |session, more| entries(&[record(&[holder(session, false)], more)]);
+        let living = |session| SessionState::new(SessionId::new(session), Life::Living);
+        let sessions = [1, 2].map(|session| (SessionId::new(session), living(session)));
+        let sessions = sessions.into_iter().collect();
+        let told = |last, now| -> Vec<(Kind, u128)> {
+            let all = changes(Some(&last), &now, &sessions).into_iter();
+            all.map(|it| (it.kind, it.holder.grant.unwrap().session.get()))
                 .collect()
         };
+        let (left, came) = ((Kind::Released, 2), (Kind::Granted, 1));
+        assert_eq!(told(look(2, false), look(1, false)), [left, came]);
+        assert_eq!(told(look(2, false), look(1, true)), [came]);
+        assert_eq!(told(look(2, true), look(1, false)), [left]);
+        assert_eq!(told(look(2, true), look(1, true)), []);
+    }
+
+    #[test]
+    fn looks_are_compared_and_ends_come_first() {
+        let now = |holders: &[Holder]| entries(&[record(holders, false)]);
         let none = BTreeMap::new();
         let told = |last: Option<&Entries>, now: &Entries| -> Vec<(Kind, u128)> {
             let all = changes(last, now, &none).into_iter();

@@ -3,7 +3,9 @@
 use std::error::Error as StdError;
 use std::io::Write;
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use lockkeeper::{AcquireError, ConnectError, Error, ErrorKind, InputError, KeepError};
 use serde::Serialize;
@@ -127,7 +129,50 @@ fn write(message: &str, status: Option<u8>) {
         }
         false => format!("lockkeeper: {}\n", one_line(message)),
     };
+    match &*locked() {
+        // Whom nobody reads has lost nothing.
+        Some((lines, _)) => drop(lines.try_send(line)),
+        None => print(&line),
+    }
+}
+
+fn print(line: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Lines that wait for a standard error that does not take them; later ones are left out.
+const WAITING_LINES: usize = 1_000;
+
+/// The thread that writes the lines, where nobody may wait for them.
+static WRITER: Mutex<Option<(SyncSender<String>, JoinHandle<()>)>> = Mutex::new(None);
+
+fn locked() -> std::sync::MutexGuard<'static, Option<(SyncSender<String>, JoinHandle<()>)>> {
+    WRITER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on nobody waits for standard error, which may be a terminal that was stopped or a pipe that is full: who renews a
+/// lock has no time for that.
+pub(crate) fn never_wait() {
+    let mut writer = locked();
+    if writer.is_none() {
+        let (lines, waiting) = sync_channel::<String>(WAITING_LINES);
+        let thread = thread::Builder::new().spawn(move || {
+            for line in waiting {
+                print(&line);
+            }
+        });
+        // Without a thread it is as before.
+        *writer = thread.ok().map(|thread| (lines, thread));
+    }
+}
+
+/// Waits until all lines are written.
+pub(crate) fn finish() {
+    let writer = locked().take();
+    if let Some((lines, thread)) = writer {
+        drop(lines);
+        let _ = thread.join();
+    }
 }
 
 /// A message as JSON; with the exit status where it is the last one.

@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
+use futures_util::FutureExt;
 use lockkeeper::limits::DEFAULT_TTL;
 use lockkeeper::{Kept, KeptState, Locks};
 use serde::Serialize;
@@ -40,7 +41,7 @@ struct StatusJson {
 pub(crate) async fn acquire(common: &Common, mut args: AcquireArgs) -> Result<u8, Failure> {
     let claims = Claims::parse(&mut args.claims)?;
     let mut signals = Signals::listen()?;
-    let store = store::open(common).await?;
+    let store = store::open_unless(&mut signals, common).await?;
     // While it waits and takes them, they outlive this process by the usual time only.
     let locks = store.locks(DEFAULT_TTL, "lockkeeper acquire")?;
     let done = take(common, &args, &claims, &locks, &mut signals).await;
@@ -68,9 +69,12 @@ async fn take(
         guard = Box::pin(ask.acquire(claims, locks)) => guard?,
     };
     let kept = guard.keep_for(args.ttl).await?;
-    let printed = print(common, args.handle_file.as_deref(), &kept);
+    let printed = match signals.ending().now_or_never() {
+        Some(signal) => Err(Failure::signal(signal.as_raw())),
+        None => print(common, args.handle_file.as_deref(), &kept),
+    };
     if printed.is_err() {
-        // Nobody could release it.
+        // Nobody could release it, or wants it.
         if let Err(error) = locks.release_kept(&kept).await {
             say(&format!(
                 "the locks are held until the end of --ttl: {}",

@@ -102,6 +102,11 @@ impl Job {
         sent
     }
 
+    /// Stops the whole group, whatever it does about the signals of a terminal.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
     /// What the system calls the command.
     pub(crate) fn number(&self) -> String {
         format!("process group {}", self.group.as_raw_nonzero())

@@ -60,10 +60,12 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    match act(cli) {
+    let status = match act(cli) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failure.report(),
-    }
+    };
+    failure::finish();
+    status
 }
 
 /// The command's parent-death signal follows the thread that starts it. So everything that starts a command stays on

@@ -45,12 +45,7 @@ pub(crate) async fn break_lock(common: &Common, args: BreakArgs) -> Result<u8, F
         breaking.until_given_up().await?;
     }
     if let Some((session, label)) = breaking.abandoned.first_key_value() {
-        return Err(Failure::new(
-            status::ABANDONED,
-            format!(
-                "{key:?} is held by unfinished work of session {session} ({label}): lockkeeper recover or discard it"
-            ),
-        ));
+        return Err(abandoned(key, *session, label));
     }
     let Breaking {
         told,
@@ -88,12 +83,26 @@ pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<u8, Failure> {
     let locks = store.locks(DEFAULT_TTL, "lockkeeper ask")?;
     let asked = locks.ask(&args.key, args.reason).await?;
     let key = args.key.as_str();
+    let records = records(&*store.backend, &Filter::Key(args.key.clone())).await?;
+    let holders = records.iter().flat_map(|record| &record.holders);
+    let holders: Vec<&Holder> = holders.filter(|holder| holder.waiting.is_none()).collect();
+    let foreign = holders.iter().any(|holder| holder.grant.is_none());
     tell(&match asked {
-        0 => format!("nobody holds {key:?}"),
+        0 if foreign => {
+            format!("a foreign record holds {key:?}, and nobody hears what is asked of it")
+        }
+        0 if holders.is_empty() => format!("nobody holds {key:?}"),
+        0 => format!("nobody who holds {key:?} can be asked"),
         1 => format!("the holder of {key:?} is asked to give it up"),
         holders => format!("{holders} holders of {key:?} are asked to give it up"),
     });
-    let kept = kept(&store, &locks, &args.key).await?;
+    let unfinished = |holder: &&&Holder| holder.life == Life::Abandoned;
+    if let Some((holder, grant)) =
+        (holders.iter().find(unfinished)).and_then(|holder| Some((holder, holder.grant?)))
+    {
+        return Err(abandoned(key, grant.session, &holder.label));
+    }
+    let kept = kept(&locks, &holders).await?;
     if let Some(session) = kept.first() {
         say(&format!(
             "no process hears that of session {session}, which keeps it until a step releases it or its time is over{}: \
@@ -108,16 +117,20 @@ pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<u8, Failure> {
     result(common, &AskedJson { key, asked, kept })
 }
 
-/// The sessions without a process that hold the key.
-async fn kept(
-    store: &store::Store,
-    locks: &Locks,
-    key: &LockKey,
-) -> Result<BTreeSet<SessionId>, Failure> {
-    let records = records(&*store.backend, &Filter::Key(key.clone())).await?;
-    let holders = records.iter().flat_map(|record| &record.holders);
-    let holds = |holder: &&Holder| holder.waiting.is_none() && holder.life == Life::Living;
-    let grants = holders.filter(holds).filter_map(|holder| holder.grant);
+/// Whoever left unfinished work has to be recovered.
+fn abandoned(key: &str, session: SessionId, label: &str) -> Failure {
+    Failure::new(
+        status::ABANDONED,
+        format!(
+            "{key:?} is held by unfinished work of session {session} ({label}): lockkeeper recover or discard it"
+        ),
+    )
+}
+
+/// The sessions without a process among the holders.
+async fn kept(locks: &Locks, holders: &[&Holder]) -> Result<BTreeSet<SessionId>, Failure> {
+    let living = holders.iter().filter(|holder| holder.life == Life::Living);
+    let grants = living.filter_map(|holder| holder.grant);
     let mut kept = BTreeSet::new();
     for session in grants.map(|grant| grant.session) {
         if !kept.contains(&session) && locks.is_kept(session).await? {
@@ -163,7 +176,8 @@ struct Round {
 impl Breaking<'_> {
     /// Who is listed first is told, and so are those whom the list had no room for; not who comes meanwhile.
     async fn until_given_up(&mut self) -> Result<(), Failure> {
-        let until = Instant::now() + self.args.wait;
+        // Without one, if that is further than a clock goes.
+        let until = Instant::now().checked_add(self.args.wait);
         let mut tell = true;
         loop {
             let round = self.round(tell).await?;
@@ -171,7 +185,7 @@ impl Breaking<'_> {
             if round.left.is_empty() && !tell {
                 return Ok(());
             }
-            if Instant::now() >= until {
+            if until.is_some_and(|until| Instant::now() >= until) {
                 let left = round.left.first().or(self.told.keys().next());
                 let session = left.map_or_else(String::new, |grant| grant.session.to_string());
                 let label = left.and_then(|grant| self.told.get(grant)).cloned();

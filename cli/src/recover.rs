@@ -23,7 +23,7 @@ const SLOW: Duration = Duration::from_secs(5);
 pub(crate) async fn recover(common: &Common, args: RecoverArgs) -> Result<u8, Failure> {
     job::find(&args.command[0])?;
     let mut signals = Signals::listen()?;
-    let store = store::open(common).await?;
+    let store = store::open_unless(&mut signals, common).await?;
     let locks = store.locks(args.ttl, "lockkeeper recover")?;
     let done = recover_all(&store, &locks, &args, &mut signals).await;
     close(&locks).await;

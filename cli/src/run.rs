@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use std::path::Path;
 
 use lockkeeper::{
-    AcquireError, Acquisition, Attempt, FencingToken, Guard, Intent, KeepError, Locks, Released,
-    SessionId,
+    AcquireError, Acquisition, Attempt, FencingToken, Guard, Held, Intent, KeepError, Locks,
+    Released, SessionId,
 };
 
 use crate::args::{Common, OnAsked, RunArgs};
@@ -51,7 +51,7 @@ async fn run_command(common: &Common, mut args: RunArgs) -> Result<u8, Failure> 
     }
     job::find(&args.command[0])?;
     let mut signals = Signals::listen()?;
-    let store = store::open(common).await?;
+    let store = store::open_unless(&mut signals, common).await?;
     let program = Path::new(&args.command[0]).file_name().unwrap_or_default();
     let locks = store.locks(args.ttl, &program.to_string_lossy())?;
     let asked = Asked {
@@ -125,6 +125,13 @@ async fn keep(guard: Guard, left: Duration) -> Result<(), Failure> {
     }
 }
 
+async fn lost_before_the_end(held: &Held) -> Failure {
+    let why = tokio::time::timeout(WHY, held.lost()).await;
+    let why = why.map_or_else(|_| String::new(), |why| format!(", {why}"));
+    let what = "the lock was lost before the command ended";
+    Failure::new(status::LOST, format!("{what}{why}: check what it did"))
+}
+
 /// What the arguments ask for.
 struct Asked {
     claims: Claims,
@@ -176,6 +183,10 @@ impl Asked {
         }
         if self.intent.is_some() && !ended.status.success() {
             let session = guard.session();
+            // A store that does not answer has not said that it is lost.
+            if let Ok(Ok(false)) = tokio::time::timeout(WHY, guard.confirm()).await {
+                return Err(lost_before_the_end(&guard.held()).await);
+            }
             // Dropped, not released: the intent stays, with its locks.
             drop(guard);
             say(&format!(
@@ -198,15 +209,7 @@ impl Asked {
         };
         match released {
             Ok(Released::Released | Released::HandedOn) => Ok(()),
-            Ok(Released::NotHeld) => {
-                let why = tokio::time::timeout(WHY, held.lost()).await;
-                let why = why.map_or_else(|_| String::new(), |why| format!(", {why}"));
-                let what = "the lock was lost before the command ended";
-                Err(Failure::new(
-                    status::LOST,
-                    format!("{what}{why}: check what it did"),
-                ))
-            }
+            Ok(Released::NotHeld) => Err(lost_before_the_end(&held).await),
             Ok(Released::Unknown) => {
                 say(
                     "the lock is released; whether it was held until the command ended is not known: an answer of the store \

@@ -69,7 +69,7 @@ impl Signals {
                 Signal::CHILD | Signal::WINCH | Signal::CONT => {}
                 Signal::TSTP => {
                     // While nothing runs yet there is only this process to stop.
-                    terminal::stand_still();
+                    terminal::stand_still(|| ());
                 }
                 number => return number,
             }
@@ -77,8 +77,10 @@ impl Signals {
     }
 }
 
-/// Whoever has started this process may have blocked some of them, which outlives `exec`: they would never arrive.
+/// Whoever has started this process may have blocked some of them, which outlives `exec`: they would never arrive. TTOU is
+/// blocked: a message must not stop who renews the lock of a command in the foreground. A command starts with none blocked.
 fn unblock() {
+    let _ = SigSet::from(Number::SIGTTOU).thread_block();
     let listened = LISTENED.map(|number| Number::try_from(number.as_raw()));
     let listened: SigSet = listened.into_iter().flatten().collect();
     // No set of known signals is refused.

@@ -14,6 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::args::Common;
 use crate::failure::{Failure, one_line, tell};
+use crate::signals::Signals;
 
 /// The longest file that is read for a URL or a password.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
@@ -95,6 +96,15 @@ pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
         url: without_password(&url),
         label: common.label.clone(),
     })
+}
+
+/// As [`open`], until a signal ends it: a host that swallows what it is sent takes some seconds.
+pub(crate) async fn open_unless(signals: &mut Signals, common: &Common) -> Result<Store, Failure> {
+    tokio::select! {
+        biased;
+        signal = signals.ending() => Err(Failure::signal(signal.as_raw())),
+        store = open(common) => store,
+    }
 }
 
 /// Says that a password of the arguments can be read by others.

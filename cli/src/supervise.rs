@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::{Held, LostReason, Note, Recovery};
 use tokio::time::Instant;
 
-use crate::failure::{Failure, say, tell};
+use crate::failure::{Failure, never_wait, say, tell};
 use crate::job::{Change, Job};
 use crate::signals::{Signal, Signals};
 use crate::terminal;
@@ -111,6 +111,7 @@ pub(crate) async fn supervise(
         kill_after,
         on_asked,
     } = ending;
+    never_wait();
     let (mut lost, mut nearly_over) = (pin!(lease.lost()), pin!(lease.nearly_over()));
     let (mut asked, mut was_asked) = (pin!(lease.asked()), false);
     let (mut by_us, mut killed, mut reached) = (None, false, true);
@@ -169,8 +170,9 @@ pub(crate) async fn supervise(
                     Change::Ended => break,
                     Change::Stopped if stop => {
                         job.take_terminal();
-                        // Nothing is renewed from here until somebody continues both.
-                        if !terminal::stand_still() {
+                        // Nothing is renewed from here until somebody continues both. What the command has started may
+                        // not have heard what stopped it.
+                        if !terminal::stand_still(|| job.stop()) {
                             job.go_on();
                         }
                     }
@@ -180,10 +182,11 @@ pub(crate) async fn supervise(
                         go_on_at = Some(Instant::now() + LENT);
                     }
                     // As a shell's job in the background does.
-                    Change::WantsTerminal => match terminal::stand_still() {
-                        true => {}
-                        false => go_on_at = Some(Instant::now() + AGAIN),
-                    },
+                    Change::WantsTerminal => {
+                        if !terminal::stand_still(|| job.stop()) {
+                            go_on_at = Some(Instant::now() + AGAIN);
+                        }
+                    }
                 },
                 Signal::CONT => job.go_on(),
                 signal @ (Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) => {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{IsTerminal, stdin};
 
-use nix::sys::signal::{SigSet, Signal as Number, raise};
+use nix::sys::signal::{Signal as Number, raise};
 use nix::unistd::{Pid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal.
@@ -32,13 +32,8 @@ impl Terminal {
     /// Takes the foreground back from the command's group.
     pub(crate) fn take_back(&self, group: rustix::process::Pid) {
         if tcgetpgrp(&self.0).is_ok_and(|foreground| foreground == number(group)) {
-            // Whoever changes the foreground from the background is stopped, unless the signal for that is blocked.
-            let stops = SigSet::from(Number::SIGTTOU);
-            let blocked = stops.thread_block();
+            // TTOU, which would stop us, is blocked while we have a command.
             let _ = tcsetpgrp(&self.0, getpgrp());
-            if blocked.is_ok() {
-                let _ = stops.thread_unblock();
-            }
         }
     }
 }
@@ -52,13 +47,16 @@ fn number(group: rustix::process::Pid) -> Pid {
     Pid::from_raw(group.as_raw_nonzero().get())
 }
 
-/// Stops this process as the command was stopped, and returns when it is continued; at once where no shell could
-/// continue it, because its parent is of another session: `false`.
+/// Stops this process as the command was stopped, the others before it, and returns when it is continued; at once where no
+/// shell could continue it, because its parent is of another session: `false`.
 ///
 /// In a container a session or a group that began outside has the number 0, and so has a parent outside.
-pub(crate) fn stand_still() -> bool {
+pub(crate) fn stand_still(stop_others: impl FnOnce()) -> bool {
     let parent = getppid();
     let continues = parent.as_raw() != 0
         && getsid(Some(parent)).is_ok_and(|session| getsid(None) == Ok(session));
+    if continues {
+        stop_others();
+    }
     continues && raise(Number::SIGSTOP).is_ok()
 }

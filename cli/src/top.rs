@@ -55,7 +55,7 @@ pub(crate) async fn top(common: &Common, args: TopArgs) -> Result<u8, Failure> {
         ));
     }
     let mut signals = Signals::listen()?;
-    let store = store::open(common).await?;
+    let store = store::open_unless(&mut signals, common).await?;
     let mut looks = Looks::new(&*store.backend, Filter::Prefix(args.prefix));
     let mut shown = Shown {
         store: store.url.clone(),

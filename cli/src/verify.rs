@@ -4,11 +4,13 @@ mod deployment;
 mod report;
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::BufWriter;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lockcore_conformance::processes::{self, Plan, Run};
+use lockcore_conformance::processes::{self, Plan};
 use lockcore_conformance::{Case, FailureKind, cases, quick};
 use lockkeeper::{ConnectError, ErrorKind};
 use tokio::sync::{mpsc, watch};
@@ -43,6 +45,13 @@ pub(crate) fn verify(common: &Common, args: &VerifyArgs) -> Result<u8, Failure> 
             "memory: is a store of one process: give the --url of a store that others reach",
         ));
     }
+    let history = args.history.as_ref().map(|path| {
+        File::create(path).map_err(|error| {
+            let path = path.display();
+            Failure::usage(format!("--history {path} cannot be written: {error}"))
+        })
+    });
+    let history = history.transpose()?;
     let begun = Instant::now();
     let chosen = match args.cases {
         CaseSet::All => cases(),
@@ -98,16 +107,20 @@ pub(crate) fn verify(common: &Common, args: &VerifyArgs) -> Result<u8, Failure> 
         let mut plan = Plan::new(report.seed);
         plan.processes = args.processes.into();
         plan.length = args.minutes;
-        plan.history.clone_from(&args.history);
         let ran = tokio::select! {
             biased;
             number = signals.ending() => return Err(signalled(number)),
             // Its processes end with it.
             ran = processes::run(&*deployment, &plan) => ran,
         };
-        match ran.and_then(|run| kept(&plan, run)) {
+        match ran {
             Ok(run) => report.run = Some(run),
             Err(error) => report.no_run = Some(chain(&*error)),
+        }
+        if let (Some(file), Some(run)) = (history, &report.run)
+            && let Err(error) = run.history.write_lines(BufWriter::new(file))
+        {
+            say(&format!("the history could not be written: {error}"));
         }
         Ok(())
     });
@@ -174,15 +187,6 @@ async fn reached(deployment: &Deployment) -> Result<&'static str, Failure> {
         Err(error) => Failure::new(status::UNAVAILABLE, chain(&*error)),
     })?;
     Ok(space.store())
-}
-
-/// Keeps the history where it was asked for.
-fn kept(plan: &Plan, run: Run) -> Result<Run, Box<dyn std::error::Error + Send + Sync>> {
-    if let Some(path) = &plan.history {
-        let file = std::io::BufWriter::new(std::fs::File::create(path)?);
-        run.history.write_lines(file)?;
-    }
-    Ok(run)
 }
 
 /// Threads that run the cases, so many at a time; the results end when the last of them has ended.

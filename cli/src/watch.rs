@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn watch(common: &Common, args: WatchArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let store = store::open(common).await?;
+    let store = store::open_unless(&mut signals, common).await?;
     let filter = match args.key {
         Some(key) => Filter::Key(key),
         None => Filter::Prefix(args.prefix),

@@ -77,6 +77,10 @@ impl Job {
         self.signal(signal)
     }
 
+    /// Nobody stops a process by a signal.
+    #[expect(clippy::unused_self, reason = "elsewhere it has a group")]
+    pub(crate) fn stop(&self) {}
+
     /// What the system calls the command.
     pub(crate) fn number(&self) -> String {
         format!("process {}", self.child().id())

@@ -6,6 +6,6 @@ pub(crate) fn is_stdin() -> bool {
 }
 
 /// Nobody stops a process by a signal.
-pub(crate) fn stand_still() -> bool {
+pub(crate) fn stand_still(_: impl FnOnce()) -> bool {
     false
 }

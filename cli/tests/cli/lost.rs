@@ -1,5 +1,7 @@
 //! A command whose lock is lost is ended: 76.
 
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -80,6 +82,46 @@ fn a_lock_that_is_broken_and_the_others_of_its_process() {
     assert_eq!(noted["notes"][0]["reason"], "it is stuck");
     assert!(noted["ended"].is_string(), "{told:?}");
     assert_eq!(other.ends().status, 0);
+}
+
+#[test]
+fn a_standard_error_that_takes_no_more_keeps_nothing_from_its_end() {
+    let place = Place::new();
+    let (mut unread, mut full) = std::io::pipe().unwrap();
+    // As much as a pipe holds.
+    full.write_all(&[b'x'; 65_536]).unwrap();
+    let args = [
+        &["run", "--lock", "a", "--ttl", "2s", "--"],
+        &place.sh(STUBBORN)[..],
+    ]
+    .concat();
+    let mut child = place
+        .lockkeeper(args)
+        .stdout(Stdio::null())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    until("it is held", || {
+        place.path("pid").exists() && !place.read("pid").is_empty()
+    });
+    // It says something that it need not say, and renews all the same.
+    let asked = place.ends(&["ask", "a", "--reason", "test"]);
+    assert_eq!(asked.status, 0, "{asked:?}");
+    let next = place.runs(&["--lock", "a", "--wait", "5s"], "true");
+    assert_eq!(next.status, 75, "{next:?}");
+    let blocked = block(&place);
+    let pid = place.read("pid");
+    until("the command is killed", || !runs(pid.trim()));
+    drop(blocked);
+    let reads = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        unread.read_to_end(&mut text).map(|_| text)
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(76));
+    let text = reads.join().unwrap().unwrap();
+    let text = String::from_utf8_lossy(&text[65_536..]).into_owned();
+    assert!(text.contains("asks for the lock: test"), "{text}");
+    assert!(text.contains("the command is killed"), "{text}");
 }
 
 #[test]
@@ -305,6 +347,25 @@ fn a_command_that_ends_by_itself_after_its_lock_was_lost() {
     );
     let ended = holder.ends();
     assert_eq!(ended.status, 76, "{ended:?}");
+    // And of one that has failed with an intent, which an operator has discarded.
+    let mut holder = place.starts(
+        &["--lock", "a", "--ttl", "1h", "--intent", "{}"],
+        "echo held; echo $LOCKKEEPER_SESSION > $1/session; read line; exit 3",
+    );
+    until("it has said its session", || {
+        place.path("session").exists() && !place.read("session").is_empty()
+    });
+    let broken = place.ends(&["break", "a", "--session", "--reason", "test"]);
+    assert_eq!(broken.status, 77, "{broken:?}");
+    let session = place.read("session");
+    let discarded = place.ends(&["discard", session.trim(), "--reason", "test"]);
+    assert_eq!(discarded.status, 0, "{discarded:?}");
+    let ended = holder.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(
+        !ended.stderr.contains("is left to the next holder"),
+        "{ended:?}"
+    );
     let mut holder = place.holds(&["--lock", "a", "--ttl", "1h", "--intent", "{}"]);
     assert_eq!(
         place

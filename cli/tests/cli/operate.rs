@@ -226,6 +226,12 @@ fn a_foreign_record_is_evicted() {
     );
     let values = json(&place.ends(&["inspect", "a", "--json"]).stdout);
     assert_eq!(values[0]["holders"][0]["session"], Value::Null);
+    let asked = place.ends(&["ask", "a", "--reason", "test"]);
+    assert_eq!(asked.status, 0, "{asked:?}");
+    assert!(
+        asked.stderr.contains("a foreign record holds \"a\""),
+        "{asked:?}"
+    );
     let ended = place.ends(&["break", "a", "--session", "--reason", "test"]);
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(

@@ -24,6 +24,17 @@ fn leave(place: &Place, claims: &[&str]) -> String {
 }
 
 #[test]
+fn unfinished_work_hears_nothing_that_is_asked_of_it() {
+    let place = Place::new();
+    let session = leave(&place, &INTENT);
+    let asked = place.ends(&["ask", "a", "--reason", "test"]);
+    assert_eq!(asked.status, 77, "{asked:?}");
+    let unfinished = format!("held by unfinished work of session {session}");
+    assert!(asked.stderr.contains(&unfinished), "{asked:?}");
+    assert!(!asked.stderr.contains("nobody holds"), "{asked:?}");
+}
+
+#[test]
 fn a_command_that_succeeds_leaves_no_intent() {
     let place = Place::new();
     assert_eq!(place.runs(&INTENT, "true").status, 0);

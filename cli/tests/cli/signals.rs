@@ -116,16 +116,12 @@ fn a_stop_and_a_continuation_reach_the_command() {
         "echo $$ > $1/pid; echo held; while read x; do echo $x; done",
     );
     let pid = place.read("pid");
-    let state = |pid: &str| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        stat.rsplit(") ").next().unwrap().chars().next().unwrap()
-    };
     let lockkeeper = running.pid().to_string();
     running.signal(Signal::TSTP);
-    until("the command is stopped", || state(pid.trim()) == 'T');
+    until("the command is stopped", || state(&pid) == 'T');
     until("lockkeeper is stopped", || state(&lockkeeper) == 'T');
     running.signal(Signal::CONT);
-    until("the command goes on", || state(pid.trim()) != 'T');
+    until("the command goes on", || state(&pid) != 'T');
     running.write("on\n");
     let ended = running.ends();
     assert_eq!(
@@ -133,6 +129,71 @@ fn a_stop_and_a_continuation_reach_the_command() {
         (0, "on\n"),
         "{ended:?}"
     );
+}
+
+/// What a process does, by the letter of the system.
+fn state(pid: &str) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap();
+    stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+}
+
+#[test]
+fn a_stop_reaches_what_the_command_has_started_and_did_not_hear_it() {
+    let place = Place::new();
+    let script = "(trap '' TSTP; exec sleep 60) & echo $! > $1/pid; echo held; wait $!; exit 3";
+    let mut running = place.starts(&["--lock", "a"], script);
+    let (child, lockkeeper) = (place.read("pid"), running.pid().to_string());
+    running.signal(Signal::TSTP);
+    until("lockkeeper is stopped", || state(&lockkeeper) == 'T');
+    until("all of it is stopped", || state(&child) == 'T');
+    running.signal(Signal::CONT);
+    until("all of it goes on", || state(&child) != 'T');
+    running.signal(Signal::TERM);
+    assert_ne!(running.ends().status, 0);
+}
+
+#[test]
+fn a_command_whose_lock_went_free_while_it_was_stopped_does_not_go_on() {
+    let place = Place::new();
+    let script = "trap 'echo on' TERM CONT; echo held; while :; do sleep 0.02; done";
+    let mut running = place.starts(&["--lock", "a", "--ttl", "1s"], script);
+    let lockkeeper = running.pid().to_string();
+    running.signal(Signal::TSTP);
+    until("lockkeeper is stopped", || state(&lockkeeper) == 'T');
+    let next = place.runs(&["--lock", "a", "--wait", "30s"], "true");
+    assert_eq!(next.status, 0, "{next:?}");
+    running.signal(Signal::CONT);
+    let ended = running.ends();
+    assert_eq!((ended.status, ended.stdout.as_str()), (76, ""), "{ended:?}");
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_store_that_does_not_answer_can_be_interrupted() {
+    must_not_be_ignored(&[Signal::INT]);
+    let place = Place::new();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    for command in [
+        &["run", "--lock", "a", "--", "true"][..],
+        &["acquire", "--lock", "a", "--ttl", "1m"],
+        &["recover", "--", "true"],
+        &["watch"],
+    ] {
+        let args = [&["--url", &url], command].concat();
+        let mut running = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
+        let mut connection = None;
+        until("it connects", || {
+            connection = silent.accept().ok();
+            connection.is_some()
+        });
+        let since = Instant::now();
+        running.signal(Signal::INT);
+        assert_eq!(running.ends().status, 130, "{command:?}");
+        let took = since.elapsed();
+        assert!(took < Duration::from_secs(3), "{command:?}: {took:?}");
+    }
 }
 
 #[test]
@@ -179,15 +240,20 @@ fn the_command_dies_with_lockkeeper() {
 #[test]
 fn blocked_signals_are_heard_all_the_same() {
     let place = Place::new();
-    let mut command = std::process::Command::new("env");
-    command
-        .args(["--block-signal=CHLD,TERM", env!("CARGO_BIN_EXE_lockkeeper")])
-        .args(["run", "--lock", "a", "-c", "echo held; cat; echo end"])
-        .env("LOCKKEEPER_URL", place.url())
-        .stdin(Stdio::piped());
-    let mut running = Running::new(&mut command);
-    assert_eq!(running.line(), "held");
-    running.write("");
-    let ended = running.ends();
-    assert_eq!((ended.status, ended.stdout.as_str()), (0, "end\n"));
+    for (signal, status, printed) in [(None, 0, "end\n"), (Some(Signal::TERM), 143, "")] {
+        let mut command = std::process::Command::new("env");
+        command
+            .args(["--block-signal=CHLD,TERM", env!("CARGO_BIN_EXE_lockkeeper")])
+            .args(["run", "--lock", "a", "-c", "echo held; cat; echo end"])
+            .env("LOCKKEEPER_URL", place.url())
+            .stdin(Stdio::piped());
+        let mut running = Running::new(&mut command);
+        assert_eq!(running.line(), "held");
+        if let Some(signal) = signal {
+            running.signal(signal);
+            until("the command has ended", || place.held().is_empty());
+        }
+        let ended = running.ends();
+        assert_eq!((ended.status, ended.stdout.as_str()), (status, printed));
+    }
 }

@@ -202,6 +202,22 @@ fn a_command_that_nobody_could_continue_goes_on() {
 }
 
 #[test]
+fn a_terminal_that_stops_who_writes_from_the_background_stops_no_renewal() {
+    let place = Place::new();
+    let script = "stty tostop; $LK run --lock a --ttl 2s -- sh -c 'echo ready; read x'; echo \"status <$?>\"";
+    let mut session = Session::start(&place, script);
+    session.shows("ready");
+    let asked = place.ends(&["ask", "a", "--reason", "test"]);
+    assert_eq!(asked.status, 0, "{asked:?}");
+    session.shows("asks for the lock: test");
+    let next = place.runs(&["--lock", "a", "--wait", "4s"], "true");
+    assert_eq!(next.status, 75, "{next:?}");
+    session.types("x\n");
+    session.shows("status <0>");
+    session.ends_well();
+}
+
+#[test]
 fn a_lost_lock_ends_an_interactive_command() {
     let place = Place::new();
     let script = "$LK run --lock a --ttl 1s -- sh -c 'echo ready; cat'; echo \"status <$?>\"; read y; echo \"then <$y>\"";

@@ -67,6 +67,7 @@ fn bad_input() {
         &["verify", "--jobs", "0"],
         &["verify", "--processes", "1"],
         &["verify", "--url", "memory:"],
+        &["verify", "--history", "/nonexistent/history"],
     ] {
         let ended = place.ends(args);
         assert_eq!(ended.status, 64, "{args:?}: {}", ended.stderr);
