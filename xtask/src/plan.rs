@@ -230,7 +230,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(POSTGRES, "servers").waiting(),
             row(POSTGRES, "restores").waiting(),
             row(POSTGRES, "connections").waiting(),
-            row(POSTGRES, "trial").threads(3).alone(),
+            row(POSTGRES, "trial").threads(4).alone(),
             row(CLI, "rights").waiting(),
             row(FACADE, "own_thread").waiting(),
         ],
@@ -263,7 +263,7 @@ pub(crate) const PLAN: &[Place] = &[
         name: "etcd-3.6",
         rows: &[
             kit(ETCD),
-            row(ETCD, "trial").threads(3).alone(),
+            row(ETCD, "trial").threads(4).alone(),
             row(FACADE, "own_thread").waiting(),
         ],
     },
@@ -286,9 +286,9 @@ pub(crate) const PLAN: &[Place] = &[
         ],
     },
     Place {
+        // OpenSearch comes from it, and has the kit's groups.
         name: "elasticsearch-7",
         rows: &[
-            row(ES, "conformance").threads(8).only(BY_VERSION),
             row(ES, "conformance").threads(4).soak(),
             row(ES, "book"),
             row(ES, "connecting").soak(),
