@@ -161,8 +161,15 @@ pub(crate) async fn supervise(
                 }
             }
             () = warning, if by_us.is_none() => {
-                warned_of("the lock is about to be lost, no renewal gets through");
                 by_us = Some(ByUs::Lost);
+                // After a stop all of it may be over: what ends the command would continue it first.
+                if lease.remaining().is_some_and(|left| left.is_zero()) {
+                    reached = job.signal(Signal::KILL);
+                    killed = true;
+                    say("the lock is lost, nobody has renewed it: the command is killed");
+                } else {
+                    warned_of("the lock is about to be lost, no renewal gets through");
+                }
             }
             signal = signals.next() => match signal {
                 Signal::CHILD => match job.look()? {

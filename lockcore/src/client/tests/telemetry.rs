@@ -264,6 +264,9 @@ impl tracing::Subscriber for Events {
 async fn near_misses_and_losses_are_warnings() {
     let events = Events::default();
     let _listens = tracing::subscriber::set_default(events.clone());
+    // Of one listener alone, whoever meets an event first decides for all whether anybody listens: it may be another test, on a
+    // thread of its own. Of two, both are asked.
+    let _second = tracing::Dispatch::new(events.clone());
     // Other tests may have met the events just before, when nobody listened.
     drop(
         Spy::new(MemoryBackend::new())
