@@ -78,7 +78,6 @@ impl Job {
     }
 
     /// Nobody stops a process by a signal.
-    #[expect(clippy::unused_self, reason = "elsewhere it has a group")]
     pub(crate) fn stop(&self) {}
 
     /// What the system calls the command.
