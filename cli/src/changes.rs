@@ -13,7 +13,6 @@ use crate::list::records;
 const PAGE: usize = 500;
 
 /// The entries of a look.
-#[derive(Default)]
 struct Entries {
     /// By key, and by grant or, for a foreign holder, none.
     holders: BTreeMap<(LockKey, Option<Grant>), Holder>,

@@ -357,8 +357,11 @@ impl Taking<'_> {
                     continue;
                 }
             }
+            // What stands in line is asked for again by itself.
+            let in_line = self.kept.as_ref().map(|_| 1);
             let len = next_len
                 .take()
+                .or(in_line)
                 .unwrap_or_else(|| batch_len(&claims[at..], &self.core.info));
             let answer = {
                 let asked = pin!(self.ask(at..at + len));
@@ -402,8 +405,6 @@ impl Taking<'_> {
                 }
                 BatchOutcome::Failed(error) => return Err(error.into()),
                 BatchOutcome::Busy(busy) => {
-                    // What stands in line is asked for again by itself.
-                    next_len = self.kept.as_ref().map(|_| 1);
                     let first = position(&claims[at..at + len], &busy);
                     let left = Box::pin(self.left(&busy));
                     let Some(left) = unless_offered(place(&waiting), left).await else {
