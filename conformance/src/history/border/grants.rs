@@ -87,7 +87,8 @@ impl Asked {
         (from, until)
     }
 
-    /// It certainly stands in line from the first to the second, in the way of all that come later.
+    /// It certainly stands in line from the first to the second, in the way of all that come later. Whose session is
+    /// abandoned waits no more.
     pub(super) fn in_line(&self, border: &Border<'_>) -> Option<(Pos, Pos)> {
         let from = self.stands?;
         let life = border.sessions.get(&self.grant.session)?;
@@ -96,7 +97,7 @@ impl Asked {
         let until = granted.chain(released).chain(self.passed).min();
         let until = until
             .unwrap_or(NEVER)
-            .min(life.is_live(border.setting.timed))
+            .min(life.lives(border.setting.timed).1)
             .min(life.retired(self.grant.n).0);
         Some((from, until))
     }

@@ -137,6 +137,21 @@ fn who_comes_later_is_granted_later() {
         .done(open(4), Reply::Opened(true))
         .done(acquire((4, 1), &["create f"]), Reply::Granted(2))
         .is_fine();
+    // Its session may be abandoned: its intent keeps what it holds, and no place in line.
+    let intends = |told: &mut Story| {
+        told.done(renew(2, "", Change::Put(1)), LIVING);
+    };
+    let mut living = told("create f");
+    intends(&mut living);
+    living
+        .done(acquire((3, 1), &["create f"]), Reply::Granted(2))
+        .breaks(Law::InTurn);
+    let mut abandoned = told("create f");
+    intends(&mut abandoned);
+    abandoned
+        .done(end(2, Ending::Revoke), states(2, Answer::Abandoned))
+        .done(acquire((3, 1), &["create f"]), Reply::Granted(2))
+        .is_fine();
     // Its next request may have been executed already.
     let mut told = told("create f");
     told.call(waiting((2, 1), &["create f"], &[]));
