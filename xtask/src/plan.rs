@@ -171,7 +171,6 @@ pub(crate) const PLAN: &[Place] = &[
         name: HERE,
         rows: &[
             row("conformance", "memory"),
-            row(FACADE, "own_thread").waiting(),
             kit(SQLITE),
             row(REDIS, "forgets").beside(),
             row(REDIS, "hosts").beside(),
@@ -179,10 +178,12 @@ pub(crate) const PLAN: &[Place] = &[
             row(SQLITE, "processes").alone(),
             // What is broken on purpose is noticed by the checker, whatever the store: here all of it is.
             row(SQLITE, "trial").alone().ignored(),
+            row(ETCD, "secured"),
+            // The longest first.
             row(ES, "cluster").waiting(),
             row(ETCD, "servers").waiting(),
-            row(ETCD, "secured"),
             row(ETCD, "cluster").waiting(),
+            row(FACADE, "own_thread").waiting(),
         ],
     },
     Place {

@@ -17,7 +17,7 @@ use crate::times::Times;
 const PLACES: usize = 2;
 
 /// Steps at a time of those that mostly wait.
-const WAITING: usize = 2;
+const WAITING: usize = 3;
 
 /// All packages with tests, with one set of features, so that nothing is built twice. A fuzz target is no test: its
 /// properties are tested where their code is.
@@ -356,6 +356,8 @@ pub(crate) fn run_places(times: &Times, mut places: Vec<Place>) -> Result<(), St
         }
     });
     let mut started = started.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // What starts servers of its own takes longest, and is begun first.
+    started.sort_by_key(|(place, _)| place.name != HERE);
     for (company, at_a_time) in [(Company::Waiting, WAITING), (Company::Nothing, 1)] {
         let taken = started.iter_mut().map(|(place, _)| place.take(company));
         let taken: Vec<Vec<Step>> = taken.collect();
