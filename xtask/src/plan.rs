@@ -310,7 +310,7 @@ pub(crate) const PLAN: &[Place] = &[
             row(ES, "book"),
             row(ES, "connecting").soak(),
             row(ES, "faults").apart(),
-            row(ES, "forgets").beside(),
+            row(ES, "forgets").soak(),
             row(ES, "interoperation"),
             row(ES, "namespace"),
             row(ES, "records"),
