@@ -172,8 +172,8 @@ fn place(alias: &str, indices: &Map<String, Value>) -> Outcome<Place> {
     };
     if version < VERSION {
         let what = format!(
-            "the index {index} has version {version} of the stored shape, whose programs do not know who waits, and this one \
-             knows {VERSION}: use another namespace, or remove the index when no program uses it any more"
+            "the index {index} has version {version} of the stored shape, and this program knows {VERSION}: use another \
+             namespace, or remove the index when no program uses it any more"
         );
         return Err(Failure::config(what));
     }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 /// The version of the stored shape, in the index's mapping.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 /// Longest id of a document.
 const MAX_ID_BYTES: usize = 512;
 const SESSION: &str = "~session/";
@@ -372,7 +372,7 @@ impl Session {
             _ => return None,
         };
         let range = |range: &Value| Some((range[0].as_u64()?, range[1].as_u64()?));
-        let retired = document["over"].as_array()?.iter().map(range);
+        let retired = document["retired"].as_array()?.iter().map(range);
         let intent = match &document["intent"] {
             Value::Null => None,
             intent => Some(Named {
@@ -570,7 +570,7 @@ mod tests {
     fn session_records_are_read_or_are_not_believed() {
         let id = SessionId::new(7);
         let record = json!({"session": id.to_string(), "label": "l", "ttl": 1000, "state": "abandoned", "seq": 3,
-            "over": [[1, 4], [7, 7]], "intent": {"token": "5", "seq": 2}, "adoption": 2, "adopter": SessionId::new(8).to_string()});
+            "retired": [[1, 4], [7, 7]], "intent": {"token": "5", "seq": 2}, "adoption": 2, "adopter": SessionId::new(8).to_string()});
         let read = Session::read(id, &record).unwrap();
         assert_eq!(read.state.retired.to_string(), "1-4,7-7");
         assert_eq!((read.state.life, read.state.adoption), (Life::Abandoned, 2));
@@ -582,9 +582,9 @@ mod tests {
             ("state", json!("live")),
             ("state", Value::Null),
             ("state", json!("dead")),
-            ("over", json!({})),
-            ("over", json!([[4, 1]])),
-            ("over", json!([1])),
+            ("retired", json!({})),
+            ("retired", json!([[4, 1]])),
+            ("retired", json!([1])),
             ("label", Value::Null),
             ("ttl", json!("x")),
             ("seq", Value::Null),

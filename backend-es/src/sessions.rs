@@ -119,7 +119,7 @@ impl EsBackend {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let record = json!({
             "session": session.to_string(), "label": label.as_str(), "ttl": ttl_ms,
-            "state": Life::Living.as_str(), "seq": 0, "over": [], "adoption": 0,
+            "state": Life::Living.as_str(), "seq": 0, "retired": [], "adoption": 0,
         });
         let params = json!({"allowance": self.allowance_ms()});
         bulk.upsert(&session_id(session), &OPEN, params, record);
@@ -166,7 +166,7 @@ impl EsBackend {
             bulk.put(&intent_id(session, renewal.seq), &payload);
         }
         let params = json!({
-            "seq": renewal.seq, "acknowledged": renewal.acknowledged, "over": renewal.retired.as_slice(),
+            "seq": renewal.seq, "acknowledged": renewal.acknowledged, "retired": renewal.retired.as_slice(),
             "intent": intent, "token": token, "allowance": self.allowance_ms(),
             "ttl": renewal.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         });
@@ -215,7 +215,7 @@ impl EsBackend {
                 // A session without a record is dead, and stays so.
                 let tombstone = json!({
                     "session": session.to_string(), "label": "", "ttl": 0,
-                    "state": Life::Dead.as_str(), "seq": 0, "over": [], "adoption": 0,
+                    "state": Life::Dead.as_str(), "seq": 0, "retired": [], "adoption": 0,
                 });
                 bulk.upsert(&session_id(*session), &END, &params, tombstone);
             }

@@ -386,7 +386,7 @@ async fn a_session_is_listed_as_its_record_says() {
     let front = Front::new(move |asked| {
         let searched = asked.target.contains("/_search");
         let living = json!({"session": session.to_string(), "label": "", "ttl": 60000, "state": "living",
-            "seq": 1, "over": [], "adoption": 0});
+            "seq": 1, "retired": [], "adoption": 0});
         let id = format!("~session/{session}");
         let answer = json!({"timed_out": false, "_shards": {"successful": 1, "failed": 0},
             "hits": {"hits": [{"_id": id, "_source": living, "sort": [session.to_string()]}]}});

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A namespace, as the server describes it.
-const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"dynamic":"false","_meta":{"lockkeeper":3,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.uuid":"u","index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
+const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"dynamic":"false","_meta":{"lockkeeper":4,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.uuid":"u","index.number_of_shards":"1","index.number_of_replicas":"0"}}}"#;
 
 /// Where its tokens begin.
 const BEGUN: &str = r#"{"update":{"_index":"lockkeeper-1","_id":"~store","result":"noop","_seq_no":0,"_primary_term":1,"status":200,"get":{"_source":{"uuid":"u","term":1,"seq":0,"base":1024}}}}"#;
@@ -367,7 +367,8 @@ async fn many_new_records_count_if_all_are_written_and_the_session_is_seen_to_li
         (0..count).map(|n| format!(r#"{{"create":{{"_seq_no":{n},"_primary_term":1}}}}"#))
     };
     let look = |index: &str| {
-        let session = r#"{"label":"","state":"living","ttl":1000,"seq":1,"over":[],"adoption":0}"#;
+        let session =
+            r#"{"label":"","state":"living","ttl":1000,"seq":1,"retired":[],"adoption":0}"#;
         written("~session/00000000000000000000000000000007", 1)
             .replace("\"created\"", "\"noop\"")
             .replace("201", "200")
@@ -474,7 +475,7 @@ async fn many_items_are_sent_in_parts_of_500_and_one_more() {
 /// The adoption is written; what it is of is another request.
 #[tokio::test]
 async fn an_adoption_of_which_nothing_more_is_told_is_in_doubt() {
-    let record = r#"{"session":"00000000000000000000000000000007","label":"","ttl":1000,"state":"abandoned","seq":2,"over":[],"intent":{"token":"5","seq":2},"adoption":1,"adopter":"00000000000000000000000000000008"}"#;
+    let record = r#"{"session":"00000000000000000000000000000007","label":"","ttl":1000,"state":"abandoned","seq":2,"retired":[],"intent":{"token":"5","seq":2},"adoption":1,"adopter":"00000000000000000000000000000008"}"#;
     let adopted = written("~session/00000000000000000000000000000007", 1).replace("{}", record);
     let absent = failed(
         "~intent/00000000000000000000000000000007/2",
@@ -552,7 +553,7 @@ fn while_swept(removal: Says) -> Says {
         r#""_id":"~mark","status":200,"result":"updated","_seq_no":4,"_primary_term":2"#;
     let id = "00000000000000000000000000000007";
     let dead = format!(
-        r#""_source":{{"session":"{id}","label":"","ttl":0,"state":"dead","seq":0,"over":[],"adoption":0}}"#
+        r#""_source":{{"session":"{id}","label":"","ttl":0,"state":"dead","seq":0,"retired":[],"adoption":0}}"#
     );
     let dead = written(&format!("~session/{id}"), 1).replace(r#""_source":{}"#, &dead);
     let found = |hits: &[&str]| {

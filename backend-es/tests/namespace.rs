@@ -59,7 +59,7 @@ async fn it_is_made_hidden_with_one_shard_behind_an_alias() {
         (&json!("1"), &json!("true"))
     );
     assert_eq!(about["mappings"]["dynamic"], json!("false"));
-    assert_eq!(about["mappings"]["_meta"]["lockkeeper"], json!(3));
+    assert_eq!(about["mappings"]["_meta"]["lockkeeper"], json!(4));
     let info = backend.info();
     assert!(
         info.durability.crash && info.durability.power_loss && !info.durability.failover,
@@ -140,7 +140,7 @@ async fn what_is_no_index_of_ours_is_not_removed() {
 
 #[tokio::test]
 async fn what_is_no_index_of_ours_is_refused_and_not_changed() {
-    let meta = json!({"lockkeeper": 3, "base": 1024});
+    let meta = json!({"lockkeeper": 4, "base": 1024});
     let two = Space::new();
     make(&two, "1", aliased(&two, meta.clone())).await;
     make(&two, "2", aliased(&two, meta.clone())).await;
@@ -159,9 +159,9 @@ async fn what_is_no_index_of_ours_is_refused_and_not_changed() {
 
     let cases = [
         (json!({}), "not made for locks"),
-        (json!({"lockkeeper": 3}), "not made for locks"),
-        (json!({"lockkeeper": 4, "base": 1}), "version 4"),
-        (json!({"lockkeeper": 2, "base": 1}), "do not know who waits"),
+        (json!({"lockkeeper": 4}), "not made for locks"),
+        (json!({"lockkeeper": 5, "base": 1}), "version 5"),
+        (json!({"lockkeeper": 3, "base": 1}), "version 3"),
     ];
     for (meta, says) in cases {
         let space = Space::new();
@@ -405,7 +405,7 @@ async fn tokens_begin_at_the_time_of_the_server() {
     make(
         &space,
         "1",
-        aliased(&space, json!({"lockkeeper": 3, "base": 1024})),
+        aliased(&space, json!({"lockkeeper": 4, "base": 1024})),
     )
     .await;
     let backend = connect(&space).await;

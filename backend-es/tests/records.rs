@@ -522,8 +522,8 @@ async fn session_records_that_cannot_be_understood_live() {
     for (number, change) in [
         (1, json!({"state": "undead"})),
         (2, json!({"expires": null})),
-        (3, json!({"over": 5})),
-        (4, json!({"state": "dead", "over": "x"})),
+        (3, json!({"retired": 5})),
+        (4, json!({"state": "dead", "retired": "x"})),
     ] {
         let session = open(&backend, number).await;
         let key = format!("create k{number}");

@@ -224,7 +224,7 @@ async fn making_and_using_are_apart() {
     let index = about.as_object().unwrap().keys().next().unwrap();
     let alias = json!({"actions": [{"remove": {"index": index, "alias": &space.namespace}}]});
     let (mapping, settings) = (
-        json!({"_meta": {"lockkeeper": 3, "base": 0}}),
+        json!({"_meta": {"lockkeeper": 4, "base": 0}}),
         json!({"index.number_of_replicas": 1}),
     );
     let other = Space::new();

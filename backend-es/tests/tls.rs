@@ -13,7 +13,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 /// A namespace, as the server describes it.
-const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"dynamic":"false","_meta":{"lockkeeper":3,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.uuid":"u","index.number_of_shards":"1"}}}"#;
+const NAMESPACE: &str = r#"{"lockkeeper-1":{"mappings":{"dynamic":"false","_meta":{"lockkeeper":4,"base":1024},"properties":{"key":{"type":"keyword"},"process_id":{"type":"keyword"},"processes":{"type":"keyword"},"session":{"type":"keyword"},"state":{"type":"keyword"},"expires":{"type":"date"},"ended":{"type":"date"}}},"settings":{"index.uuid":"u","index.number_of_shards":"1"}}}"#;
 
 /// A server for this name; says its port and the certificate of its authority.
 async fn server(name: &str) -> (u16, String) {

@@ -57,8 +57,8 @@
 //! | `session/ID/label`, `intent`, `adoption`, `adopter` | the remains of the session after its death |
 //! | `intent/ID` | the payload of its intent |
 //! | `ttl/ID` | how long it lives without a renewal, in milliseconds; removed when the session's remains expire by themselves: the sweep reads only these |
-//! | `step/ID/N` | the keys that a request has taken, for the sweep |
-//! | `step/ID/~N` | the key that a request waits for, for the sweep and for the renewal that retires the number |
+//! | `batch/ID/N` | the keys that a request has taken, for the sweep |
+//! | `batch/ID/~N` | the key that a request waits for, for the sweep and for the renewal that retires the number |
 //! | `news` | the sessions that were last revoked or given a note |
 //!
 //! A key in a holder's place that cannot be understood is held, and never changed. A session that cannot be understood

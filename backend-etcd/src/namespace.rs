@@ -9,20 +9,11 @@ use lockcore::{Error, ErrorKind, FencingToken, Operation};
 use crate::error::{Phase, found, from_etcd, odd_answer};
 
 /// What the namespace's own key begins with: the version of the stored shape.
-const VERSION: &str = "lockkeeper 3 ";
-/// What that of an older one begins with, and why its programs and ours do not get on.
-const OLDER: [(&[u8], &str); 2] = [
-    (
-        b"lockkeeper 1 ",
-        "the namespace is of version 1, whose programs have smaller tokens than this one: use another namespace, or have a \
-         program of that version remove it when nobody uses it any more",
-    ),
-    (
-        b"lockkeeper 2 ",
-        "the namespace is of version 2, whose programs would take who waits for a holder: use another namespace, or have a \
-         program of that version remove it when nobody uses it any more",
-    ),
-];
+const VERSION: &str = "lockkeeper 4 ";
+/// What that of an older one begins with.
+const OLDER: [&[u8]; 3] = [b"lockkeeper 1 ", b"lockkeeper 2 ", b"lockkeeper 3 "];
+const IS_OLDER: &str = "the namespace is of an older version: use another namespace, or have a program of that version \
+                        remove it when nobody uses it any more";
 const IS_ANOTHER: &str =
     "the namespace is of another version: use another namespace, or a newer lockkeeper";
 /// The base of the tokens is a time in milliseconds, shifted by so many bits.
@@ -115,9 +106,9 @@ pub(crate) async fn found_or_made(
         let mut seen = 0;
         if let Some(meta) = got.take_kvs().first() {
             let base = Base::read(meta.value(), meta.mod_revision()).ok_or_else(|| {
-                let is_its = |(begins, _): &&(&[u8], &str)| meta.value().starts_with(begins);
-                let older = OLDER.iter().find(is_its).map(|(_, what)| *what);
-                found(ErrorKind::Config, operation, older.unwrap_or(IS_ANOTHER))
+                let is_older = OLDER.iter().any(|begins| meta.value().starts_with(begins));
+                let what = if is_older { IS_OLDER } else { IS_ANOTHER };
+                found(ErrorKind::Config, operation, what)
             })?;
             let here = Heard { base, revision };
             let goes_on = before.is_none_or(|before| before.reach() <= here.reach());
@@ -185,12 +176,12 @@ mod tests {
         assert_eq!(Base::read(value.as_bytes(), 9), Some(base));
         for other in [
             "",
-            "lockkeeper 3 5",
+            "lockkeeper 4 5",
             "lockkeeper 1 5 a",
-            "lockkeeper 2 5 a",
-            "lockkeeper 4 5 a",
-            "lockkeeper 3 x a",
-            "lockkeeper 3 5 x",
+            "lockkeeper 3 5 a",
+            "lockkeeper 5 5 a",
+            "lockkeeper 4 x a",
+            "lockkeeper 4 5 x",
         ] {
             assert_eq!(Base::read(other.as_bytes(), 9), None, "{other:?}");
         }

@@ -237,8 +237,8 @@ local function save_without_gone(key, entries, new)
     local after = without(before, is_gone)
     for _, entry in ipairs(before) do
         if is_gone(entry) then
-            -- Most steps have one key; others are left to the sweep.
-            remove(STEPS, step_of(entry, key))
+            -- Most batches have one key; others are left to the sweep.
+            remove(BATCHES, batch_of(entry, key))
         end
     end
     after[#after + 1] = new
@@ -316,7 +316,7 @@ local function stand_in_line(key, want)
             line = want .. me .. '/' .. n .. '/' .. m .. '/' .. text(now_ms) .. '/' .. drawn.token .. '/0',
         }
         save_without_gone(key, entries, waiter)
-        add(STEPS, step_of(waiter, key))
+        add(BATCHES, batch_of(waiter, key))
         removed[key] = nil
     end
     for path, others in pairs(removed) do
@@ -342,12 +342,12 @@ for path, entries in pairs(removed) do
     gone[path] = entries
 end
 local since = '/' .. n .. '/' .. m .. '/' .. text(now_ms)
-local step = { me .. '/' .. n }
+local batch = { me .. '/' .. n }
 local waited = {}
 for at = 6, #ARGV, 2 do
     local key, want = ARGV[at + 1], sub(ARGV[at], 1, 1)
     local line = want .. me .. since
-    step[#step + 1] = key
+    batch[#batch + 1] = key
     if values[place[key]] then
         local before = complete(record(key))
         -- Behind the holders, and before those who wait.
@@ -355,7 +355,7 @@ for at = 6, #ARGV, 2 do
         for _, entry in ipairs(before) do
             if is_mine(entry) then
                 if entry.place then
-                    waited[#waited + 1] = step_of(entry, key)
+                    waited[#waited + 1] = batch_of(entry, key)
                 end
             elseif not is_gone(entry) then
                 if entry.place and new then
@@ -363,7 +363,7 @@ for at = 6, #ARGV, 2 do
                 end
                 after[#after + 1] = entry
             else
-                remove(STEPS, step_of(entry, key))
+                remove(BATCHES, batch_of(entry, key))
             end
         end
         after[#after + 1] = new
@@ -380,10 +380,10 @@ end
 for path, entries in pairs(gone) do
     save_without_gone(path, entries)
 end
-add(STEPS, table.concat(step, '\n'))
+add(BATCHES, table.concat(batch, '\n'))
 keep_token(drawn)
 flush()
 -- It is found by this one until it is found by the other one.
-many('ZREM', STEPS, waited)
+many('ZREM', BATCHES, waited)
 tell()
 return drawn.token

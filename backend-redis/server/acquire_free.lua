@@ -3,7 +3,7 @@
 
 local is_elsewhere = is_elsewhere_than(ARGV[4])
 do
-    local call, sub, TOKEN = redis.call, string.sub, '//'
+    local call, sub, TOKEN = redis.call, string.sub, '///'
     local me, n = ARGV[1], ARGV[2]
     local session = call('HGET', KEYS[4], me)
     local expires, over = string.match(session or '', '^living\n(%d+)\n([%d,-]*)\n')
@@ -88,11 +88,11 @@ do
             if free then
                 local name = me .. '/' .. n
                 local tail = name .. '/' .. ARGV[3] .. '/' .. seconds .. sub(fraction, 1, 3)
-                local records, step, writes, reads = { TOKEN, token }, { name }, { '0' }, { '0' }
+                local records, batch, writes, reads = { TOKEN, token }, { name }, { '0' }, { '0' }
                 for at = 6, #ARGV, 2 do
                     local want, key = ARGV[at], ARGV[at + 1]
                     local letter = sub(want, 1, 1)
-                    step[#step + 1] = key
+                    batch[#batch + 1] = key
                     records[#records + 1] = key
                     records[#records + 1] = letter .. tail
                     local paths = letter == 'w' and writes or letter == 'r' and reads
@@ -103,7 +103,7 @@ do
                         paths[#paths + 1] = key
                     end
                 end
-                call('ZADD', KEYS[6], '0', table.concat(step, '\n'))
+                call('ZADD', KEYS[6], '0', table.concat(batch, '\n'))
                 if #writes > 1 then
                     call('ZADD', KEYS[2], unpack(writes))
                 end

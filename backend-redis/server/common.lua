@@ -1,19 +1,19 @@
--- What every script begins with, or goes on with where a shorter way does not do. The shape of what is stored, version 3; all keys have one hash tag:
+-- What every script begins with, or goes on with where a shorter way does not do. The shape of what is stored, version 4; all keys have one hash tag:
 --
 -- records   hash: a key that is held -> its holders, a line each: want, session/n/m/since, where want is the first
 --           letter of create, upsert, share, read or write, session/n the grant, session/m the owner, since in
 --           milliseconds since 1970. Who holds nothing and waits has a line, too, behind those of the holders and in the
 --           order of places, which ends in /place/passed: its place in the line of the key, which is the token of that
 --           moment, and how often it was passed. A line that is anything else is somebody else's. The last token is
---           under the field '//', which is no key. (Version 1 had it under the empty one, and programs with smaller
---           tokens; version 2 under '/', and programs that do not see who waits.)
+--           under the field '///', which is no key. (Version 1 had it under the empty one, 2 and 3 under '/' and
+--           '//'.)
 -- writes,   sorted sets of the paths that somebody holds to write or to read, or waits for, in order of bytes: what is held
 -- reads     below a path stands in the range from 'path/' to 'path0'. A line that is somebody else's counts as a writer's. Who
 --           writes a path's record by hand has to enter it there, too: else it is met on that path alone.
--- sessions  hash: id -> life, expires_ms, over, ttl_ms, seq, adoption, adopter, settled, ended_ms, label, notes; a line
+-- sessions  hash: id -> life, expires_ms, retired, ttl_ms, seq, adoption, adopter, settled, ended_ms, label, notes; a line
 --           each.
 -- intents   hash: id -> the token, and behind the first end of a line the payload.
--- steps     sorted set: session/n and the keys of that grant, a line each; to find what a session holds. Of one that waits
+-- batches   sorted set: session/n and the keys of that grant, a line each; to find what a session holds. Of one that waits
 --           there is an empty line before the key: what is only waited for is no grant that a renewal could find.
 -- due       sorted set: id -> in milliseconds since 1970, when a sweep has to look at the session: one that lives when it
 --           expires, a dead one when it may be forgotten. One that is abandoned is not in it.
@@ -21,10 +21,10 @@
 --           raised). Another version keeps the token elsewhere, so that who is connected when it is made notices.
 --
 -- Everything is checked before anything is written. Of the writes, those that decide come last: an entry of writes,
--- reads or steps without its line in records says nothing. A death is a write of its own and may come before.
+-- reads or batches without its line in records says nothing. A death is a write of its own and may come before.
 
-local RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META, WAKE, DUE = unpack(KEYS)
-local VERSION, TOKEN = '3', '//'
+local RECORDS, WRITES, READS, SESSIONS, INTENTS, BATCHES, META, WAKE, DUE = unpack(KEYS)
+local VERSION, TOKEN = '4', '///'
 local call = redis.call
 local match, gmatch, sub, byte, find = string.match, string.gmatch, string.sub, string.byte, string.find
 local clock = call('TIME')
@@ -237,8 +237,8 @@ local function parse(key, record)
     return complete(opened(key, record))
 end
 
--- The member of steps for that key alone.
-local function step_of(entry, key)
+-- The member of batches for that key alone.
+local function batch_of(entry, key)
     return entry.session .. '/' .. entry.n .. (entry.place and '\n\n' or '\n') .. key
 end
 
@@ -258,8 +258,8 @@ local function standing(entry, judge)
     return 'counts'
 end
 
-local hset, hdel, adds, removals = {}, {}, { [WRITES] = {}, [READS] = {}, [STEPS] = {} },
-    { [WRITES] = {}, [READS] = {}, [STEPS] = {} }
+local hset, hdel, adds, removals = {}, {}, { [WRITES] = {}, [READS] = {}, [BATCHES] = {} },
+    { [WRITES] = {}, [READS] = {}, [BATCHES] = {} }
 
 local function add(set, member)
     local members = adds[set]
@@ -307,8 +307,8 @@ end
 -- Writes what was noted.
 local function flush()
     -- First what frees memory: then the rest is taken even where the memory is full.
-    many('ZREM', STEPS, removals[STEPS])
-    for _, set in ipairs({ STEPS, WRITES, READS }) do
+    many('ZREM', BATCHES, removals[BATCHES])
+    for _, set in ipairs({ BATCHES, WRITES, READS }) do
         many('ZADD', set, adds[set])
         adds[set] = {}
     end
@@ -316,7 +316,7 @@ local function flush()
     many('HDEL', RECORDS, hdel)
     many('ZREM', WRITES, removals[WRITES])
     many('ZREM', READS, removals[READS])
-    hset, hdel, removals = {}, {}, { [WRITES] = {}, [READS] = {}, [STEPS] = {} }
+    hset, hdel, removals = {}, {}, { [WRITES] = {}, [READS] = {}, [BATCHES] = {} }
 end
 
 -- Without those that `drop` says to drop.

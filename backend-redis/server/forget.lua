@@ -9,7 +9,7 @@ for _, id in ipairs(ids) do
         die(id, session)
     elseif not session or (session.life == 'dead' and forgotten_at(session) <= now_ms
         and call('HEXISTS', INTENTS, id) == 0
-        and #call('ZRANGEBYLEX', STEPS, '[' .. id .. '/', '(' .. id .. '0', 'LIMIT', '0', '1') == 0) then
+        and #call('ZRANGEBYLEX', BATCHES, '[' .. id .. '/', '(' .. id .. '0', 'LIMIT', '0', '1') == 0) then
         old[#old + 1] = id
     else
         -- It keeps nobody behind it from being looked at.

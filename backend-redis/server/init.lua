@@ -10,10 +10,10 @@ redis.pcall('INFO', 'replication')
 call('HMGET', RECORDS, '')
 call('HSCAN', RECORDS, '0', 'COUNT', '1')
 call('HEXISTS', INTENTS, '')
-call('ZRANGEBYLEX', STEPS, '-', '-')
+call('ZRANGEBYLEX', BATCHES, '-', '-')
 call('ZRANGEBYSCORE', DUE, '0', '0')
-call('ZREVRANGEBYLEX', STEPS, '-', '-')
-for _, set in ipairs({ WRITES, READS, STEPS, DUE }) do
+call('ZREVRANGEBYLEX', BATCHES, '-', '-')
+for _, set in ipairs({ WRITES, READS, BATCHES, DUE }) do
     call('ZADD', set, 'XX', '0', '')
     call('ZREM', set, '')
 end

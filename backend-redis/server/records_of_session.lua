@@ -5,8 +5,8 @@ local records, looked_at = {}, 0
 local from = '[' .. id .. '/' .. (number ~= '' and number .. '\n' or '')
 local AT_ONCE = 8
 while true do
-    local steps = call('ZRANGEBYLEX', STEPS, from, '(' .. id .. '0', 'LIMIT', '0', AT_ONCE)
-    for _, member in ipairs(steps) do
+    local batches = call('ZRANGEBYLEX', BATCHES, from, '(' .. id .. '0', 'LIMIT', '0', AT_ONCE)
+    for _, member in ipairs(batches) do
         local n = match(member, '^[^/]*/(%d+)\n') or ''
         local keys = {}
         for key in gmatch(sub(member, #id + #n + 3), '[^\n]+') do
@@ -30,8 +30,8 @@ while true do
             end
         end
     end
-    if #steps < AT_ONCE then
+    if #batches < AT_ONCE then
         return { '', -1, records }
     end
-    from = '(' .. steps[#steps]
+    from = '(' .. batches[#batches]
 end

@@ -1,11 +1,11 @@
 -- session, n, then keys -> 2 if all of it was held until then, 1 if it was there and did not count, 0 if not all was there:
 -- who waits holds nothing, and leaves the line
 local me, n = ARGV[1], ARGV[2]
-local step = { me .. '/' .. n }
+local batch = { me .. '/' .. n }
 local keys = {}
 for at = 3, #ARGV do
     keys[#keys + 1] = ARGV[at]
-    step[#step + 1] = ARGV[at]
+    batch[#batch + 1] = ARGV[at]
 end
 local removed, went = 0, false
 for at, value in ipairs(values_of(RECORDS, keys)) do
@@ -25,23 +25,23 @@ for at, value in ipairs(values_of(RECORDS, keys)) do
         removed = removed + (holds and 1 or 0)
     end
 end
-if call('ZREM', STEPS, table.concat(step, '\n')) == 0 then
+if call('ZREM', BATCHES, table.concat(batch, '\n')) == 0 then
     -- Not all keys of the grant, or none of them is held any more.
     local released = {}
     for _, key in ipairs(keys) do
         released[key] = true
     end
-    for _, member in ipairs(call('ZRANGEBYLEX', STEPS, '[' .. step[1] .. '\n', '(' .. step[1] .. '\11')) do
-        local left = { step[1], match(member, '\n()\n') and '' }
+    for _, member in ipairs(call('ZRANGEBYLEX', BATCHES, '[' .. batch[1] .. '\n', '(' .. batch[1] .. '\11')) do
+        local left = { batch[1], match(member, '\n()\n') and '' }
         local others = #left
-        for key in gmatch(sub(member, #step[1] + 2), '[^\n]+') do
+        for key in gmatch(sub(member, #batch[1] + 2), '[^\n]+') do
             if not released[key] then
                 left[#left + 1] = key
             end
         end
-        remove(STEPS, member)
+        remove(BATCHES, member)
         if #left > others then
-            add(STEPS, table.concat(left, '\n'))
+            add(BATCHES, table.concat(left, '\n'))
         end
     end
 end

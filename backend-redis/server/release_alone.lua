@@ -1,4 +1,4 @@
--- The short way of release.lua, with the same arguments and answers: for keys of one step, of which each is held by the
+-- The short way of release.lua, with the same arguments and answers: for keys of one batch, of which each is held by the
 -- grant and by nobody beside it. Anything else is left to what follows.
 do
     local call = redis.call

@@ -3,4 +3,4 @@ local version = call('HGET', META, 'version')
 if version and version ~= VERSION then
     return redis.error_reply('LKVERSION ' .. version)
 end
-return call('UNLINK', RECORDS, WRITES, READS, SESSIONS, INTENTS, STEPS, META, DUE)
+return call('UNLINK', RECORDS, WRITES, READS, SESSIONS, INTENTS, BATCHES, META, DUE)

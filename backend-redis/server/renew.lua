@@ -23,8 +23,8 @@ for from, to in gmatch(granted, '(%d+)-(%d+)') do
     end
     for n = tonumber(from), tonumber(to) do
         -- An empty line behind the name is of one that only waits, as it stood before what was granted since was lost.
-        local step = '[' .. id .. '/' .. text(n) .. '\n'
-        if not call('ZRANGEBYLEX', STEPS, step .. '\11', step .. '\255', 'LIMIT', '0', '1')[1] then
+        local batch = '[' .. id .. '/' .. text(n) .. '\n'
+        if not call('ZRANGEBYLEX', BATCHES, batch .. '\11', batch .. '\255', 'LIMIT', '0', '1')[1] then
             return 'forgotten'
         end
     end

@@ -1,4 +1,4 @@
--- the session or nothing, after which step, most holders to remove -> how many were, after which step to go on
+-- the session or nothing, after which batch, most holders to remove -> how many were, after which batch to go on
 local which, from, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local to = '+'
 if which ~= '' then
@@ -34,19 +34,19 @@ local function remove_step(member, name)
             end
         end
     end
-    remove(STEPS, member)
+    remove(BATCHES, member)
     flush()
     many('HDEL', RECORDS, alone)
     return removed + #alone
 end
 
--- So many bytes of steps are looked at, and so many steps are fetched: some have one key, some a thousand.
+-- So many bytes of batches are looked at, and so many batches are fetched: some have one key, some a thousand.
 local budget, fetched = 1000000, 1
 local removed = 0
 local last = ''
 while true do
-    local steps = call('ZRANGEBYLEX', STEPS, from, to, 'LIMIT', '0', fetched)
-    for _, member in ipairs(steps) do
+    local batches = call('ZRANGEBYLEX', BATCHES, from, to, 'LIMIT', '0', fetched)
+    for _, member in ipairs(batches) do
         if removed >= limit or budget <= 0 then
             tell_if_freed()
             return { removed, last }
@@ -59,11 +59,11 @@ while true do
             removed = removed + remove_step(member, name)
         end
     end
-    if #steps < fetched then
+    if #batches < fetched then
         tell_if_freed()
         return { removed, '' }
     end
-    from = '(' .. steps[#steps]
+    from = '(' .. batches[#batches]
     if removed >= limit then
         tell_if_freed()
         return { removed, last }

@@ -51,19 +51,14 @@ fn judge(phase: Phase, error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
             Limit,
             "too many paths are held below: hold the path above them first, or sweep if their holders are dead",
         ),
-        Some("LKVERSION") if detail == "1" => (
+        Some("LKVERSION") if matches!(detail, "1" | "2" | "3") => (
             Config,
-            "the namespace is of version 1, whose programs have smaller tokens than this one: use another namespace, or \
-             have a program of that version remove it when nobody uses it any more",
-        ),
-        Some("LKVERSION") if detail == "2" => (
-            Config,
-            "the namespace is of version 2, whose programs do not see who waits: use another namespace, or have a program \
-             of that version remove it when nobody uses it any more",
+            "the namespace is of an older version: use another namespace, or have a program of that version remove it when \
+             nobody uses it any more",
         ),
         Some("LKVERSION") => (
             Config,
-            "the namespace is of another version: use another namespace, or a newer lockkeeper",
+            "the namespace is of a newer version: use another namespace, or a newer lockkeeper",
         ),
         Some("WRONGTYPE") => (
             Corrupt,
@@ -163,8 +158,8 @@ mod tests {
         our_own_finding: "LKCORRUPT the counter is broken" => Corrupt, Corrupt;
         too_much_to_look_at: "LKLIMIT more than 50000 paths are held below script: f, on @user_script:1." => Limit, Limit;
         an_older_version: "LKVERSION 1" => Config, Config;
-        the_version_before: "LKVERSION 2" => Config, Config;
-        another_version: "LKVERSION 4" => Config, Config;
+        the_version_before: "LKVERSION 3" => Config, Config;
+        a_newer_version: "LKVERSION 5" => Config, Config;
         another_type: "WRONGTYPE Operation against a key holding the wrong kind of value" => Corrupt, Corrupt;
         no_password: "NOAUTH Authentication required." => Unauthorized, Unauthorized;
         another_password: "WRONGPASS invalid username-password pair" => Unauthorized, Unauthorized;

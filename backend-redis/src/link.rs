@@ -82,7 +82,8 @@ impl Link {
         };
         Self {
             keys: [
-                "records", "writes", "reads", "sessions", "intents", "steps", "meta", "wake", "due",
+                "records", "writes", "reads", "sessions", "intents", "batches", "meta", "wake",
+                "due",
             ]
             .map(key),
             certificates,

@@ -277,7 +277,7 @@ async fn a_grant_that_a_failover_forgot_is_told_though_no_renewal_is_missing() {
     let session = kept.session();
     let mut step = redis::cmd("ZRANGEBYLEX");
     let (from, to) = (format!("[{session}/"), format!("({session}0"));
-    step.arg(space.key("steps")).arg(from).arg(to);
+    step.arg(space.key("batches")).arg(from).arg(to);
     until("the replica has the grant", async || {
         let there = ask::<Vec<String>>(&replica, &step).await;
         (!there.is_empty()).then_some(())
@@ -373,7 +373,7 @@ async fn move_slot(
     }
     order(to, &format!("SETSLOT {slot} IMPORTING {}", ids[0])).await;
     order(from, &format!("SETSLOT {slot} MIGRATING {}", ids[1])).await;
-    for name in ["records", "sessions", "steps", "due", "meta"] {
+    for name in ["records", "sessions", "batches", "due", "meta"] {
         let mut migrate = redis::cmd("MIGRATE");
         migrate.arg("127.0.0.1").arg(port(to)).arg(space.key(name));
         let said: String = ask(from, migrate.arg(0).arg(5_000)).await;

@@ -82,7 +82,7 @@ fn takes_over(space: &Space) -> u64 {
     let now = seconds * 1_000_000 + micros;
     let mut set = redis::cmd("HSET");
     space
-        .raw::<()>(set.arg(space.key("records")).arg("//").arg(now))
+        .raw::<()>(set.arg(space.key("records")).arg("///").arg(now))
         .unwrap();
     let mut change = redis::cmd("DEBUG");
     space.raw::<()>(change.arg("CHANGE-REPL-ID")).unwrap();

@@ -160,7 +160,7 @@ async fn a_sweep_of_many_goes_on_where_a_script_has_ended() {
     backend.end(&[first, last], End::Close).await.unwrap();
     let steps = || -> u32 {
         space
-            .raw(redis::cmd("ZCARD").arg(space.key("steps")))
+            .raw(redis::cmd("ZCARD").arg(space.key("batches")))
             .unwrap()
     };
     let swept = backend.sweep(Sweep::Session(first), 10_000).await.unwrap();

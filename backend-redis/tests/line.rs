@@ -84,7 +84,7 @@ async fn who_waits_stands_behind_the_holders_and_leaves_nothing() {
         let line = lines[1].strip_prefix(&format!("{}{two}/1/1/", &asked[..1]));
         assert_eq!(line.unwrap().split('/').count(), 3, "{lines:?}");
         let steps = [format!("{one}/1\n{key}"), format!("{two}/1\n\n{key}")];
-        assert_eq!(members(&space, "steps"), steps);
+        assert_eq!(members(&space, "batches"), steps);
         refused(&backend, &first).await;
         assert_eq!(record(&space, key), lines, "it keeps its place");
         // Whoever is granted beside a waiter stands before it.
@@ -98,17 +98,17 @@ async fn who_waits_stands_behind_the_holders_and_leaves_nothing() {
         assert_eq!(lines.len(), 2);
         assert!(lines[0][1..].starts_with(&two.to_string()), "{lines:?}");
         let steps = [format!("{one}/2\n\n{key}"), format!("{two}/1\n{key}")];
-        assert_eq!(members(&space, "steps"), steps);
+        assert_eq!(members(&space, "batches"), steps);
         // What it waits for is not found where something else is given back.
         let stood = backend.release(second.grant, &[claim("u other")]).await;
         assert_eq!(stood.unwrap(), Stood::Absent);
-        assert_eq!(members(&space, "steps"), steps);
+        assert_eq!(members(&space, "batches"), steps);
         let stood = backend.release(first.grant, &first.claims).await.unwrap();
         assert_eq!(stood, Stood::Held);
         let stood = backend.release(second.grant, &second.claims).await.unwrap();
         assert_eq!(stood, Stood::Absent);
         assert_eq!(record(&space, key), [""; 0]);
-        for name in ["steps", set.unwrap_or("writes")] {
+        for name in ["batches", set.unwrap_or("writes")] {
             assert_eq!(members(&space, name), [""; 0], "{name}");
         }
     }
@@ -134,7 +134,7 @@ async fn what_a_dead_session_waited_for_is_swept() {
     );
     assert_eq!(backend.open(two, &label, ttl).await.unwrap(), Opened::Used);
     assert_eq!(backend.sweep(Sweep::All, 100).await.unwrap().removed, 3);
-    assert_eq!(members(&space, "steps").len(), 1);
+    assert_eq!(members(&space, "batches").len(), 1);
     assert_eq!(members(&space, "writes"), ["/k"]);
     assert_eq!(members(&space, "reads"), [""; 0]);
     assert_eq!(record(&space, "k").len(), 1);
@@ -303,7 +303,7 @@ async fn below_a_path_who_may_go_is_removed_and_who_keeps_one_out_passes_it() {
     granted(&backend, &asked.past(past)).await;
     assert_eq!(record(&space, "/a/b"), [""; 0]);
     assert_eq!(members(&space, "writes"), ["/a"]);
-    assert_eq!(members(&space, "steps"), [format!("{three}/1\n/a")]);
+    assert_eq!(members(&space, "batches"), [format!("{three}/1\n/a")]);
     let woken = tokio::time::timeout(std::time::Duration::from_secs(10), changed).await;
     assert!(woken.is_ok(), "who waited may ask anew");
 }

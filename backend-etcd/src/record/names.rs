@@ -251,20 +251,20 @@ impl Names {
     /// What a batch has taken.
     pub(crate) fn batch(&self, grant: Grant) -> Vec<u8> {
         let Grant { session, n } = grant;
-        format!("{}step/{session}/{}", self.prefix, digits(n)).into_bytes()
+        format!("{}batch/{session}/{}", self.prefix, digits(n)).into_bytes()
     }
 
     /// What a batch waits for. Those of a session stand behind all that it has taken: who waits has nothing that a store could
     /// forget.
     pub(crate) fn waiting_batch(&self, grant: Grant) -> Vec<u8> {
         let Grant { session, n } = grant;
-        format!("{}step/{session}/{LAST}{}", self.prefix, digits(n)).into_bytes()
+        format!("{}batch/{session}/{LAST}{}", self.prefix, digits(n)).into_bytes()
     }
 
     /// All that a session waits for.
     pub(crate) fn waiting_batches(&self, session: SessionId) -> Range {
         Range {
-            from: format!("{}step/{session}/{LAST}", self.prefix).into_bytes(),
+            from: format!("{}batch/{session}/{LAST}", self.prefix).into_bytes(),
             ..self.batches(Some(session))
         }
     }
@@ -274,10 +274,10 @@ impl Names {
         let prefix = &self.prefix;
         let (from, to) = match session {
             Some(session) => (
-                format!("{prefix}step/{session}/"),
-                format!("{prefix}step/{session}0"),
+                format!("{prefix}batch/{session}/"),
+                format!("{prefix}batch/{session}0"),
             ),
-            None => (format!("{prefix}step/"), format!("{prefix}step0")),
+            None => (format!("{prefix}batch/"), format!("{prefix}batch0")),
         };
         Range {
             from: from.into_bytes(),
@@ -289,7 +289,7 @@ impl Names {
         let name = std::str::from_utf8(name).ok()?;
         let rest = name
             .strip_prefix(self.prefix.as_str())?
-            .strip_prefix("step/")?;
+            .strip_prefix("batch/")?;
         let (session, rest) = rest.split_once('/')?;
         let n = rest.strip_prefix(LAST);
         Some(Batch {
@@ -491,7 +491,7 @@ mod tests {
         assert!(batch < waiting.from && waiting.from <= waits && waits < waiting.to);
         let all = names.batches(Some(grant.session));
         assert!(all.from <= batch && waits < all.to);
-        for odd in ["fs/step/x", "fs/step/~"] {
+        for odd in ["fs/batch/x", "fs/batch/~"] {
             assert_eq!(names.read_batch(odd.as_bytes()), None);
         }
     }

@@ -103,7 +103,7 @@ async fn who_has_waited_holds_where_it_has() {
     let (one, other) = (opened(&backend).await, opened(&backend).await);
     let mut admin = client(&space.server).await;
     let mut stand = async |names: &[(Vec<u8>, bool)]| {
-        for prefix in ["lock/", "step/"] {
+        for prefix in ["lock/", "batch/"] {
             let all = GetOptions::new().with_prefix();
             let found = admin.get(space.key(prefix), Some(all)).await.unwrap();
             let found = found.kvs().iter();
@@ -120,8 +120,8 @@ async fn who_has_waited_holds_where_it_has() {
             assert_eq!(found, wanted);
         }
     };
-    let step = |session, n: u64| (space.key(&format!("step/{session}/{n:020}")), false);
-    let waiting = |session, n: u64| (space.key(&format!("step/{session}/~{n:020}")), false);
+    let batch = |session, n: u64| (space.key(&format!("batch/{session}/{n:020}")), false);
+    let waiting = |session, n: u64| (space.key(&format!("batch/{session}/~{n:020}")), false);
     for want in [Want::Upsert, Want::Share { limit: None }] {
         let asks = |session, n, want| {
             let mut request = ask(session, n, "a");
@@ -135,7 +135,7 @@ async fn who_has_waited_holds_where_it_has() {
         let beside = |waits| (space.key(&format!("lock/a\0{class}{other}/1")), waits);
         token(&backend, &holds).await;
         assert_eq!(in_the_way(&backend, &waits).await, (vec![holds.grant], 1));
-        let mut all = vec![holder, beside(true), step(one, 1), waiting(other, 1)];
+        let mut all = vec![holder, beside(true), batch(one, 1), waiting(other, 1)];
         all.sort();
         stand(&all).await;
         // Nobody has forgotten what it never had.
@@ -151,7 +151,7 @@ async fn who_has_waited_holds_where_it_has() {
         // Who shares was not in its own way, so that nobody knew that it had waited.
         let left = want.mode() == Mode::IS;
         let left = left.then(|| waiting(other, 1)).into_iter();
-        let all = [beside(false), step(other, 1)].into_iter();
+        let all = [beside(false), batch(other, 1)].into_iter();
         stand(&all.chain(left).collect::<Vec<_>>()).await;
         assert!(backend.confirm(waits.grant, &waits.claims).await.unwrap());
         let before = transactions(&server).await;
@@ -165,7 +165,7 @@ async fn who_has_waited_holds_where_it_has() {
     let holds = ask(one, 2, "a");
     token(&backend, &holds).await;
     let waits = |n| ask(other, n, "a").waiting();
-    let stays = [(space.key("lock/a\0x"), false), step(one, 2)];
+    let stays = [(space.key("lock/a\0x"), false), batch(one, 2)];
     for n in 2..5 {
         in_the_way(&backend, &waits(n)).await;
     }

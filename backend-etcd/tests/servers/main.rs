@@ -84,7 +84,7 @@ async fn a_namespace_is_removed_and_its_neighbours_are_not() {
 
     let error = EtcdBackend::remove(config("other")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
-    admin.put("t2/meta", "lockkeeper 3 x", None).await.unwrap();
+    admin.put("t2/meta", "lockkeeper 4 x", None).await.unwrap();
     let error = EtcdBackend::remove(config("t2")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }
@@ -95,10 +95,10 @@ async fn a_namespace_of_another_version_is_refused() {
     let space = Space::at(url(&server));
     let mut client = client(&space.server).await;
     for (meta, says) in [
-        ("lockkeeper 1 5 a", "of version 1"),
-        ("lockkeeper 2 5 a", "of version 2"),
-        ("lockkeeper 4 1", "a newer lockkeeper"),
-        ("lockkeeper 3 x", "of another version"),
+        ("lockkeeper 1 5 a", "of an older version"),
+        ("lockkeeper 3 5 a", "of an older version"),
+        ("lockkeeper 5 1", "a newer lockkeeper"),
+        ("lockkeeper 4 x", "of another version"),
         ("other", "of another version"),
     ] {
         let put = client.put(space.key("meta"), meta, None).await.unwrap();
@@ -119,12 +119,12 @@ async fn a_namespace_of_another_version_is_refused() {
     // Nor is it used by who is connected when a program of before makes it anew.
     let backend = space.connect().await;
     let session = opened(&backend).await;
-    let older = "lockkeeper 2 5 a";
+    let older = "lockkeeper 3 5 a";
     client.put(space.key("meta"), older, None).await.unwrap();
     let asked = backend.acquire(&ask(session, 1, "k")).await;
     let renewed = backend.renew(session, &keep(1)).await;
     for error in [asked.unwrap_err(), renewed.unwrap_err()] {
-        assert!(error.to_string().contains("of version 2"), "{error}");
+        assert!(error.to_string().contains("of an older version"), "{error}");
     }
 }
 

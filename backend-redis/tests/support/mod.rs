@@ -101,7 +101,7 @@ impl Space {
     fn remove(&self) -> RedisResult<u32> {
         let mut delete = redis::cmd("DEL");
         for name in [
-            "records", "writes", "reads", "sessions", "intents", "steps", "meta",
+            "records", "writes", "reads", "sessions", "intents", "batches", "meta",
         ] {
             delete.arg(self.key(name));
         }
