@@ -10,6 +10,7 @@ use lockcore::backend::{
     Acquire, Adopt, Adopted, ClaimStore, End, Filter, Incarnation, Inspect, IntentChange, Ranges,
     Registered, Renewal, Renewed, SessionStore, Settled, Sweep,
 };
+use lockcore::limits::MAX_WAITERS;
 use lockcore::{
     Claim, ErrorKind, FencingToken, Intent, Label, Life, LockKey, Mode, SessionId, Want,
 };
@@ -677,4 +678,41 @@ async fn a_sweep_of_a_dead_waiter_takes_nothing_from_who_holds_the_record() {
     .await;
     assert_eq!(busy.first().holders[0].grant, Some(waits.grant));
     granted(&backend, &waits).await;
+}
+
+/// The line of a key has a thousand places, and who asks when all are taken is in nobody's way.
+#[tokio::test]
+async fn a_line_has_its_bound() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let (one, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    granted(&backend, &request(one, 1, &["create k"])).await;
+    let waits = |n| request(other, n, &["create k"]).waiting();
+    refused(&backend, &waits(1)).await;
+    let mut record = space.document("k").await.unwrap();
+    let holders = record["holders"].as_object_mut().unwrap();
+    let first = holders[&format!("{other}/1")].clone();
+    for n in 2..MAX_WAITERS {
+        let mut waiter = first.clone();
+        waiter["place"] = (first["place"].as_u64().unwrap() + n as u64).into();
+        holders.insert(format!("{other}/{n}"), waiter);
+    }
+    space.put("k", &record).await;
+    let waiting = async || {
+        let record = space.document("k").await.unwrap();
+        let holders = record["holders"].as_object().unwrap();
+        let waiting = holders.values().filter(|it| it.get("waits").is_some());
+        waiting.count()
+    };
+    let last = MAX_WAITERS as u64;
+    refused(&backend, &waits(last)).await;
+    assert_eq!(waiting().await, MAX_WAITERS);
+    refused(&backend, &waits(last + 1)).await;
+    assert_eq!(waiting().await, MAX_WAITERS);
+    backend
+        .release(waits(last).grant, &waits(last).claims)
+        .await
+        .unwrap();
+    refused(&backend, &waits(last + 1)).await;
+    assert_eq!(waiting().await, MAX_WAITERS, "the place that was given up");
 }

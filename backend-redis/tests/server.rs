@@ -267,7 +267,7 @@ async fn what_is_asked_together_by_a_session_that_may_not_have_it_is_answered_al
     }
 }
 
-/// Those of numbers that are over, and those of many long keys, of which everybody is told.
+/// Those of numbers that are over, those of many long keys, of which everybody is told, and those of a dead session.
 #[tokio::test]
 async fn what_is_released_together_is_told_and_answered_alike() {
     let server = node(&[]).await;
@@ -298,6 +298,19 @@ async fn what_is_released_together_is_told_and_answered_alike() {
     tokio::time::timeout(Duration::from_secs(5), watched)
         .await
         .unwrap();
+    // Those of a dead session, which has its records still.
+    let dead = open(&backend, 2).await;
+    let requests = [1, 2, 3].map(|n| request(dead, n, &[&format!("u k{n}")]));
+    for request in &requests {
+        granted(&backend, request).await;
+    }
+    backend.end(&[dead], End::Revoke).await.unwrap();
+    let released = requests
+        .iter()
+        .map(|it| backend.release(it.grant, &it.claims));
+    for stood in join_all(released).await {
+        assert_eq!(stood.unwrap(), Stood::Fallen);
+    }
 }
 
 #[tokio::test]

@@ -267,10 +267,18 @@ fn once(
         let outcome = match (missing, result) {
             // What else was tried there held; without it the case says nothing, or less.
             (Some(what), Ok(())) => Outcome::NotTried(what),
-            (Some(what), Err(failure)) if failure.kind == FailureKind::Inconclusive => {
+            (Some(what), Err(failure))
+                if matches!(
+                    failure.kind,
+                    FailureKind::Inconclusive | FailureKind::Lacking
+                ) =>
+            {
                 Outcome::NotTried(what)
             }
             (None, Ok(())) => Outcome::Passed,
+            (None, Err(failure)) if failure.kind == FailureKind::Lacking => {
+                Outcome::NotTried("what this store does not have")
+            }
             (_, Err(failure)) if failure.kind == FailureKind::Broken => {
                 Outcome::Broken(Box::new(failure))
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use crate::fixture::Space;
+use crate::fixture::{Feature, Space};
 use crate::journal::Journal;
 use crate::lateness::Lateness;
 use crate::law::Law;
@@ -80,6 +80,12 @@ impl Case {
         self.law
     }
 
+    /// What the case needs that a store or a fixture may lack.
+    #[must_use]
+    pub fn needs(&self) -> Option<Feature> {
+        Feature::needed(self.layer, self.group, &self.name)
+    }
+
     /// The name of the case in its group.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -141,6 +147,13 @@ impl Case {
             }
             Judged::Broken(law, what) => (FailureKind::Broken, law, what),
             Judged::Late(law, what) => (FailureKind::Late, law, what),
+            Judged::Lacking => {
+                let need = self.needs();
+                let what = format!(
+                    "the store or the fixture lacks {need:?}: let `Fixture::lacks` name it"
+                );
+                (FailureKind::Lacking, None, what)
+            }
             Judged::Inconclusive(what) => (FailureKind::Inconclusive, None, what),
         };
         Failure {
@@ -218,6 +231,17 @@ pub enum FailureKind {
     /// machine was late; or a guard ended, or a waiter waited too long, while the store took half a second for a
     /// request. [`main`](crate::main) runs the case again, and fails if three runs are inconclusive.
     Inconclusive,
+    /// Nothing: the store or the fixture lacks what the case [needs](Case::needs), and [`Fixture::lacks`] does not name it.
+    ///
+    /// [`Fixture::lacks`]: crate::Fixture::lacks
+    Lacking,
+}
+
+impl FailureKind {
+    /// Whether another run may end otherwise.
+    pub(crate) fn may_be_chance(self) -> bool {
+        matches!(self, Self::Late | Self::Inconclusive)
+    }
 }
 
 /// The failure of a store in a case.
@@ -246,6 +270,7 @@ impl fmt::Display for Failure {
         match self.kind {
             FailureKind::Broken => writeln!(f, "{}: broken: {}", self.case, self.law)?,
             FailureKind::Late => writeln!(f, "{}: late: {}", self.case, self.law)?,
+            FailureKind::Lacking => writeln!(f, "{}: lacking: {}", self.case, self.law)?,
             FailureKind::Inconclusive => writeln!(
                 f,
                 "{}: inconclusive: no law is seen broken, nor kept ({})",

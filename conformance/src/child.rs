@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lockcore::LockBackend;
 use tokio::runtime::Builder;
 
-use crate::fixture::{BoxError, Fixture};
+use crate::fixture::{BoxError, Feature, Fixture};
 use crate::lateness::Lateness;
 use crate::scene::Scene;
 use crate::verdict::{Judged, Unpassed, Verdict, Wrong};
@@ -46,8 +46,8 @@ pub(crate) fn main<'a>(fixtures: impl Iterator<Item = &'a dyn Fixture>) -> Optio
     let done = runtime.map_err(Unpassed::from).and_then(|runtime| {
         runtime.block_on(async {
             let url = std::env::var(URL)?;
-            let fixtures: Vec<&dyn Fixture> =
-                fixtures.filter(|fixture| fixture.processes()).collect();
+            let reached = |fixture: &&dyn Fixture| !fixture.lacks().contains(&Feature::Processes);
+            let fixtures: Vec<&dyn Fixture> = fixtures.filter(reached).collect();
             let task = Task {
                 backend: reopen(&fixtures, &url, patience(&role)).await?,
                 role,
@@ -73,6 +73,8 @@ pub(crate) fn main<'a>(fixtures: impl Iterator<Item = &'a dyn Fixture>) -> Optio
             eprintln!("inconclusive: {what}");
             ExitCode::from(INCONCLUSIVE)
         }
+        // A child has a task, and no case.
+        Err(Judged::Lacking) => unreachable!("a child misses nothing that a case needs"),
     })
 }
 

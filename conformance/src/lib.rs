@@ -20,7 +20,7 @@
 //!
 //! use async_trait::async_trait;
 //! use lockcore::{LockBackend, LockKey, MemoryBackend};
-//! use lockcore_conformance::{BoxError, Space, Fixture};
+//! use lockcore_conformance::{BoxError, Feature, Fixture, Space};
 //!
 //! struct Memory;
 //! struct Store(Arc<MemoryBackend>);
@@ -29,7 +29,13 @@
 //! impl Fixture for Memory {
 //!     fn name(&self) -> String { "memory".to_owned() }
 //!     fn paused(&self) -> bool { true } // its time follows tokio's
-//!     fn processes(&self) -> bool { false } // and nobody else reaches it
+//!     fn lacks(&self) -> Vec<Feature> {
+//!         // Nobody else reaches it, and it has neither of the next two. The others this fixture could have.
+//!         vec![
+//!             Feature::Processes, Feature::TurnWatch, Feature::Incarnation,
+//!             Feature::Aging, Feature::Restart, Feature::Recreation,
+//!         ]
+//!     }
 //!     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> { Ok(Arc::new(Store(MemoryBackend::new()))) }
 //!     async fn reopen(&self, _: &str) -> Result<Arc<dyn LockBackend>, BoxError> { Err("nobody else".into()) }
 //! }
@@ -60,8 +66,8 @@
 //! ```
 //!
 //! `cargo test --test conformance` then runs trials named `<fixture>::<group>::<case>`. It accepts a filter, as any test
-//! does. Each trial has a namespace, a thread and a runtime of its own; the trials run concurrently. Cases that need
-//! several processes are left out if [`Fixture::processes`] is false; the run prints which.
+//! does. Each trial has a namespace, a thread and a runtime of its own; the trials run concurrently. A case that needs a
+//! [`Feature`] is ignored where [`Fixture::lacks`] names it, and fails where it is missing and not named.
 //!
 //! `LOCKCORE_CONFORMANCE_SET=quick` runs only the [quick] set and says so. Use it while you write a backend.
 //!
@@ -87,8 +93,7 @@
 //! The store takes batches of at least 20 keys; otherwise only the cases of [`Layer::Client`] apply to it. Its shortest
 //! TTL determines how long the cases on expiry take if time cannot be moved. A holder that is no longer live stays
 //! until it is swept: a sweep is judged by the number of holders that it reports as removed. Whether a dead session is
-//! remembered for a day, and not longer, is tested only if the fixture can move its end into the past ([`Space::age`]);
-//! the run prints where it cannot.
+//! remembered for a day, and not longer, is tested only if the fixture can move its end into the past ([`Space::age`]).
 //!
 //! No case sees an entry for a watch that remains in a list of the backend, or in the store, after the watch was
 //! dropped. A remaining task is seen.
@@ -152,7 +157,7 @@ mod wire;
 pub use case::{Case, Failure, FailureKind, Layer};
 pub use decorator::{Decorated, Decorator};
 #[cfg(not(lockcore_sim))]
-pub use fixture::{BoxError, Fixture, Space};
+pub use fixture::{BoxError, Feature, Fixture, Space};
 pub use law::Law;
 pub use ports::Port;
 pub use request::{Answer, Request};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
 
-use crate::case::{Case, Failure, FailureKind, Layer, Notes};
-use crate::fixture::Fixture;
+use crate::case::{Case, Failure, FailureKind, Notes};
+use crate::fixture::{Feature, Fixture};
 use crate::journal::Journal;
 use crate::lateness::Lateness;
 use crate::verdict::Judged;
@@ -70,25 +70,37 @@ pub fn suite(fixtures: Vec<(Arc<dyn Fixture>, Vec<Case>)>) -> ExitCode {
         }
         for case in cases {
             let name = format!("{}::{case}", fixture.name());
-            if case.layer() == Layer::Processes && !fixture.processes() {
-                if !arguments.list {
-                    eprintln!("left out: {name}: other processes cannot reach this store");
-                }
-                continue;
-            }
+            let missing = case.needs().filter(|need| fixture.lacks().contains(need));
             let fixture = fixture.clone();
-            let run = move || told(|| check(&case, &fixture, seed)).map_err(Failed::from);
-            trials.push(Trial::test(name, run));
+            let run = move || match missing {
+                None => told(|| check(&case, &fixture, seed)).map_err(Failed::from),
+                Some(missing) => lacks(&case, &fixture, seed, missing),
+            };
+            trials.push(Trial::test(name, run).with_ignored_flag(missing.is_some()));
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Whether a case misses what the fixture says that it lacks.
+fn lacks(
+    case: &Case,
+    fixture: &Arc<dyn Fixture>,
+    seed: u64,
+    missing: Feature,
+) -> Result<(), Failed> {
+    match check(case, fixture, seed) {
+        Err(failure) if failure.kind == FailureKind::Lacking => Ok(()),
+        Err(failure) => Err(failure.into()),
+        Ok(()) => Err(format!("{missing:?} is there, and `Fixture::lacks` names it").into()),
+    }
 }
 
 /// Runs a case until its result cannot be chance, and reports every run.
 fn told(mut run: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     for left in (1..RUNS).rev() {
         match run() {
-            Err(failure) if failure.kind != FailureKind::Broken => {
+            Err(failure) if failure.kind.may_be_chance() => {
                 eprintln!("run again, at most {left} times: {failure}");
             }
             told => return told,

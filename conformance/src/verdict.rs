@@ -53,6 +53,8 @@ pub(crate) enum Unpassed {
     },
     /// Whether a law is broken could not be told.
     Inconclusive(String),
+    /// The store or the fixture lacks what the case needs.
+    Lacking,
 }
 
 pub(crate) use Unpassed::Wrong;
@@ -65,6 +67,7 @@ pub(crate) enum Judged {
     /// It is broken, unless this was chance.
     Late(Option<Law>, String),
     Inconclusive(String),
+    Lacking,
 }
 
 impl Unpassed {
@@ -85,6 +88,7 @@ impl Unpassed {
             Wrong(what) => Judged::Broken(None, what),
             Unpassed::Breaks(law, what) => Judged::Broken(Some(law), what),
             Unpassed::Inconclusive(what) => Judged::Inconclusive(what),
+            Unpassed::Lacking => Judged::Lacking,
             Unpassed::Late {
                 law,
                 what,
@@ -114,6 +118,7 @@ impl Display for Unpassed {
             Wrong(what) | Unpassed::Late { what, .. } => f.write_str(what),
             Unpassed::Breaks(law, what) => write!(f, "{law}: {what}"),
             Unpassed::Inconclusive(what) => write!(f, "inconclusive: {what}"),
+            Unpassed::Lacking => f.write_str("the store or the fixture lacks what the case needs"),
         }
     }
 }

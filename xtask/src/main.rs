@@ -14,6 +14,7 @@ mod model;
 mod mutants;
 #[cfg(test)]
 mod observe;
+mod older;
 mod plan;
 mod release;
 mod simulate;
@@ -136,6 +137,19 @@ enum Command {
         #[arg(long)]
         save: bool,
     },
+    /// Runs the command of another commit and that of the working tree in one namespace, on each store: either both are
+    /// right, or the one that comes second is refused.
+    Older {
+        /// The other commit.
+        #[arg(long, value_name = "COMMIT")]
+        than: String,
+        /// Only these stores, with commas between them.
+        #[arg(long, value_name = "STORE,…", value_parser = stores::find, value_delimiter = ',')]
+        only: Vec<&'static stores::Store>,
+        /// How long they run beside each other, in each order.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        seconds: u64,
+    },
     /// Counts code lines without docs, comments, blank lines and tests, by package and purpose.
     Lines {
         /// Of this folder, such as another commit's; else of the working tree.
@@ -216,6 +230,11 @@ fn main() -> ExitCode {
             soak: Some(server), ..
         } => test::run_soak(server),
         Command::Test { only, on, .. } => test::run(only, &on),
+        Command::Older {
+            than,
+            only,
+            seconds,
+        } => older::run(&than, &only, seconds),
         Command::Lines { folder } => lines::run(&folder),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Mutants {

@@ -17,7 +17,7 @@ use etcd_client::{
 };
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::{BoxError, Fixture};
+use lockcore_conformance::{BoxError, Feature, Fixture};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use lockkeeper_servers::etcd::{ETCD_3_4, ETCD_3_6, Etcd as Version, Member};
 use tempfile::TempDir;
@@ -319,8 +319,8 @@ impl Fixture for Etcd {
         false
     }
 
-    fn processes(&self) -> bool {
-        true
+    fn lacks(&self) -> Vec<Feature> {
+        vec![Feature::TurnWatch, Feature::Restart]
     }
 
     async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {

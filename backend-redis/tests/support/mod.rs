@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::{BoxError, Fixture};
+use lockcore_conformance::{BoxError, Feature, Fixture};
 use lockcore_redis::{RedisBackend, RedisConfig};
 use redis::RedisResult;
 
@@ -135,8 +135,8 @@ impl Fixture for Redis {
         false
     }
 
-    fn processes(&self) -> bool {
-        true
+    fn lacks(&self) -> Vec<Feature> {
+        vec![Feature::TurnWatch, Feature::Restart]
     }
 
     async fn fresh(&self) -> Result<Arc<dyn lockcore_conformance::Space>, BoxError> {

@@ -99,10 +99,6 @@ impl Fixture for Deployment {
         false
     }
 
-    fn processes(&self) -> bool {
-        true
-    }
-
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         Ok(Arc::new(self.space().await?))
     }

@@ -149,10 +149,12 @@ impl Report {
             ))?;
         }
         let took = humantime::format_duration(Duration::from_secs(self.took.as_secs()));
+        let idle = (self.run.as_ref()).map_or(0, |run| run.report.idle(1).count());
         let verdict = match self.verdict() {
-            Verdict::Held => "every law held",
-            Verdict::Broken => "a law is broken",
-            Verdict::Undecided => "no law is seen broken, but not all could be tried",
+            Verdict::Held if idle == 0 => "every law held".to_owned(),
+            Verdict::Held => format!("every law held, of which {idle} judged nothing"),
+            Verdict::Broken => "a law is broken".to_owned(),
+            Verdict::Undecided => "no law is seen broken, but not all could be tried".to_owned(),
         };
         output.line(&format!(
             "{verdict}: {}, seed {}, {took}",

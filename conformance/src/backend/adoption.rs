@@ -9,7 +9,7 @@ use crate::backend::recovery::with_intent;
 use crate::case::Case;
 
 use crate::scene::{Scene, short};
-use crate::verdict::{Under, Verdict, Wrong, cases, ensure, ensure_eq};
+use crate::verdict::{Under, Unpassed, Verdict, Wrong, cases, ensure, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "adoption";
@@ -377,7 +377,7 @@ async fn an_adoption_meant_for_another_incarnation_changes_nothing(scene: Scene)
     let (here, store) = (b.incarnation(), b.backend());
     if !here.is_known() {
         // The store loses nothing, or cannot tell.
-        return Ok(());
+        return Err(Unpassed::Lacking);
     }
     let (left, by) = (a.session(), b.session());
     let elsewhere = Incarnation::new(here.get() + 1);

@@ -586,7 +586,7 @@ async fn a_waiter_learns_that_it_may_go(scene: Scene) -> Verdict {
             waits(&d, &[wants]).await?,
         );
         let Some(mut changed) = turn(&b, &first).await? else {
-            return Ok(());
+            return Err(Unpassed::Lacking);
         };
         let quiet = timeout(QUIET, &mut changed).await;
         ensure!(quiet.is_err(), "it sleeps while somebody is in its way");

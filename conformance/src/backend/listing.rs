@@ -440,7 +440,7 @@ async fn what_is_left_of_leases_is_told(scene: Scene) -> Verdict {
     let unknown = scene.session_id();
     let told = a.backend().lease_left(&[a.session()]).await?;
     if told == [None] {
-        return Ok(()); // The store does not tell.
+        return Err(Unpassed::Lacking);
     }
     let left = async |a: &Actor| {
         let ids = [dead.session(), a.session(), unknown, a.session()];

@@ -314,7 +314,7 @@ async fn what_is_meant_for_another_incarnation_changes_nothing(scene: Scene) -> 
     ensure_eq!(b.incarnation(), here, "the incarnation of another session");
     if !here.is_known() {
         // The store loses nothing, or cannot tell.
-        return Ok(());
+        return Err(Unpassed::Lacking);
     }
     let held = a.ask(&[(Want::Create, "k"), (SHARE, "l")]);
     let token = a.take(&held).await?;

@@ -283,10 +283,6 @@ impl Fixture for Hosts {
         false
     }
 
-    fn processes(&self) -> bool {
-        true
-    }
-
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         Ok(Arc::new(self.clone()))
     }

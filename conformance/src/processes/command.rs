@@ -34,6 +34,9 @@ const SIGNALS: usize = 3;
 const JUDGED: usize = 1_000;
 const JUDGED_IN_TESTS: usize = 100;
 
+/// Laws that judge nothing in some runs of a few seconds: few waiters are met there. The others judge something in each.
+const RARE: [Law; 3] = [Law::Waiting, Law::InTurn, Law::HandedOnForShort];
+
 /// Runs of a test that says too little each time.
 const RUNS: usize = 3;
 
@@ -410,6 +413,13 @@ fn says_enough(plan: &Plan, run: &Run) -> Result<(), BoxError> {
         if count < least {
             return Err(format!("too little to judge: {count} {what} of {least}").into());
         }
+    }
+    let idle: Vec<Law> = (run.report.idle(1))
+        .map(|(law, _)| law)
+        .filter(|law| !RARE.contains(law))
+        .collect();
+    if !idle.is_empty() {
+        return Err(format!("laws that judged nothing: {idle:?}").into());
     }
     if !plan.kill_only {
         return Ok(());

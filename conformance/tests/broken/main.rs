@@ -71,6 +71,16 @@ fn world_of(broken: &Broken, make: Make) -> Arc<dyn Fixture> {
     })
 }
 
+/// A law is seen broken, or something is missing that the store should have. Whatever else fails is no rejection.
+fn is_rejection(case: &Case, failure: &Failure, fixture: &dyn Fixture) -> bool {
+    let should_have = |need| !fixture.lacks().contains(&need);
+    match failure.kind {
+        FailureKind::Broken => true,
+        FailureKind::Lacking => case.needs().is_some_and(should_have),
+        _ => false,
+    }
+}
+
 /// The first case of the law that rejects the backend; without one, how many cases the law has.
 fn rejecting(broken: &Broken, make: Make) -> Result<String, usize> {
     let fixture = world_of(broken, make);
@@ -82,8 +92,8 @@ fn rejecting(broken: &Broken, make: Make) -> Result<String, usize> {
         let failure = check(&case, &fixture, 1).err()?;
         // A mistake that panics would be found by anybody.
         assert!(!failure.what.starts_with("panicked"), "{failure}");
-        // To reject it takes that law, seen broken; something else that fails is no rejection.
-        let rejects = failure.kind == FailureKind::Broken && failure.law == broken.law;
+        // To reject it takes that law.
+        let rejects = is_rejection(&case, &failure, &*fixture) && failure.law == broken.law;
         rejects.then_some((case, failure))
     };
     let of = cases.len();

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use libtest_mimic::{Failed, Trial};
-use lockcore_conformance::{Case, FailureKind, Layer, cases, check};
+use lockcore_conformance::{Case, Layer, cases, check};
 
 use crate::support::lock;
-use crate::{Broken, FORMS, Make, world_of};
+use crate::{Broken, FORMS, Make, is_rejection, world_of};
 
 /// So many of a hundred mistakes are rejected by the quick set at least.
 const REJECTED: usize = 95;
@@ -37,8 +37,9 @@ fn mistakes(all: &[Arc<Broken>]) -> Vec<(String, &Broken, Make)> {
 }
 
 fn rejects(case: &Case, broken: &Broken, make: Make) -> bool {
-    let failure = check(case, &world_of(broken, make), 1).err();
-    failure.is_some_and(|failure| failure.kind == FailureKind::Broken)
+    let fixture = world_of(broken, make);
+    let failure = check(case, &fixture, 1).err();
+    failure.is_some_and(|failure| is_rejection(case, &failure, &*fixture))
 }
 
 fn rejects_nearly_all(all: &[Arc<Broken>]) -> Result<(), Failed> {

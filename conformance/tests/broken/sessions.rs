@@ -47,6 +47,7 @@ pub(crate) fn all() -> Vec<Broken> {
             Law::DeadStaysDead,
             revives(How::Judged),
         ),
+        Broken::new("lease of which nothing is told", Law::Listing, Silent),
         Broken::new("expiry that never comes", Law::ExpiryFrees, Immortal),
         Broken::new(
             "renewal whose number is not looked at",
@@ -304,5 +305,19 @@ impl Decorator for Remembers {
         self.0
             .renew(session, &renewal.clone().after(acknowledged))
             .await
+    }
+}
+
+/// Tells nothing of what is left of leases.
+struct Silent(Store);
+
+#[async_trait]
+impl Decorator for Silent {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
+        Ok(vec![None; sessions.len()])
     }
 }

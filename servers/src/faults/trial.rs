@@ -16,7 +16,7 @@ use lockcore_conformance::history::Law;
 use lockcore_conformance::processes::{
     self, Further, Plan, Run, Witness, broken, report_but, run, run_beside,
 };
-use lockcore_conformance::{BoxError, Fixture, Space};
+use lockcore_conformance::{BoxError, Feature, Fixture, Space};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::spawn_blocking;
@@ -301,8 +301,8 @@ impl Fixture for Shared {
         self.0.paused()
     }
 
-    fn processes(&self) -> bool {
-        self.0.processes()
+    fn lacks(&self) -> Vec<Feature> {
+        self.0.lacks()
     }
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
@@ -329,10 +329,6 @@ impl Fixture for Deployed {
 
     fn paused(&self) -> bool {
         false
-    }
-
-    fn processes(&self) -> bool {
-        true
     }
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {

@@ -69,15 +69,7 @@ pub(super) fn both(commit: &str, stores: &[&Store]) -> Result<(Built, Built), St
             "--exclude=*",
         ],
     )?;
-    let commit = git(
-        here,
-        &[
-            "rev-parse",
-            "--verify",
-            "--short=12",
-            &format!("{commit}^{{commit}}"),
-        ],
-    )?;
+    let commit = resolved(here, commit)?;
     let folder = all.join(&commit);
     let tree = folder.join("tree");
     unpack(here, &commit, &tree)?;
@@ -125,8 +117,14 @@ fn features(stores: &[&Store]) -> String {
     format!("--features={}", servers.join(","))
 }
 
+/// The short name of a commit.
+pub(crate) fn resolved(here: &Path, commit: &str) -> Result<String, String> {
+    let commit = format!("{commit}^{{commit}}");
+    git(here, &["rev-parse", "--verify", "--short=12", &commit])
+}
+
 /// Unpacks a commit, once.
-fn unpack(here: &Path, commit: &str, tree: &Path) -> Result<(), String> {
+pub(crate) fn unpack(here: &Path, commit: &str, tree: &Path) -> Result<(), String> {
     if tree.is_dir() {
         return Ok(());
     }

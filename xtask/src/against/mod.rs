@@ -1,6 +1,6 @@
 //! `cargo xtask compare --against COMMIT`: two builds of ours, measured in the same rounds.
 
-mod build;
+pub(crate) mod build;
 mod place;
 mod side;
 mod verdict;

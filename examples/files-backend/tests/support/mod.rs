@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use files_backend::FilesBackend;
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::{BoxError, Fixture, Space};
+use lockcore_conformance::{BoxError, Feature, Fixture, Space};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -26,8 +26,8 @@ impl Fixture for Files {
         false
     }
 
-    fn processes(&self) -> bool {
-        true
+    fn lacks(&self) -> Vec<Feature> {
+        vec![Feature::TurnWatch, Feature::Incarnation]
     }
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {

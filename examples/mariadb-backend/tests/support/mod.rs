@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{LockBackend, LockKey, SessionId, async_trait};
-use lockcore_conformance::{BoxError, Fixture, Space};
+use lockcore_conformance::{BoxError, Feature, Fixture, Space};
 use mariadb_backend::MariaDbBackend;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection};
 
@@ -39,8 +39,8 @@ impl Fixture for Server {
         false
     }
 
-    fn processes(&self) -> bool {
-        true
+    fn lacks(&self) -> Vec<Feature> {
+        vec![Feature::TurnWatch, Feature::Restart, Feature::Incarnation]
     }
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {

@@ -106,6 +106,26 @@ async fn a_dropped_guard_is_handed_on_and_who_waits_longest_is_next() {
     drop((next, last));
 }
 
+/// Exclusive documents that are the same for both: up to 16 of them.
+#[tokio::test(start_paused = true)]
+async fn sixteen_keys_go_on_and_seventeen_do_not() {
+    for keys in [16_u32, 17] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.locks();
+        let all: Vec<String> = (0..keys).map(|key| format!("d{key}")).collect();
+        let guard = locks.documents(&all).acquire().await.unwrap();
+        let waits = locks.documents(&all).acquire();
+        let release = async {
+            sleep(ms(1)).await;
+            guard.release().await.unwrap()
+        };
+        let (next, released) = tokio::join!(waits, release);
+        assert!(next.unwrap().is_valid());
+        let handed_on = released == Released::HandedOn;
+        assert_eq!(handed_on, keys == 16, "{keys} keys");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_wants_something_else_is_served_by_the_store() {
     let spy = Spy::new(MemoryBackend::new());

@@ -1,7 +1,7 @@
 //! Acquiring, releasing, confirming, sweeping.
 
 use super::*;
-use crate::limits::{MAX_LISTED, MAX_OWN_BELOW, TOMBSTONE_KEPT};
+use crate::limits::{MAX_LISTED, MAX_OWN_BELOW, MAX_WAITERS, TOMBSTONE_KEPT};
 use crate::{ErrorKind, Inspect, Sweep, Swept};
 
 #[tokio::test(start_paused = true)]
@@ -241,5 +241,28 @@ async fn who_holds_very_much_below_a_path_is_refused_that_path() {
         }
         // Somebody else is refused by the first that he meets.
         busy(&store, &request(2, 1, &["write /a"])).await;
+    }
+}
+
+/// The line of a key has a thousand places: who asks when all are taken is asked for again, and stands in nobody's way.
+#[tokio::test(start_paused = true)]
+async fn a_line_has_its_bound() {
+    for store in both() {
+        open(&store, [1, 2, 3]).await;
+        let held = request(1, 1, &["create k"]);
+        granted(&store, &held).await;
+        let most = u64::try_from(MAX_WAITERS).unwrap();
+        let waits = |n| request(2, n, &["create k"]).waiting();
+        for n in 1..=most + 1 {
+            busy(&store, &waits(n)).await;
+        }
+        release(&store, &held).await;
+        for n in 1..most {
+            release(&store, &waits(n)).await;
+        }
+        let later = request(3, 1, &["create k"]);
+        busy(&store, &later).await;
+        release(&store, &waits(most)).await;
+        granted(&store, &later).await;
     }
 }
