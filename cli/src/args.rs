@@ -301,7 +301,7 @@ pub(crate) struct InitArgs {
 
 #[derive(Args)]
 pub(crate) struct RemoveArgs {
-    /// Also while it is used; and a namespace that this version cannot read. Nobody is asked.
+    /// Also while it is used; on PostgreSQL also a namespace of another version. Nobody is asked.
     #[arg(long)]
     pub(crate) force: bool,
 }

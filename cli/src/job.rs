@@ -14,7 +14,10 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+};
+use rustix::termios::Termios;
 
 use crate::failure::{Failure, status};
 use crate::terminal::Terminal;
@@ -35,6 +38,8 @@ pub(crate) struct Job {
     terminal: Option<Terminal>,
     /// Whether the command has been in the foreground, or was to be.
     interactive: bool,
+    /// The terminal's modes before it was given the terminal.
+    modes: Option<Termios>,
     /// Where it is told that the command could not be executed.
     failed: (PipeReader, PipeWriter),
 }
@@ -47,6 +52,15 @@ pub(crate) enum Change {
     /// It wants the terminal, and is in the background.
     WantsTerminal,
     Ended,
+}
+
+/// What is known of a command that has ended.
+pub(crate) struct Reaped {
+    pub(crate) status: ExitStatus,
+    /// Whether it was executed at all, as far as that can be told.
+    pub(crate) executed: bool,
+    /// Whether somebody is left in its group who has become another user's.
+    pub(crate) unreached: bool,
 }
 
 /// What a command finds in its environment.
@@ -65,6 +79,8 @@ impl Job {
         let interactive = interactive && terminal.is_some();
         let foreground = interactive && terminal.as_ref().is_some_and(Terminal::is_ours);
         let failed = io::pipe().map_err(|error| not_started(&command[0], &error))?;
+        let given = terminal.as_ref().filter(|_| foreground);
+        let modes = given.and_then(Terminal::modes);
         let child = prepared(command, foreground, &failed.1)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(stdin)
@@ -76,6 +92,7 @@ impl Job {
             terminal.give(group);
         }
         Ok(Self {
+            modes,
             child,
             group,
             terminal,
@@ -150,6 +167,7 @@ impl Job {
         let Some(terminal) = self.terminal.as_ref().filter(|it| it.is_ours()) else {
             return false;
         };
+        self.modes = terminal.modes();
         terminal.give(self.group);
         self.interactive = true;
         true
@@ -170,15 +188,25 @@ impl Job {
         self.signal(Signal::CONT);
     }
 
-    /// Reaps the command, which has ended; and whether it was executed at all, as far as that can be told.
-    pub(crate) fn reap(mut self) -> Result<(ExitStatus, bool), Failure> {
+    /// Reaps the command, which has ended.
+    pub(crate) fn reap(mut self) -> Result<Reaped, Failure> {
         self.take_terminal();
         let status = self.child.wait().map_err(lost_sight)?;
+        if let (Some(terminal), Some(modes)) = (&self.terminal, &self.modes)
+            && status.signal().is_some()
+        {
+            // It could not set them back itself.
+            terminal.restore(modes);
+        }
         let (mut told, pipe) = self.failed;
         // Nobody else has this end: the command does not inherit it.
         drop(pipe);
-        let executed = !matches!(told.read(&mut [0]), Ok(1..));
-        Ok((status, executed))
+        Ok(Reaped {
+            status,
+            executed: !matches!(told.read(&mut [0]), Ok(1..)),
+            // A leader that is not reaped can be signalled.
+            unreached: test_kill_process_group(self.group) == Err(Errno::PERM),
+        })
     }
 }
 
@@ -261,13 +289,14 @@ mod tests {
             group,
             terminal: None,
             interactive: false,
+            modes: None,
             failed: io::pipe().unwrap(),
         };
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(group), ended).unwrap();
         assert_eq!(job.look_for_a_stop().unwrap(), Change::Ended);
         assert_eq!(job.look().unwrap(), Change::Ended);
-        let (status, executed) = job.reap().unwrap();
-        assert!(status.success() && executed);
+        let reaped = job.reap().unwrap();
+        assert!(reaped.status.success() && reaped.executed && !reaped.unreached);
     }
 }

@@ -154,7 +154,14 @@ impl Asked {
                 Some(file) if file.as_os_str() == "-" => (Stdio::null(), false),
                 _ => (Stdio::inherit(), terminal::is_stdin()),
             };
-            let job = Job::start(&self.args.command, &environment, stdin, interactive)?;
+            let job = match Job::start(&self.args.command, &environment, stdin, interactive) {
+                Ok(job) => job,
+                Err(failure) => {
+                    // Nothing has begun that somebody would have to finish.
+                    self.release(guard, signals).await?;
+                    return Err(failure);
+                }
+            };
             supervise(job, signals, &*guard, self.ending()).await?
         };
         let left = self
@@ -181,7 +188,7 @@ impl Asked {
             };
             return Err(Failure::new(status::LOST, format!("{why}, and {what}")));
         }
-        if self.intent.is_some() && !ended.status.success() {
+        if self.intent.is_some() && !ended.status.success() && ended.executed {
             let session = guard.session();
             // A store that does not answer has not said that it is lost.
             if let Ok(Ok(false)) = tokio::time::timeout(WHY, guard.confirm()).await {
@@ -270,6 +277,10 @@ impl Asked {
                         "--recover ended with {ended}: the work stays abandoned, the lock was not taken"
                     ),
                 ));
+            }
+            // The recovery heard it, and has finished all the same. The command is not begun.
+            if let Some(signal) = signals.ended_by() {
+                return Err(Failure::signal(signal.as_raw()));
             }
         }
     }

@@ -26,7 +26,10 @@ const LISTENED: [Signal; 10] = [
 
 /// The signals that this process gets, one after the other.
 #[derive(Debug)]
-pub(crate) struct Signals(Vec<(Signal, Stream)>);
+pub(crate) struct Signals {
+    streams: Vec<(Signal, Stream)>,
+    ended_by: Option<Signal>,
+}
 
 impl Signals {
     /// Listens from now on. What was ignored when this process began stays ignored, as `nohup` wants it.
@@ -41,25 +44,41 @@ impl Signals {
             *number == Signal::CHILD || ignored & (1 << (number.as_raw() - 1)) == 0
         });
         let streams: Result<_, std::io::Error> = wanted.map(listen).collect();
-        streams.map(Self).map_err(|error| {
+        let streams = streams.map_err(|error| {
             Failure::new(
                 status::UNAVAILABLE,
                 format!("cannot listen to signals: {error}"),
             )
+        })?;
+        Ok(Self {
+            streams,
+            ended_by: None,
         })
     }
 
     /// The next signal.
     pub(crate) async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            for (number, stream) in &mut self.0 {
+        let next = poll_fn(|context| {
+            for (number, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     return Poll::Ready(*number);
                 }
             }
             Poll::Pending
-        })
-        .await
+        });
+        let next = next.await;
+        if matches!(
+            next,
+            Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM
+        ) {
+            self.ended_by = Some(next);
+        }
+        next
+    }
+
+    /// The last signal so far that was to end this process, or a command to which it was passed on.
+    pub(crate) fn ended_by(&self) -> Option<Signal> {
+        self.ended_by
     }
 
     /// The next signal that ends a process which does nothing about it.

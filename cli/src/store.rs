@@ -235,7 +235,8 @@ fn user(url: &str) -> Option<(&str, Option<&str>)> {
 /// The URL with the password of its user. A Redis may have one without a user; elsewhere it needs one.
 fn with_password(url: &str, password: &str) -> Option<String> {
     let (user, _) = user(url)?;
-    if user.is_empty() && !url.starts_with("redis") {
+    let is_redis = ["redis", "valkey"].iter().any(|it| url.starts_with(it));
+    if user.is_empty() && !is_redis {
         return None;
     }
     let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
@@ -280,7 +281,8 @@ fn is_secret(option: &str) -> bool {
     let secret = ["pass", "secret", "token", "key", "credential"];
     // A proxy's URL may have a user and a password.
     let user = name == "proxy" && ["@", "%40"].iter().any(|at| value.contains(at));
-    user || secret.iter().any(|word| name.contains(word))
+    // The file of a client's key is named so.
+    user || (name != "key" && secret.iter().any(|word| name.contains(word)))
 }
 
 #[cfg(test)]
@@ -304,6 +306,7 @@ mod tests {
                 "postgres://me@h/d?a=1&b=2#f",
             ),
             ("postgres://h?password=s", "postgres://h"),
+            ("rediss://h?cert=c&key=k", "rediss://h?cert=c&key=k"),
             ("elasticsearch://h/?api_key=s", "elasticsearch://h/"),
             (
                 "elasticsearch://h/x/?bearer_token=s",
@@ -332,6 +335,7 @@ mod tests {
                 "postgres://me@h/d?a=1",
                 Some("postgres://me:a%2F%40b@h/d?a=1"),
             ),
+            ("valkey://h", Some("valkey://:a%2F%40b@h")),
             ("postgres://h/d", None),
             ("elasticsearch://h?api_key=x", None),
             ("sqlite:///x", None),

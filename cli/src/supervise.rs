@@ -210,12 +210,18 @@ pub(crate) async fn supervise(
         // What the command has started may have outlived it.
         job.signal(Signal::KILL);
     }
-    let (status, executed) = job.reap()?;
+    let goes_on = unreached(&job);
+    let reaped = job.reap()?;
+    if by_us.is_some() && reached && reaped.unreached {
+        // Others of its group were ended.
+        reached = false;
+        say(&goes_on);
+    }
     Ok(Ended {
-        status,
+        status: reaped.status,
         by_us,
         reached,
-        executed,
+        executed: reaped.executed,
     })
 }
 

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{IsTerminal, stdin};
 
 use nix::sys::signal::{Signal as Number, raise};
-use nix::unistd::{Pid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
+use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 /// The controlling terminal.
 #[derive(Debug)]
@@ -29,6 +30,18 @@ impl Terminal {
         }
     }
 
+    /// Its modes: whether it echoes, and what it does with keys.
+    pub(crate) fn modes(&self) -> Option<Termios> {
+        tcgetattr(&self.0).ok()
+    }
+
+    /// Sets them back, if our own group is in the foreground.
+    pub(crate) fn restore(&self, modes: &Termios) {
+        if self.is_ours() {
+            let _ = tcsetattr(&self.0, OptionalActions::Drain, modes);
+        }
+    }
+
     /// Takes the foreground back from the command's group.
     pub(crate) fn take_back(&self, group: rustix::process::Pid) {
         if tcgetpgrp(&self.0).is_ok_and(|foreground| foreground == number(group)) {
@@ -48,15 +61,40 @@ fn number(group: rustix::process::Pid) -> Pid {
 }
 
 /// Stops this process as the command was stopped, the others before it, and returns when it is continued; at once where no
-/// shell could continue it, because its parent is of another session: `false`.
-///
-/// In a container a session or a group that began outside has the number 0, and so has a parent outside.
+/// shell could continue it: `false`.
 pub(crate) fn stand_still(stop_others: impl FnOnce()) -> bool {
-    let parent = getppid();
-    let continues = parent.as_raw() != 0
-        && getsid(Some(parent)).is_ok_and(|session| getsid(None) == Ok(session));
+    let continues = has_job_control();
     if continues {
         stop_others();
     }
     continues && raise(Number::SIGSTOP).is_ok()
+}
+
+/// Whether this process is of a shell's job: the first of its ancestors that is of another group is of its session. Elsewhere the
+/// group is orphaned, as POSIX calls it, and the system itself would not stop it.
+///
+/// In a container a session or a group that began outside has the number 0, and so has a parent outside.
+fn has_job_control() -> bool {
+    let (group, session) = (getpgrp(), getsid(None));
+    let mut ancestor = Some(getppid());
+    while let Some(process) = ancestor.filter(|process| process.as_raw() != 0) {
+        if getpgid(Some(process)) != Ok(group) {
+            return session.is_ok() && getsid(Some(process)) == session;
+        }
+        ancestor = parent_of(process);
+    }
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn parent_of(process: Pid) -> Option<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    parent.trim().parse().ok().map(Pid::from_raw)
+}
+
+/// Elsewhere there is no simple way to ask: who runs in a script's group takes its shell for one without job control.
+#[cfg(not(target_os = "linux"))]
+fn parent_of(_: Pid) -> Option<Pid> {
+    None
 }

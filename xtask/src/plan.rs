@@ -101,8 +101,7 @@ const BY_MEMBERS: &[&str] = &[
 
 /// What other rights can change: every request of the store once, and who waits.
 const BY_RIGHTS: &[&str] = &[
-    "adoption", "batches", "garbage", "listing", "recovery", "releases", "sessions", "settling",
-    "sweeps", "tokens", "wakeups",
+    "batches", "garbage", "listing", "sessions", "settling", "sweeps", "wakeups",
 ];
 
 /// What a pooler between us and the server can change: statements, transactions, notifications.
@@ -112,12 +111,10 @@ const BY_POOLER: &[&str] = &[
     "listing",
     "processes",
     "races",
-    "recovery",
     "releases",
     "sessions",
     "settling",
     "sweeps",
-    "tokens",
     "waiting",
     "wakeups",
 ];

@@ -37,6 +37,13 @@ pub(crate) enum Change {
 /// What a command finds in its environment.
 pub(crate) type Environment = [(&'static str, String)];
 
+/// What is known of a command that has ended.
+pub(crate) struct Reaped {
+    pub(crate) status: ExitStatus,
+    pub(crate) executed: bool,
+    pub(crate) unreached: bool,
+}
+
 impl Job {
     /// Starts a command.
     pub(crate) fn start(
@@ -107,10 +114,14 @@ impl Job {
     pub(crate) fn go_on(&self) {}
 
     /// Takes the status of the command, which has ended and was executed.
-    pub(crate) fn reap(self) -> Result<(ExitStatus, bool), Failure> {
+    pub(crate) fn reap(self) -> Result<Reaped, Failure> {
         let status = self.child().wait();
         let status = status.map_err(|error| lost_sight(&error))?;
-        Ok((status, true))
+        Ok(Reaped {
+            status,
+            executed: true,
+            unreached: false,
+        })
     }
 }
 

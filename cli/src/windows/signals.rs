@@ -41,6 +41,7 @@ pub(crate) struct Signals {
     breaks: CtrlBreak,
     closes: CtrlClose,
     shuts_down: CtrlShutdown,
+    ended_by: Option<Signal>,
 }
 
 impl Signals {
@@ -55,19 +56,27 @@ impl Signals {
             breaks: ctrl_break().map_err(failed)?,
             closes: ctrl_close().map_err(failed)?,
             shuts_down: ctrl_shutdown().map_err(failed)?,
+            ended_by: None,
         })
     }
 
     /// The next signal; every now and then that the command may have ended.
     pub(crate) async fn next(&mut self) -> Signal {
-        tokio::select! {
+        let next = tokio::select! {
             biased;
             _ = self.interrupts.recv() => Signal::INT,
             _ = self.breaks.recv() => Signal::TERM,
             _ = self.closes.recv() => Signal::TERM,
             _ = self.shuts_down.recv() => Signal::TERM,
-            () = sleep(LOOK) => Signal::CHILD,
-        }
+            () = sleep(LOOK) => return Signal::CHILD,
+        };
+        self.ended_by = Some(next);
+        next
+    }
+
+    /// The last signal so far that was to end this process.
+    pub(crate) fn ended_by(&self) -> Option<Signal> {
+        self.ended_by
     }
 
     /// The next signal that ends a process which does nothing about it.
