@@ -164,13 +164,17 @@ impl EsBackend {
                 None => break,
             }
         }
-        removed += self.drop_payloads(limit - removed).await?;
-        if removed < limit {
-            removed += self.forget(limit - removed).await?;
-        }
+        let payloads = self.drop_payloads(limit - removed).await?;
+        removed += payloads;
+        let forgotten = match removed < limit {
+            true => self.forget(limit - removed).await?,
+            false => 0,
+        };
+        removed += forgotten;
         Ok(Swept {
             removed,
-            more: removed >= limit,
+            // Of either there is one page at a time.
+            more: removed >= limit || payloads.max(forgotten) >= PAGE,
         })
     }
 

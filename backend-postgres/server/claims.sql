@@ -56,6 +56,16 @@ CREATE OR REPLACE FUNCTION {ns}.in_the_way(
                     AND {ns}.counts(h.place, h.n, s.life, s.over)))
          LIMIT 64)
         UNION ALL
+        -- Permits that are due may stand behind all of these; whoever ends one asks again.
+        (SELECT false, h.*, s.label, s.life, true
+         FROM (SELECT * FROM {ns}.holders x WHERE x.key = asked.key AND x.place IS NULL OFFSET 0) h
+         LEFT JOIN {ns}.sessions s ON s.id = h.session
+         WHERE limits.reached AND asked.lim > 64 AND h.want = 'share' AND (p_of IS NULL OR h.session = p_of)
+           AND (h.session = p_session AND h.n = p_n) IS NOT TRUE
+           AND (s.id IS NULL OR (s.life = 'living' AND s.expires <= p_now))
+           AND {ns}.counts(h.place, h.n, s.life, s.over)
+         LIMIT 1)
+        UNION ALL
         -- '0' is the byte after '/': this is everything below and nothing else.
         (SELECT true, h.*, s.label, s.life,
                 {ns}.known(h.want) AND (s.id IS NULL OR (s.life = 'living' AND s.expires <= p_now))

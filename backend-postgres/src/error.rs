@@ -123,9 +123,14 @@ fn refused(code: &str) -> (ErrorKind, &'static str) {
             Unavailable,
             "the server is a standby, or the transaction is read-only: connect to the primary",
         ),
-        "26000" | "42P05" | "08P01" => (
+        "26000" | "42P05" => (
             Config,
             "prepared statements are lost: behind a pooler in transaction mode add pooler=transaction to the URL",
+        ),
+        // A pooler whose server is gone says that, too.
+        "08P01" => (
+            Indeterminate,
+            "the protocol is broken: behind a pooler in transaction mode add pooler=transaction to the URL",
         ),
         "40001" => (
             Unavailable,
@@ -222,7 +227,7 @@ mod tests {
             read_only: "25006" => Unavailable;
             lost_statement: "26000" => Config;
             statement_of_another: "42P05" => Config;
-            protocol: "08P01" => Config;
+            protocol: "08P01" => Indeterminate;
             serialization: "40001" => Unavailable;
             deadlock: "40P01" => Unavailable;
             rights: "42501" => Unauthorized;

@@ -366,13 +366,20 @@ fn moved(error: &RedisError, from: &Host) -> Option<Host> {
     })
 }
 
-/// The error of a pipeline's first command, if that is the one that failed.
+/// The error of a pipeline's first command, if that is the one that failed. What has failed behind it says nothing of the
+/// first, which was executed.
 fn first_error(error: RedisError) -> RedisError {
-    match error.clone().into_server_errors() {
-        Some(errors) => match errors.first() {
-            Some((0, first)) => first.clone().into(),
-            _ => error,
-        },
+    match error
+        .clone()
+        .into_server_errors()
+        .unwrap_or_default()
+        .first()
+    {
+        Some((0, first)) => first.clone().into(),
+        Some((_, later)) => {
+            let later = RedisError::from(later.clone()).to_string();
+            (redis::ErrorKind::Io, "the replicas were not asked", later).into()
+        }
         None => error,
     }
 }

@@ -204,11 +204,13 @@ impl<T> Under for Verdict<T> {
 
     fn about(self, one: impl Display) -> Self {
         self.map_err(|mut unpassed| {
-            let (Wrong(what)
+            if let Wrong(what)
             | Unpassed::Breaks(_, what)
             | Unpassed::Late { what, .. }
-            | Unpassed::Inconclusive(what)) = &mut unpassed;
-            *what = format!("{one}: {what}");
+            | Unpassed::Inconclusive(what) = &mut unpassed
+            {
+                *what = format!("{one}: {what}");
+            }
             unpassed
         })
     }

@@ -6,7 +6,7 @@ use lockcore::backend::{End, IntentChange, Renewed};
 use lockcore::{Life, Want};
 use tokio::time::Instant;
 
-use crate::actor::{Actor, SHARE, registered};
+use crate::actor::{Actor, SHARE, registered, share};
 use crate::case::Case;
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, cases, ensure, ensure_eq, in_time};
@@ -23,6 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_due_holder_far_below_is_free,
             each_session_is_due_by_its_own_ttl,
             a_due_session_among_many_holders,
+            a_due_session_behind_many_permits,
             releases_and_acquires_are_no_renewals;
         DiesOfItsEnd:
             a_ttl_of_no_whole_second_is_lived_to_its_end;
@@ -244,6 +245,30 @@ async fn a_due_holder_far_below_is_free(scene: Scene) -> Verdict {
     scene.expire(ttl).await;
     b.hold(&[(Want::Write, "/a")]).await?;
     Ok(())
+}
+
+/// More permits are held than a store looks at one by one, and those that are free stand behind them.
+async fn a_due_session_behind_many_permits(scene: Scene) -> Verdict {
+    const PERMITS: u32 = 90;
+    let permit = (share(PERMITS), "s");
+    let lives = scene.actor().await?;
+    for _ in 5..PERMITS {
+        lives.hold(&[permit]).await?;
+    }
+    let (mut dies, ttl) = short_lived(&scene).await?;
+    for _ in 0..16 {
+        if dies.session() > lives.session() {
+            break;
+        }
+        (dies, _) = short_lived(&scene).await?;
+    }
+    for _ in 0..5 {
+        dies.hold(&[permit]).await?;
+    }
+    scene.expire(ttl).await;
+    let c = scene.actor().await?;
+    c.hold(&[permit]).await?;
+    lives.lives()
 }
 
 async fn each_session_is_due_by_its_own_ttl(scene: Scene) -> Verdict {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockcore::backend::{Acquire, Acquired, Changed, End, Filter, IntentChange, Past, Stood};
+use lockcore::limits::MAX_LISTED;
 use lockcore::{Busy, Grant, Holder, Life, LockKey, Mode, Waiting, Want};
 use tokio::time::timeout;
 
@@ -31,6 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
             who_may_go_and_does_not_is_removed,
             who_may_go_is_removed_although_others_are_in_the_way,
             who_waits_for_a_permit_is_kept_out_by_who_has_it,
+            a_try_sees_who_holds_behind_many_who_wait,
             a_session_passes_who_waits_for_it,
             a_session_passes_who_waits_for_who_waits_for_it,
             who_waits_is_listed_in_its_turn,
@@ -443,6 +445,41 @@ async fn who_waits_for_a_permit_is_kept_out_by_who_has_it(scene: Scene) -> Verdi
     b.take(&waiter).await?;
     b.release(&waiter).await?;
     c.take(&request).await?;
+    Ok(())
+}
+
+/// More wait for a permit than a refusal lists. Whichever session's records come first, who asks without waiting is refused by
+/// who holds the key, or by as many permits as there are.
+async fn a_try_sees_who_holds_behind_many_who_wait(scene: Scene) -> Verdict {
+    const PERMITS: u32 = 20;
+    let [a, b, c] = processes(&scene).await?;
+    for (round, (holds, waiting)) in [(&a, &b), (&b, &a)].into_iter().enumerate() {
+        let (key, permit) = (format!("s{round}"), share(PERMITS));
+        let other = format!("other {round}");
+        let is_kept_out = async || {
+            c.refused(&c.ask(&[(permit, &key)])).await?;
+            c.refused(&c.ask(&[(permit, &key), (SHARE, &other)]))
+                .await?;
+            Ok::<_, Unpassed>(())
+        };
+        let held = holds.hold(&[(Want::Create, &key)]).await?;
+        let mut line = Vec::new();
+        for _ in 0..=MAX_LISTED {
+            line.push(waits(waiting, &[(permit, &key)]).await?);
+        }
+        is_kept_out().await?;
+        holds.release(&held).await?;
+        for waiter in &line {
+            waiting.release(waiter).await?;
+        }
+        for _ in 0..PERMITS {
+            holds.hold(&[(permit, &key)]).await?;
+        }
+        for _ in 0..=MAX_LISTED {
+            waits(waiting, &[(permit, &key)]).await?;
+        }
+        is_kept_out().await?;
+    }
     Ok(())
 }
 

@@ -12,6 +12,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// The first and the longest pause before any request is sent again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// For so long a turn may be left unused.
+const UNUSED: Duration = Duration::from_secs(1);
 /// When the store answers again, the waiting tasks are spread over a fifth of the time they have waited, but at most
 /// over this.
 const SPREAD: Duration = Duration::from_secs(2);
@@ -54,6 +56,13 @@ struct Turns {
     next: Instant,
     /// How many there were since the last answer.
     taken: u32,
+}
+
+impl Turns {
+    fn take(&mut self, chance: &impl Chance) {
+        self.taken += 1;
+        self.next = now() + chance.backoff(self.taken + 1, PAUSE.0, PAUSE.1);
+    }
 }
 
 impl Breaker {
@@ -114,13 +123,31 @@ impl Breaker {
         timeout_at(timer(until), worth_asking).await.is_ok()
     }
 
-    /// The next turn. A task that leaves before its turn comes leaves it to the one behind.
+    /// The next turn. A task that leaves before its turn comes leaves it to the one behind. One that does not use its turn
+    /// may be a future that nobody polls: it is passed.
     async fn turn(&self, chance: &impl Chance) {
-        let _first = self.first.lock().await;
-        let next = self.turns().next;
-        sleep_until(next).await;
-        let mut turns = self.turns();
-        turns.taken += 1;
-        turns.next = now() + chance.backoff(turns.taken + 1, PAUSE.0, PAUSE.1);
+        let in_order = async {
+            let _first = self.first.lock().await;
+            let next = self.turns().next;
+            sleep_until(next).await;
+            self.turns().take(chance);
+        };
+        tokio::select! {
+            biased;
+            () = in_order => {}
+            () = self.unused(chance) => {}
+        }
+    }
+
+    /// Takes a turn that nobody has used for a second.
+    async fn unused(&self, chance: &impl Chance) {
+        loop {
+            let next = self.turns().next;
+            sleep_until(next + UNUSED).await;
+            let mut turns = self.turns();
+            if turns.next == next {
+                return turns.take(chance);
+            }
+        }
     }
 }

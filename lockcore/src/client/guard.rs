@@ -387,11 +387,13 @@ impl Guard {
     /// # Errors
     ///
     /// The store failed for longer than the client's patience. The lock is released, or will be when its session is
-    /// closed or due.
+    /// closed or due. With an intent there is no such limit: the answer comes when the store has acknowledged the removal,
+    /// or at the end of the lease.
     ///
     /// # Cancel safety
     ///
-    /// The lock is given back all the same, and an intent is removed; only the answer is lost.
+    /// From its first poll on the lock is given back all the same, and an intent is removed; only the answer is lost. A
+    /// future that was never polled drops the guard.
     pub async fn release(self) -> Result<Released> {
         if !telemetry::IS_ON {
             return self.released().await;
@@ -454,7 +456,8 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// The lock is kept all the same; only the answer is lost.
+    /// From its first poll on the lock is kept all the same; only the answer is lost. A future that was never polled drops
+    /// the guard.
     ///
     /// # Examples
     ///
@@ -567,12 +570,13 @@ impl Guard {
         let Taken { claims, grants, .. } = &self.held.chain.taken;
         let session = &self.handle.session;
         self.held.leaves(); // A release that is late would free whoever has it then.
+        // Before the first byte: the next holder may be granted it before the answer is here.
+        self.held.gone.store(true, Ordering::Release);
         let released = release_each(core, session, claims, grants).await?;
         for (n, _) in grants {
             session.numbers().end(*n);
         }
         core.given_back(session.id, grants, claims);
-        self.held.gone.store(true, Ordering::Release);
         self.at_drop = AtDrop::Nothing;
         if released == Released::NotHeld {
             ask_why(&self.handle);

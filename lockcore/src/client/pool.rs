@@ -149,22 +149,32 @@ pub(crate) async fn open(core: &Arc<Core>, go_on: impl Fn() -> bool) -> Result<H
         let (label, ttl) = (&core.config.label, core.config.ttl);
         let answer = core.backend.open(id, label, ttl).await;
         core.asking.heard(&**core, &answer);
-        match answer {
+        let error = match answer {
             Ok(Opened::Opened(incarnation)) if now() < sent + core.config.validity() => {
                 return Ok(keep(core, id, sent, incarnation));
             }
-            Ok(_) => {}
-            Err(error) => {
-                failures += 1;
-                let in_doubt = error.kind() == ErrorKind::Indeterminate && now() < patience;
-                if !in_doubt
-                    || !go_on()
-                    || !core.asking.again(&**core, failures, patience).await
-                    || !go_on()
-                {
-                    return Err(error);
-                }
-            }
+            Ok(_) => too_late(core),
+            Err(error) => error,
+        };
+        failures += 1;
+        let in_doubt = error.kind() == ErrorKind::Indeterminate && now() < patience;
+        if !in_doubt
+            || !go_on()
+            || !core.asking.again(&**core, failures, patience).await
+            || !go_on()
+        {
+            return Err(error);
         }
     }
+}
+
+/// The answer came when nothing could be held any more.
+fn too_late(core: &Core) -> Error {
+    let what = "the session was over when the store answered: choose a longer TTL, or find out why the store is so slow";
+    Error::new(
+        ErrorKind::Indeterminate,
+        core.info.name,
+        Operation::Open,
+        what,
+    )
 }

@@ -608,7 +608,8 @@ impl Place {
 
     /// Returns when its turn has come and no task of this process is known to hold what excludes it. A task that asks
     /// without having waited is overtaken when it has no answer for `patience`. An exclusive waiter is overtaken by a
-    /// share that has waited for `longest`, while another process keeps the exclusive one out. A waiter that is `in_line`
+    /// share that has waited for `longest`, while another process keeps the exclusive one out; and those who do not stand
+    /// in line by everybody who has waited for so long. A waiter that is `in_line`
     /// in the store waits for its turn there, and not for its turn here.
     pub(crate) async fn until_it_polls(
         &self,
@@ -623,7 +624,9 @@ impl Place {
                 Turn::Behind(_) if in_line => return,
                 Turn::Behind(first) if !first.asks_at_once() => {
                     let waited = timeout(longest, woken).await;
-                    if waited.is_err() && passes(&self.queues.keys(), &self.waiter) {
+                    // Those before the line may keep each other coming: whoever has asked has a place in the store's line.
+                    let passes = || !first.in_line || passes(&self.queues.keys(), &self.waiter);
+                    if waited.is_err() && passes() {
                         return;
                     }
                 }

@@ -154,6 +154,11 @@ struct Keeping {
 impl Keeping {
     async fn keep(mut self) -> Result<Option<Kept>, KeepError> {
         let guard = self.guard.take().expect("it is taken once");
+        if !guard.is_valid() && guard.chain.stands() {
+            // Its work has taken longer than a lock may be held: the lock is kept when this is dropped.
+            self.guard = Some(guard);
+            return Err(KeepError::Lost);
+        }
         match self.until.checked_duration_since(now()) {
             Some(left) if !left.is_zero() => guard.keep_for(left).await.map(Some),
             _ => match guard.release().await? {

@@ -387,8 +387,8 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
                 };
                 if one.waiting.is_some() {
                     found.waiters.push(one);
-                    // Each of them is in the way of a request without a place.
-                    found.more |= !self.waits && found.waiters.len() > self.most;
+                    // Each is in the way of a request without a place, but for those who want a share as well.
+                    found.more |= !self.waits && !is_share && found.waiters.len() > self.most;
                     if found.more {
                         break 'all;
                     }

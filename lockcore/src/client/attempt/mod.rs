@@ -2,41 +2,31 @@
 
 mod taking;
 
-use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::client::batch::{Asker, BatchOutcome, Kept};
-use crate::client::chain::{Chain, Pass, Taken};
-use crate::client::clock::{now, sleep_until};
-use crate::client::core::{Alive, Core};
-use crate::client::error::{Abandoned, AcquireError};
+use self::taking::Taking;
+use crate::client::chain::Pass;
+use crate::client::clock::sleep_until;
+use crate::client::core::Core;
+use crate::client::error::AcquireError;
 use crate::client::guard::{Guard, Undelivered};
 use crate::client::line::Patience;
 use crate::client::locks::Locks;
-use crate::client::order::{Order, Release, Released};
 use crate::client::owner::Owner;
 use crate::client::pool;
-use crate::client::queue::{InTheWay, Offer, Place};
-use crate::client::recovery;
+use crate::client::queue::InTheWay;
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
-use crate::client::task;
-use crate::client::wait::Waiting;
 use crate::prepare::batch_len;
-use crate::store::Past;
-use crate::{
-    Busy, Claim, FencingToken, Grant, Holder, Info, Intent, Life, Mode, OwnerId, Registered,
-    SessionState,
-};
+use crate::{Busy, Claim, Info, Intent, OwnerId};
 
 /// An acquisition of more batches than this has a session of its own, so that one write gives up or releases it.
 const BATCHES_IN_SHARED_SESSION: usize = 10;

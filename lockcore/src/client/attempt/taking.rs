@@ -3,28 +3,32 @@
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Plan, Progress, Stop, bears};
+use super::{Last, Plan, Progress, Stop, bears};
 use crate::client::batch::{Asker, BatchOutcome, Kept};
-use crate::client::chain::{Chain, Taken};
+use crate::client::chain::{Chain, Pass, Taken};
 use crate::client::clock::{now, sleep_until};
-use crate::client::core::Core;
+use crate::client::core::{Alive, Core};
 use crate::client::error::{Abandoned, AcquireError};
 use crate::client::guard::Guard;
 use crate::client::line::Patience;
 use crate::client::order::{Order, Release, Released};
-use crate::client::queue::{InTheWay, Offer, Place};
+use crate::client::queue::{Offer, Place};
 use crate::client::recovery;
+use crate::client::retry::may_pass;
 use crate::client::session::Handle;
+use crate::client::task;
 use crate::client::wait::Waiting;
 use crate::prepare::batch_len;
 use crate::store::Past;
 use crate::{
-    Busy, Claim, FencingToken, Grant, Holder, Life, Mode, OwnerId, Registered, SessionState,
+    Busy, Claim, Error, ErrorKind, FencingToken, Grant, Holder, Life, Mode, Operation, OwnerId,
+    Registered, SessionState,
 };
 
 /// An acquisition under way in one session. However it ends, unused grants are given back.
@@ -307,10 +311,17 @@ impl Taking<'_> {
         let registered = Registered { token, intent };
         let (done, put) = oneshot::channel();
         self.handle.order(Order::Put(registered, done));
-        if put.await == Ok(true) {
-            Ok(())
-        } else {
-            Err(AcquireError::Lost.into())
+        tokio::select! {
+            biased;
+            put = put => match put {
+                Ok(true) => Ok(()),
+                Ok(false) | Err(_) => Err(AcquireError::Lost.into()),
+            },
+            () = sleep_until(self.core.patience()) => {
+                let what = "no renewal with the intent was acknowledged: the locks are given back";
+                let (kind, name) = (ErrorKind::Indeterminate, self.core.info.name);
+                Err(Error::new(kind, name, Operation::Renew, what).into())
+            }
         }
     }
 
@@ -438,8 +449,12 @@ impl Taking<'_> {
         }
         let (done, released) = oneshot::channel();
         if self.give_back(Some(done)) {
-            // A release of unknown outcome is the keeper's; here only the wait for it ends.
-            drop(released.await);
+            // A release of unknown outcome is the keeper's, as is the removal of an intent; here only the wait for it ends.
+            tokio::select! {
+                biased;
+                _ = released => {}
+                () = sleep_until(self.core.patience()) => {}
+            }
         }
     }
 

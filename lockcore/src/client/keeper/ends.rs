@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::StreamExt as _;
 use tokio::time::Instant;
 
 use super::renewals::pause;

@@ -26,7 +26,7 @@ use crate::client::news::News;
 use crate::client::order::{GiveUp, Keep, Order, Release, Released};
 use crate::client::session::{Handle, Session};
 use crate::client::{deadline::Deadline, task};
-use crate::{Incarnation, IntentChange, Note, Renewal, Result, SessionId, Sweep};
+use crate::{Incarnation, IntentChange, Note, Result, SessionId, Sweep};
 
 pub(crate) use self::ends::whole_milliseconds;
 pub(crate) use self::releases::release_each;

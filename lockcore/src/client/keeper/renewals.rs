@@ -15,7 +15,7 @@ use crate::client::telemetry;
 use crate::{Incarnation, IntentChange, NoteKind, Notes, Ranges, Renewal, Renewed, Result};
 
 pub(super) struct InFlight {
-    answer: BoxFuture<'static, Result<Renewed>>,
+    pub(super) answer: BoxFuture<'static, Result<Renewed>>,
     sent: Instant,
     /// The version of the intent's change that it carries.
     intent: u64,

@@ -489,3 +489,24 @@ async fn who_is_not_polled_has_it_until_the_next_renewal() {
     // It goes on where it is polled again.
     drop(timeout(secs(5), waits).await.unwrap().unwrap());
 }
+
+/// Whoever is granted it next may have it before the answer to the release is here.
+#[tokio::test(start_paused = true)]
+async fn what_is_being_released_is_not_valid_any_more() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let guard = hold(&locks, &["d"]).await;
+    let held = guard.held();
+    spy.decide(|call| match call {
+        Call::Release(_) => Fate::AnsweredAfter(secs(5)),
+        _ => Fate::Answered,
+    });
+    let looks = async {
+        sleep(ms(1)).await;
+        let next = hold(&other, &["d"]).await;
+        assert!(next.is_valid() && !held.is_valid());
+        assert_eq!(held.remaining(), secs(0));
+    };
+    let (released, ()) = tokio::join!(guard.release(), looks);
+    assert_eq!(released.unwrap(), Released::Released);
+}

@@ -218,3 +218,23 @@ async fn many_in_doubt_are_settled_as_soon_as_the_store_is_back() {
     assert!(locks.documents(["e"]).try_acquire().await.is_ok());
     assert_eq!(kept.release().await.unwrap(), Released::Released);
 }
+
+/// A future that asks again and is not polled any more keeps nobody else from asking.
+#[tokio::test(start_paused = true)]
+async fn who_is_not_polled_has_no_turn() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    drop(locks.documents(["e"]).acquire().await.unwrap());
+    spy.decide(|_| Fate::Fails(ErrorKind::Unavailable));
+    // It waits for its turn in the caller's own future, where it opens a session of its own.
+    let mut left = Box::pin(locks.documents(["d"]).own_session().acquire());
+    assert!(timeout(secs(2), &mut left).await.is_err());
+    let other = locks.documents(["f"]).own_session().acquire();
+    let comes_back = async {
+        sleep(secs(2)).await;
+        spy.answer_all();
+    };
+    let (guard, ()) = tokio::join!(timeout(secs(8), other), comes_back);
+    assert!(guard.expect("it is asked for again").unwrap().is_valid());
+    drop(left);
+}

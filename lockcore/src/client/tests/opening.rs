@@ -130,3 +130,15 @@ fn an_opening_whose_runtime_ends_is_begun_again_by_whoever_waits() {
     });
     assert_eq!(spy.count(opens), 2);
 }
+
+/// Each answer comes when the session is over already.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_opens_too_late_is_not_asked_for_ever() {
+    let spy = Spy::new(MemoryBackend::new());
+    spy.decide(if_it_opens(Fate::AnsweredAfter(SECOND)));
+    let locks = spy.builder().ttl(SECOND).build().unwrap();
+    let tried = timeout(30 * SECOND, locks.documents(["d"]).try_acquire()).await;
+    let error = tried.expect("it ends by itself").unwrap_err();
+    assert!(error.to_string().contains("choose a longer TTL"), "{error}");
+    assert!(spy.count(opens) < 12, "{}", spy.count(opens));
+}

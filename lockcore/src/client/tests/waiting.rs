@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use crate::client::clock::now;
@@ -366,4 +367,49 @@ async fn who_has_gone_long_ago_is_not_told_to_be_in_the_way() {
     let late = locks.documents(["d"]).wait(secs(2)).acquire().await;
     assert!(matches!(late, Err(AcquireError::Store(_))), "{late:?}");
     next.abort();
+}
+
+/// They keep each other coming, and hold the key one after the other without a gap.
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_line_is_served_beside_those_who_hold_other_keys() {
+    let locks = Spy::new(MemoryBackend::new().with_keys_per_batch(1)).locks();
+    let crowd = ["a0", "a1", "a2", "a3"].map(async |own| {
+        loop {
+            let guard = hold(&locks, &[own, "hot"]).await;
+            sleep(ms(30)).await;
+            drop(guard);
+        }
+    });
+    let waits = async {
+        sleep(ms(100)).await;
+        hold(&locks, &["hot"]).await
+    };
+    let crowd = std::pin::pin!(join_all(crowd));
+    tokio::select! {
+        _ = crowd => unreachable!("they go on for ever"),
+        guard = timeout(secs(20), waits) => assert!(guard.unwrap().is_valid()),
+    }
+}
+
+/// The store does not acknowledge that the intent is there.
+#[tokio::test(start_paused = true)]
+async fn an_intent_that_is_not_acknowledged_ends_the_attempt_in_time() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.builder().ttl(secs(3_600)).build().unwrap();
+    let late = Fate::FailsAfter(secs(5), ErrorKind::Indeterminate);
+    for fate in [Fate::Fails(ErrorKind::Unavailable), late] {
+        spy.decide(move |call| match call {
+            Call::Renew(..) => fate,
+            _ => Fate::Answered,
+        });
+        let acquisition = locks.documents(["d"]).intent(&"change").unwrap();
+        let error = timeout(secs(25), acquisition.try_acquire()).await.unwrap();
+        assert!(
+            matches!(&error, Err(AcquireError::Store(error)) if error.kind() == ErrorKind::Indeterminate),
+            "{error:?}"
+        );
+        spy.answer_all();
+        sleep(secs(10)).await;
+        drop(hold(&locks, &["d"]).await);
+    }
 }
