@@ -488,8 +488,14 @@ mod tests {
     #[test]
     fn a_run_without_the_faults_of_its_plan_is_not_judged() {
         use crate::faults::{NetworkFault, ProcessFault, RequestFault};
+        let often = |law: &Law| !RARE.contains(law);
         let report = Report {
             guards: GUARDS,
+            judged: Law::JUDGED
+                .into_iter()
+                .filter(often)
+                .map(|law| (law, 1))
+                .collect(),
             ..Report::default()
         };
         let mut run = Run {
@@ -521,5 +527,8 @@ mod tests {
             }
         }
         says_enough(&plan, &run).unwrap();
+        run.report.judged.remove(&Law::OneAdopter);
+        let said = says_enough(&plan, &run).unwrap_err().to_string();
+        assert!(said.contains("judged nothing"), "{said}");
     }
 }

@@ -12,6 +12,9 @@ use crate::client::task;
 use crate::limits::MAX_OVER_RANGES;
 use crate::{Error, ErrorKind, Opened, Operation, Result, SessionId};
 
+/// How many sessions in a row may be opened too late for anything.
+const LATE: u32 = 3;
+
 /// The session that acquisitions share. The first acquisition that needs it opens it. It is replaced when it is lost,
 /// or its numbers form too many ranges; the old one then closes with its last guard.
 #[derive(Debug, Default)]
@@ -140,7 +143,7 @@ fn gone(core: &Core) -> Error {
 /// Opens a session. `go_on` says whether an open of unknown outcome should be followed by another one.
 pub(crate) async fn open(core: &Arc<Core>, go_on: impl Fn() -> bool) -> Result<Handle> {
     let patience = core.patience();
-    let mut failures = 0;
+    let (mut failures, mut late) = (0, 0);
     loop {
         // An open of unknown outcome is never sent again: its session, if there is one, is nobody's, and dies when it
         // is due.
@@ -153,7 +156,14 @@ pub(crate) async fn open(core: &Arc<Core>, go_on: impl Fn() -> bool) -> Result<H
             Ok(Opened::Opened(incarnation)) if now() < sent + core.config.validity() => {
                 return Ok(keep(core, id, sent, incarnation));
             }
-            Ok(_) => too_late(core),
+            Ok(Opened::Used) => continue,
+            Ok(Opened::Opened(_)) => {
+                late += 1;
+                if late <= LATE && go_on() {
+                    continue;
+                }
+                return Err(too_late(core));
+            }
             Err(error) => error,
         };
         failures += 1;
