@@ -272,6 +272,47 @@ fn a_command_that_has_become_another_user_is_not_said_to_be_killed() {
     assert!(!ended.stderr.contains("killed"), "{ended:?}");
 }
 
+/// As in a script that calls `sudo`: what it has become is in the command's group.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_part_of_a_command_that_has_become_another_user_is_told() {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not tried: it takes root");
+        return;
+    }
+    let place = Place::new();
+    let (lockkeeper, becomes) = (place.path("lockkeeper"), place.path("becomes"));
+    fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &lockkeeper).unwrap();
+    fs::copy("/usr/bin/setpriv", &becomes).unwrap();
+    fs::set_permissions(&becomes, Permissions::from_mode(0o4755)).unwrap();
+    fs::set_permissions(place.path(""), Permissions::from_mode(0o777)).unwrap();
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mut command = Command::new("setpriv");
+    command.args(nobody).arg(&lockkeeper);
+    command.args(["run", "--lock", "a", "--ttl", "2s", "--"]);
+    command.args([
+        "sh",
+        "-c",
+        "\"$0\" --reuid=0 sh -c 'echo $$; exec sleep 60 >/dev/null 2>&1' & wait",
+    ]);
+    command.arg(&becomes).env("LOCKKEEPER_URL", place.url());
+    let mut running = Running::new(&mut command);
+    let other = running.line();
+    let broken = place.ends(&["break", "a", "--session", "--reason", "test"]);
+    assert_eq!(broken.status, 0, "{broken:?}");
+    let ended = running.ends();
+    let goes_on = runs(&other);
+    let killed = Command::new("kill").args(["-KILL", &other]).status();
+    assert!(goes_on && killed.unwrap().success(), "{ended:?}");
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stderr.contains("cannot be ended"), "{ended:?}");
+    assert!(ended.stderr.contains("could not be ended"), "{ended:?}");
+}
+
 #[test]
 fn what_the_command_has_started_goes_too() {
     let place = Place::new();

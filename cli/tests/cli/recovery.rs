@@ -180,7 +180,7 @@ fn after_kill_9_the_next_holder_finishes_the_work() {
 fn after_kill_9_of_who_recovers_the_next_one_does() {
     let place = Place::new();
     leave(&place, &INTENT);
-    let recover = "cat > /dev/null; echo recovering; while :; do sleep 0.02; done";
+    let recover = "cat > /dev/null; echo recovering; while :; do sleep 0.02; done; :";
     let args = [
         "run",
         "--lock",
@@ -220,7 +220,7 @@ fn after_kill_9_of_who_recovers_the_next_one_does() {
 fn a_signal_ends_the_recovery() {
     let place = Place::new();
     leave(&place, &INTENT);
-    let recover = "echo recovering; while :; do sleep 0.02; done";
+    let recover = "echo recovering; while :; do sleep 0.02; done; :";
     let args = [
         "run",
         "--lock",
@@ -237,6 +237,50 @@ fn a_signal_ends_the_recovery() {
     let ended = running.ends();
     assert_eq!((ended.status, ended.stdout.as_str()), (77, ""), "{ended:?}");
     assert_eq!(place.sessions()[0].1, "abandoned");
+}
+
+/// It has heard the signal, and has finished all the same.
+#[test]
+fn a_command_is_not_begun_after_a_signal_that_its_recovery_heard() {
+    let place = Place::new();
+    leave(&place, &INTENT);
+    let recover =
+        "trap 'heard=1' TERM; echo recovering; while [ -z \"$heard\" ]; do sleep 0.02; done; :";
+    let args = [
+        "run",
+        "--lock",
+        "a",
+        "--recover",
+        recover,
+        "--",
+        "echo",
+        "ran",
+    ];
+    let mut running = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
+    assert_eq!(running.line(), "recovering");
+    running.signal(Signal::TERM);
+    let ended = running.ends();
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (143, ""),
+        "{ended:?}"
+    );
+    assert_eq!(place.sessions(), [], "it is settled");
+}
+
+/// Nobody has to finish what never began.
+#[test]
+fn a_command_that_cannot_be_executed_leaves_no_intent() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    let place = Place::new();
+    let script = place.file("script", "#!/nowhere/interpreter\n");
+    set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let ended = place.ends(&["run", "--lock", "a", "--intent", "1", "--", &script]);
+    assert!([126, 127].contains(&ended.status), "{ended:?}");
+    assert!(!ended.stderr.contains("intent"), "{ended:?}");
+    assert_eq!(place.runs(&["--lock", "a", "--no-wait"], "true").status, 0);
 }
 
 #[test]

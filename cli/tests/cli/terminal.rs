@@ -201,6 +201,35 @@ fn a_command_that_nobody_could_continue_goes_on() {
     session.ends_well();
 }
 
+/// As `ssh -t HOST 'lockkeeper run …; …'` has it: the shell has no job control, and nobody waits for what stops.
+#[test]
+fn a_command_of_a_script_that_nobody_could_continue_goes_on() {
+    let place = Place::new();
+    let script = format!("$LK run --lock a -- sh -c '{REPEAT}'; echo \"status <$?>\"");
+    let mut session = Session::start(&place, &script);
+    session.shows("ready");
+    session.types("\x1a");
+    session.types("two\n");
+    session.shows("got <two>");
+    session.types("\x04");
+    session.shows("status <0>");
+    session.ends_well();
+}
+
+#[test]
+fn a_command_that_is_killed_leaves_the_terminal_as_it_was() {
+    let place = Place::new();
+    let modes = "stty -a | tr ' ;' '\\n\\n' | grep -x -e -echo -e echo";
+    let script = format!(
+        "$LK run --lock a -- sh -c 'stty -echo; {}; kill -KILL $$'; echo \"then <$({modes})>\"",
+        "echo ready"
+    );
+    let mut session = Session::start(&place, &script);
+    session.shows("ready");
+    session.shows("then <echo>");
+    session.ends_well();
+}
+
 #[test]
 fn a_terminal_that_stops_who_writes_from_the_background_stops_no_renewal() {
     let place = Place::new();
