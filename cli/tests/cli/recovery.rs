@@ -180,7 +180,7 @@ fn after_kill_9_the_next_holder_finishes_the_work() {
 fn after_kill_9_of_who_recovers_the_next_one_does() {
     let place = Place::new();
     leave(&place, &INTENT);
-    let recover = "cat > /dev/null; echo recovering; while :; do sleep 0.02; done; :";
+    let recover = "cat > /dev/null; echo recovering; while :; do sleep 0.02; done";
     let args = [
         "run",
         "--lock",
@@ -220,7 +220,7 @@ fn after_kill_9_of_who_recovers_the_next_one_does() {
 fn a_signal_ends_the_recovery() {
     let place = Place::new();
     leave(&place, &INTENT);
-    let recover = "echo recovering; while :; do sleep 0.02; done; :";
+    let recover = "echo recovering; while :; do sleep 0.02; done";
     let args = [
         "run",
         "--lock",
