@@ -24,7 +24,11 @@ pub(crate) fn bench(common: &Common, args: &BenchArgs) -> Result<u8, Failure> {
     let measuring = runtime()?;
     let (scratch, done) = measuring.block_on(async {
         let mut signals = Signals::listen()?;
-        let scratch = make(&url).await?;
+        let scratch = tokio::select! {
+            biased;
+            signal = signals.ending() => return Err(Failure::signal(signal.as_raw())),
+            scratch = make(&url) => scratch?,
+        };
         store::warn(common);
         let done = tokio::select! {
             biased;

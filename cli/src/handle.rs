@@ -1,7 +1,7 @@
 //! `lockkeeper acquire`, `renew`, `release` and `status`: locks of several steps, which no process holds.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::path::Path;
 
 use futures_util::FutureExt;
@@ -44,7 +44,19 @@ pub(crate) async fn acquire(common: &Common, mut args: AcquireArgs) -> Result<u8
     let store = store::open_unless(&mut signals, common).await?;
     // While it waits and takes them, they outlive this process by the usual time only.
     let locks = store.locks(DEFAULT_TTL, "lockkeeper acquire")?;
-    let done = take(common, &args, &claims, &locks, &mut signals).await;
+    let done = match &args.handle_file {
+        None => take(common, &args, &claims, &locks, &mut signals, None).await,
+        Some(name) => {
+            let is_new = !name.exists();
+            let file = Some((&**name, writable(name)?));
+            let done = take(common, &args, &claims, &locks, &mut signals, file).await;
+            if done.is_err() && is_new {
+                // It holds no handle.
+                let _ = fs::remove_file(name);
+            }
+            done
+        }
+    };
     close(&locks).await;
     done.map_err(|failure| failure.busy_as(args.busy_status))
 }
@@ -55,6 +67,7 @@ async fn take(
     claims: &Claims,
     locks: &Locks,
     signals: &mut Signals,
+    file: Option<(&Path, File)>,
 ) -> Result<u8, Failure> {
     let ask = Ask {
         intent: None,
@@ -71,7 +84,7 @@ async fn take(
     let kept = guard.keep_for(args.ttl).await?;
     let printed = match signals.ending().now_or_never() {
         Some(signal) => Err(Failure::signal(signal.as_raw())),
-        None => print(common, args.handle_file.as_deref(), &kept),
+        None => print(common, file, &kept),
     };
     if printed.is_err() {
         // Nobody could release it, or wants it.
@@ -85,25 +98,35 @@ async fn take(
     printed
 }
 
-fn print(common: &Common, file: Option<&Path>, kept: &Kept) -> Result<u8, Failure> {
+/// Opens the file of a handle, which is not changed by that: before anybody waits for a lock of which nobody could have the
+/// handle.
+fn writable(file: &Path) -> Result<File, Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file).map_err(|error| unwritten(file, &error))
+}
+
+fn unwritten(file: &Path, error: &io::Error) -> Failure {
+    let file = file.display();
+    Failure::usage(format!("--handle-file {file} cannot be written: {error}"))
+}
+
+fn print(common: &Common, file: Option<(&Path, File)>, kept: &Kept) -> Result<u8, Failure> {
     let handle = kept.to_string();
-    if let Some(file) = file {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let written = options.open(file).and_then(|mut to| {
-            // One that was there before may be open to others.
-            #[cfg(unix)]
-            if to.metadata()?.is_file() {
-                to.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    if let Some((name, mut file)) = file {
+        let mut write = || {
+            let is_file = file.metadata()?.is_file();
+            if is_file {
+                file.set_len(0)?;
+                // One that was there before may be open to others.
+                #[cfg(unix)]
+                file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
             }
-            to.write_all(format!("{handle}\n").as_bytes())
-        });
-        written.map_err(|error| {
-            let file = file.display();
-            Failure::usage(format!("--handle-file {file} cannot be written: {error}"))
-        })?;
+            file.write_all(format!("{handle}\n").as_bytes())
+        };
+        write().map_err(|error| unwritten(name, &error))?;
         return Ok(0);
     }
     let mut output = Output::new();

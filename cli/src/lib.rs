@@ -123,7 +123,15 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
+    // What else was asked for is not known.
+    let json = asks_for_json(std::env::args_os().skip(1));
+    Voice { quiet: false, json }.set();
     Failure::new(status::USAGE, bad_usage(error)).report()
+}
+
+/// Whether `--json` is one of the arguments before those of a command.
+fn asks_for_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    args.take_while(|it| it != "--").any(|it| it == "--json")
 }
 
 fn bad_usage(error: &clap::Error) -> String {

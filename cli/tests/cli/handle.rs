@@ -164,6 +164,18 @@ fn a_handle_in_a_file_or_in_the_environment() {
     let ended = place.ends(&args);
     assert_eq!(ended.status, 64, "{ended:?}");
     assert_eq!(place.held(), [""; 0]);
+    // Nor is anything waited for; and a lock that is not had leaves no file.
+    let mut running = place.holds(&["--lock", "a"]);
+    let ended = place.ends(&args);
+    assert_eq!(ended.status, 64, "{ended:?}");
+    let (new, wait) = (place.path("new"), ["--wait", "50ms", "--handle-file"]);
+    let args = ["acquire", "--lock", "a", "--ttl", "1h"];
+    let args = [&args[..], &wait, &[new.to_str().unwrap()]].concat();
+    let ended = place.ends(&args);
+    assert_eq!(ended.status, 75, "{ended:?}");
+    assert!(!new.exists());
+    running.close();
+    assert_eq!(running.ends().status, 0);
 }
 
 #[test]
