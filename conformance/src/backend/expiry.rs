@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::backend::{End, IntentChange, Renewed};
+use futures_util::future::{join, join3};
+use lockcore::backend::{Acquire, Acquired, End, Filter, IntentChange, Renewed, Sweep};
 use lockcore::{Life, Want};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::actor::{Actor, SHARE, registered, share};
 use crate::case::Case;
@@ -24,11 +25,14 @@ pub(super) fn cases() -> Vec<Case> {
             each_session_is_due_by_its_own_ttl,
             a_due_session_among_many_holders,
             a_due_session_behind_many_permits,
+            a_sweep_leaves_what_is_due_its_intent,
+            whoever_looks_at_what_is_due_leaves_it_so,
             releases_and_acquires_are_no_renewals;
         DiesOfItsEnd:
             a_ttl_of_no_whole_second_is_lived_to_its_end;
         DeadStaysDead:
             a_session_that_is_due_and_renewed_lives_or_is_dead_for_good,
+            a_death_and_a_renewal_at_once_agree,
             a_late_copy_of_an_expired_session_takes_nothing,
             a_late_release_of_an_expired_session_leaves_the_next_holder;
         Recovery:
@@ -267,8 +271,199 @@ async fn a_due_session_behind_many_permits(scene: Scene) -> Verdict {
     }
     scene.expire(ttl).await;
     let c = scene.actor().await?;
-    c.hold(&[permit]).await?;
+    for _ in 0..5 {
+        c.hold(&[permit]).await?;
+    }
+    c.refused(&c.ask(&[permit])).await?;
     lives.lives()
+}
+
+/// A session that is due, with a lock, and perhaps an intent.
+struct Due {
+    actor: Actor,
+    key: String,
+    held: Acquire,
+    intends: bool,
+}
+
+/// So many sessions, of which every other one has an intent; all of them are due.
+async fn due(scene: &Scene, count: usize) -> Verdict<Vec<Due>> {
+    let first = scene.actor().await?;
+    let ttl = short(&first.backend().info()) * 2;
+    let mut all = Vec::new();
+    for at in 0..count {
+        let actor = scene.beside_for(&first, ttl).await?;
+        let (key, intends) = (format!("k{at}"), at % 2 == 0);
+        let held = actor.ask(&[(Want::Create, &key)]);
+        let token = actor.take(&held).await?;
+        if intends {
+            let intent = IntentChange::Put(registered(token, "half done")?);
+            let renewed = actor.send_renewal(&actor.renewal("", intent)).await?;
+            actor.lives()?;
+            ensure_eq!(renewed, Renewed::Living, "renewal of a living session");
+        }
+        all.push(Due {
+            actor,
+            key,
+            held,
+            intends,
+        });
+    }
+    scene.expire(ttl).await;
+    Ok(all)
+}
+
+impl Due {
+    /// Nobody has what an intent needs; and whoever was said not to live does not.
+    async fn is_over(&self, scene: &Scene, said_dead: bool, after: &str) -> Verdict {
+        let key = &self.key;
+        let renewal = self.actor.renewal("", IntentChange::Keep);
+        let renewed = self.actor.send_renewal(&renewal).await?;
+        if said_dead {
+            ensure_eq!(renewed, Renewed::Dead, "a renewal after {after}");
+        }
+        if renewed != Renewed::Dead {
+            return Ok(());
+        }
+        if !self.intends {
+            return scene.free(key).await.map(drop);
+        }
+        let holders = scene.held(key).await?;
+        ensure_eq!(
+            (holders[0].grant, holders[0].life),
+            (Some(self.held.grant), Life::Abandoned),
+            "who is in the way of {key} after {after}"
+        );
+        Ok(())
+    }
+}
+
+/// Nobody has ended them before.
+async fn a_sweep_leaves_what_is_due_its_intent(scene: Scene) -> Verdict {
+    let all = due(&scene, 4).await?;
+    scene.sweep_all().await?;
+    for one in &all {
+        // What was removed lives no more.
+        let gone = scene.record(&one.key).await?.is_none();
+        one.is_over(&scene, gone, "a sweep").await?;
+    }
+    Ok(())
+}
+
+async fn whoever_looks_at_what_is_due_leaves_it_so(scene: Scene) -> Verdict {
+    let all = due(&scene, 10).await?;
+    let b = scene.actor().await?;
+    let backend = b.backend();
+    for (at, one) in all.iter().enumerate() {
+        let id = one.actor.session();
+        let (said_dead, what) = match at / 2 {
+            0 => {
+                scene.sweep(Sweep::Session(id)).await?;
+                (scene.record(&one.key).await?.is_none(), "a sweep of it")
+            }
+            1 => (!b.confirms(&one.held).await?, "a confirmation"),
+            2 => {
+                let filter = Filter::Session(id);
+                let listed = backend.records(&filter, None, 10).await?.items;
+                let mut holders = listed.iter().flat_map(|record| &record.holders);
+                let lives = holders.any(|it| it.life == Life::Living);
+                (!lives, "a listing of what it holds")
+            }
+            3 => {
+                let (mut after, mut lives) = (None::<String>, false);
+                loop {
+                    let page = backend.sessions(after.as_deref(), 100).await?;
+                    let mut states = page.items.iter();
+                    lives |= states.any(|it| it.session == id && it.life == Life::Living);
+                    match page.next {
+                        Some(next) => after = Some(next),
+                        None => break,
+                    }
+                }
+                (!lives, "a listing of sessions")
+            }
+            _ => {
+                let adopted = b.adopt(id, 0).await?.is_some();
+                ensure!(one.intends || !adopted, "it left no intent");
+                (adopted, "an adoption")
+            }
+        };
+        one.is_over(&scene, said_dead, what).await?;
+    }
+    Ok(())
+}
+
+/// Whoever renews, whoever ends and whoever asks for the lock ask at the same time.
+async fn a_death_and_a_renewal_at_once_agree(scene: Scene) -> Verdict {
+    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    for one in due(&scene, 16).await? {
+        let id = one.actor.session();
+        let pause = || Duration::from_millis(scene.below(3) as u64);
+        let pauses = [pause(), pause(), pause()];
+        let renews = async {
+            sleep(pauses[0]).await;
+            let renewal = one.actor.renewal("", IntentChange::Keep);
+            one.actor.send_renewal(&renewal).await
+        };
+        let ends = async {
+            sleep(pauses[1]).await;
+            b.end_of(id, End::IfDue).await
+        };
+        let wants = c.ask(&[(Want::Create, &one.key)]);
+        let asks = async {
+            sleep(pauses[2]).await;
+            c.send(&wants).await
+        };
+        let (renewed, state, asked) = join3(renews, ends, asks).await;
+        let (renewed, state, asked) = (renewed?, state?, asked?);
+        let is_granted = matches!(asked, Acquired::Acquired(_));
+        let told = format!(
+            "renewed: {renewed:?}, {:?}, granted: {is_granted}",
+            state.life
+        );
+        if renewed.is_living() {
+            one.actor.lives()?;
+            let agrees = state.life == Life::Living && !is_granted;
+            ensure!(agrees, "of a session that lives on: {told}");
+            continue;
+        }
+        ensure_eq!(renewed, Renewed::Dead, "of a session that is due: {told}");
+        let (left, free) = match one.intends {
+            true => (Life::Abandoned, false),
+            false => (Life::Dead, true),
+        };
+        ensure_eq!(state.life, left, "{told}");
+        ensure!(free || !is_granted, "an intent has its lock: {told}");
+        if is_granted {
+            c.release(&wants).await?;
+        }
+        one.is_over(&scene, true, "its end").await?;
+    }
+    // The same of a revocation and a registration.
+    for round in 0..16 {
+        let (a, key) = (scene.actor().await?, format!("r{round}"));
+        let held = a.ask(&[(Want::Create, &key)]);
+        let token = a.take(&held).await?;
+        let intent = IntentChange::Put(registered(token, "begun")?);
+        let (renewal, pause) = (a.renewal("", intent), scene.below(3) as u64);
+        let registers = a.send_renewal(&renewal);
+        let revokes = async {
+            sleep(Duration::from_millis(pause)).await;
+            b.end_of(a.session(), End::Revoke).await
+        };
+        let (renewed, state) = join(registers, revokes).await;
+        let (renewed, state) = (renewed?, state?);
+        let left = match renewed.is_living() {
+            true => Life::Abandoned,
+            false => Life::Dead,
+        };
+        ensure_eq!(state.life, left, "what was revoked when it was {renewed:?}");
+        match left {
+            Life::Abandoned => drop(scene.held(&key).await?),
+            _ => drop(scene.free(&key).await?),
+        }
+    }
+    Ok(())
 }
 
 async fn each_session_is_due_by_its_own_ttl(scene: Scene) -> Verdict {

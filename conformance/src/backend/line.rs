@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
             who_waits_comes_before_whoever_asks_later,
             who_waits_above_or_below_comes_first_too,
             who_waits_keeps_its_place,
+            who_waits_keeps_its_place_beyond_its_first_lease,
             forty_come_in_turn,
             what_does_not_conflict_does_not_wait,
             a_session_waits_behind_its_own_waiter_and_an_owner_does_not,
@@ -176,6 +177,24 @@ async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
         c.take(&third).await?;
     }
     Ok(())
+}
+
+/// Its session is renewed, and it asks again as the client does.
+async fn who_waits_keeps_its_place_beyond_its_first_lease(scene: Scene) -> Verdict {
+    let (a, c) = (scene.actor().await?, scene.actor().await?);
+    let ttl = short(&a.backend().info()) * 2;
+    let b = scene.actor_for(ttl).await?;
+    let held = a.hold(&[(Want::Create, "k")]).await?;
+    let waiter = waits(&b, &[(Want::Create, "k")]).await?;
+    for _ in 0..3 {
+        scene.pass(ttl / 2).await;
+        b.renew("", IntentChange::Keep).await?;
+    }
+    a.release(&held).await?;
+    let later = c.ask(&[(Want::Create, "k")]);
+    refused_by(&c, &later, &[&waiter]).await?;
+    b.take(&waiter).await?;
+    b.lives()
 }
 
 async fn forty_come_in_turn(scene: Scene) -> Verdict {

@@ -1,7 +1,8 @@
 //! Tree claims: what stands above, below and beside a path.
 
-use lockcore::{Mode, Want};
+use lockcore::{Mode, OwnerId, Want};
 
+use crate::actor::Actor;
 use crate::case::Case;
 use crate::scene::{Scene, claim};
 use crate::verdict::{Verdict, cases, ensure, ensure_eq};
@@ -13,6 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_written_root_holds_a_leaf_of_64_components,
             a_read_root_holds_off_writers_at_every_depth,
             a_writer_among_readers_is_met_by_a_reader_of_the_root,
+            one_of_another_kind_among_many_is_met,
             an_upgrade_waits_for_other_readers,
             a_move_holds_both_ends;
         AllowedIsGranted:
@@ -108,6 +110,52 @@ async fn a_writer_among_readers_is_met_by_a_reader_of_the_root(scene: Scene) -> 
     ensure_eq!(holders[0].grant, Some(writer.grant), "who is in the way");
     b.release(&writer).await?;
     c.hold(&[(Want::Read, "/a")]).await?;
+    Ok(())
+}
+
+/// So many that no store lists them, in batches that every store takes.
+async fn many_below(actor: &Actor, root: &str, owner: Option<OwnerId>, want: Want) -> Verdict {
+    for batch in 0..6 {
+        let paths: Vec<String> = (0..20).map(|n| format!("{root}/m{batch}{n:02}")).collect();
+        let wants: Vec<(Want, &str)> = paths.iter().map(|path| (want, &**path)).collect();
+        match owner {
+            Some(owner) => actor.hold_as(owner, &wants).await?,
+            None => actor.hold(&wants).await?,
+        };
+    }
+    Ok(())
+}
+
+/// It stands before all of them, or behind.
+async fn one_of_another_kind_among_many_is_met(scene: Scene) -> Verdict {
+    let (a, b, c) = (
+        scene.actor().await?,
+        scene.actor().await?,
+        scene.actor().await?,
+    );
+    for (root, other) in [("/r", "/r/a"), ("/s", "/s/z")] {
+        many_below(&a, root, None, Want::Read).await?;
+        let writer = b.hold(&[(Want::Write, other)]).await?;
+        let busy = c.refused(&c.ask(&[(Want::Read, root)])).await?;
+        let holders = &busy.first().holders;
+        ensure_eq!(holders.len(), 1, "holders in the way, {holders:?}");
+        ensure_eq!(holders[0].grant, Some(writer.grant), "who is in the way");
+        b.release(&writer).await?;
+        c.hold(&[(Want::Read, root)]).await?;
+    }
+    for (root, other) in [("/o", "/o/a"), ("/p", "/p/z")] {
+        let owner = a.owner();
+        many_below(&a, root, Some(owner), Want::Write).await?;
+        let held = b.hold(&[(Want::Read, other)]).await?;
+        let busy = a.refused(&a.ask_as(owner, &[(Want::Write, root)])).await?;
+        ensure_eq!(
+            busy.first().holders[0].grant,
+            Some(held.grant),
+            "who is in the way of the owner"
+        );
+        b.release(&held).await?;
+        a.hold_as(owner, &[(Want::Write, root)]).await?;
+    }
     Ok(())
 }
 

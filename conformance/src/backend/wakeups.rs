@@ -3,9 +3,9 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use lockcore::Want;
 use lockcore::backend::{Changed, End};
 use tokio::time::{Instant, sleep, timeout};
@@ -27,6 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_released_share_wakes_who_waits_for_room,
             the_last_released_reader_wakes_a_writer,
             a_release_of_one_of_many_wakes,
+            whatever_frees_several_keys_wakes_for_each,
             a_close_wakes,
             a_revocation_wakes,
             an_expiry_that_was_established_wakes,
@@ -181,6 +182,37 @@ async fn a_release_of_one_of_many_wakes(scene: Scene) -> Verdict {
             .collect();
         let changed = asleep(&b, &claims).await?;
         wakes_in_time(&scene, changed, a.release(&request)).await?;
+    }
+    Ok(())
+}
+
+/// Of one grant, and of one session with several.
+async fn whatever_frees_several_keys_wakes_for_each(scene: Scene) -> Verdict {
+    let keys = ["k1", "k2", "/k/3"];
+    let wants = keys.map(exclusive);
+    for round in 0..2 {
+        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let mut held = Vec::new();
+        match round {
+            0 => held.push(a.hold(&wants).await?),
+            _ => {
+                for want in wants {
+                    held.push(a.hold(&[want]).await?);
+                }
+            }
+        }
+        let mut all = Vec::new();
+        for (want, key) in wants {
+            all.push(watch(&b, want, key).await?);
+        }
+        let frees = async {
+            match round {
+                0 => a.release(&held[0]).await,
+                _ => scene.end(a.session(), End::Revoke).await.map(drop),
+            }
+        };
+        let woken: Changed = Box::pin(join_all(all).map(drop));
+        wakes_in_time(&scene, woken, frees).await?;
     }
     Ok(())
 }

@@ -236,7 +236,7 @@ pub struct Swept {
 /// lock. The answer is [`Held`](Stood::Held) only if the grant held all of the claims until then, and never for a
 /// holder that had ceased to be live.
 ///
-/// *Tokens only rise.* Of two grants of one key, the later has the greater token: across release, expiry, takeover,
+/// *Tokens only rise.* Of two grants in a namespace, the later has the greater token: across release, expiry, takeover,
 /// deletion of the record, restart and failover of the store, and re-creation of the namespace. No token is greater
 /// than [`MAX_STORE_TOKEN`](crate::limits::MAX_STORE_TOKEN).
 ///

@@ -15,7 +15,7 @@ pub enum Filter {
     /// The records whose key begins with this text; all for the empty text. A store that keeps ancestors as records
     /// lists those too.
     Prefix(String),
-    /// The records that this session holds.
+    /// The records that this session holds, and those that it [waits](crate::backend::Acquire::waits) for.
     Session(SessionId),
 }
 
@@ -60,7 +60,7 @@ pub struct Record {
 /// Listing and evicting. A listing is no snapshot. It proves nothing about what may be acquired.
 #[async_trait]
 pub trait Inspect: Send + Sync {
-    /// Lists held records, in the store's order. Records without a live holder are left out.
+    /// Lists held records, in the store's order. Records without a live holder or waiter are left out.
     ///
     /// # Errors
     ///

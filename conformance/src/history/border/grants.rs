@@ -20,6 +20,8 @@ pub(super) struct Asked {
     pub(super) begun: Pos,
     /// Every request that was granted: call, answer, token.
     pub(super) answers: Vec<(Pos, Pos, u64)>,
+    /// The first request whose outcome is not known.
+    doubted: Option<Pos>,
     /// The last answer to a request; never, if one has none and may yet be executed.
     last: Pos,
     /// When a request was told that the store has moved, and no later one that nothing is held.
@@ -48,6 +50,13 @@ impl Asked {
     pub(super) fn granted(&self) -> Option<(Pos, Pos)> {
         let first = self.answers.iter().min_by_key(|(_, answer, _)| *answer);
         first.map(|(begun, answer, _)| (*begun, *answer))
+    }
+
+    /// Since when the token of an answer to this request may have been given out: a copy is answered as the one before it.
+    pub(super) fn drawn(&self, begun: Pos) -> Pos {
+        let granted = self.granted().map(|(begun, _)| begun);
+        let earlier = self.doubted.into_iter().chain(granted);
+        earlier.fold(begun, Pos::min)
     }
 
     pub(super) fn cast(&self, key: usize) -> Option<Cast> {
@@ -150,6 +159,7 @@ pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked
                     joined: *joined,
                     begun: call.begun,
                     answers: Vec::new(),
+                    doubted: None,
                     last: Pos::instant(0),
                     moved: None,
                     releases: Vec::new(),
@@ -175,6 +185,7 @@ pub(super) fn asked(sent: &[Sent<'_>], keys: &mut Keys) -> BTreeMap<Grant, Asked
                 }
                 // One that failed without effect may have written some records, and taken them back.
                 let answer = if call.in_doubt() {
+                    asked.doubted.get_or_insert(call.begun);
                     NEVER
                 } else {
                     call.answered()

@@ -8,8 +8,10 @@ use crate::history::index::{Keys, Pos};
 pub(super) fn check(border: &Border<'_>, keys: &Keys, findings: &mut Findings) {
     for (key, grants) in border.by_key.iter().enumerate() {
         let answers = grants.iter().flat_map(|grant| {
-            let answers = border.asked[grant].answers.iter();
-            answers.map(move |(begun, answer, token)| (*answer, *begun, *token, *grant))
+            let asked = &border.asked[grant];
+            let answers = asked.answers.iter();
+            answers
+                .map(move |(begun, answer, token)| (*answer, asked.drawn(*begun), *token, *grant))
         });
         let mut answers: Vec<_> = answers.collect();
         answers.sort_unstable();
