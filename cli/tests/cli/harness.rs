@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -76,10 +76,12 @@ impl Place {
         self.starts(claims, "echo held; cat >/dev/null")
     }
 
-    /// A script that runs under claims, and has said its first line.
+    /// A script that runs under claims, and has said its first line. `lockkeeper` is a job, as a shell with job control starts
+    /// it.
     pub(crate) fn starts(&self, claims: &[&str], script: &str) -> Running {
         let args = [&["run"], claims, &["--"], &self.sh(script)].concat();
-        let mut running = Running::new(self.lockkeeper(args).stdin(Stdio::piped()));
+        let mut command = self.lockkeeper(args);
+        let mut running = Running::new(command.stdin(Stdio::piped()).process_group(0));
         assert_eq!(running.line(), "held", "{}", running.stderr_now());
         running
     }

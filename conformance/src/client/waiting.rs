@@ -2,14 +2,14 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{Either, join, join_all, select, try_join_all};
 use futures_util::poll;
 use lockcore::backend::Record;
 use lockcore::limits::DEFAULT_TTL;
-use lockcore::{Acquisition, Grant, Guard, Link, Locks, Tree, Want};
+use lockcore::{Acquisition, Grant, Guard, Link, Locks, Progress, Tree, Want};
 use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
@@ -333,7 +333,7 @@ async fn a_writer_beside_readers_of_other_processes_has_its_turn(scene: Scene) -
     let writer = locks(&scene).await?;
     for tree in [false, true] {
         let done = AtomicBool::new(false);
-        let reads = AtomicUsize::new(0);
+        let reads = Arc::new(AtomicUsize::new(0));
         let reader = async |(n, locks): (u32, Locks)| -> Verdict {
             sleep(HOLD * n / 3).await;
             while !done.load(Ordering::Relaxed) {
@@ -354,13 +354,22 @@ async fn a_writer_beside_readers_of_other_processes_has_its_turn(scene: Scene) -
         let writes = async || -> Verdict {
             for _ in 0..2 {
                 sleep(HOLD * 2).await;
-                let (since, before) = (Instant::now(), reads.load(Ordering::Relaxed));
-                let guard = match tree {
-                    true => acquired(writer.tree().write("/t")).await?,
-                    false => acquired(writer.rwlock("k").write()).await?,
+                let since = Instant::now();
+                // How many there were when the writer was refused: from then on it stands in line.
+                let before = Arc::new(OnceLock::new());
+                let (reads_then, waits_from) = (Arc::clone(&reads), Arc::clone(&before));
+                let observe = move |progress: Progress<'_>| {
+                    if let Progress::Waiting(_) = progress {
+                        waits_from.get_or_init(|| reads_then.load(Ordering::Relaxed));
+                    }
                 };
-                // Each of the readers may have been granted one before the writer stood in line.
-                let passed = reads.load(Ordering::Relaxed) - before;
+                let guard = match tree {
+                    true => acquired(writer.tree().write("/t").observe(observe)).await?,
+                    false => acquired(writer.rwlock("k").write().observe(observe)).await?,
+                };
+                // Each of the readers may have an answer under way then.
+                let all = reads.load(Ordering::Relaxed);
+                let passed = all - before.get().unwrap_or(&all);
                 ensure!(
                     passed <= 3,
                     "{passed} readers came after the writer and read before it"
