@@ -1,7 +1,8 @@
 //! Locks for programs without async: the same client, on a thread with a runtime of its own.
 //!
 //! Each call waits on the calling thread. Renewals go on in the thread of the client, so a program may take as long as it
-//! likes between two calls. Do not call these functions on a thread of an async runtime, which they would block; there
+//! likes between two calls. A handler of [recoveries](lockcore::LocksBuilder::recovery) runs in that thread, too, and must not
+//! block it for longer than two thirds of the TTL: let it use `tokio::task::spawn_blocking`. Do not call these functions on a thread of an async runtime, which they would block; there
 //! they panic. The thread ends when the last [`Locks`] and the last [`Guard`] are gone.
 //!
 //! # Examples

@@ -120,8 +120,12 @@ fn judge(phase: Phase, error: &etcd_client::Error) -> (ErrorKind, &'static str) 
             Config,
             "the server takes fewer operations in a transaction: say how many by the option txn_ops",
         ),
+        // The request that uses up the space is executed, and answered so all the same.
         (Code::ResourceExhausted, "mvcc: database space exceeded") => (
-            Unavailable,
+            match phase {
+                Phase::Connecting => Unavailable,
+                Phase::Sent => Indeterminate,
+            },
             "the server's space is used up: compact, defragment and disarm its alarm",
         ),
         (Code::ResourceExhausted, "too many requests") => {
@@ -181,7 +185,7 @@ mod tests {
         too_large: InvalidArgument "etcdserver: request is too large" => Limit, Limit;
         far_too_large: ResourceExhausted "grpc: received message larger than max (623729 vs. 589824)" => Limit, Limit;
         too_many_operations: InvalidArgument "etcdserver: too many operations in txn request" => Config, Config;
-        no_space: ResourceExhausted "etcdserver: mvcc: database space exceeded" => Unavailable, Unavailable;
+        no_space: ResourceExhausted "etcdserver: mvcc: database space exceeded" => Unavailable, Indeterminate;
         too_many_requests: ResourceExhausted "etcdserver: too many requests" => Unavailable, Unavailable;
         no_lease: NotFound "etcdserver: requested lease not found" => Unavailable, Unavailable;
         too_long_a_lease: OutOfRange "etcdserver: too large lease TTL" => Limit, Limit;

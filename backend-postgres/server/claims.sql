@@ -56,9 +56,11 @@ CREATE OR REPLACE FUNCTION {ns}.in_the_way(
                     AND {ns}.counts(h.place, h.n, s.life, s.over)))
          LIMIT 64)
         UNION ALL
-        -- Permits that are due may stand behind all of these; whoever ends one asks again.
+        -- Permits that are due may stand behind all of these, and who waits for one; whoever ends one asks again.
         (SELECT false, h.*, s.label, s.life, true
-         FROM (SELECT * FROM {ns}.holders x WHERE x.key = asked.key AND x.place IS NULL OFFSET 0) h
+         FROM (SELECT * FROM {ns}.holders x WHERE x.key = asked.key
+                 AND (x.place IS NULL
+                      OR (x.place < coalesce(p_place, 9223372036854775807) AND x.place <> ALL (p_passes))) OFFSET 0) h
          LEFT JOIN {ns}.sessions s ON s.id = h.session
          WHERE limits.reached AND asked.lim > 64 AND h.want = 'share' AND (p_of IS NULL OR h.session = p_of)
            AND (h.session = p_session AND h.n = p_n) IS NOT TRUE

@@ -33,6 +33,7 @@ pub(crate) async fn break_lock(common: &Common, args: BreakArgs) -> Result<u8, F
         author: store.author(),
         args: &args,
         told: BTreeMap::new(),
+        again: BTreeSet::new(),
         revoked: BTreeSet::new(),
         abandoned: BTreeMap::new(),
         evicted: 0,
@@ -156,6 +157,8 @@ struct Breaking<'a> {
     args: &'a BreakArgs,
     /// Whoever was told to give the key up, and the label.
     told: BTreeMap<Grant, String>,
+    /// Those of them who are to be told again.
+    again: BTreeSet<Grant>,
     revoked: BTreeSet<SessionId>,
     abandoned: BTreeMap<SessionId, String>,
     /// How many foreign records.
@@ -201,7 +204,16 @@ impl Breaking<'_> {
             // One that has died holds nothing when it is due, which somebody has to say.
             let sessions: BTreeSet<SessionId> = round.left.iter().map(|it| it.session).collect();
             let sessions: Vec<SessionId> = sessions.into_iter().collect();
-            self.backend.end(&sessions, End::IfDue).await?;
+            let states = self.backend.end(&sessions, End::IfDue).await?;
+            // A session has room for some notes: where others have pushed out those of all that it still holds, it is told
+            // again.
+            for state in states.iter().filter(|it| it.life == Life::Living) {
+                let left = || round.left.iter().filter(|it| it.session == state.session);
+                let mut notes = state.notes.iter().filter(|it| it.kind == NoteKind::Evict);
+                if !notes.any(|note| left().any(|grant| note.grant == Some(grant.n))) {
+                    self.again.extend(left());
+                }
+            }
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -221,6 +233,10 @@ impl Breaking<'_> {
                 let label = &holder.label;
                 if holder.life == Life::Abandoned {
                     self.abandoned.insert(grant.session, label.clone());
+                } else if self.again.remove(&grant) {
+                    self.note(grant.session, NoteKind::Evict, Some(grant.n))
+                        .await?;
+                    round.left.push(grant);
                 } else if self.told.contains_key(&grant) {
                     round.left.push(grant);
                 } else if living && !self.args.session {

@@ -4,7 +4,7 @@ use crate::case::Case;
 
 /// Of every mistake of `tests/broken` two cases that reject it, where two do. What finds them is told by
 /// `cargo test -p lockcore-conformance --test broken -- --ignored quick::choose`, and a test holds how many are found.
-const NAMES: [&str; 61] = [
+const NAMES: [&str; 63] = [
     "random::answers_like_the_model_1",
     "random::answers_like_the_model_2",
     "random::answers_like_the_model_3",
@@ -36,6 +36,8 @@ const NAMES: [&str; 61] = [
     "documents::a_very_large_set_refused_at_the_last_id_holds_nothing",
     "intents::a_very_large_set_with_an_intent",
     "expiry::a_renewal_changes_the_ttl",
+    "expiry::a_sweep_leaves_what_is_due_its_intent",
+    "expiry::a_death_and_a_renewal_at_once_agree",
     "expiry::a_ttl_of_no_whole_second_is_lived_to_its_end",
     "sessions::nothing_has_an_effect_after_expiry",
     "sessions::nothing_has_an_effect_after_another_took_the_key",

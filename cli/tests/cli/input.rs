@@ -68,7 +68,7 @@ fn usage() {
         (&["ls", "a"], "unexpected argument 'a'"),
     ] {
         refused(&place, &place.ends(args), says);
-        let as_json = place.ends(&[&["--json"], *args].concat());
+        let as_json = place.ends(&[&["--json"][..], args].concat());
         let said: serde_json::Value = serde_json::from_str(&as_json.stderr).unwrap();
         assert_eq!(said["status"], 64, "{as_json:?}");
         refused(&place, &as_json, says);

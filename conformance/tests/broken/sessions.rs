@@ -47,6 +47,11 @@ pub(crate) fn all() -> Vec<Broken> {
             Law::DeadStaysDead,
             revives(How::Judged),
         ),
+        Broken::new(
+            "death that is decided before a renewal",
+            Law::DeadStaysDead,
+            Decides,
+        ),
         Broken::new("lease of which nothing is told", Law::Listing, Silent),
         Broken::new("expiry that never comes", Law::ExpiryFrees, Immortal),
         Broken::new(
@@ -319,5 +324,28 @@ impl Decorator for Silent {
 
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
         Ok(vec![None; sessions.len()])
+    }
+}
+
+/// Looks whether a session is due, and ends it a moment later whatever has come meanwhile.
+struct Decides(Store);
+
+#[async_trait]
+impl Decorator for Decides {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
+        if how == End::IfDue {
+            let left = self.0.lease_left(sessions).await?;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            for (session, left) in sessions.iter().zip(left) {
+                if left == Some(Duration::ZERO) {
+                    self.0.end(&[*session], End::Revoke).await?;
+                }
+            }
+        }
+        self.0.end(sessions, how).await
     }
 }

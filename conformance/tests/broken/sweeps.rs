@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use lockcore::backend::{End, Incarnation, Opened, Page, Sweep, Swept};
+use lockcore::backend::{Acquire, Acquired, End, Incarnation, Opened, Page, Sweep, Swept};
 use lockcore::{Label, Life, LockBackend, Result, SessionId, SessionState, async_trait};
 use lockcore_conformance::{Decorated, Decorator, Law};
 
 use crate::Broken;
 use crate::alias::Aliases;
-use crate::support::{Store, life, lock};
+use crate::support::{Granted, Store, life, lock};
 
 pub(crate) fn all() -> Vec<Broken> {
     let swept = |name, how: How| {
@@ -28,6 +28,11 @@ pub(crate) fn all() -> Vec<Broken> {
         swept("sweep that counts one too many", How::Counts(1)),
         swept("sweep that counts one too few", How::Counts(-1)),
         swept("sweep that takes what is over alone", How::OfTheLiving),
+        Broken::new(
+            "sweep that frees what is due and nobody has ended",
+            Law::ExpiryFrees,
+            |store| Frees(store, Granted::default()),
+        ),
         Broken::new("tombstones that never go", Law::Listing, NeverForgets),
         Broken::new("tombstones that are not listed", Law::DeadStaysDead, Hides),
         Broken::new(
@@ -272,5 +277,37 @@ impl Decorator for Discards {
         let mut page = self.store.sessions(after, limit).await?;
         page.items.retain(|state| !self.glass.is_one(state.session));
         Ok(page)
+    }
+}
+
+/// Takes a lease that is over for the end of its session.
+struct Frees(Store, Granted);
+
+#[async_trait]
+impl Decorator for Frees {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.0.acquire(request).await?;
+        if matches!(answer, Acquired::Acquired(_)) {
+            self.1.note(request);
+        }
+        Ok(answer)
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        let all = sessions(&*self.0).await?.into_iter();
+        let all: Vec<SessionId> = all.map(|state| state.session).collect();
+        let left = self.0.lease_left(&all).await?;
+        for (session, left) in all.into_iter().zip(left) {
+            if left == Some(Duration::ZERO) {
+                for held in self.1.of(session) {
+                    let _ = self.0.release(held.grant, &held.claims).await?;
+                }
+            }
+        }
+        self.0.sweep(which, limit).await
     }
 }

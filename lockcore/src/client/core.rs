@@ -22,6 +22,9 @@ use crate::{
     Claim, Error, ErrorKind, FencingToken, Info, Label, LockBackend, Operation, Result, SessionId,
 };
 
+/// For so long the keeper is waited for at least: it has to send a renewal.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
 /// The options, for every part of a client.
 pub(crate) struct Config {
     pub(crate) ttl: Duration,
@@ -248,6 +251,11 @@ impl Core {
     /// Until when the client bears with a failing store.
     pub(crate) fn patience(&self) -> Instant {
         clock::after(self.config.patience)
+    }
+
+    /// Until when the keeper is waited for: the patience is for requests that are sent again, and it has to send the first one.
+    pub(crate) fn keeper_answers(&self) -> Instant {
+        clock::after(self.config.patience.max(FIRST_ANSWER))
     }
 }
 

@@ -609,8 +609,7 @@ impl Place {
     /// Returns when its turn has come and no task of this process is known to hold what excludes it. A task that asks
     /// without having waited is overtaken when it has no answer for `patience`. An exclusive waiter is overtaken by a
     /// share that has waited for `longest`, while another process keeps the exclusive one out; and those who do not stand
-    /// in line by everybody who has waited for so long. A waiter that is `in_line`
-    /// in the store waits for its turn there, and not for its turn here.
+    /// in line by the first one in line, when it has waited for so long. A waiter that is `in_line` in the store waits for its turn there, and not for its turn here.
     pub(crate) async fn until_it_polls(
         &self,
         (patience, longest): (Duration, Duration),
@@ -624,9 +623,12 @@ impl Place {
                 Turn::Behind(_) if in_line => return,
                 Turn::Behind(first) if !first.asks_at_once() => {
                     let waited = timeout(longest, woken).await;
-                    // Those before the line may keep each other coming: whoever has asked has a place in the store's line.
-                    let passes = || !first.in_line || passes(&self.queues.keys(), &self.waiter);
-                    if waited.is_err() && passes() {
+                    let keys = self.queues.keys();
+                    let goes = || {
+                        passes(&keys, &self.waiter)
+                            || (!first.in_line && comes_first(&keys, &self.waiter))
+                    };
+                    if waited.is_err() && goes() {
                         return;
                     }
                 }
@@ -668,6 +670,15 @@ fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
         Some(chain) => Turn::Held(Arc::clone(chain)),
         None => Turn::Polls,
     }
+}
+
+/// Whether only those keep it waiting that do not stand in line, and keep each other coming: once it has asked, it has a
+/// place in the store's line.
+fn comes_first(keys: &Keys, waiter: &Arc<Waiter>) -> bool {
+    let queue = keys.get(waiter.claim.key());
+    let mut waiters = queue.into_iter().flat_map(|queue| &queue.waiters);
+    let first = waiters.find(|it| it.in_line);
+    first.is_some_and(|first| Arc::ptr_eq(first, waiter))
 }
 
 /// Whether another process keeps out everybody who excludes it and came earlier: those who share with that process

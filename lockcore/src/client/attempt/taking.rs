@@ -131,6 +131,10 @@ impl Taking<'_> {
                         if !self.grants.is_empty() && self.is_given_back().await {
                             (at, waiting) = (0, None);
                         }
+                        if len > 1 {
+                            // It may be another key for which it was refused, and those behind it get what is free.
+                            waiting = None;
+                        }
                         let recovered = Box::pin(self.recovered(&busy, left));
                         if let Some(Err(stop)) = unless_offered(place(&waiting), recovered).await {
                             return Err(stop);
@@ -317,7 +321,7 @@ impl Taking<'_> {
                 Ok(true) => Ok(()),
                 Ok(false) | Err(_) => Err(AcquireError::Lost.into()),
             },
-            () = sleep_until(self.core.patience()) => {
+            () = sleep_until(self.core.keeper_answers()) => {
                 let what = "no renewal with the intent was acknowledged: the locks are given back";
                 let (kind, name) = (ErrorKind::Indeterminate, self.core.info.name);
                 Err(Error::new(kind, name, Operation::Renew, what).into())
@@ -453,7 +457,7 @@ impl Taking<'_> {
             tokio::select! {
                 biased;
                 _ = released => {}
-                () = sleep_until(self.core.patience()) => {}
+                () = sleep_until(self.core.keeper_answers()) => {}
             }
         }
     }

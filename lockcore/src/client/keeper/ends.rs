@@ -31,7 +31,7 @@ impl Keeper {
             Some(deadline) => {
                 let core = Arc::clone(&self.core);
                 // After that nobody is kept waiting for a store that fails.
-                let limit = deadline.min(core.patience());
+                let limit = deadline.min(core.keeper_answers());
                 tokio::select! {
                     biased;
                     kept = self.kept(&keep, deadline) => kept,
@@ -53,7 +53,7 @@ impl Keeper {
 
     async fn kept(&mut self, keep: &Keep, deadline: Instant) -> Result<Left> {
         // What an earlier attempt of the same acquisition has left is given back first.
-        while self.session.numbers().live() > keep.release.grants.len() && self.has_work() {
+        while self.session.numbers().live() > keep.release.grants.len() && self.going > 0 {
             if let Some(done) = self.work.next().await {
                 self.done(done);
             }

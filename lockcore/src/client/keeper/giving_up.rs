@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+use super::renewals::pause;
 use super::{Done, GivenUp, Keeper};
+use crate::client::clock::{now, sleep_until};
 use crate::client::core::Core;
 use crate::client::order::GiveUp;
 use crate::client::retry::{may_pass, until_answered};
@@ -26,13 +28,17 @@ pub(super) async fn give_up(
     what: GiveUp,
     done: Option<GivenUp>,
 ) -> Done {
+    let mut failures = 0;
     let answer = loop {
         let send = || Box::pin(give_up_once(&core, &me, &what)) as BoxFuture<'_, _>;
         match until_answered(&core, || me.is_valid(), send).await {
             Ok(Adopted::Moved) => return Done::Moved(what, done),
             Ok(_) => break Ok(()),
             Err(error) if !may_pass(&error) || !me.is_valid() => break Err(error),
-            Err(_) => {}
+            Err(_) => {
+                failures += 1;
+                sleep_until(now() + pause(&core, failures)).await;
+            }
         }
     };
     let stands = answer.is_err() && me.is_valid();

@@ -413,3 +413,42 @@ async fn an_intent_that_is_not_acknowledged_ends_the_attempt_in_time() {
         drop(hold(&locks, &["d"]).await);
     }
 }
+
+/// The patience is for requests that are sent again; the first renewal has the time that it takes.
+#[tokio::test(start_paused = true)]
+async fn without_patience_an_intent_is_registered_all_the_same() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.builder().patience(secs(0)).build().unwrap();
+    spy.decide(|call| match call {
+        Call::Renew(..) => Fate::AnsweredAfter(ms(100)),
+        _ => Fate::Answered,
+    });
+    let acquisition = locks.documents(["d"]).intent(&"change").unwrap();
+    let guard = acquisition.acquire().await.unwrap();
+    assert!(guard.release().await.is_ok());
+    let kept = locks
+        .documents(["e"])
+        .own_session()
+        .acquire()
+        .await
+        .unwrap();
+    assert!(kept.keep_for(secs(60)).await.is_ok());
+}
+
+/// Those before the line are passed by the first in line alone.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_behind_who_holds_other_keys_asks_as_one() {
+    let store = MemoryBackend::new().with_keys_per_batch(1);
+    let other = Spy::new(Arc::clone(&store)).locks();
+    let _held = hold(&other, &["hot"]).await;
+    let spy = Spy::new(store);
+    let locks = spy.locks();
+    let before = locks.documents(["a", "hot"]).wait(secs(10)).acquire();
+    let crowd = (0..50).map(async |_| {
+        sleep(ms(10)).await;
+        locks.documents(["hot"]).wait(secs(9)).acquire().await
+    });
+    let (before, crowd) = futures_util::future::join(before, join_all(crowd)).await;
+    assert!(before.is_err() && crowd.iter().all(Result::is_err));
+    assert!(spy.count(asks) < 120, "{}", spy.count(asks));
+}

@@ -439,7 +439,14 @@ fn tokens_rise_on_every_key_and_above() {
     };
     again(None).is_fine();
     again(Some(Reply::Granted(5))).is_fine();
-    again(Some(by((2, 2), "f"))).breaks(Law::TokensOnlyRise);
+    // One that was refused has none.
+    let mut told = two();
+    told.done(acquire((2, 1), &["create f"]), Reply::Granted(4));
+    told.done(waiting((1, 1), &["share f"], &[]), by((2, 1), "f"));
+    told.done(release((2, 1), &["create f"]), Reply::Released(true));
+    told.done(waiting((2, 2), &["share f"], &[(1, 1)]), Reply::Granted(6));
+    told.done(waiting((1, 1), &["share f"], &[]), Reply::Granted(5));
+    told.breaks(Law::TokensOnlyRise);
 }
 
 #[test]
