@@ -17,9 +17,16 @@ pub(crate) enum Phase {
     Sent,
 }
 
+const NO_SPACE: &str = "the server's space is used up: compact, defragment and disarm its alarm";
+
 /// Maps an error of the driver.
 pub(crate) fn from_etcd(operation: Operation, phase: Phase, error: etcd_client::Error) -> Error {
-    let (kind, what) = judge(phase, &error);
+    let (kind, what) = match (judge(phase, &error), operation) {
+        // The request that uses up the space is executed, and answered so all the same. What it granted goes with the next
+        // renewal, or with its session; what it adopted has to be given up.
+        ((_, NO_SPACE), Operation::Adopt) => (ErrorKind::Indeterminate, NO_SPACE),
+        (judged, _) => judged,
+    };
     Error::new(kind, NAME, operation, what).with_source(error)
 }
 
@@ -120,14 +127,7 @@ fn judge(phase: Phase, error: &etcd_client::Error) -> (ErrorKind, &'static str) 
             Config,
             "the server takes fewer operations in a transaction: say how many by the option txn_ops",
         ),
-        // The request that uses up the space is executed, and answered so all the same.
-        (Code::ResourceExhausted, "mvcc: database space exceeded") => (
-            match phase {
-                Phase::Connecting => Unavailable,
-                Phase::Sent => Indeterminate,
-            },
-            "the server's space is used up: compact, defragment and disarm its alarm",
-        ),
+        (Code::ResourceExhausted, "mvcc: database space exceeded") => (Unavailable, NO_SPACE),
         (Code::ResourceExhausted, "too many requests") => {
             (Unavailable, "the server has too many requests")
         }
@@ -185,7 +185,7 @@ mod tests {
         too_large: InvalidArgument "etcdserver: request is too large" => Limit, Limit;
         far_too_large: ResourceExhausted "grpc: received message larger than max (623729 vs. 589824)" => Limit, Limit;
         too_many_operations: InvalidArgument "etcdserver: too many operations in txn request" => Config, Config;
-        no_space: ResourceExhausted "etcdserver: mvcc: database space exceeded" => Unavailable, Indeterminate;
+        no_space: ResourceExhausted "etcdserver: mvcc: database space exceeded" => Unavailable, Unavailable;
         too_many_requests: ResourceExhausted "etcdserver: too many requests" => Unavailable, Unavailable;
         no_lease: NotFound "etcdserver: requested lease not found" => Unavailable, Unavailable;
         too_long_a_lease: OutOfRange "etcdserver: too large lease TTL" => Limit, Limit;
@@ -201,6 +201,14 @@ mod tests {
         a_cancelled_request: Cancelled "context canceled" => Unavailable, Indeterminate;
         too_large_an_answer: OutOfRange "decoded message length too large" => Unavailable, Indeterminate;
         anything_else: Unknown "something" => Unavailable, Indeterminate;
+    }
+
+    #[test]
+    fn an_adoption_without_space_may_have_been_executed() {
+        let what = "etcdserver: mvcc: database space exceeded";
+        let status = Status::new(Code::ResourceExhausted, what);
+        let error = from_etcd(Operation::Adopt, Phase::Sent, status.into());
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     }
 
     #[test]

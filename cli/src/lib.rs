@@ -135,7 +135,11 @@ fn asks_for_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
 }
 
 fn bad_usage(error: &clap::Error) -> String {
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
+    if matches!(
+        error.kind(),
+        DisplayHelpOnMissingArgumentOrSubcommand | MissingSubcommand
+    ) {
         // Not the whole help.
         return "'lockkeeper' requires a subcommand (see lockkeeper --help)".to_owned();
     }

@@ -166,7 +166,8 @@ impl Held {
 
     /// Resolves when the lock is lost, at the deadline at the latest, even if the store hangs. Returns the reason, and
     /// who broke the lock if somebody did. If an operator breaks it, this resolves within a second where the store
-    /// pushes wake-ups; elsewhere with the next renewal, within 10 s. A release does not resolve it.
+    /// pushes wake-ups; elsewhere with the next renewal, within 10 s. A release does not resolve it,
+    /// unless a session of the lock's own ends with it: of many documents, of one with an intent, of a leadership.
     ///
     /// # Cancel safety
     ///
