@@ -67,27 +67,24 @@ pub(crate) fn run(than: &str, stores: &[&'static Store], seconds: u64) -> Result
 fn both(commit: &str) -> Result<(Program, Program), String> {
     let here = root();
     let commit = resolved(here, commit)?;
-    let folder = here.join("target/older");
-    let tree = folder.join(&commit);
+    // A folder for each commit: cargo would take one tree's packages for those of another, whose files look older.
+    let folder = here.join("target/older").join(&commit);
+    let tree = folder.join("tree");
     unpack(here, &commit, &tree)?;
-    let build = |tree: &Path, target: &Path, name: &str| {
+    let build = |tree: &Path, target: &Path, name: String| {
         let manifest = format!("--manifest-path={}", tree.join("Cargo.toml").display());
         let into = format!("--target-dir={}", target.display());
         let what = ["build", "--package=lockkeeper-cli", "--all-features"];
         cargo_command(&[&what[..], &[&manifest, &into]].concat(), &[])?;
-        // Another build in the same folder replaces the program.
-        let path = folder.join(name);
-        fs::copy(target.join("debug/lockkeeper"), &path)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        let name = name.to_owned();
+        let path = target.join("debug/lockkeeper");
         Ok::<_, String>(Program { name, path })
     };
     let older = build(
         &tree,
         &folder.join("build"),
-        &format!("lockkeeper-{commit}"),
+        format!("lockkeeper of {commit}"),
     )?;
-    let newer = build(here, &here.join("target"), "lockkeeper-here")?;
+    let newer = build(here, &here.join("target"), "lockkeeper of here".to_owned())?;
     Ok((newer, older))
 }
 

@@ -235,32 +235,39 @@ fn a_command_that_does_not_end_is_killed_at_the_deadline() {
     assert!(ended.stderr.contains("killed"), "{ended:?}");
 }
 
-/// As `sudo` does it. Only root can make a program for that.
+/// A command of nobody's, run under a lock, and a program that makes itself root's, as `sudo` does. Only root can make that.
 #[cfg(target_os = "linux")]
-#[test]
-fn a_command_that_has_become_another_user_is_not_said_to_be_killed() {
+fn nobodys(place: &Place) -> Option<(std::process::Command, std::path::PathBuf)> {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
-    use std::process::{Command, Stdio};
 
     if !rustix::process::geteuid().is_root() {
         eprintln!("not tried: it takes root");
-        return;
+        return None;
     }
-    let place = Place::new();
     let (lockkeeper, becomes) = (place.path("lockkeeper"), place.path("becomes"));
     fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &lockkeeper).unwrap();
     fs::copy("/usr/bin/setpriv", &becomes).unwrap();
     fs::set_permissions(&becomes, Permissions::from_mode(0o4755)).unwrap();
     fs::set_permissions(place.path(""), Permissions::from_mode(0o777)).unwrap();
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-    let mut command = Command::new("setpriv");
+    let mut command = std::process::Command::new("setpriv");
     command.args(nobody).arg(&lockkeeper);
     command.args(["run", "--lock", "a", "--ttl", "2s", "--"]);
+    command.env("LOCKKEEPER_URL", place.url());
+    Some((command, becomes))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_that_has_become_another_user_is_not_said_to_be_killed() {
+    let place = Place::new();
+    let Some((mut command, becomes)) = nobodys(&place) else {
+        return;
+    };
     command.arg(&becomes).args(["--reuid=0", "sh", "-c"]);
     command.args(["echo held; cat", "sh"]);
-    let command = command.env("LOCKKEEPER_URL", place.url());
-    let mut running = Running::new(command.stdin(Stdio::piped()));
+    let mut running = Running::new(command.stdin(std::process::Stdio::piped()));
     assert_eq!(running.line(), "held", "{}", running.stderr_now());
     let broken = place.ends(&["break", "a", "--session", "--reason", "test"]);
     assert_eq!(broken.status, 0, "{broken:?}");
@@ -276,37 +283,23 @@ fn a_command_that_has_become_another_user_is_not_said_to_be_killed() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_part_of_a_command_that_has_become_another_user_is_told() {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
-    use std::process::Command;
-
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not tried: it takes root");
-        return;
-    }
     let place = Place::new();
-    let (lockkeeper, becomes) = (place.path("lockkeeper"), place.path("becomes"));
-    fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &lockkeeper).unwrap();
-    fs::copy("/usr/bin/setpriv", &becomes).unwrap();
-    fs::set_permissions(&becomes, Permissions::from_mode(0o4755)).unwrap();
-    fs::set_permissions(place.path(""), Permissions::from_mode(0o777)).unwrap();
-    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-    let mut command = Command::new("setpriv");
-    command.args(nobody).arg(&lockkeeper);
-    command.args(["run", "--lock", "a", "--ttl", "2s", "--"]);
+    let Some((mut command, becomes)) = nobodys(&place) else {
+        return;
+    };
     command.args([
         "sh",
         "-c",
         "\"$0\" --reuid=0 sh -c 'echo $$; exec sleep 60 >/dev/null 2>&1' & wait",
     ]);
-    command.arg(&becomes).env("LOCKKEEPER_URL", place.url());
-    let mut running = Running::new(&mut command);
+    let mut running = Running::new(command.arg(&becomes));
     let other = running.line();
     let broken = place.ends(&["break", "a", "--session", "--reason", "test"]);
     assert_eq!(broken.status, 0, "{broken:?}");
     let ended = running.ends();
     let goes_on = runs(&other);
-    let killed = Command::new("kill").args(["-KILL", &other]).status();
+    let mut kill = std::process::Command::new("kill");
+    let killed = kill.args(["-KILL", &other]).status();
     assert!(goes_on && killed.unwrap().success(), "{ended:?}");
     assert_eq!(ended.status, 76, "{ended:?}");
     assert!(ended.stderr.contains("cannot be ended"), "{ended:?}");

@@ -340,3 +340,32 @@ fn a_command_hears_that_it_is_asked_for_its_lock() {
     );
     assert_eq!(holder.ends().status, 0);
 }
+
+/// A session has room for a few notes of that length: those that others have pushed out are written again.
+#[test]
+fn every_permit_of_one_session_is_broken() {
+    let place = Place::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let guards = runtime.block_on(async {
+        let backend = lockkeeper::backend(&place.url()).await.unwrap();
+        let locks = lockkeeper::Locks::builder(backend);
+        let locks = locks.ttl(Duration::from_secs(3)).build().unwrap();
+        let mut guards = Vec::new();
+        for _ in 0..16 {
+            let permit = locks.semaphore("s", 16);
+            guards.push(permit.acquire().await.unwrap());
+        }
+        guards
+    });
+    let session = guards[0].session();
+    assert!(guards.iter().all(|guard| guard.session() == session));
+    let reason = "ю".repeat(120);
+    let broken = place.ends(&["break", "s", "--reason", &reason, "--wait", "30s"]);
+    assert_eq!(broken.status, 0, "{broken:?}");
+    assert!(guards.iter().all(|guard| !guard.is_valid()));
+    runtime.block_on(async { drop(guards) });
+}

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Place, Running, until};
+use crate::harness::{Ended, Place, Running, until};
 
 const INTENT: [&str; 4] = ["--lock", "a", "--intent", "{\"rename\": [\"/a\", \"/b\"]}"];
 
@@ -216,25 +216,21 @@ fn after_kill_9_of_who_recovers_the_next_one_does() {
     );
 }
 
-#[test]
-fn a_signal_ends_the_recovery() {
+/// How a command ends whose recovery is sent a signal, and what is left of the dead session.
+fn told_while_it_recovers(recover: &str) -> (Ended, Place) {
     let place = Place::new();
     leave(&place, &INTENT);
-    let recover = "echo recovering; while :; do sleep 0.02; done";
-    let args = [
-        "run",
-        "--lock",
-        "a",
-        "--recover",
-        recover,
-        "--",
-        "echo",
-        "ran",
-    ];
+    let args = ["run", "--lock", "a", "--recover", recover];
+    let args = [&args[..], &["--", "echo", "ran"]].concat();
     let mut running = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
     assert_eq!(running.line(), "recovering");
     running.signal(Signal::TERM);
-    let ended = running.ends();
+    (running.ends(), place)
+}
+
+#[test]
+fn a_signal_ends_the_recovery() {
+    let (ended, place) = told_while_it_recovers("echo recovering; while :; do sleep 0.02; done");
     assert_eq!((ended.status, ended.stdout.as_str()), (77, ""), "{ended:?}");
     assert_eq!(place.sessions()[0].1, "abandoned");
 }
@@ -242,24 +238,9 @@ fn a_signal_ends_the_recovery() {
 /// It has heard the signal, and has finished all the same.
 #[test]
 fn a_command_is_not_begun_after_a_signal_that_its_recovery_heard() {
-    let place = Place::new();
-    leave(&place, &INTENT);
-    let recover =
-        "trap 'heard=1' TERM; echo recovering; while [ -z \"$heard\" ]; do sleep 0.02; done; :";
-    let args = [
-        "run",
-        "--lock",
-        "a",
-        "--recover",
-        recover,
-        "--",
-        "echo",
-        "ran",
-    ];
-    let mut running = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
-    assert_eq!(running.line(), "recovering");
-    running.signal(Signal::TERM);
-    let ended = running.ends();
+    let (ended, place) = told_while_it_recovers(
+        "trap 'heard=1' TERM; echo recovering; while [ -z \"$heard\" ]; do sleep 0.02; done; :",
+    );
     assert_eq!(
         (ended.status, ended.stdout.as_str()),
         (143, ""),

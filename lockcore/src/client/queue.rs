@@ -609,7 +609,8 @@ impl Place {
     /// Returns when its turn has come and no task of this process is known to hold what excludes it. A task that asks
     /// without having waited is overtaken when it has no answer for `patience`. An exclusive waiter is overtaken by a
     /// share that has waited for `longest`, while another process keeps the exclusive one out; and those who do not stand
-    /// in line by the first one in line, when it has waited for so long. A waiter that is `in_line` in the store waits for its turn there, and not for its turn here.
+    /// in line by the first one in line, when it has waited for so long. A waiter that is `in_line` in the store waits for
+    /// its turn there, and not for its turn here.
     pub(crate) async fn until_it_polls(
         &self,
         (patience, longest): (Duration, Duration),
@@ -622,13 +623,12 @@ impl Place {
                 Turn::Polls => return,
                 Turn::Behind(_) if in_line => return,
                 Turn::Behind(first) if !first.asks_at_once() => {
-                    let waited = timeout(longest, woken).await;
-                    let keys = self.queues.keys();
                     let goes = || {
+                        let keys = self.queues.keys();
                         passes(&keys, &self.waiter)
                             || (!first.in_line && comes_first(&keys, &self.waiter))
                     };
-                    if waited.is_err() && goes() {
+                    if timeout(longest, woken).await.is_err() && goes() {
                         return;
                     }
                 }
