@@ -34,8 +34,9 @@ const NAMED: usize = 1_000;
 #[async_trait]
 impl ClaimStore for PostgresBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        // Who passes somebody does so by a transaction of its own.
-        if !SmallBatches::fits(&request.claims) || !request.past.is_empty() {
+        // Who passes somebody does so by a transaction of its own; and whoever holds something already is looked at again.
+        let alone = request.joined || !request.past.is_empty();
+        if alone || !SmallBatches::fits(&request.claims) {
             return self.acquire_alone(request).await;
         }
         let alone = |request| async move { self.acquire_alone(&request).await };
@@ -322,7 +323,17 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
         let rows = link.call(deadline, &Call::new(function, values)).await?;
         let what: &str = only(&rows, "r_what")?;
         match what {
-            "acquired" => return Ok(Acquired::Acquired(token(only(&rows, "r_token")?)?)),
+            "acquired" => {
+                let token = token(only(&rows, "r_token")?)?;
+                // Nothing keeps a session alive between two statements of a function: one that was revoked there has lost
+                // what it held before, perhaps to somebody with a smaller token than this one.
+                if request.joined
+                    && end(link, deadline, &[own], End::IfDue).await?[0].life != Life::Living
+                {
+                    return Ok(Acquired::Void);
+                }
+                return Ok(Acquired::Acquired(token));
+            }
             "void" => return Ok(Acquired::Void),
             "moved" => return Ok(Acquired::Moved),
             "due" => {

@@ -106,6 +106,41 @@ async fn behind<T: Send + 'static>(
     then.await.unwrap()
 }
 
+/// Whoever gets what it held has a smaller token than the one that was under way.
+#[tokio::test]
+async fn a_session_that_is_revoked_while_it_is_granted_more_is_granted_nothing() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    take(&backend, session, &["a"]).await;
+    let claim = Claim::new(LockKey::parse("b").unwrap(), Want::Create).unwrap();
+    let grant = Grant { session, n: 2 };
+    let mut more = Acquire::new(grant, OwnerId { session, m: 1 }, vec![claim]);
+    more.joined = true;
+    // It has seen its session, and waits for a row that is never there.
+    let mut transaction = owner().await;
+    let (id, two) = (literal(session), i64::MIN + 2);
+    let begin = space.text(&format!(
+        "BEGIN; INSERT INTO {{ns}}.holders (key, session, n, m, want, since)
+         VALUES ('b', {id}, {two}, {ONE}, 'create', now())"
+    ));
+    raw(&mut transaction, begin).await;
+    let own = raw(&mut transaction, "SELECT pg_backend_pid()".to_owned()).await;
+    let own: i32 = own.unwrap().get(0);
+    let by = Arc::clone(&backend);
+    let asked = tokio::spawn(async move { by.acquire(&more).await.unwrap() });
+    let waits = format!("SELECT FROM pg_stat_activity WHERE {own} = ANY (pg_blocking_pids(pid))");
+    support::until("it waits", async || {
+        (!support::sql(waits.clone()).await.is_empty()).then_some(())
+    })
+    .await;
+    backend.end(&[session], End::Revoke).await.unwrap();
+    let other = open(&backend).await;
+    take(&backend, other, &["a"]).await;
+    raw(&mut transaction, "ROLLBACK".to_owned()).await;
+    assert!(matches!(asked.await.unwrap(), Acquired::Void));
+}
+
 /// Of one key and of several: they are released by functions of their own.
 #[tokio::test]
 async fn what_a_newer_version_has_written_is_not_released() {
