@@ -22,9 +22,12 @@ const NO_SPACE: &str = "the server's space is used up: compact, defragment and d
 /// Maps an error of the driver.
 pub(crate) fn from_etcd(operation: Operation, phase: Phase, error: etcd_client::Error) -> Error {
     let (kind, what) = match (judge(phase, &error), operation) {
-        // The request that uses up the space is executed, and answered so all the same. What it granted goes with the next
-        // renewal, or with its session; what it adopted has to be given up.
-        ((_, NO_SPACE), Operation::Adopt) => (ErrorKind::Indeterminate, NO_SPACE),
+        // The request that uses up the space is executed, and answered so all the same: what it granted has to be released,
+        // and what it adopted to be given up, and an operator to be told so. What else is written is sent again anyway.
+        (
+            (_, NO_SPACE),
+            Operation::Acquire | Operation::Adopt | Operation::End | Operation::Note,
+        ) if phase == Phase::Sent => (ErrorKind::Indeterminate, NO_SPACE),
         (judged, _) => judged,
     };
     Error::new(kind, NAME, operation, what).with_source(error)
@@ -204,11 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn an_adoption_without_space_may_have_been_executed() {
-        let what = "etcdserver: mvcc: database space exceeded";
-        let status = Status::new(Code::ResourceExhausted, what);
-        let error = from_etcd(Operation::Adopt, Phase::Sent, status.into());
-        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    fn what_has_no_space_may_have_been_executed() {
+        use Operation::{Acquire, Adopt, End, Note};
+        for operation in [Acquire, Adopt, End, Note] {
+            let what = "etcdserver: mvcc: database space exceeded";
+            let status = Status::new(Code::ResourceExhausted, what);
+            let error = from_etcd(operation, Phase::Sent, status.into());
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        }
     }
 
     #[test]

@@ -19,8 +19,8 @@ use crate::txn::{Here, Moved, absent, get, keys, nobody, present};
 
 /// How often what others have changed meanwhile is looked at again.
 const ATTEMPTS: usize = 16;
-/// A session with a longer TTL than this revokes the lease that a renewal has replaced. A shorter one ends by itself before
-/// many others have come.
+/// A session that has, or had, a longer TTL than this revokes the lease that a renewal has replaced. A shorter one ends by
+/// itself before many others have come.
 const ENDS_SOON: Duration = Duration::from_secs(60);
 
 #[async_trait]
@@ -99,7 +99,7 @@ impl SessionStore for EtcdBackend {
         }
         // A new lease, and not the same one kept alive: only the leader knows when a lease was, and one that was stopped
         // and has been followed by another would end it, too early.
-        let ttl = renewal.ttl.unwrap_or(ttl);
+        let (before, ttl) = (ttl, renewal.ttl.unwrap_or(ttl));
         let lease = way.grant(ttl).await?;
         let mut changes = self.over_changes(session, &read.retired, &renewal.retired);
         for pair in &waits {
@@ -143,10 +143,10 @@ impl SessionStore for EtcdBackend {
             return Ok(refused);
         }
         let live = names.live(session);
-        let before = stored.iter().find(|pair| pair.key() == live);
-        if let Some(before) = before.filter(|_| ttl > ENDS_SOON) {
+        let replaced = stored.iter().find(|pair| pair.key() == live);
+        if let Some(replaced) = replaced.filter(|_| before.max(ttl) > ENDS_SOON) {
             // Nothing is on it any more.
-            way.revoke(before.lease()).await;
+            way.revoke(replaced.lease()).await;
         }
         Ok(Renewed::living(&read.state.notes))
     }
@@ -475,6 +475,8 @@ impl EtcdBackend {
                 });
                 let known = [
                     present(names.label(session)),
+                    // What is buried goes with its lease, which this would outlive.
+                    Compare::lease(names.label(session), CompareOp::Equal, 0),
                     self.adoption_is(session, number),
                 ];
                 known.into_iter().chain(ours).collect()
@@ -496,8 +498,8 @@ impl EtcdBackend {
                 return Ok(Ok(()));
             }
             let read = Session::read(names, session, &answer.found()?.pairs);
-            let Some(state) = read.map(|read| read.state) else {
-                // It was never opened, and has nothing to adopt.
+            let Some(state) = read.filter(|read| !read.buried).map(|read| read.state) else {
+                // It was never opened, or has ended: there is nothing to adopt.
                 return Ok(Ok(()));
             };
             let ours = state.adoption == next && state.adopter == Some(adopter);

@@ -16,9 +16,10 @@ use etcd_client::{
     AlarmAction, AlarmType, Client, CompactionOptions, ConnectOptions, GetOptions, Txn, TxnOp,
 };
 use lockcore::backend::{
-    Acquired, ClaimStore as _, Inspect as _, Renewed, SessionStore as _, Wakeups as _,
+    Acquired, Adopt, ClaimStore as _, End, Incarnation, Inspect as _, IntentChange, Registered,
+    Renewed, SessionStore as _, Sweep, Wakeups as _,
 };
-use lockcore::{ErrorKind, FencingToken, Label, LockKey, SessionId};
+use lockcore::{ErrorKind, FencingToken, Intent, Label, LockKey, SessionId};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
 use lockkeeper_servers::etcd::{ETCD_3_6, Member};
 use rustix::process::{Pid, Signal, kill_process};
@@ -139,24 +140,18 @@ async fn without_space_releases_go_on_and_nothing_is_granted() {
     let mut admin = client(&space.server).await;
     let alarm = |action| admin_alarm(space.server.clone(), action);
     alarm(AlarmAction::Activate).await;
-    for error in [
-        backend
-            .acquire(&ask(session, 2, "b"))
-            .await
-            .map(drop)
-            .unwrap_err(),
-        backend
-            .renew(session, &keep(1))
-            .await
-            .map(drop)
-            .unwrap_err(),
-        backend
-            .open(SessionId::new(1), &Label::parse("").unwrap(), TTL)
-            .await
-            .map(drop)
-            .unwrap_err(),
+    // One that is executed, and uses up what is left, is answered so, too.
+    let acquired = backend.acquire(&ask(session, 2, "b")).await.map(drop);
+    let renewed = backend.renew(session, &keep(1)).await.map(drop);
+    let label = Label::parse("").unwrap();
+    let opened = backend.open(SessionId::new(1), &label, TTL).await.map(drop);
+    for (answer, kind) in [
+        (acquired, ErrorKind::Indeterminate),
+        (renewed, ErrorKind::Unavailable),
+        (opened, ErrorKind::Unavailable),
     ] {
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains("space"), "{error}");
     }
     backend.release(held.grant, &held.claims).await.unwrap();
@@ -181,10 +176,54 @@ async fn a_long_lease_is_revoked_when_the_next_one_stands() {
     for seq in 1..6 {
         let renewed = backend.renew(session, &keep(seq)).await.unwrap();
         assert_eq!(renewed, Renewed::Living);
-        let mut admin = client(&space.server).await;
-        let leases = admin.leases().await.unwrap();
-        assert_eq!(leases.leases().len(), 1);
+        assert_eq!(leases(&space).await, 1);
     }
+    // A lock that was kept for long is released like this.
+    let short = keep(6).lasting(Duration::from_secs(2));
+    assert_eq!(
+        backend.renew(session, &short).await.unwrap(),
+        Renewed::Living
+    );
+    assert_eq!(leases(&space).await, 1);
+}
+
+async fn leases(space: &Space) -> usize {
+    let mut admin = client(&space.server).await;
+    admin.leases().await.unwrap().leases().len()
+}
+
+/// What is left of a session that has ended goes with its lease.
+#[tokio::test]
+async fn what_is_given_up_late_does_not_outlive_its_session() {
+    let server = member(&[]).await;
+    let space = Space::at(url(&server));
+    let backend = space.connect().await;
+    let (left, adopter) = (opened(&backend).await, opened(&backend).await);
+    let mut registers = keep(1);
+    registers.intent = IntentChange::Put(Registered {
+        intent: Intent::new("change").unwrap(),
+        token: FencingToken::new(1).unwrap(),
+    });
+    backend.renew(left, &registers).await.unwrap();
+    backend.end(&[left], End::Close).await.unwrap();
+    let here = Incarnation::UNKNOWN;
+    let take = backend.adopt(left, 0, adopter, Adopt::Take, here);
+    let number = take.await.unwrap().adoption().unwrap().number;
+    let settled = backend.settle(left, number, adopter, here).await.unwrap();
+    assert!(settled.is_settled());
+    while backend.sweep(Sweep::All, 1_000).await.unwrap().more {}
+    let late = backend.adopt(left, 0, adopter, Adopt::GiveUp, here);
+    late.await.unwrap();
+    let all = GetOptions::new().with_prefix();
+    let mut admin = client(&space.server).await;
+    let all = admin.get(space.key(""), Some(all)).await.unwrap();
+    let own = |pair: &&etcd_client::KeyValue| {
+        String::from_utf8_lossy(pair.key()).contains(&left.to_string())
+    };
+    let (own, stays): (Vec<_>, Vec<_>) =
+        all.kvs().iter().filter(own).partition(|it| it.lease() > 0);
+    assert!(own.len() >= 3, "it is buried: {own:?}");
+    assert_eq!(stays, Vec::<&etcd_client::KeyValue>::new());
 }
 
 async fn admin_alarm(server: String, action: AlarmAction) {
