@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use lockkeeper::limits::DEFAULT_TTL;
 use lockkeeper::{Kept, KeptState, Locks};
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 use crate::args::{AcquireArgs, Common, HandleArgs, RenewArgs};
 use crate::claims::Claims;
@@ -47,14 +48,8 @@ pub(crate) async fn acquire(common: &Common, mut args: AcquireArgs) -> Result<u8
     let done = match &args.handle_file {
         None => take(common, &args, &claims, &locks, &mut signals, None).await,
         Some(name) => {
-            let is_new = !name.exists();
-            let file = Some((&**name, writable(name)?));
-            let done = take(common, &args, &claims, &locks, &mut signals, file).await;
-            if done.is_err() && is_new {
-                // It holds no handle.
-                let _ = fs::remove_file(name);
-            }
-            done
+            let file = Some(HandleFile::find(name)?);
+            take(common, &args, &claims, &locks, &mut signals, file).await
         }
     };
     close(&locks).await;
@@ -67,7 +62,7 @@ async fn take(
     claims: &Claims,
     locks: &Locks,
     signals: &mut Signals,
-    file: Option<(&Path, File)>,
+    file: Option<HandleFile<'_>>,
 ) -> Result<u8, Failure> {
     let ask = Ask {
         intent: None,
@@ -98,14 +93,63 @@ async fn take(
     printed
 }
 
-/// Opens the file of a handle, which is not changed by that: before anybody waits for a lock of which nobody could have the
-/// handle.
-fn writable(file: &Path) -> Result<File, Failure> {
+/// Where a handle is written: found before anybody waits for a lock of which nobody could have the handle.
+struct HandleFile<'a> {
+    name: &'a Path,
+    /// As it was before; `None` if there was none. A new one appears with its handle, so that no other program's is
+    /// touched.
+    file: Option<File>,
+}
+
+impl<'a> HandleFile<'a> {
+    /// Changes nothing.
+    fn find(name: &'a Path) -> Result<Self, Failure> {
+        let file = match fs::symlink_metadata(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => beside(name).map(|_| None),
+            _ => opened(name).map(Some),
+        };
+        let file = file.map_err(|error| unwritten(name, &error))?;
+        Ok(Self { name, file })
+    }
+
+    fn write(self, handle: &Kept) -> Result<(), Failure> {
+        let line = format!("{handle}\n");
+        let write = || match self.file {
+            Some(mut file) => {
+                if file.metadata()?.is_file() {
+                    file.set_len(0)?;
+                    // It may be open to others.
+                    #[cfg(unix)]
+                    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+                }
+                file.write_all(line.as_bytes())
+            }
+            None => {
+                let mut new = beside(self.name)?;
+                new.write_all(line.as_bytes())?;
+                new.persist(self.name)?;
+                Ok(())
+            }
+        };
+        write().map_err(|error| unwritten(self.name, &error))
+    }
+}
+
+/// The file, or the one that a link leads to.
+fn opened(name: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(file).map_err(|error| unwritten(file, &error))
+    options.open(name)
+}
+
+/// A file in the same directory, for its owner alone, which is gone unless it is made that one.
+fn beside(name: &Path) -> io::Result<NamedTempFile> {
+    let directory = name.parent().filter(|path| !path.as_os_str().is_empty());
+    tempfile::Builder::new()
+        .prefix(".lockkeeper")
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
 }
 
 fn unwritten(file: &Path, error: &io::Error) -> Failure {
@@ -113,22 +157,12 @@ fn unwritten(file: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("--handle-file {file} cannot be written: {error}"))
 }
 
-fn print(common: &Common, file: Option<(&Path, File)>, kept: &Kept) -> Result<u8, Failure> {
-    let handle = kept.to_string();
-    if let Some((name, mut file)) = file {
-        let mut write = || {
-            let is_file = file.metadata()?.is_file();
-            if is_file {
-                file.set_len(0)?;
-                // One that was there before may be open to others.
-                #[cfg(unix)]
-                file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-            }
-            file.write_all(format!("{handle}\n").as_bytes())
-        };
-        write().map_err(|error| unwritten(name, &error))?;
+fn print(common: &Common, file: Option<HandleFile<'_>>, kept: &Kept) -> Result<u8, Failure> {
+    if let Some(file) = file {
+        file.write(kept)?;
         return Ok(0);
     }
+    let handle = kept.to_string();
     let mut output = Output::new();
     match common.json {
         true => output.json(&HandleJson {

@@ -2,11 +2,12 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::fs::stat;
 
-use crate::harness::{Place, json};
+use crate::harness::{Place, Running, json, until};
 
 fn handle(place: &Place, args: &[&str]) -> String {
     let ended = place.ends(&[&["acquire"], args].concat());
@@ -174,6 +175,44 @@ fn a_handle_in_a_file_or_in_the_environment() {
     let ended = place.ends(&args);
     assert_eq!(ended.status, 75, "{ended:?}");
     assert!(!new.exists());
+    // Nor does whoever waited in vain touch the handle that another program has written there meanwhile.
+    let args = [
+        "acquire",
+        "--lock",
+        "a",
+        "--ttl",
+        "1h",
+        "--wait",
+        "2s",
+        "--handle-file",
+    ];
+    let mut waits = Running::new(
+        place
+            .lockkeeper([&args[..], &[new.to_str().unwrap()]].concat())
+            .stdin(Stdio::null()),
+    );
+    until("it waits", || place.sessions().len() == 2);
+    let args = [
+        "acquire",
+        "--lock",
+        "b",
+        "--ttl",
+        "1h",
+        "--handle-file",
+        new.to_str().unwrap(),
+    ];
+    assert_eq!(place.ends(&args).status, 0);
+    assert_eq!(waits.ends().status, 75);
+    let ended = place.ends(&["release", "--handle-file", new.to_str().unwrap()]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let others = std::fs::read_dir(new.parent().unwrap()).unwrap();
+    let others = others.map(|it| it.unwrap().file_name().into_string().unwrap());
+    assert_eq!(
+        others
+            .filter(|name| name.starts_with(".lockkeeper"))
+            .count(),
+        0
+    );
     running.close();
     assert_eq!(running.ends().status, 0);
 }
