@@ -352,11 +352,15 @@ async fn also_held(
 pub(crate) async fn discard(common: &Common, args: DiscardArgs) -> Result<u8, Failure> {
     let store = store::open(common).await?;
     let (session, reason) = (args.session, &args.reason);
-    let Some(state) = find(&*store.backend, session).await? else {
+    let Some(mut state) = find(&*store.backend, session).await? else {
         return Err(Failure::usage(format!(
             "there is no session {session}: see lockkeeper sessions"
         )));
     };
+    if state.life == Life::Living {
+        // It may be due.
+        state.life = end(&*store.backend, session, End::IfDue).await?;
+    }
     let was_dead = state.life == Life::Dead;
     if state.life == Life::Abandoned {
         let author = store.author();

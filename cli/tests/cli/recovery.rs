@@ -177,6 +177,33 @@ fn after_kill_9_the_next_holder_finishes_the_work() {
 }
 
 #[test]
+fn after_kill_9_recover_finishes_what_nobody_asks_for() {
+    let place = Place::new();
+    let killed = |intent| {
+        let claims = ["--lock", intent, "--intent", intent, "--ttl", "1s"];
+        let mut running = place.starts(&claims, "echo held; while :; do sleep 0.02; done");
+        running.signal(Signal::KILL);
+        assert_eq!(running.ends().status, -9);
+    };
+    killed("1");
+    until("it is due, and found", || {
+        let ended = place.ends(&["recover", "--", "cat"]);
+        assert_eq!(ended.status, 0, "{ended:?}");
+        ended.stdout.contains("\"intent\":1")
+    });
+    killed("2");
+    let [(session, state)] = &place.sessions()[..] else {
+        panic!("{:?}", place.sessions());
+    };
+    assert_eq!(state, "living", "nobody has noticed it");
+    until("it is due, and discarded", || {
+        let ended = place.ends(&["discard", session, "--reason", "test"]);
+        assert!([0, 75].contains(&ended.status), "{ended:?}");
+        ended.stderr.contains("discarded the unfinished work")
+    });
+}
+
+#[test]
 fn after_kill_9_of_who_recovers_the_next_one_does() {
     let place = Place::new();
     leave(&place, &INTENT);

@@ -69,8 +69,8 @@ impl Locks {
         &self.core.backend
     }
 
-    /// Every abandoned session of the namespace: dead, with a change that somebody has to finish or undo. A session
-    /// whose death nobody has noticed yet is not among them.
+    /// Every abandoned session of the namespace: dead, with a change that somebody has to finish or undo. Sessions that
+    /// are due and that nobody has ended yet are ended first, so the store is asked twice for each thousand sessions.
     ///
     /// # Errors
     ///
@@ -78,17 +78,21 @@ impl Locks {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing.
+    /// Dropping the future leaves the sessions that are due as they were, or ended.
     pub async fn abandoned(&self) -> Result<Vec<SessionState>> {
         let mut abandoned = Vec::new();
         let mut after = None;
         loop {
             let page = self.core.backend.sessions(after.as_deref(), 1_000).await?;
-            abandoned.extend(
-                page.items
-                    .into_iter()
-                    .filter(|state| state.life == Life::Abandoned),
-            );
+            let (recorded, others): (Vec<_>, Vec<_>) =
+                (page.items.into_iter()).partition(|state| state.life == Life::Living);
+            let recorded: Vec<SessionId> = recorded.iter().map(|state| state.session).collect();
+            let ended = match recorded.is_empty() {
+                true => Vec::new(),
+                false => self.core.backend.end(&recorded, End::IfDue).await?,
+            };
+            let states = others.into_iter().chain(ended);
+            abandoned.extend(states.filter(|state| state.life == Life::Abandoned));
             after = page.next;
             if after.is_none() {
                 return Ok(abandoned);
