@@ -29,7 +29,7 @@
 //! The clock of the node with the primary shard. The scripts read it when they run: the time that a server passes to
 //! its scripts stands still while the server does, and would begin a lease before its renewal was sent. A session is
 //! due after its lease plus the allowed difference between the nodes' clocks ([`EsConfig::clock_skew`] of the program
-//! that opened it, 1 s by default). Nodes whose clocks are farther apart can end a session early when the primary
+//! that opened or last renewed it, 1 s by default). Nodes whose clocks are farther apart can end a session early when the primary
 //! moves; tokens still rise.
 //!
 //! # What is in the index

@@ -167,7 +167,8 @@ pub(crate) enum Action {
     /// First the conformance cases run, each in a namespace of its own. Then processes work with locks while they are killed,
     /// stopped and continued, sessions are revoked and unfinished work is discarded; a checker holds what they saw against
     /// every law. The report says what was found, how many events each law has judged, and what was not tried. The exit
-    /// status is 0 only if every law held, 70 if one is broken, and 69 if that could not be decided.
+    /// status is 0 only if every law held and had something to judge, 70 if one is broken, and 69 if that could not be
+    /// decided.
     ///
     /// The namespaces are called lockkeeper-scratch- and 16 hexadecimal digits; they are removed, also when it is
     /// interrupted. It takes the rights that bench takes. Other namespaces are not touched. The load is that of --jobs cases, or

@@ -82,7 +82,7 @@ impl Report {
         if cases.any(broken) || run.is_some_and(|report| !report.violations.is_empty()) {
             return Verdict::Broken;
         }
-        let told = run.is_some_and(|report| report.guards >= GUARDS);
+        let told = run.is_some_and(|it| it.guards >= GUARDS && it.unjudged().next().is_none());
         let all = self.cases.len() == self.wanted && !self.cases.values().any(open);
         match told && all && self.left.is_empty() {
             true => Verdict::Held,
@@ -225,6 +225,11 @@ fn write_run(run: &Run, output: &mut Output) -> Result<(), Stop> {
     if report.guards < GUARDS {
         output.line(&format!(
             "undecided: fewer than {GUARDS} guards: give more --minutes"
+        ))?;
+    }
+    for law in report.unjudged() {
+        output.line(&format!(
+            "undecided: nothing to judge was met: {law}: give more --minutes"
         ))?;
     }
     for law in Law::JUDGED {
@@ -392,9 +397,11 @@ mod tests {
         report
     }
 
+    /// A run in which each law has judged something.
     fn ran(guards: usize) -> Judged {
         let mut judged = Judged::default();
         judged.guards = guards;
+        judged.judged = Law::JUDGED.map(|law| (law, 1)).into();
         judged
     }
 
@@ -435,5 +442,12 @@ mod tests {
         assert_eq!(passed.with(None), Verdict::Undecided, "no processes");
         assert_eq!(passed.verdict(), Verdict::Undecided);
         assert_eq!(passed.with(Some(&ran(GUARDS - 1))), Verdict::Undecided);
+        let mut idle = ran(GUARDS);
+        idle.judged.remove(&Law::OneAdopter);
+        assert_eq!(
+            passed.with(Some(&idle)),
+            Verdict::Undecided,
+            "a law is idle"
+        );
     }
 }

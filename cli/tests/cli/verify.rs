@@ -22,13 +22,25 @@ fn a_store_is_verified_and_nothing_is_left() {
         "--cases",
         "quick",
         "--minutes",
-        "0.1",
+        "0.2",
         "--jobs",
         "16",
         "--json",
     ];
-    let ended = place.ends(&args);
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    // A run so short may meet nothing that a law judges, and says so.
+    let mut runs = 0;
+    let (ended, report) = loop {
+        runs += 1;
+        let ended = place.ends(&args);
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let is_short = report["verdict"] == "undecided"
+            && report["cases"]["undecided"]
+                .as_array()
+                .is_some_and(Vec::is_empty);
+        if !is_short || runs == 3 {
+            break (ended, report);
+        }
+    };
     assert_eq!(ended.status, 0, "{report:#}\n{}", ended.stderr);
     assert_eq!(
         (&report["verdict"], &report["store"]),

@@ -14,6 +14,9 @@ use super::resources;
 use super::store;
 use super::{History, Law, What};
 
+/// Laws that judge nothing in some runs of a few seconds: few waiters are met there.
+const RARE: [Law; 3] = [Law::Waiting, Law::InTurn, Law::HandedOnForShort];
+
 /// The number of violations kept for each law.
 const KEPT: usize = 20;
 
@@ -107,6 +110,13 @@ impl Report {
             let judged = self.judged.get(&law).copied().unwrap_or(0);
             (judged < least).then_some((law, judged))
         })
+    }
+
+    /// The laws that have judged nothing, though they judge something in nearly every run of a few seconds: of a run with
+    /// any of them nobody can say that every law held.
+    pub fn unjudged(&self) -> impl Iterator<Item = Law> {
+        let idle = self.idle(1).map(|(law, _)| law);
+        idle.filter(|law| !RARE.contains(law))
     }
 
     /// The number of events that each law has judged, one line for each law. Laws with fewer than `least` are marked.

@@ -34,9 +34,6 @@ const SIGNALS: usize = 3;
 const JUDGED: usize = 1_000;
 const JUDGED_IN_TESTS: usize = 100;
 
-/// Laws that judge nothing in some runs of a few seconds: few waiters are met there. The others judge something in each.
-const RARE: [Law; 3] = [Law::Waiting, Law::InTurn, Law::HandedOnForShort];
-
 /// Runs of a test that says too little each time.
 const RUNS: usize = 3;
 
@@ -414,10 +411,7 @@ fn says_enough(plan: &Plan, run: &Run) -> Result<(), BoxError> {
             return Err(format!("too little to judge: {count} {what} of {least}").into());
         }
     }
-    let idle: Vec<Law> = (run.report.idle(1))
-        .map(|(law, _)| law)
-        .filter(|law| !RARE.contains(law))
-        .collect();
+    let idle: Vec<Law> = run.report.unjudged().collect();
     if !idle.is_empty() {
         return Err(format!("laws that judged nothing: {idle:?}").into());
     }
@@ -488,14 +482,9 @@ mod tests {
     #[test]
     fn a_run_without_the_faults_of_its_plan_is_not_judged() {
         use crate::faults::{NetworkFault, ProcessFault, RequestFault};
-        let often = |law: &Law| !RARE.contains(law);
         let report = Report {
             guards: GUARDS,
-            judged: Law::JUDGED
-                .into_iter()
-                .filter(often)
-                .map(|law| (law, 1))
-                .collect(),
+            judged: Report::default().unjudged().map(|law| (law, 1)).collect(),
             ..Report::default()
         };
         let mut run = Run {

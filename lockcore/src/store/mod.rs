@@ -1,4 +1,4 @@
-//! The traits of a store, one file each. They are small and object-safe and have no default methods.
+//! The traits of a store, one file each. They are small and object-safe. Only [`Wakeups::watch_turn`] has a default.
 //!
 //! All methods share one rule: one call is **one attempt with the backend's own timeout**. If the outcome is not known
 //! for certain (a timeout, a broken connection, an answer that cannot be parsed), the call fails with an error of kind
