@@ -15,8 +15,7 @@ use crate::config::RedisConfig;
 use crate::error::{Phase, found, from_redis};
 use crate::record::Answer;
 
-/// Connections where writes wait for replicas: such a write holds up what is behind it on its connection. Renewals have one
-/// more, for themselves: they wait for nothing else.
+/// Connections where writes wait for replicas: such a write holds up what is behind it on its connection.
 const LANES_THAT_WAIT: usize = 16;
 /// How often one attempt goes to another node, or gives a node a script that it does not know.
 const HOPS: usize = 6;
@@ -29,7 +28,6 @@ pub(crate) struct Link {
     /// All keys of the namespace, and its channel.
     keys: [String; 9],
     pub(crate) certificates: Option<TlsCertificates>,
-    /// The first one is that of renewals.
     lanes: Vec<Lane>,
     next: AtomicUsize,
     place: Mutex<Place>,
@@ -89,9 +87,7 @@ impl Link {
             ]
             .map(key),
             certificates,
-            lanes: std::iter::repeat_with(Lane::default)
-                .take(lanes + 1)
-                .collect(),
+            lanes: std::iter::repeat_with(Lane::default).take(lanes).collect(),
             next: AtomicUsize::new(0),
             place: Mutex::new(Place {
                 nodes: match config.sentinels {
@@ -173,10 +169,7 @@ impl Link {
         for argument in arguments {
             command.arg(argument);
         }
-        let lane = match operation {
-            Operation::Renew => 0,
-            _ => 1 + self.next.fetch_add(1, Ordering::Relaxed) % (self.lanes.len() - 1),
-        };
+        let lane = self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len();
         let mut phase = Phase::Connecting;
         let mut since = Instant::now();
         let way = (&mut phase, &mut since);
