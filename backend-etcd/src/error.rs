@@ -188,7 +188,7 @@ mod tests {
         too_large: InvalidArgument "etcdserver: request is too large" => Limit, Limit;
         far_too_large: ResourceExhausted "grpc: received message larger than max (623729 vs. 589824)" => Limit, Limit;
         too_many_operations: InvalidArgument "etcdserver: too many operations in txn request" => Config, Config;
-        no_space: ResourceExhausted "etcdserver: mvcc: database space exceeded" => Unavailable, Unavailable;
+        no_space: ResourceExhausted "etcdserver: mvcc: database space exceeded" => Unavailable, Indeterminate;
         too_many_requests: ResourceExhausted "etcdserver: too many requests" => Unavailable, Unavailable;
         no_lease: NotFound "etcdserver: requested lease not found" => Unavailable, Unavailable;
         too_long_a_lease: OutOfRange "etcdserver: too large lease TTL" => Limit, Limit;
@@ -208,12 +208,22 @@ mod tests {
 
     #[test]
     fn what_has_no_space_may_have_been_executed() {
-        use Operation::{Acquire, Adopt, End, Note};
-        for operation in [Acquire, Adopt, End, Note] {
+        use Operation::{Acquire, Adopt, Confirm, End, Note, Open, Release, Settle, Sweep};
+        for (operation, kind) in [
+            (Acquire, ErrorKind::Indeterminate),
+            (Adopt, ErrorKind::Indeterminate),
+            (End, ErrorKind::Indeterminate),
+            (Note, ErrorKind::Indeterminate),
+            (Open, ErrorKind::Unavailable),
+            (Settle, ErrorKind::Unavailable),
+            (Release, ErrorKind::Unavailable),
+            (Confirm, ErrorKind::Unavailable),
+            (Sweep, ErrorKind::Unavailable),
+        ] {
             let what = "etcdserver: mvcc: database space exceeded";
             let status = Status::new(Code::ResourceExhausted, what);
             let error = from_etcd(operation, Phase::Sent, status.into());
-            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+            assert_eq!(error.kind(), kind, "{operation:?}: {error}");
         }
     }
 
