@@ -58,7 +58,7 @@ BEGIN
         ORDER BY h.key LIMIT p_limit;
 END $$;
 
--- The keys that a session holds or waits for.
+-- The keys that a session holds or waits for, each once: by the first grant that has it.
 CREATE OR REPLACE FUNCTION {ns}.keys_of(p_id bytea, p_n bigint, p_after text, p_limit bigint)
 RETURNS TABLE (r_n bigint, r_key text) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
@@ -66,6 +66,9 @@ BEGIN
         SELECT h.n, h.key FROM holders h JOIN sessions s ON s.id = h.session
         WHERE h.session = p_id AND h.n >= p_n AND (h.n, h.key) > (p_n, p_after)
           AND (NOT known(h.want) OR counts(h.place, h.n, s.life, s.over))
+          AND NOT EXISTS (
+              SELECT FROM holders o WHERE o.key = h.key AND o.session = p_id AND o.n < h.n
+                AND (NOT known(o.want) OR counts(o.place, o.n, s.life, s.over)))
         ORDER BY h.n, h.key LIMIT p_limit;
 END $$;
 

@@ -13,7 +13,7 @@ use crate::PostgresBackend;
 use crate::claims::row_key;
 use crate::connections::Link;
 use crate::error::{Failure, NAME, Outcome};
-use crate::record::{Entry, broken, column, id_bytes, only, state};
+use crate::record::{Entry, broken, column, id_bytes, listed, only};
 use crate::sql::{Call, Value};
 
 #[async_trait]
@@ -57,7 +57,7 @@ impl Inspect for PostgresBackend {
         let (link, deadline) = self.begin();
         let outcome = async {
             let rows = link.call(deadline, &call).await?;
-            let mut items: Vec<SessionState> = rows.iter().map(state).collect::<Outcome<_>>()?;
+            let mut items: Vec<SessionState> = rows.iter().map(listed).collect::<Outcome<_>>()?;
             let next = cut(&mut items, limit).map(|last| last.session.to_string());
             Ok(Page { items, next })
         }

@@ -147,6 +147,13 @@ pub(crate) fn state(row: &PgRow) -> Outcome<SessionState> {
     read().ok_or_else(|| broken("a session cannot be understood"))
 }
 
+/// The same for a listing, which one row that cannot be understood does not hide.
+pub(crate) fn listed(row: &PgRow) -> Outcome<SessionState> {
+    let id = session_id(&column::<Vec<u8>>(row, "r_id")?);
+    let id = id.ok_or_else(|| broken("a session has no identity"))?;
+    Ok(state(row).unwrap_or_else(|_| SessionState::unreadable(id)))
+}
+
 fn since_1970(milliseconds: i64) -> Option<SystemTime> {
     let since = Duration::from_millis(u64::try_from(milliseconds).ok()?);
     SystemTime::UNIX_EPOCH.checked_add(since)

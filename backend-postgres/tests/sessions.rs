@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::backend::{
-    Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Incarnation, IntentChange, Ranges,
-    Registered, Renewal, Renewed, SessionStore, Stood, Sweep, Wakeups,
+    Acquire, Acquired, Adopt, Adopted, Changed, ClaimStore, End, Incarnation, Inspect,
+    IntentChange, Ranges, Registered, Renewal, Renewed, SessionStore, Stood, Sweep, Wakeups,
 };
 use lockcore::{
     Claim, FencingToken, Grant, Intent, Label, Life, LockKey, OwnerId, SessionId, Want,
@@ -139,6 +139,24 @@ async fn a_session_that_is_revoked_while_it_is_granted_more_is_granted_nothing()
     take(&backend, other, &["a"]).await;
     raw(&mut transaction, "ROLLBACK".to_owned()).await;
     assert!(matches!(asked.await.unwrap(), Acquired::Void));
+}
+
+/// One row that somebody has spoilt does not hide the others.
+#[tokio::test]
+async fn a_session_that_cannot_be_understood_is_listed_as_such() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let (spoilt, other) = (open(&backend).await, open(&backend).await);
+    let (id, spoils) = (literal(spoilt), "label = E'two\\nlines'");
+    let text = format!("UPDATE {{ns}}.sessions SET {spoils} WHERE id = {id}");
+    space.sql(&text).await;
+    let listed = backend.sessions(None, 10).await.unwrap().items;
+    let label = |session| {
+        let of = listed.iter().find(|state| state.session == session);
+        of.map(|state| state.label.as_str())
+    };
+    assert_eq!(label(spoilt), Some("unreadable session record"));
+    assert_eq!(label(other), Some(""));
 }
 
 /// Of one key and of several: they are released by functions of their own.

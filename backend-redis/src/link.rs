@@ -15,8 +15,9 @@ use crate::config::RedisConfig;
 use crate::error::{Phase, found, from_redis};
 use crate::record::Answer;
 
-/// Connections where writes wait for replicas: such a write holds up what is behind it on its connection.
-const LANES_THAT_WAIT: usize = 16;
+/// Connections where writes wait for replicas: such a write holds up what is behind it on its connection. The first of them
+/// is for renewals alone, which wait for nothing else. Without replicas nothing waits, and one connection does.
+const LANES_THAT_WAIT: usize = 17;
 /// How often one attempt goes to another node, or gives a node a script that it does not know.
 const HOPS: usize = 6;
 /// Requests that stand ready for one connection, before others wait for room.
@@ -169,7 +170,10 @@ impl Link {
         for argument in arguments {
             command.arg(argument);
         }
-        let lane = self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len();
+        let lane = match (self.lanes.len() - 1, operation) {
+            (0, _) | (_, Operation::Renew) => 0,
+            (others, _) => 1 + self.next.fetch_add(1, Ordering::Relaxed) % others,
+        };
         let mut phase = Phase::Connecting;
         let mut since = Instant::now();
         let way = (&mut phase, &mut since);

@@ -80,6 +80,51 @@ async fn answered(backend: &RedisBackend, request: &Acquire) -> Acquired {
     }
 }
 
+/// A write that waits for replicas holds up what is behind it on its connection.
+#[expect(clippy::disallowed_methods, reason = "requests of many tasks")]
+#[tokio::test]
+async fn a_renewal_waits_for_no_other_request() {
+    let primary = node(&[]).await;
+    let replica = replica_of(&primary, &[]).await;
+    let space = Space::at(&Place {
+        url: format!(
+            "{}/?replicas=1&wait_ms=1000&timeout_ms=20000",
+            url(&primary)
+        ),
+        admin: url(&primary),
+    });
+    let (backend, other) = (space.connect().await, space.connect().await);
+    let session = open(&backend, 1).await;
+    signal(&replica, Signal::STOP);
+    // Paths, which no other request is sent together with.
+    let paths = (2..130).map(|n| {
+        let key = LockKey::parse(format!("/{n}")).unwrap();
+        let claim = Claim::new(key, Want::Write).unwrap();
+        Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
+    });
+    let under_way: Vec<_> = paths
+        .map(|request| {
+            let backend = Arc::clone(&backend);
+            tokio::spawn(async move { backend.acquire(&request).await })
+        })
+        .collect();
+    // All of them are on their way as soon as one is through.
+    let filter = Filter::Session(session);
+    until("one is granted", async || {
+        let granted = other.records(&filter, None, 1).await.unwrap();
+        (!granted.items.is_empty()).then_some(())
+    })
+    .await;
+    let since = Instant::now();
+    let renewed = backend.renew(session, &renewal(1)).await.unwrap_err();
+    assert!(renewed.to_string().contains("0 of 1 replicas"), "{renewed}");
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let waiting = under_way.iter().filter(|one| !one.is_finished()).count();
+    assert!(waiting > 16, "they wait behind each other: {waiting}");
+    under_way.iter().for_each(|one| one.abort());
+}
+
 #[tokio::test]
 async fn what_too_few_replicas_confirm_is_unknown_and_given_back() {
     let primary = node(&[]).await;

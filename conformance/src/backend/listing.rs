@@ -335,7 +335,9 @@ async fn a_session_lists_what_it_holds(scene: Scene) -> Verdict {
     ])
     .await?;
     a.hold(&[(SHARE, "s")]).await?;
-    b.hold(&[(SHARE, "s")]).await?;
+    for _ in 0..3 {
+        b.hold(&[(SHARE, "s")]).await?;
+    }
     let other = b.hold(&[(Want::Create, "c")]).await?;
     ensure_eq!(
         keys(&a, Filter::Session(a.session()), 2).await?,
