@@ -2,6 +2,7 @@
 //! item's own.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
@@ -18,6 +19,7 @@ use crate::error::{Cause, Failure, Outcome, Refusal};
 use crate::http::{At, Lane, Request};
 use crate::primary::{Primary, STORE};
 use crate::record::MARK;
+use crate::scripts::READ;
 
 /// So many items are sent in one request at most, where a script runs for each: that takes a busy server long. Five hundred
 /// records, and a session.
@@ -58,6 +60,8 @@ pub(crate) struct Bulk {
 struct Asked {
     verb: Verb,
     id: String,
+    /// It changes nothing.
+    looks: bool,
     /// Where its part of the body ends.
     end: usize,
 }
@@ -96,7 +100,7 @@ pub(crate) enum Reply {
 }
 
 /// The answer to one item.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Item {
     #[serde(rename = "_index")]
     index: Option<String>,
@@ -117,7 +121,7 @@ pub(crate) struct Item {
     get: Option<Get>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 struct Get {
     #[serde(rename = "_source")]
     source: Option<Value>,
@@ -219,24 +223,46 @@ impl Bulk {
         self.asked.is_empty()
     }
 
-    /// All of these, one after the other.
-    fn joined(bulks: Vec<Bulk>) -> Self {
+    /// All of these, one after the other, and which items are those of each. What several look at is looked at once, before
+    /// what follows the first look, if all of it is one request.
+    fn joined(bulks: Vec<Bulk>) -> (Self, Vec<Vec<usize>>) {
         let mut all = Self::default();
+        let is_one = bulks.iter().map(|bulk| bulk.body.len()).sum::<usize>() <= PART_BYTES / 2;
+        let mut looks: HashMap<String, usize> = HashMap::new();
+        let mut own = Vec::with_capacity(bulks.len());
         for bulk in bulks {
-            let begin = all.body.len();
             all.by_whom |= bulk.by_whom;
-            all.body.extend(bulk.body);
-            all.asked.extend(bulk.asked.into_iter().map(|asked| Asked {
-                end: begin + asked.end,
-                ..asked
-            }));
+            let mut items = Vec::with_capacity(bulk.asked.len());
+            let mut begin = 0;
+            for asked in bulk.asked {
+                let line = &bulk.body[begin..asked.end];
+                begin = asked.end;
+                let at = all.asked.len();
+                let same = match asked.looks && is_one {
+                    true => *looks.entry(asked.id.clone()).or_insert(at),
+                    false => at,
+                };
+                if same == at {
+                    all.body.extend_from_slice(line);
+                    let end = all.body.len();
+                    all.asked.push(Asked { end, ..asked });
+                }
+                items.push(same);
+            }
+            own.push(items);
         }
-        all
+        (all, own)
     }
 
     /// Runs a script on a document that is there.
     pub(crate) fn run(&mut self, id: &str, script: &str, params: impl Serialize) {
         self.update(id, script, params, NO_UPSERT, None, None);
+    }
+
+    /// Looks at a document as the primary has it, among the other items.
+    pub(crate) fn look(&mut self, id: &str) {
+        self.run_and_read(id, &READ, json!({}));
+        self.asked.last_mut().expect("it was just added").looks = true;
     }
 
     /// Runs a script on a document that is as it was seen; the answer holds the document.
@@ -354,6 +380,7 @@ impl Bulk {
         self.asked.push(Asked {
             verb,
             id: action.id.to_owned(),
+            looks: false,
             end: 0,
         });
         let name: &[u8] = match verb {
@@ -503,16 +530,13 @@ pub(crate) fn together(backend: EsBackend) -> Together {
         move |bulks: Vec<Bulk>| {
             let backend = backend.clone();
             Box::pin(async move {
-                let many: Vec<usize> = bulks.iter().map(|bulk| bulk.asked.len()).collect();
-                match backend.in_parts(&Bulk::joined(bulks), PART, None).await {
+                let (all, own) = Bulk::joined(bulks);
+                match backend.in_parts(&all, PART, None).await {
                     Ok(items) => {
-                        let mut items = items.into_iter();
-                        let own = many
-                            .iter()
-                            .map(|many| Ok(items.by_ref().take(*many).collect()));
-                        own.collect()
+                        let of = |own: Vec<usize>| own.into_iter().map(|at| items[at].clone());
+                        own.into_iter().map(|own| Ok(of(own).collect())).collect()
                     }
-                    Err(failure) => many.iter().map(|_| Err(failure.copy())).collect(),
+                    Err(failure) => own.iter().map(|_| Err(failure.copy())).collect(),
                 }
             })
         },
@@ -741,6 +765,26 @@ mod tests {
         let beside = expect(vec![written(), refused()], &[Reply::Written]);
         assert!(matches!(beside, Err(Failure::InPart(_))));
         assert!(expect(vec![written()], &[Reply::Written]).is_ok());
+    }
+
+    #[test]
+    fn what_several_look_at_is_looked_at_once() {
+        let release = |session: &str, key: &str| {
+            let mut bulk = Bulk::default();
+            bulk.look(session);
+            bulk.run(key, "release", ());
+            bulk
+        };
+        let bulks = vec![release("s", "a"), release("t", "b"), release("s", "c")];
+        let lines: Vec<usize> = bulks.iter().map(|bulk| bulk.body.len()).collect();
+        let look = bulks[2].begin(1);
+        let (all, own) = Bulk::joined(bulks);
+        let ids: Vec<&str> = all.asked.iter().map(|asked| asked.id.as_str()).collect();
+        assert_eq!(ids, ["s", "a", "t", "b", "c"]);
+        assert_eq!(own, [vec![0, 1], vec![2, 3], vec![0, 4]]);
+        assert_eq!(all.body.len(), lines.iter().sum::<usize>() - look);
+        let last = String::from_utf8(all.body(&(4..5)).to_vec()).unwrap();
+        assert!(last.contains(r#"{"_id":"c","#), "{last}");
     }
 
     #[test]

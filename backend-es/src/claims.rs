@@ -21,7 +21,7 @@ use crate::error::{Failure, Outcome};
 use crate::namespace::unix_ms;
 use crate::primary::another;
 use crate::record::{Held, Names, Session, held, lock_id, place, session_id, stood, unreadable};
-use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, READ, RELEASE, WAIT};
+use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, RELEASE, WAIT};
 
 /// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
 const CREATE_FIRST: usize = 32;
@@ -215,7 +215,7 @@ impl EsBackend {
         // Not written, because what is between the records in the index makes their removal slower. That they are
         // acknowledged says that the shard which answers is the primary one.
         let session = request.grant.session;
-        bulk.run_and_read(&session_id(session), &READ, json!({}));
+        bulk.look(&session_id(session));
         let mut items = self.bulk_of_new(bulk).await?;
         let looked = items.pop();
         let found = looked
@@ -350,7 +350,7 @@ impl EsBackend {
         let mut bulk = Bulk::default();
         // The shard answers in order: who dies after this has held until then.
         let session = grant.session;
-        bulk.run_and_read(&session_id(session), &READ, json!({}));
+        bulk.look(&session_id(session));
         remove(&mut bulk, grant, needed.keys(), false);
         let items = expect(self.bulk(bulk).await?, &REMOVED)?;
         let Some((looked, removed)) = items.split_first() else {

@@ -11,14 +11,14 @@ use crate::bulk::{Bulk, Item, Reply, expect, one};
 use crate::error::Outcome;
 use crate::primary::another;
 use crate::record::{Session, held, key_of, session_id};
-use crate::scripts::{CONFIRM, READ};
+use crate::scripts::CONFIRM;
 use crate::sweep::PAGE;
 
 impl EsBackend {
     /// Whether the session lives, as the primary has it.
     pub(crate) async fn lives(&self, session: SessionId) -> Outcome<bool> {
         let mut bulk = Bulk::default();
-        bulk.run_and_read(&session_id(session), &READ, json!({}));
+        bulk.look(&session_id(session));
         let known = [Reply::Refused, Reply::Absent];
         let item = one(expect(self.bulk(bulk).await?, &known)?);
         let document = item.document();

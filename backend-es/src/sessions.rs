@@ -21,7 +21,7 @@ use crate::error::{Failure, Outcome};
 use crate::http::Lane;
 use crate::primary::another;
 use crate::record::{Named, Session, intent_id, session_id};
-use crate::scripts::{ADOPT, ASK, END, GIVE_UP, NOTE, OPEN, READ, RENEW, SETTLE};
+use crate::scripts::{ADOPT, ASK, END, GIVE_UP, NOTE, OPEN, RENEW, SETTLE};
 
 /// So many sessions are asked about in one request.
 const SESSIONS_PER_REQUEST: usize = 1_000;
@@ -350,7 +350,7 @@ impl EsBackend {
     async fn left(&self, session: SessionId, named: Named) -> Outcome<Option<Registered>> {
         let mut bulk = Bulk::default();
         // By the primary, which has it if anybody has.
-        bulk.run_and_read(&intent_id(session, named.seq), &READ, json!({}));
+        bulk.look(&intent_id(session, named.seq));
         let item = one(expect(
             self.bulk(bulk).await?,
             &[Reply::Refused, Reply::Absent],

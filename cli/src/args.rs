@@ -168,7 +168,8 @@ pub(crate) enum Action {
     /// stopped and continued, sessions are revoked and unfinished work is discarded; a checker holds what they saw against
     /// every law. The report says what was found, how many events each law has judged, and what was not tried. The exit
     /// status is 0 only if every law held and had something to judge, 70 if one is broken, and 69 if that could not be
-    /// decided.
+    /// decided. Excepted are what somebody else has written into the store, which is not tried, and three laws about waiting,
+    /// which few runs can judge: the last line counts those that judged nothing.
     ///
     /// The namespaces are called lockkeeper-scratch- and 16 hexadecimal digits; they are removed, also when it is
     /// interrupted. It takes the rights that bench takes. Other namespaces are not touched. The load is that of --jobs cases, or

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
-use lockkeeper::backend::{End, Filter, Sweep};
+use lockkeeper::backend::{End, Filter, Record, Sweep};
 use lockkeeper::limits::DEFAULT_TTL;
 use lockkeeper::{
     Grant, Holder, Label, Life, LockBackend, LockKey, Locks, Note, NoteKind, SessionId,
@@ -318,6 +318,14 @@ async fn note(
     Ok(())
 }
 
+/// Whether the session holds it, and does not only wait for it.
+fn holds(record: &Record, session: SessionId) -> bool {
+    let is_own = |holder: &Holder| {
+        holder.waiting.is_none() && holder.grant.is_some_and(|grant| grant.session == session)
+    };
+    record.more || record.holders.iter().any(is_own)
+}
+
 /// Says what else goes with a session.
 async fn also_held(
     backend: &dyn LockBackend,
@@ -331,7 +339,7 @@ async fn also_held(
     let others: Vec<String> = page
         .items
         .iter()
-        .filter(|record| record.key != *key)
+        .filter(|record| record.key != *key && holds(record, session))
         .map(|record| format!("{:?}", record.key.as_str()))
         .collect();
     let more = if others.len() > NAMED || page.next.is_some() {
@@ -462,5 +470,47 @@ pub(crate) async fn sweep(common: &Common) -> Result<u8, Failure> {
             tell(&format!("{removed} records removed"));
             return result(common, &SweptJson { removed });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::{Mode, Waiting};
+
+    use super::*;
+
+    #[test]
+    fn who_waits_for_something_does_not_hold_it() {
+        let (own, other) = (SessionId::new(1), SessionId::new(2));
+        let record = |session: SessionId, waits: bool, more: bool| {
+            let key = LockKey::parse("k").unwrap();
+            let waiting = Waiting {
+                place: 1,
+                passed: 0,
+                may_go: false,
+            };
+            let holder = Holder {
+                key: key.clone(),
+                grant: Some(Grant { session, n: 5 }),
+                owner: None,
+                mode: Mode::X,
+                label: String::new(),
+                since: None,
+                life: Life::Living,
+                waiting: waits.then_some(waiting),
+            };
+            let version = String::new();
+            Record {
+                key,
+                holders: vec![holder],
+                more,
+                version,
+            }
+        };
+        assert!(holds(&record(own, false, false), own));
+        assert!(!holds(&record(own, true, false), own));
+        assert!(!holds(&record(other, false, false), own));
+        // It may be among those that are not listed.
+        assert!(holds(&record(other, false, true), own));
     }
 }

@@ -56,6 +56,8 @@ struct Waiter {
     /// Its turn came at once, and it asks without having waited.
     asks_at_once: AtomicBool,
     is_asking: AtomicBool,
+    /// Since it asked last, a task of this process that does not stand in line has got what excludes it.
+    is_overtaken: AtomicBool,
 }
 
 impl Waiter {
@@ -107,6 +109,10 @@ impl Waiter {
 
     fn is_asking(&self) -> bool {
         self.is_asking.load(Ordering::Acquire)
+    }
+
+    fn is_overtaken(&self) -> bool {
+        self.is_overtaken.load(Ordering::Acquire)
     }
 
     /// Its slot contains something.
@@ -238,6 +244,9 @@ impl Queues {
                 }
             }
         }
+        if !self.is_idle() && !asker.is_some_and(|asker| asker.waiter.in_line) {
+            overtakes(&keys, chain);
+        }
     }
 
     /// A share that a task of this process has, unless an earlier waiter waits for its end.
@@ -368,6 +377,22 @@ fn related<'a>(keys: &'a Keys, key: &'a LockKey) -> impl Iterator<Item = &'a Que
         behind.take_while(|(below, _)| key.is_above(below))
     });
     above.chain(below.into_iter().flatten().map(|(_, queue)| queue))
+}
+
+/// Somebody who does not stand in line has got what those in line wait for. The store has to know of them: a place in its line
+/// keeps out whoever comes later.
+fn overtakes(keys: &Keys, chain: &Chain) {
+    for key in chain.taken.claims.iter().map(Claim::key) {
+        let lines = keys.get(key).into_iter().chain(related(keys, key));
+        let excluded = lines
+            .flat_map(|queue| &queue.waiters)
+            .filter(|waiter| waiter.in_line && (waiter.is_exclusive() || chain.is_exclusive()));
+        for waiter in excluded {
+            if !waiter.is_overtaken.swap(true, Ordering::AcqRel) {
+                waiter.wake.notify_one();
+            }
+        }
+    }
 }
 
 /// The task of this process that holds a key, or a path above or below, as far as anybody has seen.
@@ -527,6 +552,7 @@ impl Place {
             offered: Notify::new(),
             asks_at_once: AtomicBool::new(false),
             is_asking: AtomicBool::new(false),
+            is_overtaken: AtomicBool::new(false),
         });
         let queue = keys.entry(claim.key().clone()).or_default();
         if in_line {
@@ -576,10 +602,13 @@ impl Place {
 
     /// Who is in the way, as far as known.
     pub(crate) fn in_the_way(&self) -> InTheWay {
-        InTheWay {
+        let mut way = InTheWay {
             queues: Arc::clone(&self.queues),
             waiter: Arc::clone(&self.waiter),
-        }
+            before: None,
+        };
+        way.before = way.busy().map(Box::new);
+        way
     }
 
     /// Resolves when somebody has given back what may have been in the way.
@@ -609,7 +638,8 @@ impl Place {
     /// Returns when its turn has come and no task of this process is known to hold what excludes it. A task that asks
     /// without having waited is overtaken when it has no answer for `patience`. An exclusive waiter is overtaken by a
     /// share that has waited for `longest`, while another process keeps the exclusive one out; and those who do not stand
-    /// in line by the first one in line, when it has waited for so long. A waiter that is `in_line` in the store waits for
+    /// in line by the first one in line, when it has waited for so long. A waiter that one of these has overtaken asks at once:
+    /// for a place in the store's line. A waiter that is `in_line` in the store waits for
     /// its turn there, and not for its turn here.
     pub(crate) async fn until_it_polls(
         &self,
@@ -621,7 +651,7 @@ impl Place {
             let turn = turn(&self.queues.keys(), &self.waiter);
             match turn {
                 Turn::Polls => return,
-                Turn::Behind(_) if in_line => return,
+                _ if in_line => return,
                 Turn::Behind(first) if !first.asks_at_once() => {
                     let goes = || {
                         let keys = self.queues.keys();
@@ -637,6 +667,7 @@ impl Place {
                         self.queues.overtake(&first);
                     }
                 }
+                Turn::Held(_) if self.waiter.is_overtaken() => return,
                 // It is woken when that ends; where nobody is left who would do so, it sees by itself that it does not stand.
                 Turn::Held(chain) if chain.stands() => drop(timeout(longest, woken).await),
                 Turn::Held(_) => {}
@@ -739,6 +770,7 @@ struct Asking<'a>(&'a Waiter);
 impl<'a> Asking<'a> {
     fn new(waiter: &'a Waiter) -> Self {
         waiter.is_asking.store(true, Ordering::Release);
+        waiter.is_overtaken.store(false, Ordering::Release);
         Self(waiter)
     }
 }
@@ -754,10 +786,16 @@ impl Drop for Asking<'_> {
 pub(crate) struct InTheWay {
     queues: Arc<Queues>,
     waiter: Arc<Waiter>,
+    /// Who was when this was made. That one may have gone, and whoever comes next may have no answer yet.
+    before: Option<Box<Busy>>,
 }
 
 impl InTheWay {
     pub(crate) fn busy(&self) -> Option<Busy> {
+        self.now().or_else(|| self.before.as_deref().cloned())
+    }
+
+    fn now(&self) -> Option<Busy> {
         let claim = &self.waiter.claim;
         let keys = self.queues.keys();
         let held = match turn(&keys, &self.waiter) {

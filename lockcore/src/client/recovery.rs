@@ -290,7 +290,9 @@ pub(crate) async fn adopt(
     let me = &handle.session;
     // Before the look: what that says is true of this incarnation, or the request is refused.
     let incarnation = me.numbers().incarnation();
-    let states = adoptable(core, Some(me.id), &[session]).await?;
+    let dead = [session];
+    let look = || async { adoptable(core, Some(me.id), &dead).await }.boxed();
+    let states = until_answered(core, || me.is_valid(), look).await?;
     let Some(state) = states.into_iter().next() else {
         return Ok(None);
     };

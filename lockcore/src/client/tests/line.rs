@@ -63,6 +63,44 @@ async fn a_writer_beside_readers_without_a_gap_has_its_turn() {
     a_writer_has_its_turn(read, write).await;
 }
 
+/// Those who only try, and owners, do not stand in the process's line. The store keeps them out, once it knows who waits.
+#[tokio::test(start_paused = true)]
+async fn a_writer_beside_readers_out_of_line_has_its_turn() {
+    for (write, read) in [("/a", "/a"), ("/a", "/a/b"), ("/a/b", "/a")] {
+        for owns in [false, true] {
+            let spy = Spy::new(MemoryBackend::new());
+            let locks = spy.locks();
+            let reads = || locks.tree().read(read);
+            let writes = || locks.tree().write(write);
+            let since = Instant::now();
+            let readers = (0..4).map(async |n| {
+                let owner = locks.owner();
+                sleep(ms(n * HOLD / 4)).await;
+                while since.elapsed() < ms(500) {
+                    let guard = if owns {
+                        reads().owner(&owner).acquire().await.unwrap()
+                    } else if let Attempt::Acquired(guard) = reads().try_acquire().await.unwrap() {
+                        guard
+                    } else {
+                        sleep(ms(1)).await;
+                        continue;
+                    };
+                    sleep(ms(HOLD)).await;
+                    drop(guard);
+                }
+            });
+            let writer = async {
+                sleep(ms(101)).await;
+                let before = spy.count(asks);
+                let guard = timeout(ms(100), writes().acquire()).await;
+                drop(guard.expect("it is its turn").unwrap());
+                spy.count(asks) - before
+            };
+            join(join_all(readers), writer).await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_reads_below_what_somebody_waits_to_write_waits_behind() {
     for (held, waited_for) in [("/a/b", "/a"), ("/a", "/a/b")] {

@@ -513,6 +513,66 @@ async fn a_wait_behind_a_change_that_was_left_bears_with_a_store_that_is_away() 
     assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
 }
 
+/// Who recovers looks once more, and bears with a store that does not answer then.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_recovers_bears_with_a_store_that_is_away_at_its_second_look() {
+    let spy = Spy::new(MemoryBackend::new());
+    let session = left(&spy.locks()).await;
+    struct Finishes;
+    #[async_trait]
+    impl Recover for Finishes {
+        async fn recover(&self, _: &Recovery) -> Result<(), RecoverError> {
+            Ok(())
+        }
+    }
+    let locks = spy.builder().recovery(Finishes).build().unwrap();
+    let mut looks = 0;
+    spy.decide(move |call| match call {
+        Call::End(dead, End::IfDue) if dead.contains(&session) => {
+            looks += 1;
+            match looks {
+                2 => Fate::Fails(ErrorKind::Unavailable),
+                _ => Fate::Answered,
+            }
+        }
+        _ => Fate::Answered,
+    });
+    let guard = locks.documents(["d"]).acquire().await;
+    assert!(guard.unwrap().is_valid());
+}
+
+/// Nobody waits for a handler that never ends when there is nothing left to recover.
+#[tokio::test(start_paused = true)]
+async fn who_waits_behind_a_handler_that_hangs_goes_on_when_the_change_is_discarded() {
+    for store in [MemoryBackend::new, MemoryBackend::records] {
+        let spy = Spy::new(store());
+        let other = spy.locks();
+        let changes = other.documents(["d"]).intent(&"change").unwrap();
+        let guard = changes.acquire().await.unwrap();
+        let session = guard.session();
+        let locks = spy
+            .builder()
+            .recovery(Slow(Arc::default()))
+            .build()
+            .unwrap();
+        let takes = async |after| {
+            sleep(secs(after)).await;
+            let guard = locks.documents(["d"]).acquire().await.unwrap();
+            drop(guard);
+        };
+        let discard = async {
+            sleep(secs(5)).await;
+            drop(guard);
+            sleep(secs(60)).await;
+            let states = spy.end(&[session], End::Discard).await.unwrap();
+            assert_eq!(states[0].life, Life::Dead);
+        };
+        let both = async { tokio::join!(takes(1), takes(2)) };
+        let (freed, ()) = tokio::join!(timeout(secs(80), both), discard);
+        freed.expect("both have had it");
+    }
+}
+
 /// Whoever recovers does so in the session that acquisitions share, which is opened then if there is none.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_recovers_bears_with_a_store_that_opens_no_session() {

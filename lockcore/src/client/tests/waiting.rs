@@ -25,6 +25,32 @@ async fn what_stands_before_a_refused_key_is_taken_in_one_request() {
     assert!(asked[4..].iter().all(|keys| keys == "d3"), "{asked:?}");
 }
 
+/// Whoever was in the way has gone, and the next one has no answer yet.
+#[tokio::test(start_paused = true)]
+async fn who_stops_waiting_while_another_one_asks_is_told_who_was_in_the_way() {
+    for (held, waited_for) in [("/a", "/a"), ("/a", "/a/b")] {
+        let spy = Spy::new(MemoryBackend::new());
+        let locks = spy.locks();
+        let write = |path: &str| locks.tree().write(path);
+        let guard = write(held).acquire().await.unwrap();
+        spy.decide(|call| match call {
+            Call::Acquire(_) => Fate::AnsweredAfter(ms(200)),
+            _ => Fate::Answered,
+        });
+        let first = async { write(waited_for).acquire().await.unwrap() };
+        let second = async {
+            sleep(ms(10)).await;
+            write(waited_for).wait(ms(300)).acquire().await
+        };
+        let release = async {
+            sleep(ms(200)).await;
+            let _ = guard.release().await.unwrap();
+        };
+        let (_first, late, ()) = tokio::join!(first, second, release);
+        assert!(matches!(late, Err(AcquireError::Busy(_))), "{late:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_holds_something_comes_in_its_turn_like_those_who_hold_nothing() {
     let spy = Spy::new(MemoryBackend::new());
