@@ -84,7 +84,8 @@
 //! - All writes have one order and use one disk: some thousands of locks a second for all namespaces together.
 //! - The server keeps every change until it compacts: set `--auto-compaction-retention`. Until then a writer also
 //!   passes over every former reader of its key, and the taker of a path over every key that was held below it. When
-//!   the server's space is used up, releases go on, and nothing is granted or renewed until an operator compacts,
+//!   the server's space is used up, releases (but for those of guards with an
+//!   intent) go on, and nothing is granted or renewed until an operator compacts,
 //!   defragments and disarms the alarm.
 //! - Shares with a limit on one key disturb each other: the quicker ones go first.
 //! - Reading a path beside other readers, or sharing a key with a limit beside others, takes three round trips.

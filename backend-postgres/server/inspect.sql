@@ -66,8 +66,10 @@ BEGIN
         SELECT h.n, h.key FROM holders h JOIN sessions s ON s.id = h.session
         WHERE h.session = p_id AND h.n >= p_n AND (h.n, h.key) > (p_n, p_after)
           AND (NOT known(h.want) OR counts(h.place, h.n, s.life, s.over))
+          -- Said in this way, only the primary key fits; by the other index, each key would read all of the session's grants.
           AND NOT EXISTS (
-              SELECT FROM holders o WHERE o.key = h.key AND o.session = p_id AND o.n < h.n
+              SELECT FROM holders o
+              WHERE (o.key, o.session, o.n) >= (h.key, p_id, -9223372036854775808) AND (o.key, o.session, o.n) < (h.key, p_id, h.n)
                 AND (NOT known(o.want) OR counts(o.place, o.n, s.life, s.over)))
         ORDER BY h.n, h.key LIMIT p_limit;
 END $$;

@@ -327,10 +327,16 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
                 let token = token(only(&rows, "r_token")?)?;
                 // Nothing keeps a session alive between two statements of a function: one that was revoked there has lost
                 // what it held before, perhaps to somebody with a smaller token than this one.
-                if request.joined
-                    && end(link, deadline, &[own], End::IfDue).await?[0].life != Life::Living
-                {
-                    return Ok(Acquired::Void);
+                if request.joined {
+                    let look = end(link, deadline, &[own], End::IfDue).await;
+                    // Whatever has failed, it is granted.
+                    let states = look.map_err(|failure| {
+                        let why = failure.into_error(Operation::End);
+                        Failure::Answer(format!("it is granted, and then: {why}").into())
+                    })?;
+                    if states[0].life != Life::Living {
+                        return Ok(Acquired::Void);
+                    }
                 }
                 return Ok(Acquired::Acquired(token));
             }

@@ -17,7 +17,7 @@ use lockcore::backend::{
     IntentChange, Ranges, Registered, Renewal, Renewed, SessionStore, Stood, Sweep, Wakeups,
 };
 use lockcore::{
-    Claim, FencingToken, Grant, Intent, Label, Life, LockKey, OwnerId, SessionId, Want,
+    Claim, ErrorKind, FencingToken, Grant, Intent, Label, Life, LockKey, OwnerId, SessionId, Want,
 };
 use lockcore_postgres::PostgresBackend;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
@@ -139,6 +139,24 @@ async fn a_session_that_is_revoked_while_it_is_granted_more_is_granted_nothing()
     take(&backend, other, &["a"]).await;
     raw(&mut transaction, "ROLLBACK".to_owned()).await;
     assert!(matches!(asked.await.unwrap(), Acquired::Void));
+}
+
+/// It is granted by then.
+#[tokio::test]
+async fn a_granted_request_whose_session_cannot_be_looked_at_again_is_of_unknown_outcome() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    space
+        .sql("ALTER FUNCTION {ns}.end_sessions RENAME TO no_more")
+        .await;
+    let claim = Claim::new(LockKey::parse("b").unwrap(), Want::Create).unwrap();
+    let grant = Grant { session, n: 2 };
+    let mut more = Acquire::new(grant, OwnerId { session, m: 1 }, vec![claim]);
+    more.joined = true;
+    let error = backend.acquire(&more).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert!(backend.confirm(grant, &more.claims).await.unwrap());
 }
 
 /// One row that somebody has spoilt does not hide the others.

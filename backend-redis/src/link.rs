@@ -1,6 +1,7 @@
 //! The way to the server: which one it is, connections to it, and one attempt of one request.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,9 +16,10 @@ use crate::config::RedisConfig;
 use crate::error::{Phase, found, from_redis};
 use crate::record::Answer;
 
-/// Connections where writes wait for replicas: such a write holds up what is behind it on its connection. The first of them
-/// is for renewals alone, which wait for nothing else. Without replicas nothing waits, and one connection does.
-const LANES_THAT_WAIT: usize = 17;
+/// Connections where writes wait for replicas: such a write holds up what is behind it on its connection. As many more are for
+/// renewals, which wait for nothing else: those of a session go by the same one. Without replicas nothing waits, and one
+/// connection does.
+const LANES_THAT_WAIT: usize = 16;
 /// How often one attempt goes to another node, or gives a node a script that it does not know.
 const HOPS: usize = 6;
 /// Requests that stand ready for one connection, before others wait for room.
@@ -29,6 +31,7 @@ pub(crate) struct Link {
     /// All keys of the namespace, and its channel.
     keys: [String; 9],
     pub(crate) certificates: Option<TlsCertificates>,
+    /// Where writes wait, the second half is for renewals.
     lanes: Vec<Lane>,
     next: AtomicUsize,
     place: Mutex<Place>,
@@ -77,7 +80,7 @@ impl Link {
     pub(crate) fn new(config: RedisConfig, certificates: Option<TlsCertificates>) -> Self {
         let key = |name: &str| format!("{{{}}}:{name}", config.namespace);
         let lanes = if config.replicas > 0 {
-            LANES_THAT_WAIT
+            2 * LANES_THAT_WAIT
         } else {
             1
         };
@@ -170,9 +173,10 @@ impl Link {
         for argument in arguments {
             command.arg(argument);
         }
-        let lane = match (self.lanes.len() - 1, operation) {
-            (0, _) | (_, Operation::Renew) => 0,
-            (others, _) => 1 + self.next.fetch_add(1, Ordering::Relaxed) % others,
+        let lane = match (self.lanes.len() / 2, operation) {
+            (0, _) => 0,
+            (half, Operation::Renew) => half + part_of(arguments[0], half),
+            (half, _) => self.next.fetch_add(1, Ordering::Relaxed) % half,
         };
         let mut phase = Phase::Connecting;
         let mut since = Instant::now();
@@ -346,6 +350,13 @@ impl Lane {
     fn close_older(&self, than: Instant) {
         self.lock().take_if(|connection| connection.since <= than);
     }
+}
+
+/// In which of so many parts a session is.
+fn part_of(session: &[u8], parts: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    session.hash(&mut hasher);
+    usize::try_from(hasher.finish() % 1_024).unwrap_or(0) % parts
 }
 
 /// What an error of a request means for the next hop.

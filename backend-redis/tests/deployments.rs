@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lockcore::backend::{
     Acquire, Acquired, ClaimStore, Filter, Inspect, IntentChange, Opened, Ranges, Renewal, Renewed,
     SessionStore,
@@ -95,6 +96,7 @@ async fn a_renewal_waits_for_no_other_request() {
     });
     let (backend, other) = (space.connect().await, space.connect().await);
     let session = open(&backend, 1).await;
+    let others: Vec<SessionId> = join_all((2..34).map(|n| open(&backend, n))).await;
     signal(&replica, Signal::STOP);
     // Paths, which no other request is sent together with.
     let paths = (2..130).map(|n| {
@@ -123,6 +125,15 @@ async fn a_renewal_waits_for_no_other_request() {
     let waiting = under_way.iter().filter(|one| !one.is_finished()).count();
     assert!(waiting > 16, "they wait behind each other: {waiting}");
     under_way.iter().for_each(|one| one.abort());
+    // Nor do those of many sessions stand behind each other.
+    let since = Instant::now();
+    let renewed = join_all(others.into_iter().map(async |session| {
+        let renewed = backend.renew(session, &renewal(1)).await;
+        assert!(renewed.is_err(), "{renewed:?}");
+    }));
+    renewed.await;
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(12), "{took:?}");
 }
 
 #[tokio::test]

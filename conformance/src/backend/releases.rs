@@ -1,5 +1,6 @@
 //! Release takes the holders of its grant and nothing else.
 
+use futures_util::future::try_join_all;
 use lockcore::backend::{Acquire, End, IntentChange, Stood};
 use lockcore::{Grant, Want};
 
@@ -287,9 +288,19 @@ async fn a_release_of_a_session_that_ended_says_that_it_was_not_held(scene: Scen
         let (a, b) = (scene.actor().await?, scene.actor().await?);
         let held = held_in_all_ways(&a, &b).await?;
         scene.end(a.session(), how).await?;
-        for held in held {
-            let stood = a.gives_back(&held).await?;
-            ensure!(stood != Stood::Held, "{how:?}, {:?}", held.claims[0]);
+        // A store may take together what comes at once.
+        let stood = match how {
+            End::Close => try_join_all(held.iter().map(|held| a.gives_back(held))).await?,
+            _ => {
+                let mut stood = Vec::new();
+                for held in &held {
+                    stood.push(a.gives_back(held).await?);
+                }
+                stood
+            }
+        };
+        for (stood, held) in stood.iter().zip(&held) {
+            ensure!(*stood != Stood::Held, "{how:?}, {:?}", held.claims[0]);
         }
         b.end(End::Close).await?;
     }
