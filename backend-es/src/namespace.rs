@@ -4,13 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use elasticsearch::http::Method;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::config::EsConfig;
 use crate::error::{Failure, Outcome};
 use crate::fit;
 use crate::http::{Nodes, Request};
-use crate::record::VERSION;
+use crate::record::{MARK, VERSION};
 
 /// The base of the tokens is the time of the namespace's creation in milliseconds, shifted by so many bits.
 const BASE_SHIFT: u32 = 10;
@@ -103,15 +103,19 @@ pub(crate) fn index_as_made() -> Value {
 /// How many copies of the index have what is written, the primary among them; 0 where that is not told. The replicas of the
 /// settings may have no node.
 pub(crate) async fn copies(nodes: &Nodes, alias: &str) -> u64 {
-    let path = format!("/{alias}/_refresh");
+    // By a write, which every role may do that uses locks.
+    let path = format!("/{alias}/_bulk");
+    let lines = [json!({"index": {"_id": MARK}}), json!({"session": ""})];
+    let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let request = Request {
         method: Method::Post,
         path: &path,
-        query: &[],
-        body: Bytes::new(),
+        query: &[("require_alias", "true"), ("pipeline", "_none")],
+        body: body.into(),
     };
     let answer = nodes.send::<Value>(request).await.unwrap_or_default();
-    answer["_shards"]["successful"].as_u64().unwrap_or(0)
+    let written = &answer["items"][0]["index"]["_shards"]["successful"];
+    written.as_u64().unwrap_or(0)
 }
 
 /// What the alias stands for, if it can be used; `None` if there is no such alias.

@@ -111,8 +111,12 @@ async fn look(link: &Link, namespace: &Namespace) -> Outcome<Found> {
             current_setting('server_encoding') AS r_encoding,
             pg_is_in_recovery() AS r_standby,
             EXISTS (SELECT FROM pg_namespace WHERE nspname = '{namespace}') AS r_schema,
-            EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                    WHERE n.nspname = '{namespace}') AS r_other,
+            EXISTS (SELECT FROM pg_namespace n
+                    WHERE n.nspname = '{namespace}' AND (
+                        EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid)
+                        OR EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = n.oid)
+                        OR EXISTS (SELECT FROM pg_type t WHERE t.typnamespace = n.oid)
+                        OR EXISTS (SELECT FROM pg_extension e WHERE e.extnamespace = n.oid))) AS r_other,
             made.*
          FROM (VALUES (1)) one LEFT JOIN (
             SELECT pg_get_userbyid(p.proowner)::text AS r_owner, pg_has_role(p.proowner, 'MEMBER') AS r_by_us,

@@ -80,17 +80,21 @@ async fn several_processes_make_it_at_once() {
 #[tokio::test]
 async fn a_schema_with_something_else_is_refused_and_an_empty_one_is_used() {
     let namespace = unused();
-    sql(format!(
-        "CREATE SCHEMA \"{namespace}\"; CREATE TABLE \"{namespace}\".x ()"
-    ))
-    .await;
-    refused(
-        config(&namespace),
-        ErrorKind::Config,
-        "holds something else",
-    )
-    .await;
-    sql(format!("DROP TABLE \"{namespace}\".x")).await;
+    sql(format!("CREATE SCHEMA \"{namespace}\"")).await;
+    for (kind, made) in [
+        ("TABLE", "x ()"),
+        ("DOMAIN", "x AS text"),
+        ("FUNCTION", "x() RETURNS int LANGUAGE sql AS 'SELECT 1'"),
+    ] {
+        sql(format!("CREATE {kind} \"{namespace}\".{made}")).await;
+        refused(
+            config(&namespace),
+            ErrorKind::Config,
+            "holds something else",
+        )
+        .await;
+        sql(format!("DROP {kind} \"{namespace}\".x")).await;
+    }
     grant(&PostgresBackend::connect(config(&namespace)).await.unwrap()).await;
     drop_schema(&namespace).await;
 }

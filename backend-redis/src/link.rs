@@ -175,7 +175,8 @@ impl Link {
         }
         let lane = match (self.lanes.len() / 2, operation) {
             (0, _) => 0,
-            (half, Operation::Renew) => half + part_of(arguments[0], half),
+            // Opened so, the connection stands when the first renewal comes.
+            (half, Operation::Open | Operation::Renew) => half + part_of(arguments[0], half),
             (half, _) => self.next.fetch_add(1, Ordering::Relaxed) % half,
         };
         let mut phase = Phase::Connecting;

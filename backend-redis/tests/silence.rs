@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use lockcore::ErrorKind;
 use lockcore::backend::{Acquired, ClaimStore, End, SessionStore, Wakeups};
-use lockcore::{ErrorKind, Label, SessionId};
 use lockcore_conformance::faults::{NetworkFault, Proxies};
 use lockkeeper_servers::Server;
 use support::servers::{node, port, replica_of, url};
@@ -89,23 +89,23 @@ async fn one_time_out_is_enough_for_all_connections_that_are_dead() {
     let way = Forgetful::to(&primary).await;
     let space = way.space(&primary, "replicas=1&timeout_ms=4000");
     let backend = space.connect().await;
-    // Renewals of one session have a connection of their own.
-    let opens = async |n: u128| {
-        let label = Label::parse("test").unwrap();
-        let session = SessionId::new(n);
-        let opened = backend.open(session, &label, Duration::from_secs(600));
-        opened.await.map(drop)
-    };
     let session = open(&backend, 1).await;
-    for n in 2..=33 {
-        opens(n).await.unwrap();
-    }
+    // Its renewals have a connection of their own, which stands by then.
+    let made = way.made();
     backend.renew(session, &renewal(1)).await.unwrap();
+    assert_eq!(way.made(), made);
+    let asks = async |n: u64| {
+        let request = request(session, n, &["c k"]);
+        backend.confirm(request.grant, &request.claims).await
+    };
+    for n in 2..=33 {
+        assert!(!asks(n).await.unwrap());
+    }
     assert!(way.made() >= 17, "{}", way.made());
     way.forget();
     let mut failed = 0;
     for n in 34..=81 {
-        failed += usize::from(opens(n).await.is_err());
+        failed += usize::from(asks(n).await.is_err());
     }
     backend.renew(session, &renewal(2)).await.unwrap();
     // A slow machine may be late once or twice.

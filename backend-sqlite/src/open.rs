@@ -279,9 +279,11 @@ pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
     let directory = check_directory(path)?;
     let _turn = take_turn(path, &directory, deadline)?;
     let companions = companions(path);
-    if path.exists() {
+    // What a link leads to goes, and then the link.
+    let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if file.exists() {
         let mut conn = Connection::open_with_flags(
-            path,
+            &file,
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )?;
         let waiting = deadline.clone();
@@ -289,7 +291,10 @@ pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
         is_new(&conn, path)?;
         // Windows removes no file that is open.
         let _open = (!cfg!(windows)).then_some(conn);
-        remove_file(path, "the file cannot be removed")?;
+        remove_file(&file, "the file cannot be removed")?;
+    }
+    if path.is_symlink() {
+        remove_file(path, "the link to the file cannot be removed")?;
     }
     companions
         .iter()

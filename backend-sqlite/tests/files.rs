@@ -81,6 +81,35 @@ async fn an_older_version_is_refused_by_who_connects_and_by_who_is_connected() {
     refuses(&space.path, "version 2").await;
 }
 
+/// What it leads to is removed, not the link alone.
+#[tokio::test]
+async fn a_file_that_a_link_leads_to_is_removed_with_its_log_and_the_link() {
+    let space = Space::new();
+    let link = space.path.with_extension("link");
+    std::os::unix::fs::symlink(&space.path, &link).unwrap();
+    let backend = SqliteBackend::connect(SqliteConfig::new(&link))
+        .await
+        .unwrap();
+    open(&backend, 1).await;
+    drop(backend);
+    SqliteBackend::remove(SqliteConfig::new(&link))
+        .await
+        .unwrap();
+    let left = std::fs::read_dir(space.path.parent().unwrap()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    let name = space
+        .path
+        .file_name()
+        .unwrap()
+        .to_string_lossy()
+        .into_owned();
+    let ours = left.iter().filter(|left| {
+        let left = left.to_string_lossy();
+        left.starts_with(&name) && !left.ends_with("-turn") || left.ends_with("link")
+    });
+    assert_eq!(ours.count(), 0, "{left:?}");
+}
+
 #[tokio::test]
 async fn a_new_file_and_an_empty_one_are_made_ours_for_their_user_alone() {
     let space = Space::new();
