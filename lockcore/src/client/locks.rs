@@ -125,7 +125,7 @@ impl Locks {
             let _alive = alive;
             let result = async {
                 let handle = locks.pool.shared(&locks.core).await?;
-                adopt(&locks.core, &handle, session).await
+                adopt(&locks.core, &handle, session, false).await
             };
             // A recovery that nobody waits for is dropped here, and so given up.
             drop(answer.send(result.await));

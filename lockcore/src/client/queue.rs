@@ -383,13 +383,17 @@ fn related<'a>(keys: &'a Keys, key: &'a LockKey) -> impl Iterator<Item = &'a Que
 /// keeps out whoever comes later.
 fn overtakes(keys: &Keys, chain: &Chain) {
     for key in chain.taken.claims.iter().map(Claim::key) {
-        let lines = keys.get(key).into_iter().chain(related(keys, key));
-        let excluded = lines
-            .flat_map(|queue| &queue.waiters)
-            .filter(|waiter| waiter.in_line && (waiter.is_exclusive() || chain.is_exclusive()));
-        for waiter in excluded {
-            if !waiter.is_overtaken.swap(true, Ordering::AcqRel) {
-                waiter.wake.notify_one();
+        for queue in keys.get(key).into_iter().chain(related(keys, key)) {
+            let excluded = queue.waiters.iter().filter(|waiter| {
+                let is_full = waiter
+                    .limit()
+                    .is_some_and(|places| queue.holding() >= places);
+                waiter.in_line && (waiter.is_exclusive() || chain.is_exclusive() || is_full)
+            });
+            for waiter in excluded {
+                if !waiter.is_overtaken.swap(true, Ordering::AcqRel) {
+                    waiter.wake.notify_one();
+                }
             }
         }
     }
@@ -786,26 +790,23 @@ impl Drop for Asking<'_> {
 pub(crate) struct InTheWay {
     queues: Arc<Queues>,
     waiter: Arc<Waiter>,
-    /// Who was when this was made. That one may have gone, and whoever comes next may have no answer yet.
+    /// Who was when this was made. That one may have gone, and whoever comes before the waiter may have no answer yet.
     before: Option<Box<Busy>>,
 }
 
 impl InTheWay {
     pub(crate) fn busy(&self) -> Option<Busy> {
-        self.now().or_else(|| self.before.as_deref().cloned())
-    }
-
-    fn now(&self) -> Option<Busy> {
         let claim = &self.waiter.claim;
         let keys = self.queues.keys();
-        let held = match turn(&keys, &self.waiter) {
-            Turn::Held(chain) => Some(chain),
-            Turn::Behind(_) => holder(&keys, claim.key()).cloned(),
-            Turn::Polls => None,
-        };
-        match held {
-            Some(chain) => Some(chain.busy(claim)),
-            None => keys.get(claim.key())?.refusal.as_deref().cloned(),
+        let refusal = || keys.get(claim.key())?.refusal.as_deref().cloned();
+        match turn(&keys, &self.waiter) {
+            Turn::Held(chain) => Some(chain.busy(claim)),
+            Turn::Behind(_) => match holder(&keys, claim.key()) {
+                Some(chain) => Some(chain.busy(claim)),
+                None => refusal().or_else(|| self.before.as_deref().cloned()),
+            },
+            // It asks itself: without an answer nobody knows.
+            Turn::Polls => refusal(),
         }
     }
 }

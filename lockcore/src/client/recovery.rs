@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,8 +18,8 @@ use crate::client::order::{GiveUp, Order};
 use crate::client::retry::until_answered;
 use crate::client::session::Handle;
 use crate::{
-    Adopt, Adopted, Adoption, End, FencingToken, Incarnation, Intent, Life, Result, SessionId,
-    SessionState, Settled,
+    Adopt, Adopted, Adoption, End, FencingToken, Incarnation, Intent, Life, NoteKind, Result,
+    SessionId, SessionState, Settled,
 };
 
 /// A recovery handler: it finishes or undoes the change of a dead holder before its locks are handed on.
@@ -33,7 +34,8 @@ pub trait Recover: Send + Sync {
     ///
     /// It runs at least once for each change, perhaps more often, but never twice at a time. It must use
     /// [`Recovery::token`] for its writes, because writes of the dead holder may still be on their way. It is stopped
-    /// if this process's session is lost or the store fails over. A panic counts as an error.
+    /// if this process's session is lost, the store fails over, or an operator discards the change, some five seconds later. A
+    /// panic counts as an error.
     ///
     /// # Errors
     ///
@@ -52,7 +54,12 @@ pub struct Recovery {
     adoption: Adoption,
     /// Kept until it is acknowledged that the adoption is settled or given up.
     adopting: Option<Adopting>,
+    /// The change was seen to be settled, discarded or adopted by another one.
+    is_over: AtomicBool,
 }
+
+/// While somebody waits for the loss of a recovery, its change is looked at so often.
+const LOOKS: Duration = Duration::from_secs(5);
 
 /// A requested adoption. If nobody learns its outcome, it is given up.
 struct Asked<'a> {
@@ -128,11 +135,14 @@ impl Recovery {
         self.adoption.token.handed_on(0)
     }
 
-    /// Whether the adoption is certainly this process's; as [`Held::is_valid`](crate::Held::is_valid).
+    /// Whether the adoption is this process's as far as it knows; as [`Held::is_valid`](crate::Held::is_valid). That an
+    /// operator has discarded the change is known some five seconds later, while somebody waits for [`lost`](Self::lost), as
+    /// whoever runs a [handler](Recover) does.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let session = &self.handle.session;
-        session.is_valid() && session.numbers().incarnation() == self.incarnation
+        let stands = session.is_valid() && session.numbers().incarnation() == self.incarnation;
+        stands && !self.is_over.load(Ordering::Acquire)
     }
 
     /// The time until the adoption becomes invalid if no further renewal is acknowledged.
@@ -145,7 +155,8 @@ impl Recovery {
     }
 
     /// Resolves when this process's session is lost, or when the store has failed over and may have forgotten the
-    /// adoption. Then somebody else may adopt.
+    /// adoption. Then somebody else may adopt. Also when an operator has discarded the change, some five seconds later: then
+    /// its locks are free.
     ///
     /// # Cancel safety
     ///
@@ -160,6 +171,26 @@ impl Recovery {
             biased;
             why = session.lost(std::iter::empty()) => why,
             () = session.moved(self.incarnation) => LostReason::Forgotten,
+            why = self.over() => why,
+        }
+    }
+
+    /// Resolves when the change is settled, discarded or adopted by another one.
+    async fn over(&self) -> LostReason {
+        let dead = [self.state.session];
+        loop {
+            tokio::time::sleep(LOOKS).await;
+            let Ok(states) = self.core.backend.end(&dead, End::IfDue).await else {
+                continue;
+            };
+            let Some(state) = states.into_iter().next() else {
+                continue;
+            };
+            if state.life != Life::Abandoned || state.adoption != self.adoption.number {
+                self.is_over.store(true, Ordering::Release);
+                let discarded = state.notes.last(NoteKind::Discard).map(Box::new);
+                return discarded.map_or(LostReason::Forgotten, LostReason::Evicted);
+            }
         }
     }
 
@@ -280,19 +311,24 @@ async fn without_adopter(
     Ok(states)
 }
 
-/// Adopts the session if possible, with the session of the handle, after checking its state. An adoption that was made
+/// Adopts the session if possible, with the session of the handle, after checking its state, once, or until the store answers if
+/// it `waits`. An adoption that was made
 /// while the store failed over is given up.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     handle: &Handle,
     session: SessionId,
+    waits: bool,
 ) -> std::result::Result<Option<Recovery>, AcquireError> {
     let me = &handle.session;
     // Before the look: what that says is true of this incarnation, or the request is refused.
     let incarnation = me.numbers().incarnation();
     let dead = [session];
     let look = || async { adoptable(core, Some(me.id), &dead).await }.boxed();
-    let states = until_answered(core, || me.is_valid(), look).await?;
+    let states = match waits {
+        true => until_answered(core, || me.is_valid(), look).await?,
+        false => look().await?,
+    };
     let Some(state) = states.into_iter().next() else {
         return Ok(None);
     };
@@ -330,6 +366,7 @@ pub(crate) async fn adopt(
         state,
         adoption,
         adopting: asked.settled(),
+        is_over: AtomicBool::new(false),
     };
     core.take_token(token, last_token)?;
     if !me.is_valid() {
@@ -345,9 +382,10 @@ pub(crate) async fn recover(
     handle: &Handle,
     handler: &dyn crate::Recover,
     states: Vec<SessionState>,
+    waits: bool,
 ) -> std::result::Result<std::result::Result<(), (Vec<SessionState>, RecoverError)>, AcquireError> {
     for state in states {
-        if let Some(recovery) = adopt(core, handle, state.session).await? {
+        if let Some(recovery) = adopt(core, handle, state.session, waits).await? {
             let recovers = AssertUnwindSafe(handler.recover(&recovery)).catch_unwind();
             let result = tokio::select! {
                 biased;
@@ -358,7 +396,7 @@ pub(crate) async fn recover(
             };
             match result {
                 None if !handle.session.is_valid() => return Err(AcquireError::Lost),
-                // The store has failed over. Who wants the keys asks it again.
+                // The store has failed over, or the change is discarded. Who wants the keys asks again.
                 None => recovery.give_up().await?,
                 Some(Ok(())) => {
                     recovery.settle().await?;

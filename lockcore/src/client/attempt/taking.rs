@@ -27,13 +27,9 @@ use crate::client::wait::Waiting;
 use crate::prepare::batch_len;
 use crate::store::Past;
 use crate::{
-    Busy, Claim, End, Error, ErrorKind, FencingToken, Grant, Holder, Life, Mode, Operation,
-    OwnerId, Registered, SessionId, SessionState,
+    Busy, Claim, Error, ErrorKind, FencingToken, Grant, Holder, Life, Mode, Operation, OwnerId,
+    Registered, SessionState,
 };
-
-/// While a handler recovers what a dead session has left, the session is looked at about so often.
-const LOOKS: Duration = Duration::from_secs(5);
-
 /// An acquisition under way in one session. However it ends, unused grants are given back.
 pub(super) struct Taking<'a> {
     pub(super) plan: &'a Plan,
@@ -420,7 +416,6 @@ impl Taking<'_> {
             return Err(refuse(left, None));
         };
         let (handler, locks) = (Arc::clone(handler), self.plan.locks.clone());
-        let dead: Vec<SessionId> = left.iter().map(|state| state.session).collect();
         let waits = self.plan.wait.is_some();
         let alive = Alive::new(self.core);
         let result = task::answers(async move {
@@ -428,7 +423,7 @@ impl Taking<'_> {
             let core = &locks.core;
             let open = || async { Ok(locks.pool.shared(core).await?) };
             let session = bears(core, waits, open).await?;
-            recovery::recover(core, &session, &*handler, left).await
+            recovery::recover(core, &session, &*handler, left, waits).await
         });
         *self.plan.seen.last() = Some(Last::Refused(busy.clone()));
         let mut recovered = Err(AcquireError::Lost);
@@ -438,8 +433,6 @@ impl Taking<'_> {
                 result = result => if let Ok(result) = result {
                     recovered = result;
                 },
-                // Somebody else has finished or discarded the changes. The handler may never end.
-                () = self.nothing_is_left(&dead) => recovered = Ok(Ok(())),
                 // Who does not wait for others waits no longer for what this process does for them.
                 () = sleep_until(self.core.patience()), if self.plan.wait.is_none() => is_slow = true,
             }
@@ -450,18 +443,6 @@ impl Taking<'_> {
         }
         let failed = |(left, error)| refuse(left, Some(error));
         recovered?.map_err(failed)
-    }
-
-    /// Resolves when none of these sessions is abandoned any more. It asks seldom.
-    async fn nothing_is_left(&self, dead: &[SessionId]) {
-        loop {
-            tokio::time::sleep(self.core.chance(LOOKS)).await;
-            let states = self.core.backend.end(dead, End::IfDue).await;
-            let is_left = |state: &SessionState| state.life == Life::Abandoned;
-            if states.is_ok_and(|states| !states.iter().any(is_left)) {
-                return;
-            }
-        }
     }
 
     /// Gives back the granted locks. Waits until that is acknowledged, or certain to happen by itself.

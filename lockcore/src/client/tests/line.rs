@@ -101,6 +101,32 @@ async fn a_writer_beside_readers_out_of_line_has_its_turn() {
     }
 }
 
+/// They do not stand in the line either.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_place_beside_one_that_only_tries_has_its_turn() {
+    let locks = Spy::new(MemoryBackend::new()).locks();
+    let tries = async {
+        loop {
+            match locks.semaphore("s", 1).try_acquire().await.unwrap() {
+                Attempt::Acquired(guard) => {
+                    sleep(ms(60)).await;
+                    let _ = guard.release().await.unwrap();
+                }
+                _ => sleep(ms(1)).await,
+            }
+        }
+    };
+    let waits = async {
+        sleep(ms(10)).await;
+        timeout(ms(500), locks.semaphore("s", 1).acquire()).await
+    };
+    tokio::select! {
+        biased;
+        () = tries => unreachable!("it goes on for ever"),
+        place = waits => drop(place.expect("it is its turn").unwrap()),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_reads_below_what_somebody_waits_to_write_waits_behind() {
     for (held, waited_for) in [("/a/b", "/a"), ("/a", "/a/b")] {

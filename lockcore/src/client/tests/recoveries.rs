@@ -573,6 +573,79 @@ async fn who_waits_behind_a_handler_that_hangs_goes_on_when_the_change_is_discar
     }
 }
 
+/// A try does not wait for a store that fails.
+#[tokio::test(start_paused = true)]
+async fn a_try_that_recovers_fails_at_once_at_its_second_look() {
+    let spy = Spy::new(MemoryBackend::new());
+    let session = left(&spy.locks()).await;
+    let locks = spy
+        .builder()
+        .recovery(Slow(Arc::default()))
+        .build()
+        .unwrap();
+    let mut looks = 0;
+    spy.decide(move |call| match call {
+        Call::End(dead, End::IfDue) if dead.contains(&session) => {
+            looks += 1;
+            match looks {
+                1 => Fate::Answered,
+                _ => Fate::Fails(ErrorKind::Unavailable),
+            }
+        }
+        _ => Fate::Answered,
+    });
+    let told = timeout(secs(1), locks.documents(["d"]).try_acquire()).await;
+    let told = told.expect("at once");
+    assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+}
+
+/// Whoever recovers is told, and goes on with the next change.
+#[tokio::test(start_paused = true)]
+async fn a_recovery_whose_change_is_discarded_is_lost() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let session = left(&spy.locks()).await;
+    let recovery = adopted(&locks, session).await;
+    let discard = async {
+        sleep(secs(1)).await;
+        spy.end(&[session], End::Discard).await.unwrap();
+    };
+    let (lost, ()) = tokio::join!(timeout(secs(10), recovery.lost()), discard);
+    assert_eq!(lost.unwrap(), LostReason::Forgotten);
+    assert!(!recovery.is_valid());
+
+    /// Hangs at the first change that it meets.
+    struct First(AtomicUsize);
+    #[async_trait]
+    impl Recover for First {
+        async fn recover(&self, _: &Recovery) -> Result<(), RecoverError> {
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                0 => std::future::pending().await,
+                _ => Ok(()),
+            }
+        }
+    }
+    let mut dead = Vec::new();
+    for path in ["/x/a", "/x/b"] {
+        let other = spy.locks();
+        let reads = other.tree().read(path).intent(&"change").unwrap();
+        let guard = reads.acquire().await.unwrap();
+        dead.push(guard.session());
+        drop(guard);
+    }
+    dead.sort_unstable();
+    sleep(secs(1)).await;
+    let handler = First(AtomicUsize::new(0));
+    let locks = spy.builder().recovery(handler).build().unwrap();
+    let discard = async {
+        sleep(secs(30)).await;
+        spy.end(&dead[..1], End::Discard).await.unwrap();
+    };
+    let write = timeout(secs(60), locks.tree().write("/x").acquire());
+    let (written, ()) = tokio::join!(write, discard);
+    assert!(written.expect("both are over").unwrap().is_valid());
+}
+
 /// Whoever recovers does so in the session that acquisitions share, which is opened then if there is none.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_recovers_bears_with_a_store_that_opens_no_session() {

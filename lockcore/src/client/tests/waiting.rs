@@ -51,6 +51,25 @@ async fn who_stops_waiting_while_another_one_asks_is_told_who_was_in_the_way() {
     }
 }
 
+/// Nobody knows whether somebody is in the way of who asks itself and has no answer.
+#[tokio::test(start_paused = true)]
+async fn who_asks_in_its_turn_and_has_no_answer_is_not_told_of_who_has_gone() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let guard = hold(&locks, &["d"]).await;
+    let waits = locks.documents(["d"]).wait(ms(300)).acquire();
+    let release = async {
+        sleep(ms(100)).await;
+        spy.decide(|call| match call {
+            Call::Acquire(_) => Fate::Hangs,
+            _ => Fate::Answered,
+        });
+        let _ = guard.release().await.unwrap();
+    };
+    let (late, ()) = tokio::join!(waits, release);
+    assert!(matches!(late, Err(AcquireError::Store(_))), "{late:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_holds_something_comes_in_its_turn_like_those_who_hold_nothing() {
     let spy = Spy::new(MemoryBackend::new());
