@@ -347,6 +347,9 @@ async fn also_held(
     } else {
         ""
     };
+    if others.is_empty() && page.next.is_some() {
+        tell(&format!("session {session} ({label}) may also hold others"));
+    }
     if !others.is_empty() {
         let others = others[..others.len().min(NAMED)].join(", ");
         tell(&format!(

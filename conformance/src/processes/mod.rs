@@ -83,9 +83,9 @@ use crate::verdict::{Verdict, Wrong};
 use nemesis::Nemesis;
 use worker::{Orders, Site, stop};
 
-/// With SIGKILL only, a run continues until this many locks of dead processes were taken over. That one came in time is seen
-/// by one; how long most of them take is measured by the soak.
-const TAKEOVERS: usize = 1;
+/// With SIGKILL only, a run continues until this many locks of dead processes were taken over. Of two the quicker one decides;
+/// how long most of them take is measured by the soak.
+const TAKEOVERS: usize = 2;
 /// At most so much longer, as a multiple of its length.
 const LONGER: u32 = 10;
 /// The longest wait of a waiter once there are no more faults.

@@ -140,9 +140,12 @@ impl Recovery {
     /// whoever runs a [handler](Recover) does.
     #[must_use]
     pub fn is_valid(&self) -> bool {
+        !self.is_over.load(Ordering::Acquire) && self.is_of_a_valid_session()
+    }
+
+    fn is_of_a_valid_session(&self) -> bool {
         let session = &self.handle.session;
-        let stands = session.is_valid() && session.numbers().incarnation() == self.incarnation;
-        stands && !self.is_over.load(Ordering::Acquire)
+        session.is_valid() && session.numbers().incarnation() == self.incarnation
     }
 
     /// The time until the adoption becomes invalid if no further renewal is acknowledged.

@@ -96,7 +96,9 @@ async fn a_writer_beside_readers_out_of_line_has_its_turn() {
                 drop(guard.expect("it is its turn").unwrap());
                 spy.count(asks) - before
             };
-            join(join_all(readers), writer).await;
+            let (_, asked) = join(join_all(readers), writer).await;
+            // Until it has a place, and when its turn has come.
+            assert!(asked < 40, "{asked}");
         }
     }
 }
