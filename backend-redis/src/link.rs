@@ -1,7 +1,6 @@
 //! The way to the server: which one it is, connections to it, and one attempt of one request.
 
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,8 +16,8 @@ use crate::error::{Phase, found, from_redis};
 use crate::record::Answer;
 
 /// Connections where writes wait for replicas: such a write holds up what is behind it on its connection. As many more are for
-/// renewals, which wait for nothing else: those of a session go by the same one. Without replicas nothing waits, and one
-/// connection does.
+/// sessions, which are opened and renewed there and wait for nothing else: each goes by the same one. Without replicas nothing
+/// waits, and one connection does.
 const LANES_THAT_WAIT: usize = 16;
 /// How often one attempt goes to another node, or gives a node a script that it does not know.
 const HOPS: usize = 6;
@@ -31,7 +30,7 @@ pub(crate) struct Link {
     /// All keys of the namespace, and its channel.
     keys: [String; 9],
     pub(crate) certificates: Option<TlsCertificates>,
-    /// Where writes wait, the second half is for renewals.
+    /// Where writes wait, the second half is for opening and renewing sessions.
     lanes: Vec<Lane>,
     next: AtomicUsize,
     place: Mutex<Place>,
@@ -353,11 +352,9 @@ impl Lane {
     }
 }
 
-/// In which of so many parts a session is.
+/// In which of so many parts a session is. Its digits are random.
 fn part_of(session: &[u8], parts: usize) -> usize {
-    let mut hasher = DefaultHasher::new();
-    session.hash(&mut hasher);
-    usize::try_from(hasher.finish() % 1_024).unwrap_or(0) % parts
+    session.iter().copied().map(usize::from).sum::<usize>() % parts
 }
 
 /// What an error of a request means for the next hop.

@@ -279,7 +279,7 @@ pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
     let directory = check_directory(path)?;
     let _turn = take_turn(path, &directory, deadline)?;
     let companions = companions(path);
-    // What a link leads to goes, and then the link.
+    // What a link leads to, and the link last: as long as it stands, the rest is found by doing this again.
     let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if file.exists() {
         let mut conn = Connection::open_with_flags(
@@ -293,12 +293,13 @@ pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
         let _open = (!cfg!(windows)).then_some(conn);
         remove_file(&file, "the file cannot be removed")?;
     }
-    if path.is_symlink() {
-        remove_file(path, "the link to the file cannot be removed")?;
-    }
     companions
         .iter()
-        .try_for_each(|companion| remove(companion))
+        .try_for_each(|companion| remove(companion))?;
+    match path.is_symlink() {
+        true => remove_file(path, "the link to the file cannot be removed"),
+        false => Ok(()),
+    }
 }
 
 /// Whether the file is empty; an error if it is neither empty nor ours.

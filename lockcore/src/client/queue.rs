@@ -642,9 +642,9 @@ impl Place {
     /// Returns when its turn has come and no task of this process is known to hold what excludes it. A task that asks
     /// without having waited is overtaken when it has no answer for `patience`. An exclusive waiter is overtaken by a
     /// share that has waited for `longest`, while another process keeps the exclusive one out; and those who do not stand
-    /// in line by the first one in line, when it has waited for so long. A waiter that one of these has overtaken asks at once:
-    /// for a place in the store's line. A waiter that is `in_line` in the store waits for
-    /// its turn there, and not for its turn here.
+    /// in line by the first one in line, when it has waited for so long. A waiter that one of these has overtaken asks
+    /// at once: for a place in the store's line. A waiter that is `in_line` in the store waits for its turn there, and not for
+    /// its turn here.
     pub(crate) async fn until_it_polls(
         &self,
         (patience, longest): (Duration, Duration),

@@ -314,9 +314,8 @@ async fn without_adopter(
     Ok(states)
 }
 
-/// Adopts the session if possible, with the session of the handle, after checking its state, once, or until the store answers if
-/// it `waits`. An adoption that was made
-/// while the store failed over is given up.
+/// Adopts the session if possible, with the session of the handle, after checking its state: once, or, if it `waits`, until the
+/// store answers. An adoption that was made while the store failed over is given up.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     handle: &Handle,

@@ -30,6 +30,7 @@ use crate::{
     Busy, Claim, Error, ErrorKind, FencingToken, Grant, Holder, Life, Mode, Operation, OwnerId,
     Registered, SessionState,
 };
+
 /// An acquisition under way in one session. However it ends, unused grants are given back.
 pub(super) struct Taking<'a> {
     pub(super) plan: &'a Plan,
