@@ -35,6 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
             who_waits_for_a_permit_is_kept_out_by_who_has_it,
             a_try_sees_who_holds_behind_many_who_wait,
             a_session_passes_who_waits_for_it,
+            who_is_refused_all_the_same_has_passed_nobody,
             a_session_passes_who_waits_for_who_waits_for_it,
             who_waits_is_listed_in_its_turn,
             a_waiter_that_goes_wakes,
@@ -545,6 +546,32 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
         b.take(&waiter).await?;
         b.release(&waiter).await?;
     }
+    Ok(())
+}
+
+/// Two waiters are in its way, of which a store may know in different records.
+async fn who_is_refused_all_the_same_has_passed_nobody(scene: Scene) -> Verdict {
+    let [a, b, c] = processes(&scene).await?;
+    a.hold(&[(Want::Write, "/a/b/x")]).await?;
+    waits(&b, &[(Want::Write, "/a/b")]).await?;
+    waits(&c, &[(Want::Write, "/a")]).await?;
+    let again = a.ask(&[(Want::Write, "/a/b/y")]).waiting();
+    let before = waiters(&a.refused(&again).await?);
+    ensure_eq!(before.len(), 2, "who is in the way");
+    let past = |at: usize| {
+        let (grant, waiting) = before[at];
+        Past { grant, waiting }
+    };
+    for one in [past(0), past(1)] {
+        a.refused(&again.clone().past(vec![one])).await?;
+        let after = waiters(&a.refused(&again).await?);
+        ensure_eq!(after, before, "who is in the way, and was not passed");
+    }
+    a.take(&again.past(vec![past(0), past(1)])).await?;
+    let once_more = a.ask(&[(Want::Write, "/a/b/z")]).waiting();
+    let after = waiters(&a.refused(&once_more).await?);
+    let passed: Vec<u32> = after.iter().map(|(_, waiting)| waiting.passed).collect();
+    ensure_eq!(passed, [1, 1], "how often each was passed");
     Ok(())
 }
 

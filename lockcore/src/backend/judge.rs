@@ -456,7 +456,7 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
             Tried::Moved => return Ok(Acquired::Moved),
             Tried::Met(records) => records,
         };
-        let met = met(&needed, &records, &aside);
+        let mut met = met(&needed, &records, &aside);
         let states = store.end_due(&Judged::to_end(request, &met)).await?;
         match judged.learn(request, &met, states) {
             Verdict::Void => return Ok(Acquired::Void),
@@ -485,10 +485,15 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
                     limit: line_limit(&request.claims[0]),
                 };
                 let (may_go, passed) = line.examined(request, &met).await?;
-                if !passed.is_empty() {
-                    for (key, past) in passed {
-                        aside.entry(key).or_default().passed.push(past);
-                    }
+                let removes = passed.iter().any(|(_, past)| past.waiting.may_go);
+                for (key, past) in passed {
+                    aside.entry(key).or_default().passed.push(past);
+                }
+                for (key, entries) in &mut met {
+                    entries.retain(|it| aside.get(key).is_none_or(|aside| aside.leaves(it)));
+                }
+                // Who is refused all the same has passed nobody: it would be patient with them anew, and again.
+                if removes || met.values().all(Vec::is_empty) {
                     continue;
                 }
                 may_go

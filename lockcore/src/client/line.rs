@@ -19,8 +19,7 @@ use crate::{Busy, Grant};
 /// notified when they have gone.
 pub(crate) const LONG: Duration = Duration::from_secs(2);
 
-/// As often the time is doubled, at most: who waits for several keys may have to pass for each of them. Where nothing is atomic it is not: who passes for one record and is
-/// refused for another has passed all the same, and would pass seldom.
+/// As often the time is doubled, at most: who waits for several keys may have to pass for each of them.
 const DOUBLED: u32 = 2;
 
 /// Whether one that could not go still cannot, however often others have passed it meanwhile.
@@ -29,28 +28,17 @@ fn is_kept(was: Waiting, is: Waiting) -> bool {
 }
 
 /// The waiters that have refused it last, each since when.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Patience {
-    /// The store is.
-    atomic: bool,
     seen: Vec<(Grant, Waiting, Instant)>,
     /// Since when only waiters have refused it, more than a refusal names.
     crowded: Option<Instant>,
 }
 
 impl Patience {
-    /// Of who asks a store that is atomic, or not.
-    pub(crate) fn new(atomic: bool) -> Self {
-        Self {
-            atomic,
-            seen: Vec::new(),
-            crowded: None,
-        }
-    }
-
     /// For how long it waits for such a waiter.
-    fn with(&self, waiting: &Waiting) -> Duration {
-        match waiting.may_go || !self.atomic {
+    fn with(waiting: &Waiting) -> Duration {
+        match waiting.may_go {
             true => LONG,
             false => LONG * (1 << waiting.passed.min(DOUBLED)),
         }
@@ -66,22 +54,22 @@ impl Patience {
         self.crowded = crowd.then(|| self.crowded.unwrap_or(now));
         let waiting = first.holders.iter();
         let waiting = waiting.filter_map(|it| Some((it.grant?, it.waiting?)));
-        let (atomic, mut before) = (self.atomic, std::mem::take(&mut self.seen));
+        let mut before = std::mem::take(&mut self.seen);
         self.seen = waiting
             .filter(|(_, waiting)| waiting.may_go || alone)
             .map(|(grant, waiting)| {
                 let mut same = before.iter();
                 let same = same.find(|(seen, was, _)| {
-                    *seen == grant && (*was == waiting || atomic && is_kept(*was, waiting))
+                    *seen == grant && (*was == waiting || is_kept(*was, waiting))
                 });
                 (grant, waiting, same.map_or(now, |(_, _, since)| *since))
             })
             .collect();
         // Those that it asked to go past, and was let past, do not refuse it any more: it has to name them again.
-        if alone && self.atomic {
+        if alone {
             let is_named = |grant: &Grant| first.holders.iter().any(|it| it.grant == Some(*grant));
             before.retain(|(grant, waiting, since)| {
-                !is_named(grant) && now >= *since + self.with(waiting)
+                !is_named(grant) && now >= *since + Self::with(waiting)
             });
             before.truncate(MAX_LISTED.saturating_sub(self.seen.len()));
             self.seen.append(&mut before);
@@ -97,7 +85,7 @@ impl Patience {
     pub(crate) fn past(&self) -> Vec<Past> {
         let now = now();
         let seen = self.seen.iter();
-        seen.filter(|(_, waiting, since)| now >= *since + self.with(waiting))
+        seen.filter(|(_, waiting, since)| now >= *since + Self::with(waiting))
             .map(|(grant, waiting, _)| Past {
                 grant: *grant,
                 waiting: *waiting,
@@ -147,7 +135,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_has_not_changed_for_long_enough_is_passed() {
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::default();
         let stands = || {
             by(vec![
                 holder(1, waiting(0, true)),
@@ -164,7 +152,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_changes_begins_anew() {
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::default();
         for changed in [waiting(0, false), waiting(1, false), waiting(1, true)] {
             patience.refused(&by(vec![holder(1, changed)]));
             tokio::time::advance(LONG - Duration::from_millis(1)).await;
@@ -178,7 +166,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn beside_a_holder_only_who_may_go_is_passed() {
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::default();
         let holders = |may_go| by(vec![holder(1, waiting(0, may_go)), holder(2, None)]);
         for (may_go, passed) in [(true, 1), (false, 0)] {
             patience.refused(&holders(may_go));

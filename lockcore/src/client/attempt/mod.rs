@@ -278,7 +278,7 @@ impl Plan {
             token: None,
             in_doubt: false,
             kept: None,
-            patience: Patience::new(core.info.atomic),
+            patience: Patience::default(),
             handle,
         };
         let taken = taking.take().await;

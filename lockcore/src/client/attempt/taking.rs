@@ -163,7 +163,7 @@ impl Taking<'_> {
                         self.core.telemetry.waits(&busy);
                         if !self.grants.is_empty() && self.patience.is_crowded_out() {
                             // They may wait for what it holds, and it cannot pass them: it comes after them.
-                            self.patience = Patience::new(self.core.info.atomic);
+                            self.patience = Patience::default();
                             if self.is_given_back().await {
                                 (at, waiting) = (0, None);
                                 self.check()?;

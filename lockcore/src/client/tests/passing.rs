@@ -103,8 +103,7 @@ async fn what_is_being_given_back_is_in_nobodys_way_for_long() {
 /// Readers that hold for longer than a waiter's patience, and leave no gap.
 #[tokio::test(start_paused = true)]
 async fn a_writer_has_its_turn_also_if_readers_hold_for_longer_than_it_takes_to_pass() {
-    // Where nothing is atomic the patience does not grow.
-    for store in [MemoryBackend::new()] {
+    for store in stores() {
         for held in [secs(3), secs(5), secs(7)] {
             let (readers, writer) = (client(&store), client(&store));
             let ends = Arc::new(AtomicBool::new(false));
@@ -135,8 +134,7 @@ async fn a_writer_has_its_turn_also_if_readers_hold_for_longer_than_it_takes_to_
 
 #[tokio::test(start_paused = true)]
 async fn who_passes_two_that_came_apart_goes_on_naming_both() {
-    let store = MemoryBackend::new();
-    for _ in 0..20 {
+    for store in (0..20).flat_map(|_| stores()) {
         let (one, other, third) = (client(&store), client(&store), client(&store));
         let held = one.tree().write("/r/2/x").acquire().await.unwrap();
         let beside = tokio::spawn(other.tree().write("/r/2/x").acquire());
