@@ -99,6 +99,28 @@ async fn a_schema_with_something_else_is_refused_and_an_empty_one_is_used() {
     drop_schema(&namespace).await;
 }
 
+/// A function of ours has the same name.
+#[tokio::test]
+async fn a_schema_of_another_program_is_not_removed() {
+    let namespace = unused();
+    sql(format!(
+        "CREATE SCHEMA \"{namespace}\";
+         CREATE FUNCTION \"{namespace}\".about() RETURNS text LANGUAGE sql AS $$SELECT 'theirs'$$;
+         CREATE TABLE \"{namespace}\".theirs ()"
+    ))
+    .await;
+    let removed = PostgresBackend::remove(config(&namespace)).await;
+    assert_eq!(removed.unwrap_err().kind(), ErrorKind::Config);
+    refused(
+        config(&namespace),
+        ErrorKind::Config,
+        "holds something else",
+    )
+    .await;
+    sql(format!("SELECT FROM \"{namespace}\".theirs")).await;
+    drop_schema(&namespace).await;
+}
+
 #[tokio::test]
 async fn a_newer_version_is_refused() {
     let space = Space::new().await;

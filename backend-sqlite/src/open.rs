@@ -76,10 +76,23 @@ fn companions(path: &Path) -> [PathBuf; 2] {
     ["-wal", "-shm"].map(|suffix| beside(path, suffix))
 }
 
+/// What the path leads to, also if that is gone and links are left.
+fn led_to(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // As many as systems follow.
+    for _ in 0..40 {
+        match (fs::canonicalize(&path), fs::read_link(&path)) {
+            (Ok(found), _) => return found,
+            (Err(_), Ok(next)) => path = path.parent().unwrap_or(Path::new("")).join(next),
+            (Err(_), Err(_)) => break,
+        }
+    }
+    path
+}
+
 /// A file beside the one that the path leads to.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut name = path.into_os_string();
+    let mut name = led_to(path).into_os_string();
     name.push(suffix);
     name.into()
 }
@@ -280,7 +293,7 @@ pub(crate) fn remove_all(path: &Path, deadline: &Deadline) -> Outcome<()> {
     let _turn = take_turn(path, &directory, deadline)?;
     let companions = companions(path);
     // What a link leads to, and the link last: as long as it stands, the rest is found by doing this again.
-    let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let file = led_to(path);
     if file.exists() {
         let mut conn = Connection::open_with_flags(
             &file,

@@ -101,6 +101,25 @@ async fn a_file_that_a_link_leads_to_is_removed_with_its_log_and_the_link() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// The process that removed it before has died in between.
+#[tokio::test]
+async fn a_removal_through_a_link_is_done_again() {
+    let space = Space::new();
+    let link = space.path.with_extension("link");
+    std::os::unix::fs::symlink(space.path.file_name().unwrap(), &link).unwrap();
+    for suffix in ["-wal", "-shm"] {
+        let mut companion = space.path.clone().into_os_string();
+        companion.push(suffix);
+        std::fs::write(companion, "left").unwrap();
+    }
+    SqliteBackend::remove(SqliteConfig::new(&link))
+        .await
+        .unwrap();
+    let left = std::fs::read_dir(space.path.parent().unwrap()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[tokio::test]
 async fn a_new_file_and_an_empty_one_are_made_ours_for_their_user_alone() {
     let space = Space::new();

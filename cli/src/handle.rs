@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use futures_util::FutureExt;
+use lockkeeper::backend::End;
 use lockkeeper::limits::DEFAULT_TTL;
-use lockkeeper::{Kept, KeptState, Locks};
+use lockkeeper::{KeepError, Kept, KeptState, Locks};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
@@ -76,7 +77,21 @@ async fn take(
         signal = signals.ending() => return Err(Failure::signal(signal.as_raw())),
         guard = Box::pin(ask.acquire(claims, locks)) => guard?,
     };
-    let kept = guard.keep_for(args.ttl).await?;
+    let session = guard.session();
+    let kept = match guard.keep_for(args.ttl).await {
+        Ok(kept) => kept,
+        Err(error) => {
+            // The store may have kept it without saying so, and nobody has its handle.
+            if matches!(error, KeepError::Store(_))
+                && locks.backend().end(&[session], End::Close).await.is_err()
+            {
+                say(&format!(
+                    "the locks may be held until the end of --ttl, by session {session}: lockkeeper break ends that"
+                ));
+            }
+            return Err(error.into());
+        }
+    };
     let printed = match signals.ending().now_or_never() {
         Some(signal) => Err(Failure::signal(signal.as_raw())),
         None => print(common, file, &kept),
@@ -115,7 +130,7 @@ impl<'a> HandleFile<'a> {
     fn write(self, handle: &Kept) -> Result<(), Failure> {
         let line = format!("{handle}\n");
         let write = || match self.file {
-            Some(mut file) => {
+            Some(mut file) if is_at(&file, self.name) => {
                 if file.metadata()?.is_file() {
                     file.set_len(0)?;
                     // It may be open to others.
@@ -124,7 +139,8 @@ impl<'a> HandleFile<'a> {
                 }
                 file.write_all(line.as_bytes())
             }
-            None => {
+            // It may have gone while the lock was waited for.
+            Some(_) | None => {
                 let mut new = beside(self.name)?;
                 new.write_all(line.as_bytes())?;
                 new.persist(self.name)?;
@@ -133,6 +149,21 @@ impl<'a> HandleFile<'a> {
         };
         write().map_err(|error| unwritten(self.name, &error))
     }
+}
+
+/// Whether the path still leads to the file.
+#[cfg(unix)]
+fn is_at(file: &File, name: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    let inode = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    let (file, there) = (file.metadata(), fs::metadata(name));
+    file.is_ok_and(|file| there.is_ok_and(|there| inode(file) == inode(there)))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, name: &Path) -> bool {
+    name.exists()
 }
 
 /// The file, or the one that a link leads to.

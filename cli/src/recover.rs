@@ -187,9 +187,12 @@ async fn with_intents(
         return Err(Failure::new(
             status::LOST,
             match ended.reached {
-                true => "the adoption was lost and the command was ended: run it again",
+                true => {
+                    "the adoption was lost and the command was ended: lockkeeper sessions shows what is left to recover"
+                }
                 false => {
-                    "the adoption was lost and the command could not be ended: end it, and run it again"
+                    "the adoption was lost and the command could not be ended: end it; lockkeeper sessions shows what is left \
+                     to recover"
                 }
             },
         ));

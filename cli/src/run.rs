@@ -182,9 +182,12 @@ impl Asked {
                 ByUs::Lost => "the lock was lost",
                 ByUs::TooLong => "the lock was held for as long as --max-hold allows",
             };
-            let what = match ended.reached {
-                true => "the command was ended: check what it did, and run it again",
-                false => "the command could not be ended: check what it did since",
+            let what = match (ended.reached, &self.intent) {
+                (true, None) => "the command was ended: check what it did, and run it again",
+                (true, Some(_)) => {
+                    "the command was ended: its intent is left, lockkeeper recover hands it to a command that finishes it"
+                }
+                (false, _) => "the command could not be ended: check what it did since",
             };
             return Err(Failure::new(status::LOST, format!("{why}, and {what}")));
         }

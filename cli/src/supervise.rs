@@ -44,7 +44,8 @@ impl Lease for Held {
 
 impl Lease for Vec<Recovery> {
     fn remaining(&self) -> Option<Duration> {
-        self.iter().map(Recovery::remaining).min()
+        let valid = self.iter().filter(|recovery| recovery.is_valid());
+        Some(valid.map(Recovery::remaining).min().unwrap_or_default())
     }
 
     async fn nearly_over(&self) {
@@ -56,8 +57,10 @@ impl Lease for Vec<Recovery> {
     }
 
     async fn lost(&self) -> LostReason {
-        let each = self.iter().map(|recovery| Box::pin(recovery.lost()));
-        futures_util::future::select_all(each).await.0
+        // While one of the changes is its own, the command goes on with that.
+        let each = self.iter().map(Recovery::lost);
+        let why = futures_util::future::join_all(each).await;
+        why.into_iter().next().expect("something was adopted")
     }
 }
 

@@ -325,3 +325,39 @@ fn a_lock_is_kept_when_its_command_has_ended() {
         assert!(ended.stderr.contains(says), "{ended:?}");
     }
 }
+
+/// The file in which it is to be was there, and has gone while the lock was waited for.
+#[test]
+fn a_handle_is_written_where_it_is_looked_for() {
+    for link in [false, true] {
+        let place = Place::new();
+        let file = place.file("handle", "");
+        let name = match link {
+            false => file.clone(),
+            true => {
+                let name = place.path("link").display().to_string();
+                std::os::unix::fs::symlink(&file, &name).unwrap();
+                name
+            }
+        };
+        let mut holder = place.holds(&["--lock", "a"]);
+        let args = [
+            "acquire",
+            "--lock",
+            "a",
+            "--ttl",
+            "1h",
+            "--handle-file",
+            &name,
+        ];
+        let mut waits = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
+        until("it waits", || place.sessions().len() == 2);
+        std::fs::remove_file(&file).unwrap();
+        holder.close();
+        assert_eq!(holder.ends().status, 0);
+        let ended = waits.ends();
+        assert_eq!(ended.status, 0, "{ended:?}");
+        assert_eq!(place.ends(&["status", "--handle-file", &name]).status, 0);
+        assert_eq!(place.ends(&["release", "--handle-file", &name]).status, 0);
+    }
+}

@@ -386,6 +386,43 @@ fn work_that_is_discarded_under_who_recovers_it() {
     assert!(ended.stderr.contains("was not settled"), "{ended:?}");
 }
 
+/// For longer than it takes to see it.
+#[test]
+fn work_of_which_a_part_is_discarded_goes_on() {
+    let place = Place::new();
+    let other = ["--lock", "b", "--intent", "{}"];
+    let (discarded, kept) = (leave(&place, &INTENT), leave(&place, &other));
+    let go = place.path("go").display().to_string();
+    let recover = format!("echo recovering; while [ ! -e {go} ]; do sleep 0.02; done");
+    let args = ["recover", "--", "sh", "-c", &recover];
+    let mut running = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
+    assert_eq!(running.line(), "recovering");
+    let ended = place.ends(&["discard", &discarded, "--reason", "x"]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    place.file("go", "");
+    let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stderr.contains(&discarded), "{ended:?}");
+    assert!(!ended.stderr.contains(&kept), "{ended:?}");
+    assert_eq!(place.sessions(), []);
+}
+
+/// All of it was discarded: nobody works on it for nothing.
+#[test]
+fn who_recovers_what_was_discarded_is_ended() {
+    let place = Place::new();
+    let session = leave(&place, &INTENT);
+    let args = ["recover", "--", "sh", "-c", "echo recovering; sleep 60"];
+    let mut running = Running::new(place.lockkeeper(args).stdin(Stdio::null()));
+    assert_eq!(running.line(), "recovering");
+    let ended = place.ends(&["discard", &session, "--reason", "x"]);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let ended = running.ends();
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.stderr.contains("lockkeeper sessions"), "{ended:?}");
+}
+
 #[test]
 fn a_second_signal_ends_the_wait_for_a_store_that_does_not_answer() {
     let place = Place::new();

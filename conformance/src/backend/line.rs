@@ -36,6 +36,8 @@ pub(super) fn cases() -> Vec<Case> {
             a_try_sees_who_holds_behind_many_who_wait,
             a_session_passes_who_waits_for_it,
             who_is_refused_all_the_same_has_passed_nobody,
+            who_removes_a_waiter_has_passed_nobody,
+            a_session_passes_who_waits_for_its_permit,
             a_session_passes_who_waits_for_who_waits_for_it,
             who_waits_is_listed_in_its_turn,
             a_waiter_that_goes_wakes,
@@ -572,6 +574,46 @@ async fn who_is_refused_all_the_same_has_passed_nobody(scene: Scene) -> Verdict 
     let after = waiters(&a.refused(&once_more).await?);
     let passed: Vec<u32> = after.iter().map(|(_, waiting)| waiting.passed).collect();
     ensure_eq!(passed, [1, 1], "how often each was passed");
+    Ok(())
+}
+
+/// One of three waiters in its way may go and does not, one is passed, and the third refuses it.
+async fn who_removes_a_waiter_has_passed_nobody(scene: Scene) -> Verdict {
+    let [a, b, c, d] = processes(&scene).await?;
+    let e = scene.actor().await?;
+    a.hold(&[(Want::Write, "/a/b/x")]).await?;
+    let held = e.hold(&[(Want::Write, "/a/b/y")]).await?;
+    waits(&d, &[(Want::Write, "/a/b/y")]).await?;
+    waits(&b, &[(Want::Write, "/a/b")]).await?;
+    waits(&c, &[(Want::Write, "/a")]).await?;
+    e.release(&held).await?;
+    let again = a.ask(&[(Want::Write, "/a/b/y")]).waiting();
+    let before = waiters(&a.refused(&again).await?);
+    let may_go: Vec<bool> = before.iter().map(|(_, waiting)| waiting.may_go).collect();
+    ensure_eq!(may_go, [true, false, false], "who may go");
+    let past = before[..2].iter();
+    let past = past.map(|&(grant, waiting)| Past { grant, waiting });
+    a.refused(&again.clone().past(past.collect())).await?;
+    let after = waiters(&a.refused(&again).await?);
+    ensure_eq!(after, before[1..], "who is in the way, and was not passed");
+    Ok(())
+}
+
+/// A waiter counts as if it had a permit, until it is passed.
+async fn a_session_passes_who_waits_for_its_permit(scene: Scene) -> Verdict {
+    let [a, b, c] = processes(&scene).await?;
+    a.hold(&[(share(2), "s")]).await?;
+    waits(&b, &[(Want::Create, "s")]).await?;
+    waits(&c, &[(share(2), "s")]).await?;
+    let again = a.ask(&[(share(2), "s")]).waiting();
+    let past: Vec<Past> = waiters(&a.refused(&again).await?)
+        .into_iter()
+        .map(|(grant, waiting)| Past { grant, waiting })
+        .collect();
+    ensure_eq!(past.len(), 2, "who waits");
+    a.take(&again.clone().past(past)).await?;
+    let more = a.ask(&[(share(2), "s")]);
+    a.refused(&more).await?;
     Ok(())
 }
 

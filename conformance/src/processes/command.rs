@@ -418,9 +418,9 @@ fn says_enough(plan: &Plan, run: &Run) -> Result<(), BoxError> {
     if !plan.kill_only {
         return Ok(());
     }
-    // Of fewer than a hundred a single one would decide. They may be as much later as the machine was.
+    // Of fewer than a hundred a single one would decide: more than half, then. They may be as much later as the machine was.
     let (percent, bound) = if run.takeovers.times.len() < 100 {
-        (50, run.takeover_bound + run.late)
+        (51, run.takeover_bound + run.late)
     } else {
         (99, run.takeover_bound)
     };

@@ -14,6 +14,8 @@ use crate::history::{History, How, Outcome, What};
 
 /// So many sessions in a row may be lost while one key is asked for.
 const MOST_LOST: u32 = 5;
+/// So often the store is asked for what is held, a second apart.
+const LISTED: u32 = 30;
 
 /// The attempts without an answer, and whose they are.
 pub(crate) fn unanswered(history: &History) -> BTreeMap<u64, u32> {
@@ -43,10 +45,20 @@ pub(crate) async fn recover_all(place: &impl Place, prober: &User, rng: &mut Xos
 }
 
 /// Nobody has a guard any more, so nobody holds anything.
+///
+/// # Panics
+///
+/// Panics if the store does not say who holds what.
 pub(crate) async fn left(place: &impl Place, store: &dyn LockBackend) {
     let all = Filter::Prefix(String::new());
-    let Ok(page) = store.records(&all, None, 1_000).await else {
-        return;
+    let mut tries = 0;
+    let page = loop {
+        match store.records(&all, None, 1_000).await {
+            Ok(page) => break page,
+            Err(error) => assert!(tries < LISTED, "nothing is listed after the end: {error}"),
+        }
+        tries += 1;
+        sleep(Duration::from_secs(1)).await;
     };
     for record in page.items {
         for grant in record.holders.iter().filter_map(|holder| holder.grant) {

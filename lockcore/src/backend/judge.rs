@@ -456,7 +456,7 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
             Tried::Moved => return Ok(Acquired::Moved),
             Tried::Met(records) => records,
         };
-        let mut met = met(&needed, &records, &aside);
+        let mut met = met_in(&needed, &records, &aside);
         let states = store.end_due(&Judged::to_end(request, &met)).await?;
         match judged.learn(request, &met, states) {
             Verdict::Void => return Ok(Acquired::Void),
@@ -476,30 +476,33 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
             }
             Verdict::Busy => {}
         }
-        let may_go = match stands_in_line(request) {
-            true => {
-                let mut line = Line {
-                    store,
-                    records,
-                    judged: &mut judged,
-                    limit: line_limit(&request.claims[0]),
-                };
-                let (may_go, passed) = line.examined(request, &met).await?;
-                let removes = passed.iter().any(|(_, past)| past.waiting.may_go);
-                for (key, past) in passed {
-                    aside.entry(key).or_default().passed.push(past);
-                }
-                for (key, entries) in &mut met {
-                    entries.retain(|it| aside.get(key).is_none_or(|aside| aside.leaves(it)));
-                }
-                // Who is refused all the same has passed nobody: it would be patient with them anew, and again.
-                if removes || met.values().all(Vec::is_empty) {
-                    continue;
-                }
-                may_go
+        let mut may_go = BTreeSet::new();
+        if stands_in_line(request) {
+            let mut line = Line {
+                store,
+                records,
+                judged: &mut judged,
+                limit: line_limit(&request.claims[0]),
+            };
+            let examined = line.examined(request, &met).await?;
+            let mut passed = examined.1;
+            may_go = examined.0;
+            let removes = passed.iter().any(|(_, past)| past.waiting.may_go);
+            // Who is refused all the same has passed nobody: it would be patient with them anew, and again.
+            passed.retain(|(_, past)| past.waiting.may_go || !removes);
+            let passes = !passed.is_empty();
+            for (key, past) in passed {
+                aside.entry(key).or_default().passed.push(past);
             }
-            false => BTreeSet::new(),
-        };
+            if passes {
+                let Line { mut records, .. } = line;
+                records.retain(|key, _| met.contains_key(key));
+                met = met_in(&needed, &records, &aside);
+            }
+            if removes || met.values().all(Vec::is_empty) {
+                continue;
+            }
+        }
         let busy = refusal(request, &met, |key, held| {
             let state = held.grant().and_then(|it| judged.state(it));
             let mut holder = S::holder(key, held, state);
@@ -513,7 +516,7 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
 }
 
 /// Who is in the way in the records that were refused.
-fn met<E: Entry + Clone>(
+fn met_in<E: Entry + Clone>(
     needed: &BTreeMap<LockKey, Ask<'_>>,
     records: &Met<E>,
     aside: &BTreeMap<LockKey, Aside>,

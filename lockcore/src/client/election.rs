@@ -113,7 +113,8 @@ impl Election {
         }
     }
 
-    /// Leads if nobody else does; does not wait. `None` if somebody leads, or is about to.
+    /// Leads if nobody else does; does not wait. `None` if somebody leads, or is about to. Who leads is written down before it is
+    /// told: while the store fails then, the call bears that for as long as an [`acquire`](Acquisition::acquire) does.
     ///
     /// # Errors
     ///

@@ -65,7 +65,8 @@ pub enum KeepError {
     /// The lock was not held any more.
     #[error("the lock was lost before it could be kept: check what was done under it")]
     Lost,
-    /// The store failed. The lock ends with its lease, or is kept.
+    /// The store failed. The lock ends with its lease, or is kept for its whole time, and nobody has a handle: whoever does not
+    /// want that closes its [session](crate::Guard::session) when the store answers again, by [`End::Close`](crate::backend::End::Close).
     #[error(transparent)]
     Store(#[from] Error),
 }

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use crate::client::clock::now;
 use crate::limits::MAX_LISTED;
-use crate::store::{Past, Waiting};
-use crate::{Busy, Grant};
+use crate::store::{Past, Refused, Waiting};
+use crate::{Busy, Grant, Mode};
 
 /// Twice the longest time between two requests of a waiter that may go soon. One with many before it asks more seldom, and is
 /// notified when they have gone.
@@ -25,6 +25,20 @@ const DOUBLED: u32 = 2;
 /// Whether one that could not go still cannot, however often others have passed it meanwhile.
 fn is_kept(was: Waiting, is: Waiting) -> bool {
     was.place == is.place && !was.may_go && !is.may_go
+}
+
+/// Whether those who wait have refused it, and no holder: a permit that is held refuses nobody while there are others.
+fn is_by_waiters(refused: &Refused) -> bool {
+    let mut held = refused.holders.iter().filter(|it| it.waiting.is_none());
+    let waits = refused.holders.iter().any(|it| it.waiting.is_some());
+    waits
+        && match refused.claim.want().limit() {
+            Some(limit) => {
+                let free = usize::try_from(limit.get()).unwrap_or(usize::MAX) - 1;
+                held.clone().all(|it| it.mode == Mode::IS) && held.count() <= free
+            }
+            None => held.next().is_none(),
+        }
 }
 
 /// The waiters that have refused it last, each since when.
@@ -48,9 +62,9 @@ impl Patience {
     pub(crate) fn refused(&mut self, busy: &Busy) {
         let first = busy.first();
         // As long as there is a holder, too, nobody waits for nothing.
-        let alone = !first.more && first.holders.iter().all(|it| it.waiting.is_some());
+        let by_waiters = is_by_waiters(first);
+        let (alone, crowd) = (by_waiters && !first.more, by_waiters && first.more);
         let now = now();
-        let crowd = first.more && first.holders.iter().all(|it| it.waiting.is_some());
         self.crowded = crowd.then(|| self.crowded.unwrap_or(now));
         let waiting = first.holders.iter();
         let waiting = waiting.filter_map(|it| Some((it.grant?, it.waiting?)));

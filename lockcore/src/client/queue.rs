@@ -244,8 +244,9 @@ impl Queues {
                 }
             }
         }
-        if !self.is_idle() && !asker.is_some_and(|asker| asker.waiter.in_line) {
-            overtakes(&keys, chain);
+        if !self.is_idle() {
+            let stood = asker.filter(|asker| asker.waiter.in_line);
+            overtakes(&keys, chain, stood.map(|asker| asker.waiter.claim.key()));
         }
     }
 
@@ -380,9 +381,14 @@ fn related<'a>(keys: &'a Keys, key: &'a LockKey) -> impl Iterator<Item = &'a Que
 }
 
 /// Somebody who does not stand in line has got what those in line wait for. The store has to know of them: a place in its line
-/// keeps out whoever comes later.
-fn overtakes(keys: &Keys, chain: &Chain) {
+/// keeps out whoever comes later. Who has `stood` in line for one key has overtaken nobody there.
+fn overtakes(keys: &Keys, chain: &Chain, stood: Option<&LockKey>) {
+    let meets =
+        |key: &LockKey, other: &LockKey| key == other || key.is_above(other) || other.is_above(key);
     for key in chain.taken.claims.iter().map(Claim::key) {
+        if stood.is_some_and(|stood| meets(stood, key)) {
+            continue;
+        }
         for queue in keys.get(key).into_iter().chain(related(keys, key)) {
             let excluded = queue.waiters.iter().filter(|waiter| {
                 let is_full = waiter

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use tokio::sync::oneshot;
+use futures_util::future::BoxFuture;
+use tokio::sync::{Mutex, oneshot};
 
 use crate::client::adopting::Adopting;
 use crate::client::core::Core;
@@ -55,7 +56,9 @@ pub struct Recovery {
     /// Kept until it is acknowledged that the adoption is settled or given up.
     adopting: Option<Adopting>,
     /// The change was seen to be settled, discarded or adopted by another one.
-    is_over: AtomicBool,
+    over: OnceLock<LostReason>,
+    /// Looks whether it is, while somebody waits for that; from one wait to the next.
+    looks: Mutex<BoxFuture<'static, LostReason>>,
 }
 
 /// While somebody waits for the loss of a recovery, its change is looked at so often.
@@ -140,7 +143,7 @@ impl Recovery {
     /// whoever runs a [handler](Recover) does.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        !self.is_over.load(Ordering::Acquire) && self.is_of_a_valid_session()
+        self.over.get().is_none() && self.is_of_a_valid_session()
     }
 
     fn is_of_a_valid_session(&self) -> bool {
@@ -180,21 +183,14 @@ impl Recovery {
 
     /// Resolves when the change is settled, discarded or adopted by another one.
     async fn over(&self) -> LostReason {
-        let dead = [self.state.session];
-        loop {
-            tokio::time::sleep(LOOKS).await;
-            let Ok(states) = self.core.backend.end(&dead, End::IfDue).await else {
-                continue;
-            };
-            let Some(state) = states.into_iter().next() else {
-                continue;
-            };
-            if state.life != Life::Abandoned || state.adoption != self.adoption.number {
-                self.is_over.store(true, Ordering::Release);
-                let discarded = state.notes.last(NoteKind::Discard).map(Box::new);
-                return discarded.map_or(LostReason::Forgotten, LostReason::Evicted);
+        if self.over.get().is_none() {
+            let mut looks = self.looks.lock().await;
+            if self.over.get().is_none() {
+                let why = looks.as_mut().await;
+                return self.over.get_or_init(|| why).clone();
             }
         }
+        self.over.get().expect("it is over").clone()
     }
 
     /// Declares the change finished or undone: its locks are free. `false` if the adoption was no longer this
@@ -279,6 +275,24 @@ impl fmt::Debug for Recovery {
     }
 }
 
+/// Looks at a change until that adoption of it is over.
+async fn is_over(core: Arc<Core>, session: SessionId, adoption: u64) -> LostReason {
+    loop {
+        // Not all at once, where many were adopted at once.
+        tokio::time::sleep(LOOKS - core.chance(LOOKS / 5)).await;
+        let Ok(states) = core.backend.end(&[session], End::IfDue).await else {
+            continue;
+        };
+        let Some(state) = states.into_iter().next() else {
+            continue;
+        };
+        if state.life != Life::Abandoned || state.adoption != adoption {
+            let discarded = state.notes.last(NoteKind::Discard).map(Box::new);
+            return discarded.map_or(LostReason::Forgotten, LostReason::Evicted);
+        }
+    }
+}
+
 /// Those of the sessions that are abandoned and have no living adopter, in this process or another. `me` is the session
 /// that would adopt.
 pub(crate) async fn adoptable(
@@ -315,7 +329,7 @@ async fn without_adopter(
 }
 
 /// Adopts the session if possible, with the session of the handle, after checking its state: once, or, if it `waits`, until the
-/// store answers. An adoption that was made while the store failed over is given up.
+/// store answers; what is in doubt is always repeated. An adoption that was made while the store failed over is given up.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     handle: &Handle,
@@ -339,8 +353,25 @@ pub(crate) async fn adopt(
     };
     let last_token = core.last_token();
     let (backend, seen) = (&core.backend, state.adoption);
-    let take = || backend.adopt(session, seen, me.id, Adopt::Take, incarnation);
-    let adoption = match until_answered(core, || me.is_valid(), take).await {
+    // What is in doubt is repeated also by who does not wait.
+    let again = AtomicBool::new(waits);
+    let take = || {
+        let answer = async {
+            let answer = backend
+                .adopt(session, seen, me.id, Adopt::Take, incarnation)
+                .await;
+            if answer
+                .as_ref()
+                .is_err_and(|error| !error.is_certainly_without_effect())
+            {
+                again.store(true, Ordering::Relaxed);
+            }
+            answer
+        };
+        answer.boxed()
+    };
+    let goes_on = || me.is_valid() && again.load(Ordering::Relaxed);
+    let adoption = match until_answered(core, goes_on, take).await {
         Ok(Adopted::Adopted(adoption)) => adoption,
         Ok(Adopted::NotAdopted) => {
             asked.settled(); // Somebody else was first.
@@ -360,7 +391,7 @@ pub(crate) async fn adopt(
             return Err(error.into());
         }
     };
-    let token = adoption.token;
+    let (token, number) = (adoption.token, adoption.number);
     let recovery = Recovery {
         core: Arc::clone(core),
         handle: handle.clone(),
@@ -368,7 +399,8 @@ pub(crate) async fn adopt(
         state,
         adoption,
         adopting: asked.settled(),
-        is_over: AtomicBool::new(false),
+        over: OnceLock::new(),
+        looks: Mutex::new(Box::pin(is_over(Arc::clone(core), session, number))),
     };
     core.take_token(token, last_token)?;
     if !me.is_valid() {

@@ -319,7 +319,7 @@ pub(crate) fn check(save: bool) -> Result<(), String> {
         |name: &str| fs::read_to_string(file(name)).map_err(|error| format!("{name}: {error}"));
     let before = read(PROMISES)?;
     for (name, before, now) in [
-        (PROMISES, before.clone(), with_promises(&before)?),
+        (PROMISES, before.clone(), with_promises(&before, &sums)?),
         (REPORT, read(REPORT).unwrap_or_default(), report(&sums)),
     ] {
         if before == now {
@@ -336,28 +336,42 @@ pub(crate) fn check(save: bool) -> Result<(), String> {
 }
 
 /// The text with the table in its place.
-fn with_promises(text: &str) -> Result<String, String> {
+fn with_promises(text: &str, sums: &Sums) -> Result<String, String> {
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| {
         let (_, after) = rest.split_once(END)?;
         Some((before, after))
     });
     let (before, after) = parts.ok_or("GUARANTEES.md has no place for the table of faults")?;
-    Ok(format!("{before}{BEGIN}{}{END}{after}", promises()))
+    Ok(format!("{before}{BEGIN}{}{END}{after}", promises(sums)))
 }
 
-fn promises() -> String {
+fn promises(sums: &Sums) -> String {
     let mut text = String::from(
         "| fault | SQLite | Redis, Valkey | PostgreSQL | etcd | Elasticsearch, OpenSearch |\n|---|---|---|---|---|---|\n",
     );
     for kind in TABLE {
-        let cells = kind.cells.iter().map(|cell| match cell {
-            Cell::Holds | Cell::Elsewhere(_) => "all hold",
-            Cell::Breaks(loss) | Cell::BreaksElsewhere(loss, _) => loss.what,
-            Cell::Never(_) => "–",
-            Cell::NotMade(_) => "not tested",
+        let cells = kind.cells.iter().zip(STORES).map(|(cell, store)| {
+            let sum = sums.get(&(store.to_owned(), kind.name.to_owned()));
+            let counted = match sum.is_some_and(|record| record.runs > 0) {
+                true => "",
+                false => " \\*",
+            };
+            match cell {
+                Cell::Holds => format!("all hold{counted}"),
+                Cell::Breaks(loss) => format!("{}{counted}", loss.what),
+                Cell::Elsewhere(_) => "all hold".to_owned(),
+                Cell::BreaksElsewhere(loss, _) => loss.what.to_owned(),
+                Cell::Never(_) => "–".to_owned(),
+                Cell::NotMade(_) => "not tested".to_owned(),
+            }
         });
-        let cells: Vec<&str> = cells.collect();
+        let cells: Vec<String> = cells.collect();
         let _ = writeln!(text, "| {} | {} |", kind.what, cells.join(" | "));
+    }
+    if text.contains("\\*") {
+        text.push_str(
+            "\n\\* No run of it is among those that `docs/soak.md` counts. Tests of the store, and of runs before, say so.\n",
+        );
     }
     for loss in LOSSES {
         let mut laws: Vec<&str> = loss.laws.iter().map(|law| law.as_str()).collect();
@@ -412,10 +426,10 @@ mod tests {
     #[test]
     fn what_a_store_does_not_promise_is_in_the_guarantees() {
         let text = format!("a\n{BEGIN}before\n{END}b\n");
-        let text = with_promises(&text).unwrap();
+        let text = with_promises(&text, &Sums::new()).unwrap();
         assert!(text.starts_with("a\n") && text.ends_with("b\n"), "{text}");
         assert!(!text.contains("before\n") && text.contains("the last writes may be lost"));
-        assert!(with_promises("nothing").is_err());
+        assert!(with_promises("nothing", &Sums::new()).is_err());
     }
 
     #[test]

@@ -191,7 +191,8 @@ pub(super) async fn close_in_time(core: &Core, session: &Session, due: Instant) 
 
 /// No answer came before the end of the lease.
 fn no_lease(core: &Core) -> Error {
-    let what = "no renewal was acknowledged before the end of the lease: the lock ends with it, or is kept";
+    let what = "the last renewal was not acknowledged in time: the lock ends with its lease, or is kept for its whole time, until \
+                its session is revoked";
     Error::new(
         ErrorKind::Indeterminate,
         core.info.name,

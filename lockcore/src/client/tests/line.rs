@@ -388,3 +388,29 @@ async fn who_wants_more_keys_takes_the_first_of_them_in_its_turn() {
     };
     join(both, ends).await;
 }
+
+/// They take another path at the same time, and stand in line for that.
+#[tokio::test(start_paused = true)]
+async fn a_writer_has_its_turn_beside_who_stands_in_line_for_another_path() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let end = Instant::now() + ms(2_000);
+    let others = (0..4).map(async |n: u64| {
+        sleep(ms(n * HOLD / 2)).await;
+        let (first, second) = (format!("/a{}", n % 2), format!("/b/x{}", n % 2));
+        let both = || async {
+            let both = locks.tree().write(&first).write(&second);
+            both.acquire().await.unwrap()
+        };
+        turns(both, end).await
+    });
+    let writes = async {
+        sleep(ms(100)).await;
+        let since = Instant::now();
+        let guard = locks.tree().write("/b").acquire().await.unwrap();
+        drop(guard.release().await);
+        since.elapsed()
+    };
+    let (waited, _) = join(writes, join_all(others)).await;
+    assert!(waited < ms(500), "{waited:?}");
+}

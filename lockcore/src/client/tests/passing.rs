@@ -154,6 +154,27 @@ async fn who_passes_two_that_came_apart_goes_on_naming_both() {
     }
 }
 
+/// The other permit is free, and who waits for the lock and for a permit behind it waits for the one that is held.
+#[tokio::test(start_paused = true)]
+async fn who_holds_a_permit_passes_who_waits_for_it() {
+    for store in stores() {
+        let [one, other, third] = [(); 3].map(|()| client(&store));
+        let held = one.semaphore("s", 2).acquire().await.unwrap();
+        let locks = tokio::spawn(other.lock("s").acquire());
+        sleep(ms(10)).await;
+        let behind = tokio::spawn(third.semaphore("s", 2).acquire());
+        sleep(ms(10)).await;
+        let again = timeout(secs(8), one.semaphore("s", 2).acquire()).await;
+        let again = again.expect("it passes both").unwrap();
+        let more = one.semaphore("s", 2).wait(secs(20)).acquire().await;
+        assert!(matches!(more, Err(AcquireError::Busy(_))));
+        assert!(!locks.is_finished() && !behind.is_finished());
+        drop((held, again));
+        drop(locks.await.unwrap().unwrap());
+        drop(behind.await.unwrap().unwrap());
+    }
+}
+
 struct Takes500Ms;
 
 #[async_trait::async_trait]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::client::tests::attempts::ms;
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
     AcquireError, Adopt, Attempt, End, ErrorKind, FencingToken, Incarnation, Life, Locks,
@@ -597,6 +598,45 @@ async fn a_try_that_recovers_fails_at_once_at_its_second_look() {
     let told = timeout(secs(1), locks.documents(["d"]).try_acquire()).await;
     let told = told.expect("at once");
     assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_recovers_fails_at_once_where_nothing_can_be_adopted() {
+    let spy = Spy::new(MemoryBackend::new());
+    let _ = left(&spy.locks()).await;
+    let locks = spy
+        .builder()
+        .recovery(Slow(Arc::default()))
+        .build()
+        .unwrap();
+    spy.decide(|call| match call {
+        Call::Adopt(..) => Fate::Fails(ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    let told = timeout(secs(1), locks.documents(["d"]).try_acquire()).await;
+    let told = told.expect("at once");
+    assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+}
+
+/// Whoever waits for it now and then is told all the same.
+#[tokio::test(start_paused = true)]
+async fn a_recovery_that_is_waited_for_now_and_then_is_lost() {
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.locks();
+    let session = left(&spy.locks()).await;
+    let recovery = adopted(&locks, session).await;
+    spy.end(&[session], End::Discard).await.unwrap();
+    let since = Instant::now();
+    while timeout(ms(300), recovery.lost()).await.is_err() {
+        assert!(since.elapsed() < secs(7), "it is never told");
+    }
+    assert!(!recovery.is_valid());
+    // At once from then on, and to all.
+    spy.decide(|_| Fate::Hangs);
+    for _ in 0..2 {
+        let told = timeout(ms(1), recovery.lost()).await;
+        assert_eq!(told.unwrap(), LostReason::Forgotten);
+    }
 }
 
 /// Whoever recovers is told, and goes on with the next change.
