@@ -66,7 +66,7 @@ pub enum KeepError {
     #[error("the lock was lost before it could be kept: check what was done under it")]
     Lost,
     /// The store failed. The lock ends with its lease, or is kept for its whole time, and nobody has a handle: whoever does not
-    /// want that closes its [session](crate::Guard::session) when the store answers again, by [`End::Close`](crate::backend::End::Close).
+    /// want that closes its [session](crate::Held::session) when the store answers again, by [`End::Close`](crate::backend::End::Close).
     #[error(transparent)]
     Store(#[from] Error),
 }
