@@ -106,17 +106,7 @@ const BY_RIGHTS: &[&str] = &[
 
 /// What a pooler between us and the server can change: statements, transactions, notifications.
 const BY_POOLER: &[&str] = &[
-    "adoption",
-    "batches",
-    "listing",
-    "processes",
-    "races",
-    "releases",
-    "sessions",
-    "settling",
-    "sweeps",
-    "waiting",
-    "wakeups",
+    "batches", "listing", "races", "sessions", "settling", "waiting", "wakeups",
 ];
 
 const FACADE: &str = ".";
@@ -126,6 +116,7 @@ const ETCD: &str = "backend-etcd";
 const POSTGRES: &str = "backend-postgres";
 const REDIS: &str = "backend-redis";
 const SQLITE: &str = "backend-sqlite";
+const FILES: &str = "examples/files-backend";
 const MARIADB: &str = "examples/mariadb-backend";
 
 /// On a version of PostgreSQL that the machine need not have.
@@ -169,6 +160,7 @@ pub(crate) const PLAN: &[Place] = &[
         rows: &[
             row("conformance", "memory"),
             kit(SQLITE),
+            row(FILES, "conformance").quick_set(),
             row(REDIS, "forgets").beside(),
             row(REDIS, "hosts").beside(),
             row(REDIS, "silence").beside(),
@@ -336,7 +328,6 @@ pub(crate) const PLAN: &[Place] = &[
         rows: &[
             row(ES, "security"),
             row(ES, "connecting"),
-            row(ES, "conformance").threads(8).only(BY_RIGHTS),
             row(ES, "conformance").threads(4).soak(),
             row(ES, "namespace"),
             row(ES, "records").soak(),
