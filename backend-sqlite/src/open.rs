@@ -155,7 +155,7 @@ fn check_directory(path: &Path) -> Outcome<PathBuf> {
             "the path is a directory: name a file in it",
         ));
     }
-    let at = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let at = led_to(path);
     let directory = at.parent().unwrap_or(Path::new("/")).to_owned();
     match fs::metadata(&directory) {
         Ok(meta) if meta.is_dir() => {}

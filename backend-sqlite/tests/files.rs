@@ -120,6 +120,25 @@ async fn a_removal_through_a_link_is_done_again() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// It is the turn of the folder in which the file is to be made.
+#[tokio::test]
+async fn a_removal_through_a_link_waits_for_who_makes_the_file() {
+    let (space, other) = (Space::new(), Space::new());
+    let link = other.path.with_extension("link");
+    std::os::unix::fs::symlink(&space.path, &link).unwrap();
+    let folder = std::fs::File::open(space.path.parent().unwrap()).unwrap();
+    folder.lock().unwrap();
+    let config = SqliteConfig::new(&link).timeout(Duration::from_millis(200));
+    let removed = SqliteBackend::remove(config).await;
+    let error = removed.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(folder);
+    SqliteBackend::remove(SqliteConfig::new(&link))
+        .await
+        .unwrap();
+    assert!(!link.is_symlink());
+}
+
 #[tokio::test]
 async fn a_new_file_and_an_empty_one_are_made_ours_for_their_user_alone() {
     let space = Space::new();

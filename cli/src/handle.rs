@@ -81,13 +81,14 @@ async fn take(
     let kept = match guard.keep_for(args.ttl).await {
         Ok(kept) => kept,
         Err(error) => {
-            // The store may have kept it without saying so, and nobody has its handle.
-            if matches!(error, KeepError::Store(_))
-                && locks.backend().end(&[session], End::Close).await.is_err()
-            {
-                say(&format!(
-                    "the locks may be held until the end of --ttl, by session {session}: lockkeeper break ends that"
-                ));
+            if matches!(error, KeepError::Store(_)) {
+                // The store may have kept it without saying so, and nobody has its handle.
+                say(&match locks.backend().end(&[session], End::Close).await {
+                    Ok(_) => "the locks are given back".to_owned(),
+                    Err(_) => format!(
+                        "the locks may be held until the end of --ttl, by session {session}: lockkeeper break ends that"
+                    ),
+                });
             }
             return Err(error.into());
         }

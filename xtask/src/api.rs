@@ -73,7 +73,7 @@ fn listed(folder: &Path) -> Result<BTreeMap<String, String>, String> {
     Ok(listed)
 }
 
-/// What each published crate offers now.
+/// Documents everything, with warnings denied. What each published crate offers now.
 fn found() -> Result<BTreeMap<String, String>, String> {
     let metadata = metadata()?;
     let libraries = metadata.packages.iter().filter_map(Package::library);
@@ -88,11 +88,11 @@ fn found() -> Result<BTreeMap<String, String>, String> {
         "--no-deps",
         "--all-features",
     ]);
-    // Its JSON is not stable, and whoever asks for it says so. Only rustdoc hears of it: a build script that did would have
-    // everything built again.
+    // In our place the real one writes the pages, and its JSON besides: by flags of their own each would write all of them
+    // anew after the other. Whoever calls it by hand has other flags, so that the JSON is never an older one.
     let rustdoc = std::env::var("RUSTDOC").unwrap_or_else(|_| "rustdoc".to_owned());
     doc.env("RUSTDOC", own).env(RUSTDOC, rustdoc);
-    doc.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json");
+    doc.env("RUSTDOCFLAGS", "-D warnings --cfg xtask_api");
     let status = doc.status();
     let status = status.map_err(|error| format!("cargo cannot be run: {error}"))?;
     if !status.success() {
@@ -151,14 +151,23 @@ fn metadata() -> Result<Metadata, String> {
     serde_json::from_slice(&answer.stdout).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-/// Goes on as the real rustdoc, if cargo has started us in its place.
+/// The flags of its JSON, which is not stable: whoever asks for it says so. Only rustdoc hears of it: a build script that did
+/// would have everything built again.
+const JSON: [&str; 4] = ["-Z", "unstable-options", "--output-format", "json"];
+
+/// Has the real rustdoc write the pages and the JSON, if cargo has started us in its place.
 pub(crate) fn as_rustdoc() -> Option<ExitCode> {
     let rustdoc = std::env::var_os(RUSTDOC)?;
-    let mut command = Command::new(rustdoc);
-    command.args(std::env::args_os().skip(1));
-    command.env_remove(RUSTDOC).env("RUSTC_BOOTSTRAP", "1");
-    let succeeds = command.status().is_ok_and(|status| status.success());
-    Some(if succeeds {
+    let runs = |json: bool| {
+        let mut command = Command::new(&rustdoc);
+        command.args(std::env::args_os().skip(1));
+        command.env_remove(RUSTDOC);
+        if json {
+            command.args(JSON).env("RUSTC_BOOTSTRAP", "1");
+        }
+        command.status().is_ok_and(|status| status.success())
+    };
+    Some(if runs(false) && runs(true) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -17,7 +17,7 @@ use crate::times::Times;
 const PLACES: usize = 2;
 
 /// Steps at a time of those that mostly wait.
-const WAITING: usize = 3;
+const WAITING: usize = 4;
 
 /// All packages with tests, with one set of features, so that nothing is built twice. A fuzz target is no test: its
 /// properties are tested where their code is.

@@ -3,19 +3,20 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use crate::client::adopting::Adopting;
+use crate::client::clock::{now, sleep_until};
 use crate::client::core::Core;
 use crate::client::error::{AcquireError, RecoverError};
 use crate::client::lost::LostReason;
-use crate::client::order::{GiveUp, Order};
+use crate::client::order::{Beside, GiveUp, Order};
 use crate::client::retry::until_answered;
 use crate::client::session::Handle;
 use crate::{
@@ -55,14 +56,56 @@ pub struct Recovery {
     adoption: Adoption,
     /// Kept until it is acknowledged that the adoption is settled or given up.
     adopting: Option<Adopting>,
-    /// The change was seen to be settled, discarded or adopted by another one.
-    over: OnceLock<LostReason>,
-    /// Looks whether it is, while somebody waits for that; from one wait to the next.
-    looks: Mutex<BoxFuture<'static, LostReason>>,
+    over: Arc<Over>,
 }
 
 /// While somebody waits for the loss of a recovery, its change is looked at so often.
 const LOOKS: Duration = Duration::from_secs(5);
+
+/// Whether an adoption is over: its change is settled, discarded or adopted by another one.
+struct Over {
+    session: SessionId,
+    adoption: u64,
+    why: watch::Sender<Option<LostReason>>,
+    next_look: Mutex<Instant>,
+}
+
+impl Over {
+    fn next_look(&self) -> Instant {
+        *self
+            .next_look
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is time to look, for one of those who wait.
+    fn looks(&self, core: &Core) -> bool {
+        let mut next = self
+            .next_look
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let looks = now() >= *next;
+        if looks {
+            // Not all at once, where many were adopted at once.
+            *next = now() + LOOKS - core.chance(LOOKS / 5);
+        }
+        looks
+    }
+
+    async fn look(self: Arc<Self>, core: Arc<Core>) {
+        let Ok(states) = core.backend.end(&[self.session], End::IfDue).await else {
+            return;
+        };
+        let Some(state) = states.into_iter().next() else {
+            return;
+        };
+        if state.life != Life::Abandoned || state.adoption != self.adoption {
+            let discarded = state.notes.last(NoteKind::Discard).map(Box::new);
+            let why = discarded.map_or(LostReason::Forgotten, LostReason::Evicted);
+            self.why.send_replace(Some(why));
+        }
+    }
+}
 
 /// A requested adoption. If nobody learns its outcome, it is given up.
 struct Asked<'a> {
@@ -143,7 +186,7 @@ impl Recovery {
     /// whoever runs a [handler](Recover) does.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.over.get().is_none() && self.is_of_a_valid_session()
+        self.over.why.borrow().is_none() && self.is_of_a_valid_session()
     }
 
     fn is_of_a_valid_session(&self) -> bool {
@@ -181,16 +224,24 @@ impl Recovery {
         }
     }
 
-    /// Resolves when the change is settled, discarded or adopted by another one.
+    /// Resolves when the change is settled, discarded or adopted by another one. The keeper looks, so that a look ends whoever
+    /// waits for it.
     async fn over(&self) -> LostReason {
-        if self.over.get().is_none() {
-            let mut looks = self.looks.lock().await;
-            if self.over.get().is_none() {
-                let why = looks.as_mut().await;
-                return self.over.get_or_init(|| why).clone();
+        let mut why = self.over.why.subscribe();
+        loop {
+            tokio::select! {
+                biased;
+                why = why.wait_for(Option::is_some) => {
+                    return why.ok().and_then(|why| why.clone()).unwrap_or(LostReason::Forgotten);
+                }
+                () = sleep_until(self.over.next_look()) => {
+                    if self.over.looks(&self.core) {
+                        let look = Over::look(Arc::clone(&self.over), Arc::clone(&self.core));
+                        self.handle.order(Order::Run(Beside(Box::pin(look))));
+                    }
+                }
             }
         }
-        self.over.get().expect("it is over").clone()
     }
 
     /// Declares the change finished or undone: its locks are free. `false` if the adoption was no longer this
@@ -272,24 +323,6 @@ impl fmt::Debug for Recovery {
             .field("token", &self.token())
             .field("left", &self.adoption.left)
             .finish_non_exhaustive()
-    }
-}
-
-/// Looks at a change until that adoption of it is over.
-async fn is_over(core: Arc<Core>, session: SessionId, adoption: u64) -> LostReason {
-    loop {
-        // Not all at once, where many were adopted at once.
-        tokio::time::sleep(LOOKS - core.chance(LOOKS / 5)).await;
-        let Ok(states) = core.backend.end(&[session], End::IfDue).await else {
-            continue;
-        };
-        let Some(state) = states.into_iter().next() else {
-            continue;
-        };
-        if state.life != Life::Abandoned || state.adoption != adoption {
-            let discarded = state.notes.last(NoteKind::Discard).map(Box::new);
-            return discarded.map_or(LostReason::Forgotten, LostReason::Evicted);
-        }
     }
 }
 
@@ -399,8 +432,12 @@ pub(crate) async fn adopt(
         state,
         adoption,
         adopting: asked.settled(),
-        over: OnceLock::new(),
-        looks: Mutex::new(Box::pin(is_over(Arc::clone(core), session, number))),
+        over: Arc::new(Over {
+            session,
+            adoption: number,
+            why: watch::Sender::new(None),
+            next_look: Mutex::new(now() + LOOKS),
+        }),
     };
     core.take_token(token, last_token)?;
     if !me.is_valid() {

@@ -247,7 +247,8 @@ pub struct Swept {
 /// requests without a place. It keeps its place until it is acquired, released or retired. It is live while its session
 /// is living. It holds nothing: its release answers [`Absent`](Stood::Absent), and its confirmation `false`. A request
 /// that waits and names a waiter in [`past`](Acquire::past) removes it if it may go. If it may not go, the request passes
-/// it, once, if a holder of the request's own session keeps it out, directly or through earlier waiters.
+/// it, once, if a holder of the request's own session keeps it out, directly or through earlier waiters. A request that is
+/// refused all the same has passed nobody; whom it removes is removed.
 ///
 /// *Garbage is held.* A record that cannot be understood is treated as held by a foreign holder, never as free, and is
 /// not changed.

@@ -191,8 +191,8 @@ pub(super) async fn close_in_time(core: &Core, session: &Session, due: Instant) 
 
 /// No answer came before the end of the lease.
 fn no_lease(core: &Core) -> Error {
-    let what = "the last renewal was not acknowledged in time: the lock ends with its lease, or is kept for its whole time, until \
-                its session is revoked";
+    let what =
+        "the last renewal was not acknowledged in time: whether the lock is kept is not known";
     Error::new(
         ErrorKind::Indeterminate,
         core.info.name,

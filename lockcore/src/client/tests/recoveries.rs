@@ -631,6 +631,14 @@ async fn a_recovery_that_is_waited_for_now_and_then_is_lost() {
         assert!(since.elapsed() < secs(7), "it is never told");
     }
     assert!(!recovery.is_valid());
+    // Also where another one who waits is not polled any more.
+    let session = left(&spy.locks()).await;
+    let recovery = adopted(&locks, session).await;
+    let mut kept = Box::pin(recovery.lost());
+    assert!(timeout(ms(300), &mut kept).await.is_err());
+    spy.end(&[session], End::Discard).await.unwrap();
+    let told = timeout(secs(7), recovery.lost()).await;
+    assert_eq!(told.unwrap(), LostReason::Forgotten);
     // At once from then on, and to all.
     spy.decide(|_| Fate::Hangs);
     for _ in 0..2 {
