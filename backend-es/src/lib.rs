@@ -136,9 +136,9 @@
 //! |---|---|---|---|
 //! | Elasticsearch 9.2.0 | the whole suite; clients of the book beside it; processes that are killed and stopped | a cluster of three, whose nodes are killed, stopped and cut off from each other | |
 //! | Elasticsearch 9.2.0 with users, roles, API keys and TLS | every request with the roles above, and with less; bearer tokens that the server issues; a path prefix, a proxy, several nodes and a transport of the program's own; the groups of the suite that together make every request | the whole suite with these roles | a cluster |
-//! | Elasticsearch 7.10.2 | the groups of the suite that the server decides; clients of the book | the whole suite; a cluster of three under these faults | users and roles |
-//! | OpenSearch 3.8.0 | the same | the same | the same |
-//! | OpenSearch 3.4.0 with users, roles and TLS | as Elasticsearch with users | the whole suite with these roles | a cluster |
+//! | Elasticsearch 7.10.2 | records, requests, namespaces, an index that fails under a program; clients of the book | the whole suite; a cluster of three under these faults | users and roles |
+//! | OpenSearch 3.8.0 | the same, and the groups of the suite that the server decides | the same | the same |
+//! | OpenSearch 3.4.0 with users, roles and TLS | every request with the roles above, and with less; namespaces and ways to connect | the whole suite with these roles | a cluster |
 //! | OpenSearch 2.19.5 | records, namespaces, an index that fails under a program; a path prefix, a proxy, tokens and several nodes; requests signed for AWS, by a verifier of the tests that takes AWS' published signatures; a cluster of three, whose nodes are killed and stopped | the whole suite; nodes of a cluster that are cut off | users and roles |
 //! | Elasticsearch 8, other versions, Elastic's serverless, Amazon OpenSearch Service itself | nothing | nothing | everything |
 //!

@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 use crate::args::{AcquireArgs, Common, HandleArgs, RenewArgs};
 use crate::claims::Claims;
 use crate::describe;
-use crate::failure::{Failure, chain, say, tell};
+use crate::failure::{Failure, chain, say, status, tell};
 use crate::operate::result;
 use crate::output::Output;
 use crate::run::{Ask, close};
@@ -81,14 +81,17 @@ async fn take(
     let kept = match guard.keep_for(args.ttl).await {
         Ok(kept) => kept,
         Err(error) => {
+            // The store may have kept it without saying so, and nobody has its handle.
             if matches!(error, KeepError::Store(_)) {
-                // The store may have kept it without saying so, and nobody has its handle.
-                say(&match locks.backend().end(&[session], End::Close).await {
-                    Ok(_) => "the locks are given back".to_owned(),
+                let what = match locks.backend().end(&[session], End::Close).await {
+                    Ok(_) => "they are given back".to_owned(),
                     Err(_) => format!(
-                        "the locks may be held until the end of --ttl, by session {session}: lockkeeper break ends that"
+                        "they may be held until the end of --ttl, by session {session}: lockkeeper break ends that"
                     ),
-                });
+                };
+                let error = chain(&error);
+                let why = format!("the locks were taken and cannot be kept, {what} ({error})");
+                return Err(Failure::new(status::UNAVAILABLE, why));
             }
             return Err(error.into());
         }

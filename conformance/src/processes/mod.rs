@@ -83,7 +83,7 @@ use crate::verdict::{Verdict, Wrong};
 use nemesis::Nemesis;
 use worker::{Orders, Site, stop};
 
-/// With SIGKILL only, a run continues until this many locks of dead processes were taken over. Of two the quicker one decides;
+/// With SIGKILL only, a run continues until this many locks of dead processes were taken over. Of two the slower one decides;
 /// how long most of them take is measured by the soak.
 const TAKEOVERS: usize = 2;
 /// At most so much longer, as a multiple of its length.
@@ -363,7 +363,7 @@ async fn run_here(
         let last = Site::new(dir.path(), nemesis.next_process(), orders)?;
         let prober = last.user(space.connect().await?, None)?;
         recover_all(&last, &prober, &mut chance(plan.seed, 2)).await;
-        left(&last, &*store).await;
+        left(&last, &*store).await?;
         probe(&last, &prober, ttl * 2).await;
         let done = prober.locks.shutdown(BOUND).await;
         last.record(What::ShutDown { done });

@@ -44,7 +44,8 @@ pub(super) async fn end(fixture: &Arc<Fixture>) {
     let site = prober.site(fixture);
     let mut rng = fixture.plan.chance(u64::from(prober.process) * 100 + 2);
     recover_all(&site, &prober.user, &mut rng).await;
-    left(&site, &*fixture.observed).await;
+    let listed = left(&site, &*fixture.observed).await;
+    listed.expect("it answers in the end");
     probe(&site, &prober.user, fixture.plan.ttl * 2).await;
     for client in fixture.clients() {
         if !client.gate.is_gone() {
