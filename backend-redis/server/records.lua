@@ -1,5 +1,5 @@
--- cursor, pattern -> cursor, records
-local cursor, page = unpack(call('HSCAN', RECORDS, ARGV[1], 'MATCH', ARGV[2], 'COUNT', '300'))
+-- cursor, pattern, count -> cursor, records
+local cursor, page = unpack(call('HSCAN', RECORDS, ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]))
 local records = {}
 for at = 1, #page, 2 do
     if page[at] ~= TOKEN then

@@ -1,2 +1,2 @@
--- cursor -> cursor, ids and records
-return call('HSCAN', SESSIONS, ARGV[1], 'COUNT', '300')
+-- cursor, count -> cursor, ids and records
+return call('HSCAN', SESSIONS, ARGV[1], 'COUNT', ARGV[2])

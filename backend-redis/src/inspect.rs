@@ -33,7 +33,10 @@ impl Inspect for RedisBackend {
         let mut list = List::new(after, limit)?;
         while list.goes_on() {
             let mut parts = self
-                .ask(&scripts::SESSIONS, &[list.cursor.as_bytes()])
+                .ask(
+                    &scripts::SESSIONS,
+                    &[list.cursor.as_bytes(), list.count().as_bytes()],
+                )
                 .await?;
             let cursor = parts.part()?.text()?;
             let mut page = parts.part()?.parts()?;
@@ -92,7 +95,8 @@ impl RedisBackend {
         let mut list = List::new(after, limit)?;
         let pattern = pattern(prefix);
         while list.goes_on() {
-            let arguments = [list.cursor.as_bytes(), pattern.as_bytes()];
+            let count = list.count();
+            let arguments = [list.cursor.as_bytes(), pattern.as_bytes(), count.as_bytes()];
             let mut parts = self.ask(&scripts::RECORDS, &arguments).await?;
             let cursor = parts.part()?.text()?;
             let records = parts.part()?.parts()?.map(record);
@@ -139,8 +143,9 @@ impl RedisBackend {
     }
 }
 
-/// A page that is gathered from the pages of the store, of which each is of no certain size and in no order: where one
-/// is cut, its part is the one in front by name, and it is looked at again for the rest.
+/// A page that is gathered from the pages of the store, of which each is of no certain size and in no order. One that does not
+/// fit behind others comes next. One that is larger than the limit is cut: its part is the one in front by name, and it is looked
+/// at again for the rest.
 struct List<T> {
     cursor: String,
     /// The last name that was listed of the store's page at the cursor.
@@ -149,6 +154,8 @@ struct List<T> {
     items: Vec<T>,
     looked_at: usize,
     done: bool,
+    /// The next page of the store does not fit.
+    full: bool,
 }
 
 impl<T> List<T> {
@@ -169,11 +176,17 @@ impl<T> List<T> {
             items: Vec::new(),
             looked_at: 0,
             done: false,
+            full: false,
         })
     }
 
+    /// How many the store is asked for at a time. It may give more, or fewer.
+    fn count(&self) -> String {
+        self.limit.clamp(10, 300).to_string()
+    }
+
     fn goes_on(&self) -> bool {
-        !self.done && self.items.len() < self.limit && self.looked_at < LOOKED_AT
+        !self.done && !self.full && self.items.len() < self.limit && self.looked_at < LOOKED_AT
     }
 
     /// Takes what is still wanted of a page of the store, behind which `cursor` goes on.
@@ -181,6 +194,11 @@ impl<T> List<T> {
         self.looked_at += 1;
         named.sort_by(|one, other| one.0.cmp(&other.0));
         let after = self.after.take();
+        if !self.items.is_empty() && self.items.len() + named.len() > self.limit {
+            // Cut, its rest would be looked at again when others may have come to it: it comes next, whole.
+            self.full = true;
+            return;
+        }
         for (name, item) in named {
             if after.as_ref().is_some_and(|after| name <= *after) {
                 continue;
@@ -252,6 +270,19 @@ mod tests {
             (last.items, last.next),
             (vec!["c".into(), "a2".to_owned()], None)
         );
+        // One that does not fit is taken whole, next time: what goes and comes meanwhile leaves nothing out.
+        let mut list = List::new(None, 3).unwrap();
+        list.take(page(&["d", "e"]), "5".into());
+        list.take(page(&["c", "a"]), "7".into());
+        assert!(!list.goes_on());
+        let first = list.page();
+        assert_eq!(
+            (first.items, first.next.as_deref()),
+            (vec!["d".into(), "e".into()], Some("5:"))
+        );
+        let mut list = List::new(Some("5:"), 3).unwrap();
+        list.take(page(&["c", "aa"]), "0".into());
+        assert_eq!(list.page().items, ["aa".to_owned(), "c".into()]);
         let mut list = List::new(Some("7:"), 1).unwrap();
         list.take(page(&["b:c"]), "9".into());
         assert_eq!(list.page().next.as_deref(), Some("9:"));

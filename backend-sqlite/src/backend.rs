@@ -77,7 +77,7 @@ impl SqliteBackend {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect). A file that is not of this library is not removed.
+    /// As [`connect`](Self::connect). A file that is not of this library is not removed; an empty one is.
     ///
     /// # Cancel safety
     ///

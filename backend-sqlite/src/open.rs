@@ -240,7 +240,8 @@ fn make_file(path: &Path, left: Option<&Identity>) -> Outcome<()> {
             for companion in companions(path) {
                 remove(&companion)?;
             }
-            new_file(path).map_err(failed)
+            // A new file is none that a link leads to.
+            new_file(&led_to(path)).map_err(failed)
         }
         Err(error) => Err(failed(error)),
     }

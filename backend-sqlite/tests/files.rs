@@ -120,6 +120,25 @@ async fn a_removal_through_a_link_is_done_again() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+#[tokio::test]
+async fn a_file_is_made_where_a_link_leads_to() {
+    let space = Space::new();
+    let link = space.path.with_extension("link");
+    std::os::unix::fs::symlink(space.path.file_name().unwrap(), &link).unwrap();
+    for _ in 0..2 {
+        let backend = SqliteBackend::connect(SqliteConfig::new(&link))
+            .await
+            .unwrap();
+        open(&backend, 1).await;
+        // While it is used, too.
+        std::fs::remove_file(&space.path).unwrap();
+        open(&backend, 2).await;
+        assert!(space.path.exists() && link.is_symlink());
+        drop(backend);
+        std::fs::remove_file(&space.path).unwrap();
+    }
+}
+
 /// It is the turn of the folder in which the file is to be made.
 #[tokio::test]
 async fn a_removal_through_a_link_waits_for_who_makes_the_file() {
