@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::client::chain::{Chain, Pass, Taken};
-use crate::client::clock::{after, now, sleep_awake_until};
+use crate::client::clock::{after, now, sleep_awake_until, sleep_until};
 use crate::client::core::Core;
 use crate::client::error::InputError;
 use crate::client::keeper::release_each;
@@ -252,8 +252,8 @@ impl Held {
 
     async fn is_gone(&self) {
         self.gone.store(true, Ordering::Release);
-        // The session's death is the likely reason, and its other guards should know.
-        let _ = self.renew().await;
+        // The session's death is the likely reason, and its other guards should know, if that is to be had now.
+        let _ = tokio::time::timeout(WHY, self.renew()).await;
     }
 
     async fn confirm_each(&self) -> Result<bool> {
@@ -271,11 +271,20 @@ impl Held {
         };
         let (done, renewed) = oneshot::channel();
         handle.order(Order::Renew(done));
-        renewed
-            .await
-            .map_err(|_| keeper_gone(&self.core, Operation::Confirm))
+        tokio::select! {
+            biased;
+            renewed = renewed => renewed.map_err(|_| keeper_gone(&self.core, Operation::Confirm)),
+            () = sleep_until(self.core.keeper_answers()) => {
+                let what = "no renewal was acknowledged in time: the lock may be held or not";
+                let (kind, name) = (ErrorKind::Indeterminate, self.core.info.name);
+                Err(Error::new(kind, name, Operation::Confirm, what))
+            }
+        }
     }
 }
+
+/// How long somebody who has his answer waits for the reason.
+const WHY: Duration = Duration::from_secs(1);
 
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::{Last, Plan, Progress, Stop, bears};
 use crate::client::batch::{Asker, BatchOutcome, Kept};
 use crate::client::chain::{Chain, Pass, Taken};
-use crate::client::clock::{now, sleep_until};
+use crate::client::clock::{now, sleep_until, timer};
 use crate::client::core::{Alive, Core};
 use crate::client::error::{Abandoned, AcquireError};
 use crate::client::guard::Guard;
@@ -110,12 +110,17 @@ impl Taking<'_> {
                     // The next renewal finds out whether the session has moved, or is lost.
                     let (done, renewed) = oneshot::channel();
                     self.handle.order(Order::Renew(done));
-                    let found = Box::pin(unless_offered(place(&waiting), renewed));
+                    let answers = timeout_at(timer(self.core.keeper_answers()), renewed);
+                    let found = Box::pin(unless_offered(place(&waiting), answers));
                     let stopped = self.stoppable(found).await;
                     if !self.handle.is_usable() {
                         return Err(self.lost(waiting.as_ref()));
                     }
-                    stopped?;
+                    if let Some(Err(_)) = stopped? {
+                        let what = "the store has failed over, and acknowledges no renewal there";
+                        let (kind, name) = (ErrorKind::Unavailable, self.core.info.name);
+                        return Err(Error::new(kind, name, Operation::Acquire, what).into());
+                    }
                     next_len = Some(len);
                 }
                 BatchOutcome::Failed(error) => return Err(error.into()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
@@ -119,4 +119,29 @@ fn what_was_in_doubt_is_forgotten_with_the_runtime_of_its_session() {
     });
     drop(first);
     drop(second.block_on(hold(&locks, &["next"])));
+}
+
+/// By a renewal, which the store does not answer.
+#[tokio::test(start_paused = true)]
+async fn a_confirmation_of_a_large_lock_ends_while_the_store_fails() {
+    let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
+    let locks = spy.builder().ttl(secs(3_600)).build().unwrap();
+    let keys: Vec<String> = (0..11).map(|n| n.to_string()).collect();
+    let guard = locks.documents(&keys).acquire().await.unwrap();
+    let bound = locks.lock("bound").max_hold(secs(60)).acquire();
+    let bound = bound.await.unwrap();
+    spy.decide(|call| match call {
+        Call::Renew(..) => Fate::Fails(ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    let told = timeout(secs(12), guard.confirm()).await.expect("in time");
+    assert_eq!(told.unwrap_err().kind(), ErrorKind::Indeterminate);
+    assert!(guard.is_valid());
+    sleep(secs(60)).await;
+    assert!(!bound.is_valid());
+    let told = timeout(secs(2), bound.confirm()).await.expect("at once");
+    assert!(!told.unwrap());
+    spy.answer_all();
+    sleep(secs(60)).await;
+    assert!(guard.confirm().await.unwrap());
 }

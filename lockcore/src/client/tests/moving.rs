@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
-use crate::{Grant, Guard, Locks, LostReason, MemoryBackend, Ranges, Released};
+use crate::{
+    AcquireError, ErrorKind, Grant, Guard, Locks, LostReason, MemoryBackend, Ranges, Released,
+};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -243,4 +245,33 @@ async fn a_session_with_an_intent_does_not_move() {
         1,
         "somebody finishes it"
     );
+}
+
+/// The server that has taken over acknowledges no renewal, as Redis does without the replicas that it is to wait for.
+#[tokio::test(start_paused = true)]
+async fn who_asks_a_store_that_has_failed_over_is_told_in_time_that_it_fails() {
+    for wait in [None, Some(secs(3_600))] {
+        let spy = named().await;
+        let locks = spy.builder().ttl(secs(3_600)).build().unwrap();
+        let held = hold(&locks, "held").await;
+        spy.fails_over(&[]).await;
+        spy.decide(|call| match call {
+            Call::Renew(..) => Fate::Fails(ErrorKind::Unavailable),
+            _ => Fate::Answered,
+        });
+        let asks = locks.lock("other");
+        let told = match wait {
+            None => timeout(secs(12), asks.try_acquire()).await.unwrap().err(),
+            Some(wait) => {
+                let waits = asks.wait(wait).acquire();
+                timeout(secs(12), waits).await.unwrap().err()
+            }
+        };
+        let is_told = matches!(&told, Some(AcquireError::Store(error)) if error.kind() == ErrorKind::Unavailable);
+        assert!(is_told, "{told:?}");
+        spy.answer_all();
+        sleep(secs(60)).await;
+        assert!(held.is_valid());
+        assert!(hold(&locks, "other").await.is_valid());
+    }
 }
