@@ -89,8 +89,9 @@ pub fn find(name: &str) -> Result<&'static Kind, String> {
 /// A release waits for no disk and no replica.
 const RELEASES: Loss = Loss {
     what: "a release may be lost",
-    so: "what was given back is held again, until its session renews or ends",
-    laws: &[Law::AllowedIsGranted],
+    so: "what was given back is held again, until its session renews or ends; a confirmation, or a release that is repeated, says \
+         that it is held",
+    laws: &[Law::AllowedIsGranted, Law::ConfirmationsAreTrue],
 };
 
 /// A list and a refusal tell what the primary has, before its replicas have it.
@@ -98,7 +99,12 @@ const READS: Loss = Loss {
     what: "a release may be lost, and what a list said",
     so: "the same, and a session that a list or a refusal called dead may live, with its locks, until it is due again: nobody \
          was granted anything because of that",
-    laws: &[Law::AllowedIsGranted, Law::DeadStaysDead, Law::ExpiryFrees],
+    laws: &[
+        Law::AllowedIsGranted,
+        Law::ConfirmationsAreTrue,
+        Law::DeadStaysDead,
+        Law::ExpiryFrees,
+    ],
 };
 
 /// What a store has acknowledged last is gone: grants, releases, deaths, intents, their removal, adoptions.

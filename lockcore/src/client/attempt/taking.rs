@@ -110,7 +110,8 @@ impl Taking<'_> {
                     // The next renewal finds out whether the session has moved, or is lost.
                     let (done, renewed) = oneshot::channel();
                     self.handle.order(Order::Renew(done));
-                    let answers = timeout_at(timer(self.core.keeper_answers()), renewed);
+                    let until = timer(self.core.keeper_answers());
+                    let answers = Box::pin(timeout_at(until, renewed));
                     let found = Box::pin(unless_offered(place(&waiting), answers));
                     let stopped = self.stoppable(found).await;
                     if !self.handle.is_usable() {
