@@ -13,6 +13,8 @@ use crate::scripts;
 
 /// So many pages of the store are looked at for one page at most; where few match it is short.
 const LOOKED_AT: usize = 20;
+/// The store is asked for so many at a time at most. It may give more, or fewer.
+const AT_ONCE: usize = 300;
 
 #[async_trait]
 impl Inspect for RedisBackend {
@@ -180,13 +182,15 @@ impl<T> List<T> {
         })
     }
 
-    /// How many the store is asked for at a time. It may give more, or fewer.
     fn count(&self) -> String {
-        self.limit.clamp(10, 300).to_string()
+        self.limit.clamp(10, AT_ONCE).to_string()
     }
 
     fn goes_on(&self) -> bool {
-        !self.done && !self.full && self.items.len() < self.limit && self.looked_at < LOOKED_AT
+        let room = self.limit - self.items.len();
+        // The next one would not fit, and be asked for twice.
+        let fits = room > 0 && (self.limit <= AT_ONCE || room >= AT_ONCE);
+        !self.done && !self.full && fits && self.looked_at < LOOKED_AT
     }
 
     /// Takes what is still wanted of a page of the store, behind which `cursor` goes on.
@@ -270,6 +274,12 @@ mod tests {
             (last.items, last.next),
             (vec!["c".into(), "a2".to_owned()], None)
         );
+        for (listed, goes_on) in [(200, true), (201, false)] {
+            let mut list = List::new(None, 500).unwrap();
+            let names = (0..listed).map(|n| (n.to_string(), n)).collect();
+            list.take(names, "5".into());
+            assert_eq!(list.goes_on(), goes_on, "{listed}");
+        }
         // One that does not fit is taken whole, next time: what goes and comes meanwhile leaves nothing out.
         let mut list = List::new(None, 3).unwrap();
         list.take(page(&["d", "e"]), "5".into());

@@ -81,6 +81,12 @@ async fn an_older_version_is_refused_by_who_connects_and_by_who_is_connected() {
     refuses(&space.path, "version 2").await;
 }
 
+fn nothing_is_left(space: &Space) {
+    let left = std::fs::read_dir(space.path.parent().unwrap()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// What it leads to is removed, not the link alone.
 #[tokio::test]
 async fn a_file_that_a_link_leads_to_is_removed_with_its_log_and_the_link() {
@@ -96,9 +102,7 @@ async fn a_file_that_a_link_leads_to_is_removed_with_its_log_and_the_link() {
     SqliteBackend::remove(SqliteConfig::new(&link))
         .await
         .unwrap();
-    let left = std::fs::read_dir(space.path.parent().unwrap()).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-    assert!(left.is_empty(), "{left:?}");
+    nothing_is_left(&space);
 }
 
 /// The process that removed it before has died in between.
@@ -115,9 +119,7 @@ async fn a_removal_through_a_link_is_done_again() {
     SqliteBackend::remove(SqliteConfig::new(&link))
         .await
         .unwrap();
-    let left = std::fs::read_dir(space.path.parent().unwrap()).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-    assert!(left.is_empty(), "{left:?}");
+    nothing_is_left(&space);
 }
 
 #[tokio::test]

@@ -144,7 +144,7 @@ impl<'a> HandleFile<'a> {
                 file.write_all(line.as_bytes())
             }
             // It may have gone while the lock was waited for.
-            Some(_) | None => {
+            _ => {
                 let mut new = beside(self.name)?;
                 new.write_all(line.as_bytes())?;
                 new.persist(self.name)?;

@@ -45,7 +45,8 @@ enum Command {
     Prepare,
     /// Checks bans, licences and sources of the dependencies with cargo-deny, which it fetches where it is missing.
     Deny,
-    /// Builds all documentation, with warnings denied, and compares the public API of the published crates with the listings in docs/api.
+    /// Builds all documentation, with warnings denied, and compares the public API of the published crates
+    /// with the listings in docs/api.
     Api {
         /// Writes it there instead.
         #[arg(long)]

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::client::adopting::Adopting;
-use crate::client::clock::{now, sleep_until};
+use crate::client::clock::{now, sleep_until, timer};
 use crate::client::core::Core;
 use crate::client::error::{AcquireError, RecoverError};
 use crate::client::lost::LostReason;
@@ -20,8 +20,8 @@ use crate::client::order::{Beside, GiveUp, Order};
 use crate::client::retry::until_answered;
 use crate::client::session::Handle;
 use crate::{
-    Adopt, Adopted, Adoption, End, FencingToken, Incarnation, Intent, Life, NoteKind, Result,
-    SessionId, SessionState, Settled,
+    Adopt, Adopted, Adoption, End, Error, ErrorKind, FencingToken, Incarnation, Intent, Life,
+    NoteKind, Operation, Result, SessionId, SessionState, Settled,
 };
 
 /// A recovery handler: it finishes or undoes the change of a dead holder before its locks are handed on.
@@ -64,26 +64,19 @@ const LOOKS: Duration = Duration::from_secs(5);
 
 /// Whether an adoption is over: its change is settled, discarded or adopted by another one.
 struct Over {
-    session: SessionId,
-    adoption: u64,
     why: watch::Sender<Option<LostReason>>,
     next_look: Mutex<Instant>,
 }
 
 impl Over {
-    fn next_look(&self) -> Instant {
-        *self
-            .next_look
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn next_look(&self) -> MutexGuard<'_, Instant> {
+        let next = self.next_look.lock();
+        next.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is time to look, for one of those who wait.
     fn looks(&self, core: &Core) -> bool {
-        let mut next = self
-            .next_look
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next_look();
         let looks = now() >= *next;
         if looks {
             // Not all at once, where many were adopted at once.
@@ -92,14 +85,14 @@ impl Over {
         looks
     }
 
-    async fn look(self: Arc<Self>, core: Arc<Core>) {
-        let Ok(states) = core.backend.end(&[self.session], End::IfDue).await else {
+    async fn look(self: Arc<Self>, core: Arc<Core>, session: SessionId, adoption: u64) {
+        let Ok(states) = core.backend.end(&[session], End::IfDue).await else {
             return;
         };
         let Some(state) = states.into_iter().next() else {
             return;
         };
-        if state.life != Life::Abandoned || state.adoption != self.adoption {
+        if state.life != Life::Abandoned || state.adoption != adoption {
             let discarded = state.notes.last(NoteKind::Discard).map(Box::new);
             let why = discarded.map_or(LostReason::Forgotten, LostReason::Evicted);
             self.why.send_replace(Some(why));
@@ -229,14 +222,16 @@ impl Recovery {
     async fn over(&self) -> LostReason {
         let mut why = self.over.why.subscribe();
         loop {
+            let next = *self.over.next_look();
             tokio::select! {
                 biased;
                 why = why.wait_for(Option::is_some) => {
                     return why.ok().and_then(|why| why.clone()).unwrap_or(LostReason::Forgotten);
                 }
-                () = sleep_until(self.over.next_look()) => {
+                () = sleep_until(next) => {
                     if self.over.looks(&self.core) {
-                        let look = Over::look(Arc::clone(&self.over), Arc::clone(&self.core));
+                        let (over, core) = (Arc::clone(&self.over), Arc::clone(&self.core));
+                        let look = over.look(core, self.state.session, self.adoption.number);
                         self.handle.order(Order::Run(Beside(Box::pin(look))));
                     }
                 }
@@ -414,8 +409,15 @@ pub(crate) async fn adopt(
             // An earlier copy may have been executed before, and the other one may have that.
             let (done, given_up) = oneshot::channel();
             asked.order_give_up(Some(done));
-            given_up.await.unwrap_or(Ok(()))?;
-            return Ok(None);
+            // It is given up all the same, when the store takes that.
+            return match timeout_at(timer(core.keeper_answers()), given_up).await {
+                Ok(given_up) => Ok(given_up.unwrap_or(Ok(())).map(|()| None)?),
+                Err(_) => {
+                    let what = "the store has failed over, and acknowledges nothing there";
+                    let (kind, name) = (ErrorKind::Indeterminate, core.info.name);
+                    Err(Error::new(kind, name, Operation::Adopt, what).into())
+                }
+            };
         }
         Err(error) => {
             if error.is_certainly_without_effect() {
@@ -424,7 +426,7 @@ pub(crate) async fn adopt(
             return Err(error.into());
         }
     };
-    let (token, number) = (adoption.token, adoption.number);
+    let token = adoption.token;
     let recovery = Recovery {
         core: Arc::clone(core),
         handle: handle.clone(),
@@ -433,8 +435,6 @@ pub(crate) async fn adopt(
         adoption,
         adopting: asked.settled(),
         over: Arc::new(Over {
-            session,
-            adoption: number,
             why: watch::Sender::new(None),
             next_look: Mutex::new(now() + LOOKS),
         }),

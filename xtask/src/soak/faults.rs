@@ -370,7 +370,7 @@ fn promises(sums: &Sums) -> String {
     }
     if text.contains("\\*") {
         text.push_str(
-            "\n\\* No run of it is among those that `docs/soak.md` counts. Tests of the store, and of runs before, say so.\n",
+            "\n\\* No run of it is among those that `docs/soak.md` counts. Tests of the store and earlier runs say so.\n",
         );
     }
     for loss in LOSSES {

@@ -9,7 +9,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, ErrorKind, Grant, Guard, Locks, LostReason, MemoryBackend, Ranges, Released,
+    AcquireError, Adopt, ErrorKind, Grant, Guard, Locks, LostReason, MemoryBackend, Ranges,
+    Released,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -274,4 +275,33 @@ async fn who_asks_a_store_that_has_failed_over_is_told_in_time_that_it_fails() {
         assert!(held.is_valid());
         assert!(hold(&locks, "other").await.is_valid());
     }
+}
+
+/// The adoption is refused by the server that has taken over, and is given up there when it answers.
+#[tokio::test(start_paused = true)]
+async fn who_adopts_where_the_store_has_failed_over_is_told_in_time() {
+    let spy = named().await;
+    let dies = spy.locks();
+    let asks = dies.lock("d").intent(&"change").unwrap();
+    let guard = asks.acquire().await.unwrap();
+    let session = guard.session();
+    drop(guard);
+    sleep(secs(1)).await;
+    let locks = spy.builder().ttl(secs(3_600)).build().unwrap();
+    let held = hold(&locks, "held").await;
+    spy.fails_over(&[]).await;
+    let gives_up = |call: &Call| matches!(call, Call::Adopt(_, _, Adopt::GiveUp));
+    spy.decide(move |call| match call {
+        _ if gives_up(call) => Fate::Fails(ErrorKind::Unavailable),
+        Call::Renew(..) => Fate::Fails(ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    let told = timeout(secs(30), locks.adopt(session)).await;
+    let told = told.expect("in time");
+    assert!(matches!(told, Err(AcquireError::Store(_))), "{told:?}");
+    assert!(spy.count(gives_up) > 0);
+    spy.answer_all();
+    sleep(secs(60)).await;
+    assert!(held.is_valid());
+    assert!(locks.adopt(session).await.unwrap().is_some());
 }
