@@ -5,7 +5,7 @@ mod front;
 mod support;
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -53,32 +53,42 @@ struct Held {
 /// Takes requests, writes them down and passes them on.
 struct Recorder {
     port: u16,
-    asked: Arc<Mutex<Vec<Asked>>>,
-    held: Arc<Mutex<Option<Held>>>,
+    on_the_way: Arc<OnTheWay>,
     clients: AtomicU64,
+}
+
+/// What becomes of requests on their way.
+struct OnTheWay {
+    asked: Mutex<Vec<Asked>>,
+    held: Mutex<Option<Held>>,
     /// Larger bodies are refused, as a proxy does.
-    limit: Arc<AtomicUsize>,
+    limit: AtomicUsize,
+    /// Each request has a connection of its own.
+    closes: AtomicBool,
 }
 
 impl Recorder {
     async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let on_the_way = Arc::new(OnTheWay {
+            asked: Mutex::default(),
+            held: Mutex::default(),
+            limit: AtomicUsize::new(usize::MAX),
+            closes: AtomicBool::new(false),
+        });
         let recorder = Self {
-            port: listener.local_addr().unwrap().port(),
-            asked: Arc::default(),
-            held: Arc::default(),
+            port,
+            on_the_way: Arc::clone(&on_the_way),
             clients: AtomicU64::new(1),
-            limit: Arc::new(AtomicUsize::new(usize::MAX)),
         };
-        let (asked, held) = (recorder.asked.clone(), recorder.held.clone());
-        let limit = Arc::clone(&recorder.limit);
         #[expect(
             clippy::disallowed_methods,
             reason = "the recorder of a test belongs to nobody else"
         )]
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(pass_on(stream, asked.clone(), held.clone(), limit.clone()));
+                tokio::spawn(pass_on(stream, Arc::clone(&on_the_way)));
             }
         });
         recorder
@@ -106,13 +116,13 @@ impl Recorder {
 
     /// What was asked since this was called last.
     fn take(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+        std::mem::take(&mut *self.on_the_way.asked.lock().unwrap())
     }
 
     /// Holds the next request with this in its body: says when it has arrived, and is told when it goes on.
     fn hold(&self, with: &'static str) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
         let ((arrived, is_there), (go, goes_on)) = (oneshot::channel(), oneshot::channel());
-        *self.held.lock().unwrap() = Some(Held {
+        *self.on_the_way.held.lock().unwrap() = Some(Held {
             with,
             arrived,
             goes_on,
@@ -121,22 +131,18 @@ impl Recorder {
     }
 }
 
-async fn pass_on(
-    mut stream: TcpStream,
-    asked: Arc<Mutex<Vec<Asked>>>,
-    held: Arc<Mutex<Option<Held>>>,
-    limit: Arc<AtomicUsize>,
-) {
+async fn pass_on(mut stream: TcpStream, on_the_way: Arc<OnTheWay>) {
     while let Some(next) = front::read(&mut stream).await {
         let (method, target) = (next.method, next.target);
         let body = String::from_utf8(next.body).unwrap();
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-        asked.lock().unwrap().push(Asked {
+        on_the_way.asked.lock().unwrap().push(Asked {
             what: format!("{method} {path}"),
             query: query.to_owned(),
             body: body.clone(),
         });
-        let held = held
+        let held = on_the_way
+            .held
             .lock()
             .unwrap()
             .take_if(|held| body.contains(held.with));
@@ -150,16 +156,19 @@ async fn pass_on(
             "POST" => Method::Post,
             other => panic!("{other}"),
         };
-        let (status, answer) = if body.len() > limit.load(Ordering::Relaxed) {
+        let (status, answer) = if body.len() > on_the_way.limit.load(Ordering::Relaxed) {
             (413, "<html>Request Entity Too Large</html>".to_owned())
         } else {
             raw_text(method, &target, body).await
         };
+        let closes = on_the_way.closes.load(Ordering::Relaxed);
+        let connection = if closes { "close" } else { "keep-alive" };
         let head = format!(
-            "HTTP/1.1 {status} Passed on\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "HTTP/1.1 {status} Passed on\r\ncontent-type: application/json\r\nconnection: {connection}\r\n\
+             content-length: {}\r\n\r\n",
             answer.len()
         );
-        if stream.write_all((head + &answer).as_bytes()).await.is_err() {
+        if stream.write_all((head + &answer).as_bytes()).await.is_err() || closes {
             return;
         }
     }
@@ -424,7 +433,7 @@ async fn what_is_too_large_for_a_proxy_is_sent_in_halves() {
     let (space, recorder) = (Space::new(), Recorder::new().await);
     let locks = recorder.locks(&space, Duration::from_secs(300)).await;
     back(locks.lock("first").acquire().await.unwrap()).await;
-    recorder.limit.store(LIMIT, Ordering::Relaxed);
+    recorder.on_the_way.limit.store(LIMIT, Ordering::Relaxed);
     recorder.take();
     let ids = |count: u32| (0..count).map(|n| format!("document-{n:0>200}"));
     let held = locks.documents(ids(300)).acquire().await.unwrap();
@@ -449,13 +458,16 @@ async fn what_is_too_large_for_a_proxy_is_sent_in_halves() {
         assert_eq!(part.ids()[0], "~store", "{part:?}");
     }
     // What one item alone needs is too much: nothing is held, and what to do is said.
-    recorder.limit.store(1 << 10, Ordering::Relaxed);
+    recorder.on_the_way.limit.store(1 << 10, Ordering::Relaxed);
     let error = locks.lock("k").try_acquire().await.unwrap_err();
     assert!(
         error.to_string().contains("http.max_content_length"),
         "{error}"
     );
-    recorder.limit.store(usize::MAX, Ordering::Relaxed);
+    recorder
+        .on_the_way
+        .limit
+        .store(usize::MAX, Ordering::Relaxed);
     back(locks.documents(ids(300)).acquire().await.unwrap()).await;
     back(locks.lock("k").acquire().await.unwrap()).await;
 }
@@ -570,6 +582,8 @@ fn a_look_is_left(ends: bool) {
     let first = Builder::new_current_thread().enable_all().build().unwrap();
     let second = Builder::new_multi_thread().enable_all().build().unwrap();
     let recorder = second.block_on(Recorder::new());
+    // A connection stands still with the runtime in which it was opened: what is sent on it by others fails in time, too.
+    recorder.on_the_way.closes.store(true, Ordering::Relaxed);
     let (backend, request) = second.block_on(async {
         let backend = recorder.backend_within(&space, 3_000).await;
         let request = request(open(&backend, 1).await, 1, &["create a"]);
