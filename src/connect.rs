@@ -142,12 +142,6 @@ pub enum ConnectError {
         /// The feature to enable.
         feature: &'static str,
     },
-    /// An `@` after the hosts.
-    #[error(
-        "an @ stands behind the host of the URL: in a user name or password write / as %2F, ? as %3F and # as %23; \
-         elsewhere write @ as %40"
-    )]
-    UserCutShort,
     /// `memory:` followed by something.
     #[error("memory: takes nothing behind the colon: each connection is a store of its own")]
     MemoryTakesNothing,

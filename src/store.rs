@@ -42,7 +42,6 @@ impl Store {
             "sqlite" => Ok(Self::Sqlite(SqliteConfig::parse(url)?)),
             #[cfg(not(feature = "sqlite"))]
             "sqlite" => Err(not_compiled_in("sqlite")),
-            _ if url::user_is_cut_short(rest) => Err(ConnectError::UserCutShort),
             #[cfg(feature = "elasticsearch")]
             "elasticsearch" | "elasticsearchs" | "opensearch" | "opensearchs" => {
                 Ok(Self::Elasticsearch(Box::new(EsConfig::parse(url)?)))

@@ -1,4 +1,4 @@
-//! Reads a URL before its store does: the scheme, and whether its user is complete.
+//! Reads the scheme of a URL before its store does.
 
 /// The scheme and the text after its colon; `None` if the text has no scheme.
 pub(crate) fn split(url: &str) -> Option<(&str, &str)> {
@@ -6,14 +6,6 @@ pub(crate) fn split(url: &str) -> Option<(&str, &str)> {
     let letter = scheme.starts_with(|c: char| c.is_ascii_lowercase());
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
     (letter && scheme.chars().all(plain)).then_some((scheme, rest))
-}
-
-/// Whether an `@` follows the hosts. Then the intended user or password contains a `/`, `?` or `#`, and its end cannot
-/// be determined.
-pub(crate) fn user_is_cut_short(rest: &str) -> bool {
-    rest.strip_prefix("//")
-        .and_then(|rest| rest.split_once(['/', '?', '#']))
-        .is_some_and(|(_, behind)| behind.contains('@'))
 }
 
 /// The same URL with another namespace. For an SQLite file: another file beside it. The store of the URL takes the
@@ -58,16 +50,6 @@ mod tests {
             "1a:",
         ] {
             assert_eq!(split(none), None, "{none:?}");
-        }
-    }
-
-    #[test]
-    fn users() {
-        for whole in ["", "//h", "//me:p@ss@h/d", "//h/d?a=%40", "/no/authority@x"] {
-            assert!(!user_is_cut_short(whole), "{whole:?}");
-        }
-        for cut in ["//me:p/ss@h", "//me:p?ss@h/d", "//me:#@h", "//h/d?a=@"] {
-            assert!(user_is_cut_short(cut), "{cut:?}");
         }
     }
 

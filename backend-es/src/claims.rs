@@ -4,7 +4,7 @@
 //! and the whole batch is sent once more, to go past those that do not count.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use lockcore::backend::judge::{self, Aside, Ask, ByRecord, Tried, needed, stands_in_line};
@@ -64,7 +64,7 @@ struct Written<'a> {
 #[async_trait]
 impl ClaimStore for EsBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        judge::acquire(&Records(self), request)
+        judge::acquire(&Records::of(self), request)
             .await
             .map_err(|failure| failure.into_error(Operation::Acquire))
     }
@@ -89,7 +89,25 @@ impl ClaimStore for EsBackend {
 }
 
 /// The store, as the judging round sees it.
-struct Records<'a>(&'a EsBackend);
+struct Records<'a> {
+    backend: &'a EsBackend,
+    /// The request may stand in line by now, so that what fails later is not without effect.
+    stands: AtomicBool,
+}
+
+impl<'a> Records<'a> {
+    fn of(backend: &'a EsBackend) -> Self {
+        let stands = AtomicBool::new(false);
+        Self { backend, stands }
+    }
+
+    fn after<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
+        match self.stands.load(Ordering::Relaxed) {
+            true => outcome.map_err(Failure::in_part),
+            false => outcome,
+        }
+    }
+}
 
 impl ByRecord for Records<'_> {
     type Held = Held;
@@ -101,16 +119,20 @@ impl ByRecord for Records<'_> {
         needed: &Needed<'_>,
         aside: &Asides,
     ) -> Outcome<Tried<Held>> {
-        self.0.try_batch(request, needed, aside).await
+        let tried = self.after(self.backend.try_batch(request, needed, aside).await)?;
+        if stands_in_line(request) && matches!(tried, Tried::Met(_)) {
+            self.stands.store(true, Ordering::Relaxed);
+        }
+        Ok(tried)
     }
 
     async fn end_due(&self, sessions: &[SessionId]) -> Outcome<Vec<SessionState>> {
-        self.0.end_sessions(sessions, End::IfDue).await
+        self.after(self.backend.end_sessions(sessions, End::IfDue).await)
     }
 
     async fn entries(&self, keys: Vec<LockKey>) -> Outcome<judge::Met<Held>> {
         let ids = keys.iter().map(|key| lock_id(key).into_owned());
-        let documents = self.0.get(ids.collect()).await?;
+        let documents = self.after(self.backend.get(ids.collect()).await)?;
         let records = keys.into_iter().zip(documents);
         let read = records.filter_map(|(key, document)| {
             let held = held(&key, &document?.source);

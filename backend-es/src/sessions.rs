@@ -272,14 +272,21 @@ impl EsBackend {
             let item = one(expect(self.bulk(bulk).await?, &known[..3])?);
             return Ok(Some(item));
         }
-        for _ in 0..ATTEMPTS {
+        // A copy of one that met a conflict may have been executed.
+        let after = |attempt: u32, failure: Failure| match attempt {
+            0 => failure,
+            _ => failure.in_part(),
+        };
+        for attempt in 0..ATTEMPTS {
             if self.elsewhere(within).is_some() {
                 return Ok(None);
             }
             let mut ask = Bulk::by_whom();
             ask.run(&id, &ASK, json!({}));
             let answered = [Reply::Written, Reply::Absent];
-            let asked = one(expect(self.bulk(ask).await?, &answered)?);
+            let asked = self.bulk(ask).await;
+            let asked = asked.map_err(|failure| after(attempt, failure))?;
+            let asked = one(expect(asked, &answered)?);
             let Some(seen) = asked.seen().filter(|_| asked.reply() == Reply::Written) else {
                 return Ok(Some(asked));
             };
@@ -288,12 +295,13 @@ impl EsBackend {
             }
             let mut bulk = bulk();
             bulk.run_seen(&id, seen, script, params);
-            let item = one(expect(self.bulk(bulk).await?, &known)?);
+            let item = self.bulk(bulk).await;
+            let item = item.map_err(|failure| after(attempt, failure))?;
+            let item = one(expect(item, &known)?);
             if item.reply() != Reply::Conflict {
                 return Ok(Some(item));
             }
         }
-        // A copy of one of them may have been executed.
         let what = "others were quicker, again and again";
         Err(Failure::Found(ErrorKind::Unavailable, what.into()).in_part())
     }

@@ -225,13 +225,27 @@ impl EsBackend {
 
     /// Removes payloads of sessions that are dead.
     async fn drop_payloads(&self, limit: usize) -> Outcome<usize> {
-        let search = json!({
-            "size": limit.min(PAGE), "_source": false,
+        let mut search = json!({
+            "size": limit.min(PAGE), "_source": false, "sort": ["_doc"],
             "query": {"bool": {
                 "filter": [{"exists": {"field": "session"}}], "must_not": [{"exists": {"field": "state"}}],
             }},
         });
-        let found = self.search(&search).await?.documents;
+        loop {
+            let found = self.search(&search).await?.documents;
+            let removed = self.drop_some(&found).await?;
+            match found.last() {
+                // Before those of the dead may stand any number that are needed.
+                Some(last) if removed == 0 && found.len() == limit.min(PAGE) => {
+                    search["search_after"] = last.sort.as_slice().into();
+                }
+                _ => return Ok(removed),
+            }
+        }
+    }
+
+    /// Of these payloads, removes those of sessions that are dead.
+    async fn drop_some(&self, found: &[Document]) -> Outcome<usize> {
         let named = |document: &Document| {
             let session = session_of_intent(&document.id)?;
             Some((document.id.clone(), session))

@@ -12,12 +12,12 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockcore::LockBackend;
 use lockcore_conformance::BoxError;
-use lockcore_conformance::faults::{NetworkFault, ServerFault};
-use lockcore_conformance::processes::cluster::{
+use lockcore_etcd::{EtcdBackend, EtcdConfig};
+use lockcore_trial::faults::{NetworkFault, ServerFault};
+use lockcore_trial::processes::cluster::{
     ClusterArgs, Hosts, Members, Part, TIMEOUT_MS, TTL, strike_members,
 };
-use lockcore_conformance::processes::{self, Plan};
-use lockcore_etcd::{EtcdBackend, EtcdConfig};
+use lockcore_trial::processes::{self, Plan};
 use lockkeeper_servers::Cluster;
 use lockkeeper_servers::etcd::{ETCD_3_6, Member, answers};
 

@@ -563,7 +563,7 @@ END $$;
 CREATE OR REPLACE FUNCTION {ns}.sweep(p_id bytea, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
-    PERFORM ready_without_waiting();
+    PERFORM ready();
     PERFORM end_sessions(ARRAY[p_id], 'due');
     RETURN sweep_session(p_id, p_limit);
 END $$;
@@ -576,10 +576,13 @@ DECLARE
     p_id bytea := '';
     -- The clock itself is no bound of a search in an index.
     long_ago timestamptz := clock_timestamp() - interval '24 hours';
+    waits text := current_setting('synchronous_commit');
+    done text;
 BEGIN
     -- Nobody else removes what a process has left whose connection is gone. It comes first: it need not wait for the disk,
     -- and what follows does.
     PERFORM unwatch(ARRAY(SELECT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
+    done := set_config('synchronous_commit', waits, true);
     PERFORM end_sessions(ARRAY(
         SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() ORDER BY ended LIMIT 1000), 'due');
     WHILE removed < p_limit LOOP

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lockcore::backend::{Namespace, SmallBatches, Task};
+use lockcore::backend::{Namespace, SmallBatches, Standing};
 use lockcore::{Claim, Durability, Error, Grant, Info, LockBackend, Operation};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool};
@@ -52,7 +52,7 @@ pub struct PostgresBackend {
     info: Info,
     pub(crate) small: SmallBatches,
     /// Checks whether another server is the primary by now.
-    _asking: Option<Task>,
+    asking: Option<Standing>,
 }
 
 impl PostgresBackend {
@@ -160,7 +160,7 @@ impl PostgresBackend {
         };
         let info = info(&about, watches.is_some());
         Ok(Arc::new(Self {
-            _asking: asking(&link),
+            asking: asking(&link),
             small: claims::small(&link),
             link,
             watches,
@@ -227,6 +227,7 @@ impl PostgresBackend {
 
     /// The link and the deadline of an operation that begins now.
     pub(crate) fn begin(&self) -> (&Link, Instant) {
+        self.asking.iter().for_each(Standing::stands);
         (&self.link, self.link.deadline())
     }
 }

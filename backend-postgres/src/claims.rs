@@ -303,6 +303,15 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
     let waits = request.waits && request.claims.len() == 1;
     let past: Vec<String> = request.past.iter().filter(|_| waits).map(seen).collect();
     let mut though_due = false;
+    // It may have a place in line by then, so that what fails later is not without effect.
+    let mut stands = false;
+    let after = |stands: bool, failure: Failure| match stands {
+        true => {
+            let why = failure.into_error(Operation::Acquire);
+            Failure::Answer(format!("it waits, and then: {why}").into())
+        }
+        false => failure,
+    };
     // Each round but the last has made somebody dead, or has found that nobody may do that to who asks.
     loop {
         let mut values = vec![
@@ -320,7 +329,8 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
         if !is_one {
             values.push(Value::Texts(past.clone()));
         }
-        let rows = link.call(deadline, &Call::new(function, values)).await?;
+        let rows = link.call(deadline, &Call::new(function, values)).await;
+        let rows = rows.map_err(|failure| after(stands, failure))?;
         let what: &str = only(&rows, "r_what")?;
         match what {
             "acquired" => {
@@ -347,8 +357,10 @@ async fn acquire(link: &Link, deadline: Instant, request: &Acquire) -> Outcome<A
                 though_due = states[0].life == Life::Living;
             }
             "busy" => {
+                stands = waits;
                 let entries = entries(&rows)?;
-                if !any_ends(link, deadline, &entries).await? {
+                let ends = any_ends(link, deadline, &entries).await;
+                if !ends.map_err(|failure| after(stands, failure))? {
                     return Ok(Acquired::Busy(busy(request, &asks, entries)?));
                 }
             }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockcore::backend::{Task, Together};
+use lockcore::backend::{Standing, Together};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
@@ -257,9 +257,10 @@ const ASKED_AGAIN: Duration = Duration::from_secs(10);
 
 /// Asks them again and again, where there are several: an old primary that was cut off goes on with those whom it still
 /// reaches, and does not know.
-pub(crate) fn asking(link: &Arc<Link>) -> Option<Task> {
+pub(crate) fn asking(link: &Arc<Link>) -> Option<Standing> {
     let several = matches!(&link.source, Source::Own(own) if own.hosts.are_several());
-    several.then(|| Task::begin(ask_again(Arc::clone(link))))
+    let link = Arc::clone(link);
+    several.then(|| Standing::begin(move || Box::pin(ask_again(Arc::clone(&link)))))
 }
 
 async fn ask_again(link: Arc<Link>) {
@@ -339,11 +340,18 @@ impl Link {
     async fn call_in(&self, lane: Lane, deadline: Instant, call: &Call) -> Outcome<Vec<PgRow>> {
         // Longer than that nobody waits for an answer; a setting of the connection's is not ours.
         let setting = || format!("SET LOCAL lock_timeout = {}", lock_timeout(self.timeout));
+        // Between its parts the program may stand still, and it has locks meanwhile.
+        let ends = || {
+            format!(
+                "SET LOCAL idle_in_transaction_session_timeout = {}",
+                self.timeout.as_millis().clamp(1, 60_000)
+            )
+        };
         let with_parameters = || call.with_parameters(&self.schema);
         let statement = match &self.source {
             _ if !self.pooled => Statement::Prepared(with_parameters(), arguments(&call.values)?),
             Source::Pool(_) if call.secret => Statement::Apart(
-                format!("BEGIN; {}", setting()),
+                format!("BEGIN; {}; {}", setting(), ends()),
                 with_parameters(),
                 arguments(&call.values)?,
             ),

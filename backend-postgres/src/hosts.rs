@@ -31,6 +31,8 @@ pub(crate) struct Process {
     pub(crate) options: Arc<PgConnectOptions>,
     /// The server's number of it.
     pid: i32,
+    /// When the server was started, which no other one was in the same microsecond.
+    started: String,
     pub(crate) since: Instant,
 }
 
@@ -39,8 +41,6 @@ pub(crate) struct Connected {
     pub(crate) connection: PgConnection,
     pub(crate) process: Process,
     standby: bool,
-    /// When the server was started, which no other one was in the same microsecond.
-    started: String,
 }
 
 impl Connected {
@@ -52,10 +52,10 @@ impl Connected {
             process: Process {
                 options: Arc::new(options),
                 pid: row.try_get("pid")?,
+                started: row.try_get("started")?,
                 since: Instant::now(),
             },
             standby: row.try_get("standby")?,
-            started: row.try_get("started")?,
         })
     }
 }
@@ -84,7 +84,7 @@ impl Hosts {
         }
         self.forget();
         let (primary, connected) = self.ask_all().await?;
-        *self.lock() = Some((primary, connected.started.clone()));
+        *self.lock() = Some((primary, connected.process.started.clone()));
         Ok(connected)
     }
 
@@ -95,7 +95,7 @@ impl Hosts {
                 let known = self.lock();
                 known
                     .as_ref()
-                    .is_some_and(|(_, started)| *started != connected.started)
+                    .is_some_and(|(_, started)| *started != connected.process.started)
             }
             Err(failure) => matches!(failure, Failure::Found(ErrorKind::Config, _)),
         }
@@ -130,7 +130,7 @@ impl Hosts {
             }
         }
         // One server may have two names.
-        let servers: HashSet<&str> = primaries.iter().map(|(_, c)| &*c.started).collect();
+        let servers: HashSet<&str> = primaries.iter().map(|(_, c)| &*c.process.started).collect();
         if servers.len() > 1 {
             return Err(Failure::config(
                 "two of the servers say that they are the primary: stop the one that was replaced, or make it a standby",
@@ -178,11 +178,12 @@ impl Process {
     /// as a standby is away, for nobody.
     pub(crate) async fn end(self, patience: Duration) {
         sleep(patience).await;
-        // A later one of the same number is another one's.
-        let (pid, age) = (self.pid, self.since.elapsed().as_millis());
+        // A later one of the same number is another one's, and so is that of a server that has taken over.
+        let (pid, age, started) = (self.pid, self.since.elapsed().as_millis(), &self.started);
         let text = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE pid = {pid} AND backend_start <= clock_timestamp() - interval '{age} ms'"
+             WHERE pid = {pid} AND backend_start <= clock_timestamp() - interval '{age} ms'
+               AND pg_postmaster_start_time()::text = '{started}'"
         );
         let ended = async {
             let mut other = PgConnection::connect_with(&self.options).await?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{self, Changed, Task, Wakeups, never};
+use lockcore::backend::{self, Changed, Standing, Wakeups, never};
 use lockcore::{Claim, ErrorKind, Operation, Result, SessionId};
 use sqlx::Row as _;
 use sqlx::postgres::{PgListener, PgNotification, PgPoolOptions};
@@ -55,7 +55,7 @@ impl Wakeups for PostgresBackend {
 /// The watches of this process, and the connection that listens for them.
 pub(crate) struct Watches {
     shared: Arc<Shared>,
-    _task: Task,
+    task: Standing,
 }
 
 struct Shared {
@@ -241,18 +241,23 @@ impl Watches {
             sessions: Arc::default(),
             ended,
         });
-        let listening = hear(Arc::clone(&shared), listener, place, Arc::clone(link));
-        let forgetting = forget(Arc::clone(&shared), Arc::clone(link), heard);
-        let task = Task::begin(async move {
-            tokio::join!(listening, forgetting);
+        // In another runtime another one is made.
+        let first = Mutex::new(Some((listener, place)));
+        let heard = Arc::new(tokio::sync::Mutex::new(heard));
+        let (ours, link) = (Arc::clone(&shared), Arc::clone(link));
+        let task = Standing::begin(move || {
+            let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let listening = hear(Arc::clone(&ours), first, Arc::clone(&link));
+            let forgetting = forget(Arc::clone(&ours), Arc::clone(&link), Arc::clone(&heard));
+            Box::pin(async move {
+                tokio::join!(listening, forgetting);
+            })
         });
-        Ok(Some(Self {
-            shared,
-            _task: task,
-        }))
+        Ok(Some(Self { shared, task }))
     }
 
     async fn watch(&self, link: &Link, claims: &[Claim]) -> Outcome<Changed> {
+        self.task.stands();
         // First the watch, then the look whether somebody listens: what is lost between the two is not missed.
         let (watch, missing) = Watch::begin(&self.shared, keys(claims));
         let pid = self.shared.stands()?;
@@ -277,6 +282,7 @@ impl Watches {
     }
 
     fn watch_session(&self, session: SessionId) -> Outcome<Changed> {
+        self.task.stands();
         let watch = backend::Watches::add_session(&self.shared.sessions, session);
         self.shared.stands()?;
         Ok(Box::pin(watch.changed()))
@@ -303,28 +309,33 @@ async fn listen(link: &Link, channel: &str) -> Outcome<(PgListener, i64)> {
     listening.await.map_err(Failure::Connecting)
 }
 
+/// While it stands, somebody listens. When it goes, also with its runtime, everybody looks.
+struct Listens<'a>(&'a Shared);
+
+impl Drop for Listens<'_> {
+    fn drop(&mut self) {
+        self.0.pid.store(0, Ordering::Release);
+        self.0.lost();
+    }
+}
+
 /// Hands on what is told. When the connection is lost, or the primary is another server, everybody looks, and another
 /// one is made.
 async fn hear(
     shared: Arc<Shared>,
-    listener: PgListener,
-    mut place: Option<usize>,
+    mut listening: Option<(PgListener, Option<usize>)>,
     link: Arc<Link>,
 ) {
-    let mut listening = Some(listener);
     loop {
-        if let Some(listener) = &mut listening {
-            while hears(listener, &shared, link.timeout).await && link.place() == place {}
+        if let Some((mut listener, place)) = listening.take() {
+            let _listens = Listens(&shared);
+            while hears(&mut listener, &shared, link.timeout).await && link.place() == place {}
         }
-        shared.pid.store(0, Ordering::Release);
-        shared.lost();
-        listening = None;
         sleep(AGAIN).await;
         let again = timeout(link.timeout, listen(&link, &shared.channel)).await;
         if let Ok(Ok((listener, pid))) = again {
-            place = link.place();
             shared.pid.store(pid, Ordering::Release);
-            listening = Some(listener);
+            listening = Some((listener, link.place()));
         }
     }
 }
@@ -347,8 +358,9 @@ async fn hears(listener: &mut PgListener, shared: &Shared, patience: Duration) -
 async fn forget(
     shared: Arc<Shared>,
     link: Arc<Link>,
-    mut ended: mpsc::UnboundedReceiver<(i64, String)>,
+    ended: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<(i64, String)>>>,
 ) {
+    let mut ended = ended.lock().await;
     let mut some = Vec::new();
     while ended.recv_many(&mut some, 1_000).await > 0 {
         sleep(KEPT).await;

@@ -20,8 +20,8 @@ use lockcore::{
     Claim, ErrorKind, Grant, Guard, Label, LockBackend, LockKey, LockPath, Locks, LostReason,
     OwnerId, Released, SessionId, Want,
 };
-use lockcore_conformance::faults::{NetworkFault, Proxies};
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
+use lockcore_trial::faults::{NetworkFault, Proxies};
 use lockkeeper_servers::{Server, postgres};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use tokio::time::timeout;

@@ -141,6 +141,79 @@ async fn a_session_that_is_revoked_while_it_is_granted_more_is_granted_nothing()
     assert!(matches!(asked.await.unwrap(), Acquired::Void));
 }
 
+/// It has a place in line by then.
+#[tokio::test]
+async fn a_waiting_request_that_fails_after_it_was_refused_is_of_unknown_outcome() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let (holds, waits) = (open(&backend).await, open(&backend).await);
+    take(&backend, holds, &["k"]).await;
+    let_expire(&space, holds).await;
+    space
+        .sql("ALTER FUNCTION {ns}.end_sessions RENAME TO no_more")
+        .await;
+    let claim = Claim::new(LockKey::parse("k").unwrap(), Want::Create).unwrap();
+    let (grant, owner) = (
+        Grant {
+            session: waits,
+            n: 1,
+        },
+        OwnerId {
+            session: waits,
+            m: 1,
+        },
+    );
+    for stays in [true, false] {
+        let request = Acquire::new(grant, owner, vec![claim.clone()]);
+        let request = if stays { request.waiting() } else { request };
+        let error = backend.acquire(&request).await.unwrap_err();
+        let unknown = error.kind() == ErrorKind::Indeterminate;
+        assert_eq!(unknown, stays, "{error}");
+    }
+}
+
+/// Between the parts of a statement that is sent in several the program may stand still: its session's row is locked.
+#[tokio::test]
+async fn what_is_sent_in_parts_is_ended_where_the_program_stands_still() {
+    let space = Space::new().await;
+    space
+        .sql(
+            "CREATE TABLE {ns}.seen (setting text);
+             CREATE FUNCTION {ns}.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 INSERT INTO {ns}.seen VALUES (current_setting('idle_in_transaction_session_timeout'));
+                 RETURN NEW;
+             END $$;
+             CREATE TRIGGER sees BEFORE INSERT ON {ns}.intents FOR EACH ROW EXECUTE FUNCTION {ns}.see()",
+        )
+        .await;
+    let pool = sqlx::PgPool::connect_lazy_with(Space::driver_options());
+    let backend = PostgresBackend::from_pool(pool, space.config().pooled());
+    abandon(&backend.await.unwrap()).await;
+    let seen = space.sql("SELECT setting FROM {ns}.seen").await;
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].get::<&str, _>(0), "20s");
+}
+
+/// As for who does not wait for standbys at all: a sweep would, for one that is away.
+#[tokio::test]
+async fn a_sweep_waits_for_no_standby_where_nothing_does() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    for call in [
+        format!("sweep({}, 10)", literal(session)),
+        "sweep_all(10)".to_owned(),
+    ] {
+        let_expire(&space, session).await;
+        let mut connection = owner().await;
+        let text = format!(
+            "BEGIN; SET LOCAL synchronous_commit = local; SELECT {{ns}}.{call}; SHOW synchronous_commit"
+        );
+        let row = raw(&mut connection, space.text(&text)).await.unwrap();
+        assert_eq!(row.get::<&str, _>(0), "local", "{call}");
+    }
+}
+
 /// It is granted by then.
 #[tokio::test]
 async fn a_granted_request_whose_session_cannot_be_looked_at_again_is_of_unknown_outcome() {

@@ -46,6 +46,30 @@ async fn no_row_is_left(space: &Space) {
     until("the rows are gone", none).await;
 }
 
+/// Its connection is driven by the runtime that it was made in, which its client may outlive.
+#[tokio::test]
+async fn who_listens_in_a_runtime_that_ends_goes_on_in_another() {
+    let space = Space::new().await;
+    let config = space.config();
+    let elsewhere = std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let backend = PostgresBackend::connect(config).await.unwrap();
+            let watch = backend.watch(&claim("k")).await.unwrap();
+            (backend, watch)
+        })
+    });
+    let joined = tokio::task::spawn_blocking(move || elsewhere.join().unwrap());
+    let (backend, watch) = joined.await.unwrap();
+    is_told(watch).await;
+    let again = async || backend.watch(&claim("k")).await.ok();
+    let watch = until("somebody listens again", again).await;
+    release(&backend, "k").await;
+    is_told(watch).await;
+    no_row_is_left(&space).await;
+}
+
 #[tokio::test]
 async fn a_key_has_one_row_which_stays_while_some_wait_in_turns_and_goes_afterwards() {
     let space = Space::new().await;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lockcore::backend::{SmallBatches, Task};
+use lockcore::backend::{SmallBatches, Standing};
 use lockcore::limits::{MAX_TTL, MIN_TTL};
 use lockcore::{Error, ErrorKind, Info, LockBackend, Operation};
 use redis::{ClientTlsConfig, TlsCertificates};
@@ -46,7 +46,7 @@ pub struct RedisBackend {
     pub(crate) subscription: Subscription,
     pub(crate) small: SmallBatches,
     /// Checks whether another server is the primary by now.
-    _asking: Option<Task>,
+    pub(crate) asking: Option<Standing>,
 }
 
 impl RedisBackend {
@@ -67,7 +67,7 @@ impl RedisBackend {
         let made = link.call(Operation::Connect, &scripts::INIT, &[]);
         made.await?;
         Ok(Arc::new(Self {
-            _asking: asking(&link),
+            asking: asking(&link),
             small: claims::small(&link),
             link,
             watches: Arc::default(),

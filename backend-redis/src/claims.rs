@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, ClaimStore, SmallBatches, SmallLimits, Stood, Sweep, Swept,
+    Acquire, Acquired, ClaimStore, SmallBatches, SmallLimits, Standing, Stood, Sweep, Swept,
 };
 use lockcore::{Busy, Claim, ErrorKind, Grant, Operation, Refused, Result, Waiting};
 use redis::Value;
@@ -29,6 +29,7 @@ const CLEARINGS: usize = 100;
 #[async_trait]
 impl ClaimStore for RedisBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.asking.iter().for_each(Standing::stands);
         if !SmallBatches::fits(&request.claims) {
             return self.acquire_alone(request).await;
         }

@@ -7,7 +7,7 @@
 //! number of claims is taken whole or not at all, and all grants have one order. Requests for one flat key each that
 //! come while others are under way share a script, up to 64, each with an answer of its own. A path costs the same at
 //! any depth: its ancestors are read and not written. No key has a time to live on the server, and the server evicts
-//! nothing: a server that evicts is refused.
+//! none: one whose `maxmemory-policy` evicts such keys (`allkeys-…`) is refused.
 //!
 //! The durability of a grant depends on the server's settings. [`Info::durability`](lockcore::Info::durability) tells it as
 //! of the last connection, as far as the user may read the settings; what is unknown is not promised:

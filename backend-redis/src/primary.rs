@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use lockcore::backend::{Host, Task};
+use lockcore::backend::{Host, Standing};
 use lockcore::{Error, ErrorKind, Operation};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -30,10 +30,11 @@ const ASKED_AGAIN: Duration = Duration::from_secs(10);
 
 /// Asks again and again which server is the primary, where more than one can be it: an old one that was cut off goes on
 /// with those whom it still reaches, and does not know. The nodes of a cluster say so themselves.
-pub(crate) fn asking(link: &Arc<Link>) -> Option<Task> {
+pub(crate) fn asking(link: &Arc<Link>) -> Option<Standing> {
     let several = link.config.sentinels.is_some() || link.config.nodes.len() > 1;
     let asks = several && !link.place().is_cluster;
-    asks.then(|| Task::begin(ask_again(Arc::clone(link))))
+    let link = Arc::clone(link);
+    asks.then(|| Standing::begin(move || Box::pin(ask_again(Arc::clone(&link)))))
 }
 
 async fn ask_again(link: Arc<Link>) {

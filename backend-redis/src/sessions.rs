@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockcore::backend::{
     Adopt, Adopted, Adoption, End, Incarnation, IntentChange, Opened, Renewal, Renewed,
-    SessionStore, Settled,
+    SessionStore, Settled, Standing,
 };
 use lockcore::{ErrorKind, Label, Note, Notes, Operation, Result, SessionId, SessionState};
 use redis::Value;
@@ -40,6 +40,7 @@ impl SessionStore for RedisBackend {
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
+        self.asking.iter().for_each(Standing::stands);
         let (session, seq) = (session.to_string(), renewal.seq.to_string());
         let acknowledged = renewal.acknowledged.to_string();
         let (retired, granted) = (renewal.retired.to_string(), renewal.granted.to_string());

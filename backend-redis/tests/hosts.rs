@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockcore::backend::{ClaimStore, End, SessionStore, Wakeups};
+use lockcore::backend::{ClaimStore, End, Inspect, SessionStore, Sweep, Wakeups};
 use lockcore::{Attempt, ErrorKind, LockBackend, Locks, Released};
 use lockcore_redis::{RedisBackend, RedisConfig};
 use lockkeeper_servers::Server;
@@ -345,6 +345,46 @@ async fn who_watches_is_told_by_the_new_primary_while_the_old_one_lives() {
     told(released, "a release").await;
     other.end(&[own], End::Revoke).await.unwrap();
     told(revoked, "a revocation").await;
+    drop(there);
+}
+
+/// Whoever asks again and again does so in the runtime in which the program connected, which may end before its client.
+#[tokio::test]
+async fn sentinels_are_asked_again_also_where_the_runtime_of_the_connection_has_ended() {
+    let a = node(&[]).await;
+    let b = replica_of(&a, &[]).await;
+    let (sentinel, says) = says(named(1, &a)).await;
+    let space = Space::at(&Place {
+        url: format!("redis+sentinel://127.0.0.1:{sentinel}/m?{PATIENT}"),
+        admin: url(&a),
+    });
+    let config = space.config();
+    let elsewhere = tokio::task::spawn_blocking(|| {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(RedisBackend::connect(config)).unwrap()
+    });
+    let backend = elsewhere.await.unwrap();
+    // The connection is gone with its runtime.
+    let answers = async || backend.sweep(Sweep::All, 1).await.ok();
+    until("there is one in this runtime", answers).await;
+    let (opened, session) = (Instant::now(), open(&backend, 1).await);
+    caught_up(&b, &a).await;
+    promote(&b).await;
+    says.send_replace(named(2, &b));
+    // The old one lives, and serves whom it still reaches.
+    let there = space.moved_to(&Place::of(url(&b)));
+    let other = there.connect().await;
+    let mut seq = 0;
+    until("a renewal reaches the new primary", async || {
+        seq += 1;
+        backend.renew(session, &renewal(seq)).await.unwrap();
+        let left = other.lease_left(&[session]).await.unwrap();
+        // It was opened for ten minutes, and this was copied to the new one.
+        let long_ago = opened.elapsed() > Duration::from_secs(8);
+        left[0].filter(|left| long_ago && *left > Duration::from_secs(597))
+    })
+    .await;
     drop(there);
 }
 

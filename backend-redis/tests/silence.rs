@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lockcore::ErrorKind;
 use lockcore::backend::{Acquired, ClaimStore, End, SessionStore, Wakeups};
-use lockcore_conformance::faults::{NetworkFault, Proxies};
+use lockcore_trial::faults::{NetworkFault, Proxies};
 use lockkeeper_servers::Server;
 use support::servers::{node, port, replica_of, url};
 use support::steps::{granted, open, renewal, request};

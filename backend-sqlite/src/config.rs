@@ -201,7 +201,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            text.contains("\"mode\"") && text.contains("synchronous=normal|full"),
+            text.contains("option 1 ") && text.contains("synchronous=normal|full"),
             "{text}"
         );
     }

@@ -1,6 +1,7 @@
 //! The only place that maps SQLite's errors to those of the library.
 
 use std::borrow::Cow;
+use std::io;
 
 use lockcore::backend::rows::Corrupt;
 use lockcore::{Error, ErrorKind, Operation};
@@ -95,9 +96,23 @@ impl Failure {
             }
             Failure::Found(kind, what) => Error::new(kind, NAME, operation, what),
             Failure::File(what, error) => {
-                Error::new(ErrorKind::Config, NAME, operation, what).with_source(error)
+                Error::new(lasts(&error), NAME, operation, what).with_source(error)
             }
         }
+    }
+}
+
+/// What a system's refusal of a file comes to: people have to mend it, or it may pass, as a full disk and descriptors that are
+/// used up do.
+fn lasts(error: &io::Error) -> ErrorKind {
+    use io::ErrorKind::{
+        InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
+        Unsupported,
+    };
+    match error.kind() {
+        InvalidInput | IsADirectory | NotADirectory | NotFound | PermissionDenied
+        | ReadOnlyFilesystem | Unsupported => ErrorKind::Config,
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -253,8 +268,14 @@ mod tests {
                 .kind(),
             ErrorKind::Corrupt
         );
-        let io = std::io::Error::other("y");
-        let error = Failure::File("no directory".into(), io).into_error(Operation::Connect);
-        assert_eq!(error.kind(), ErrorKind::Config);
+        for (io, kind) in [
+            (io::ErrorKind::NotFound.into(), ErrorKind::Config),
+            (io::ErrorKind::PermissionDenied.into(), ErrorKind::Config),
+            (io::ErrorKind::StorageFull.into(), ErrorKind::Unavailable),
+            (io::Error::from_raw_os_error(24), ErrorKind::Unavailable), // too many open files
+        ] {
+            let error = Failure::File("no directory".into(), io).into_error(Operation::Connect);
+            assert_eq!(error.kind(), kind, "{error}");
+        }
     }
 }

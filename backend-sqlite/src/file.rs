@@ -56,7 +56,15 @@ pub(crate) struct Deadline(Arc<Mutex<Instant>>);
 
 impl Deadline {
     pub(crate) fn set(&self, deadline: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+        self.replace(deadline);
+    }
+
+    /// Sets it, and says what it was.
+    fn replace(&self, deadline: Instant) -> Instant {
+        std::mem::replace(
+            &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            deadline,
+        )
     }
 
     /// Sleeps for a moment; `false` once the time is up. SQLite's own back-off doubles its sleep up to 100 ms, so that
@@ -149,6 +157,13 @@ impl File {
             self.asked = (self.asked + 1) % BETWEEN_LOOKS;
             return Ok(());
         };
+        if open.identity.log_bytes() > LOG_AT_MOST {
+            // Who writes has the log written back, and who is refused writes nothing. It waits for nobody.
+            let deadline = self.deadline.replace(Instant::now());
+            let written_back = open.conn.query_row(sql::TRUNCATE_LOG, [], |_| Ok(()));
+            self.deadline.set(deadline);
+            written_back?;
+        }
         if open.identity.log_bytes() > LOG_AT_MOST {
             let what = "somebody reads the file and does not end, so that its log grows (the file that ends in -wal): end who \
                         has it open and does not use it, as fuser shows them";

@@ -31,15 +31,16 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    fn of(path: &Path) -> Option<Self> {
+    /// Of a database that was opened after it had this number.
+    fn new(path: &Path, database: Inode) -> Self {
         let companions = companions(path)
             .into_iter()
             .map(|companion| (companion.clone(), inode(&companion)))
             .collect();
-        Some(Self {
-            database: inode(path)?,
+        Self {
+            database,
             companions,
-        })
+        }
     }
 
     /// How long its log is.
@@ -107,6 +108,13 @@ pub(crate) fn open(
     // One process at a time: nobody sees a file half made, or removes a log that another has just begun.
     let _turn = take_turn(path, &directory, deadline)?;
     make_file(path, left)?;
+    // Who replaces the file takes no turn. What is opened from here on is this one, or the path names another by then.
+    let database = inode(path).ok_or_else(|| {
+        Failure::Found(
+            ErrorKind::Unavailable,
+            "the file was removed while it was opened".into(),
+        )
+    })?;
     let mut conn = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -130,6 +138,9 @@ pub(crate) fn open(
         ));
     }
     conn.pragma_update(None, "synchronous", "FULL")?;
+    // Where the system's sync does not wait for the disk; elsewhere they change nothing.
+    conn.pragma_update(None, "fullfsync", true)?;
+    conn.pragma_update(None, "checkpoint_fullfsync", true)?;
     conn.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     conn.pragma_update(None, "journal_size_limit", LOG_KEPT_BYTES)?;
     if new {
@@ -139,13 +150,7 @@ pub(crate) fn open(
         transaction.pragma_update(None, "user_version", VERSION)?;
         transaction.commit()?;
     }
-    let identity = Identity::of(path).ok_or_else(|| {
-        Failure::Found(
-            ErrorKind::Unavailable,
-            "the file was removed while it was opened".into(),
-        )
-    })?;
-    Ok((conn, identity))
+    Ok((conn, Identity::new(path, database)))
 }
 
 /// The directory of the file, if a file of locks can be in it.

@@ -19,6 +19,8 @@ pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
 /// A transaction that only reads.
 pub(crate) const BEGIN_READ: &str = "BEGIN";
 pub(crate) const COMMIT: &str = "COMMIT";
+/// Writes the log back, and cuts it, unless somebody reads.
+pub(crate) const TRUNCATE_LOG: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 pub(crate) const ROLLBACK: &str = "ROLLBACK";
 
 statements! {

@@ -99,7 +99,7 @@ pub(crate) enum Action {
     /// broken, revoked, ended (the session was closed, or its process has died) and gone (a foreign record). Fields are
     /// separated by tabs: when, what, key, mode, session, label; and for what an operator has done, by whom and why.
     ///
-    /// The store is asked every --every; what begins and ends in between is not seen. Ends with a signal.
+    /// The store is asked every --every; what begins and ends in between is not seen. Ends with a signal, or when the store has not answered for a minute.
     Watch(WatchArgs),
     /// Shows on a screen who holds what, who waits for it, cycles of waits, and what changes.
     #[cfg(feature = "top")]

@@ -38,7 +38,7 @@ pub(crate) fn bench(common: &Common, args: &BenchArgs) -> Result<u8, Failure> {
         Ok::<_, Failure>((scratch, done))
     })?;
     // What a workload that was given up still does in the background ends here.
-    drop(measuring);
+    measuring.shutdown_background();
     let removed = runtime().and_then(|runtime| runtime.block_on(remove(&scratch)));
     match (done, removed) {
         (Ok(status), Ok(())) => Ok(status),

@@ -79,7 +79,11 @@ fn runtime() -> Result<Runtime, Failure> {
 
 /// Runs the action in a runtime of its own.
 fn within(action: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    runtime()?.block_on(action)
+    let runtime = runtime()?;
+    let done = runtime.block_on(action);
+    // A name that is still being resolved keeps nobody waiting.
+    runtime.shutdown_background();
+    done
 }
 
 fn act(cli: Cli) -> Result<u8, Failure> {

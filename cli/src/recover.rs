@@ -103,17 +103,29 @@ pub(crate) async fn hand_over(
         }
         return ended.map(|status| (status, false));
     }
-    let mut settled = true;
+    let (mut settled, mut failed) = (true, None);
     for recovery in adopted {
         let session = recovery.session().session;
-        if !answered(signals, recovery.settle()).await?? {
-            settled = false;
-            say(&format!(
-                "session {session} was not settled by this command: its adoption was lost, or it was discarded"
-            ));
+        match answered(signals, recovery.settle()).await? {
+            Ok(true) => {}
+            Ok(false) => {
+                settled = false;
+                say(&format!(
+                    "session {session} was not settled by this command: its adoption was lost, or it was discarded"
+                ));
+            }
+            // The others are finished, too.
+            Err(error) => {
+                let why = chain(&error);
+                say(&format!("session {session} was not settled: {why}"));
+                failed.get_or_insert(error);
+            }
         }
     }
-    Ok((0, settled))
+    match failed {
+        None => Ok((0, settled)),
+        Some(error) => Err(error.into()),
+    }
 }
 
 /// Waits for the store, and says so if that takes long. The second signal ends the wait.

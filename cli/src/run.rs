@@ -68,7 +68,7 @@ async fn run_command(common: &Common, mut args: RunArgs) -> Result<u8, Failure> 
 pub(crate) async fn close(locks: &Locks) {
     if !locks.shutdown(PATIENCE).await {
         say(&format!(
-            "not tidied up after {PATIENCE:?}: what is still held goes free when the TTL is over, lockkeeper sweep removes the rest"
+            "not tidied up after {PATIENCE:?}: what is still held goes free when the TTL is over, or with an intent waits to be recovered; lockkeeper sweep removes the rest"
         ));
     }
 }

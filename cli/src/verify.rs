@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lockcore_conformance::processes::{self, Plan};
 use lockcore_conformance::{Case, FailureKind, cases, quick};
+use lockcore_trial::processes::{self, Plan};
 use lockkeeper::{ConnectError, ErrorKind};
 use tokio::sync::{mpsc, watch};
 
@@ -125,7 +125,7 @@ pub(crate) fn verify(common: &Common, args: &VerifyArgs) -> Result<u8, Failure> 
         Ok(())
     });
     // What was given up and is still under way in the background ends here.
-    drop(working);
+    working.shutdown_background();
     let removed =
         runtime()?.block_on(async { tokio::time::timeout(REMOVAL, remove(&made, |_| true)).await });
     // Connections that are not used any more are no reason to leave something.

@@ -10,8 +10,8 @@ use lockcore::backend::{
     Record, Registered, Renewal, Renewed, Settled, Stood, prepare,
 };
 use lockcore::{
-    Busy, Claim, FencingToken, Grant, Intent, Label, LockBackend, OwnerId, SessionId, SessionState,
-    Want,
+    Busy, Claim, FencingToken, Grant, Intent, Label, Life, LockBackend, OwnerId, SessionId,
+    SessionState, Want,
 };
 use tokio::time::Instant;
 
@@ -203,9 +203,28 @@ impl Actor {
         Ok(self.backend.release(request.grant, &request.claims).await?)
     }
 
+    /// Releases it, of which the store has to say this.
+    pub(crate) async fn releases(&self, request: &Acquire, stood: Stood) -> Verdict {
+        ensure_eq!(self.gives_back(request).await?, stood, "the release");
+        Ok(())
+    }
+
     /// Whether the store says that the request is still held.
     pub(crate) async fn confirms(&self, request: &Acquire) -> Verdict<bool> {
         Ok(self.backend.confirm(request.grant, &request.claims).await?)
+    }
+
+    /// The request is held.
+    pub(crate) async fn holds(&self, request: &Acquire) -> Verdict {
+        ensure!(self.confirms(request).await?, "{} is held", request.grant);
+        Ok(())
+    }
+
+    /// The request is not held.
+    pub(crate) async fn holds_no_more(&self, request: &Acquire) -> Verdict {
+        let confirmed = self.confirms(request).await?;
+        ensure!(!confirmed, "{} is confirmed", request.grant);
+        Ok(())
     }
 
     /// The next renewal, with these numbers over.
@@ -231,6 +250,12 @@ impl Actor {
         Ok(renewed)
     }
 
+    /// Sends the renewal, which has to be answered so.
+    pub(crate) async fn renews(&self, renewal: &Renewal, answer: Renewed) -> Verdict {
+        ensure_eq!(self.send_renewal(renewal).await?, answer, "the renewal");
+        Ok(())
+    }
+
     /// Its TTL has not passed: what is asked of it until now is asked of a living session.
     pub(crate) fn lives(&self) -> Verdict {
         let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,17 +265,13 @@ impl Actor {
     /// Renews; the session has to live.
     pub(crate) async fn renew(&self, retired: &str, intent: IntentChange) -> Verdict {
         let renewal = self.renewal(retired, intent);
-        let renewed = self.send_renewal(&renewal).await?;
-        ensure_eq!(renewed, Renewed::Living, "renewal of a living session");
-        Ok(())
+        self.renews(&renewal, Renewed::Living).await
     }
 
     /// Makes exactly the numbers of these requests over.
     pub(crate) async fn retired(&self, requests: &[&Acquire]) -> Verdict {
         let renewal = self.renewal(&numbers(requests), IntentChange::Keep);
-        let renewed = self.send_renewal(&renewal).await?;
-        ensure_eq!(renewed, Renewed::Living, "renewal of a living session");
-        Ok(())
+        self.renews(&renewal, Renewed::Living).await
     }
 
     /// Registers this text as the intent, with that token.
@@ -262,6 +283,12 @@ impl Actor {
     /// Ends its own session.
     pub(crate) async fn end(&self, how: End) -> Verdict<SessionState> {
         self.end_of(self.session, how).await
+    }
+
+    /// Ends its own session, which is this then.
+    pub(crate) async fn ends(&self, how: End, life: Life) -> Verdict {
+        ensure_eq!(self.end(how).await?.life, life, "the session");
+        Ok(())
     }
 
     /// Ends any session.
@@ -295,6 +322,13 @@ impl Actor {
         Ok(adoption)
     }
 
+    /// The adoption, which has to be refused.
+    pub(crate) async fn adopts_nothing(&self, session: SessionId, seen: u64) -> Verdict {
+        let adoption = self.adopt(session, seen).await?;
+        ensure_eq!(adoption, None, "an adoption of {session}, seen {seen}");
+        Ok(())
+    }
+
     pub(crate) async fn give_up(&self, session: SessionId, seen: u64) -> Verdict {
         let (me, within) = (self.session, self.incarnation);
         let answer = self.backend.adopt(session, seen, me, Adopt::GiveUp, within);
@@ -313,6 +347,20 @@ impl Actor {
             Settled::NotSettled => Ok(false),
             Settled::Moved => Err(Wrong(MOVED.to_owned())),
         }
+    }
+
+    /// The settlement, which has to be granted.
+    pub(crate) async fn settles(&self, session: SessionId, adoption: u64) -> Verdict {
+        let settled = self.settle(session, adoption).await?;
+        ensure!(settled, "{session}, adoption {adoption}, is settled");
+        Ok(())
+    }
+
+    /// The settlement, which has to be refused.
+    pub(crate) async fn settles_nothing(&self, session: SessionId, adoption: u64) -> Verdict {
+        let settled = self.settle(session, adoption).await?;
+        ensure!(!settled, "{session} is settled by number {adoption}");
+        Ok(())
     }
 
     /// Every record of the filter, by pages of `limit`.

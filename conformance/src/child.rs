@@ -1,5 +1,12 @@
 //! Other processes: this program once more, in a child mode that the environment asks for.
 
+#![expect(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::missing_errors_doc,
+    reason = "only lockcore-trial shares them"
+)]
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -20,10 +27,6 @@ const URL: &str = "LOCKCORE_CONFORMANCE_CHILD_URL";
 const DIR: &str = "LOCKCORE_CONFORMANCE_CHILD_DIR";
 const CHANCE: &str = "LOCKCORE_CONFORMANCE_CHILD_SEED";
 
-/// The role of a process of a trial, before its number.
-#[cfg(unix)]
-pub(crate) const TRIAL: &str = "trial ";
-
 /// How long a process is waited for until it is ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,15 +34,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const INCONCLUSIVE: u8 = 75;
 
 /// What a child is asked to do.
-pub(crate) struct Task {
-    pub(crate) role: String,
-    pub(crate) backend: Arc<dyn LockBackend>,
-    pub(crate) dir: PathBuf,
-    pub(crate) seed: u64,
+pub struct Task {
+    pub role: String,
+    pub backend: Arc<dyn LockBackend>,
+    pub dir: PathBuf,
+    pub seed: u64,
 }
 
-/// Does a child's task, if this process is one.
-pub(crate) fn main<'a>(fixtures: impl Iterator<Item = &'a dyn Fixture>) -> Option<ExitCode> {
+/// Does a child's task, if this process is one. It looks so long for its store: what is done to the network or to servers may
+/// keep it from some.
+pub fn main<'a>(
+    fixtures: impl Iterator<Item = &'a dyn Fixture>,
+    patience: Duration,
+    work: impl AsyncFnOnce(Task) -> Verdict,
+) -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
     let lateness = Lateness::measured();
     let runtime = Builder::new_current_thread().enable_all().build();
@@ -49,17 +57,12 @@ pub(crate) fn main<'a>(fixtures: impl Iterator<Item = &'a dyn Fixture>) -> Optio
             let reached = |fixture: &&dyn Fixture| !fixture.lacks().contains(&Feature::Processes);
             let fixtures: Vec<&dyn Fixture> = fixtures.filter(reached).collect();
             let task = Task {
-                backend: reopen(&fixtures, &url, patience(&role)).await?,
+                backend: reopen(&fixtures, &url, patience).await?,
                 role,
                 dir: std::env::var(DIR)?.into(),
                 seed: std::env::var(CHANCE)?.parse()?,
             };
-            #[cfg(unix)]
-            if let Some(process) = task.role.strip_prefix(TRIAL) {
-                let process = process.parse()?;
-                return crate::processes::work(task, process).await;
-            }
-            crate::client::run_child(task).await
+            work(task).await
         })
     });
     Some(match done.map_err(|unpassed| unpassed.judged(&lateness)) {
@@ -76,16 +79,6 @@ pub(crate) fn main<'a>(fixtures: impl Iterator<Item = &'a dyn Fixture>) -> Optio
         // A child has a task, and no case.
         Err(Judged::Lacking) => unreachable!("a child misses nothing that a case needs"),
     })
-}
-
-/// How long a process may look for its store: what is done to the network or to servers in a trial keeps it from some.
-fn patience(role: &str) -> Duration {
-    #[cfg(unix)]
-    if role.starts_with(TRIAL) {
-        return crate::processes::BOUND;
-    }
-    let _ = role;
-    Duration::ZERO
 }
 
 /// The backend of the first fixture that knows the URL.
@@ -111,10 +104,10 @@ async fn reopen(
 }
 
 /// A directory that this case's processes share, removed at the end.
-pub(crate) struct Shared(PathBuf);
+pub struct Shared(PathBuf);
 
 impl Shared {
-    pub(crate) fn new() -> Verdict<Self> {
+    pub fn new() -> Verdict<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!(
             "lockcore-conformance-{}-{}",
@@ -126,7 +119,7 @@ impl Shared {
         Ok(Self(dir))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -139,9 +132,9 @@ impl Drop for Shared {
 }
 
 /// A child process; killed when it is dropped.
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
-    pub(crate) seed: u64,
+    pub seed: u64,
 }
 
 impl Process {
@@ -160,7 +153,7 @@ impl Process {
     }
 
     /// Starts a child on a space.
-    pub(crate) fn spawn(url: &str, dir: &Path, role: &str, seed: u64) -> Verdict<Self> {
+    pub fn spawn(url: &str, dir: &Path, role: &str, seed: u64) -> Verdict<Self> {
         let child = Command::new(std::env::current_exe()?)
             .env(ROLE, role)
             .env(URL, url)
@@ -175,13 +168,13 @@ impl Process {
 
     /// Its number in the system.
     #[cfg(unix)]
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Whether it has done its task, or was killed; wrong, if it failed.
     #[cfg(unix)]
-    pub(crate) fn has_ended(&mut self) -> Verdict<bool> {
+    pub fn has_ended(&mut self) -> Verdict<bool> {
         match self.child.try_wait()? {
             Some(status) if status.success() => Ok(true),
             _ => self.was_killed(),
@@ -190,7 +183,7 @@ impl Process {
 
     /// Whether SIGKILL has ended it; wrong, if something else has.
     #[cfg(unix)]
-    pub(crate) fn was_killed(&mut self) -> Verdict<bool> {
+    pub fn was_killed(&mut self) -> Verdict<bool> {
         use std::os::unix::process::ExitStatusExt;
         let kill = rustix::process::Signal::KILL.as_raw();
         match self.child.try_wait()? {

@@ -85,8 +85,8 @@
 //!
 //! # Real processes under faults
 //!
-//! The module `processes` (on Unix) runs real processes on a store that other processes reach. It kills, stops and
-//! continues them at random, and checks what they saw. It is a second test target of one line.
+//! [`lockcore-trial`](https://docs.rs/lockcore-trial) runs real processes on a store that other processes reach, for the same
+//! fixture. It kills, stops and continues them at random, and checks what they saw.
 //!
 //! # Requirements on a store
 //!
@@ -98,16 +98,7 @@
 //! No case sees an entry for a watch that remains in a list of the backend, or in the store, after the watch was
 //! dropped. A remaining task is seen.
 
-#![cfg_attr(
-    lockcore_sim,
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "what only the cases and the processes use"
-    )
-)]
-
-// The simulation is clients and the checker. To build the cases, too, would take most of its time.
+// The simulation needs no cases, and to build them would take most of its time.
 #[cfg(not(lockcore_sim))]
 mod actor;
 #[cfg(not(lockcore_sim))]
@@ -121,10 +112,8 @@ mod client;
 mod decorator;
 #[cfg(not(lockcore_sim))]
 mod each;
-pub mod faults;
 #[cfg(not(lockcore_sim))]
 mod fixture;
-pub mod history;
 #[cfg(not(lockcore_sim))]
 mod journal;
 #[cfg(not(lockcore_sim))]
@@ -132,11 +121,6 @@ mod lateness;
 mod law;
 #[cfg(not(lockcore_sim))]
 mod model;
-mod ports;
-#[cfg(all(unix, not(lockcore_sim)))]
-pub mod processes;
-#[cfg(any(unix, lockcore_sim))]
-mod programs;
 #[cfg(not(lockcore_sim))]
 mod quick;
 #[cfg(not(lockcore_sim))]
@@ -146,8 +130,6 @@ mod request;
 mod run;
 #[cfg(not(lockcore_sim))]
 mod scene;
-#[cfg(lockcore_sim)]
-pub mod simulation;
 #[cfg(not(lockcore_sim))]
 mod verdict;
 #[cfg(not(lockcore_sim))]
@@ -159,10 +141,18 @@ pub use decorator::{Decorated, Decorator};
 #[cfg(not(lockcore_sim))]
 pub use fixture::{BoxError, Feature, Fixture, Space};
 pub use law::Law;
-pub use ports::Port;
 pub use request::{Answer, Request};
 #[cfg(not(lockcore_sim))]
 pub use run::{check, main, suite};
+
+/// What `lockcore-trial` shares with the cases. It may change with any version.
+#[cfg(not(lockcore_sim))]
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::child::{Process, Shared, Task, main};
+    pub use crate::verdict::Unpassed::{self, Wrong};
+    pub use crate::verdict::Verdict;
+}
 
 /// A few cases, for use while a backend is written. They find nearly every mistake that the kit is tried on, in less
 /// than a minute on a store behind a network. A backend passes only when it passes [all](cases).

@@ -187,7 +187,7 @@ impl Request {
 impl Answer {
     /// The same; if it is a watch, with its future changed in this way.
     #[must_use]
-    pub(crate) fn watching(self, change: impl FnOnce(Changed) -> Changed) -> Self {
+    pub fn watching(self, change: impl FnOnce(Changed) -> Changed) -> Self {
         match self {
             Self::Watch(changed) => Self::Watch(change(changed)),
             Self::WatchTurn(Some(changed)) => Self::WatchTurn(Some(change(changed))),

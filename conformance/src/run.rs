@@ -51,7 +51,11 @@ pub fn main(fixture: impl Fixture) -> ExitCode {
 /// As [`main`].
 #[must_use]
 pub fn suite(fixtures: Vec<(Arc<dyn Fixture>, Vec<Case>)>) -> ExitCode {
-    if let Some(code) = crate::child::main(fixtures.iter().map(|(fixture, _)| &**fixture)) {
+    if let Some(code) = crate::child::main(
+        fixtures.iter().map(|(fixture, _)| &**fixture),
+        Duration::ZERO,
+        crate::client::run_child,
+    ) {
         return code;
     }
     let mut arguments = Arguments::from_args();

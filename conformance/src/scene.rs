@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use lockcore::backend::{End, Filter, Opened, Record, Sweep};
 use lockcore::{
-    Claim, FencingToken, Holder, Info, Label, LockBackend, LockKey, SessionId, SessionState, Want,
+    Claim, FencingToken, Holder, Info, Label, Life, LockBackend, LockKey, SessionId, SessionState,
+    Want,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -17,7 +18,7 @@ use crate::actor::Actor;
 use crate::fixture::{BoxError, Space};
 use crate::journal::Journal;
 use crate::recorded::Recorded;
-use crate::verdict::{Verdict, Wrong, ensure};
+use crate::verdict::{Verdict, Wrong, ensure, ensure_eq};
 
 /// TTL of sessions whose end by time is not the subject.
 const LONG: Duration = Duration::from_secs(600);
@@ -94,6 +95,17 @@ impl Scene {
         session
     }
 
+    /// As many sessions as are named.
+    pub(crate) async fn actors<const N: usize>(&self) -> Verdict<[Actor; N]> {
+        let mut actors = Vec::new();
+        for _ in 0..N {
+            actors.push(self.actor().await?);
+        }
+        Ok(actors
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("it has made {N}")))
+    }
+
     /// A process of its own, with a session that does not become due during the case.
     pub(crate) async fn actor(&self) -> Verdict<Actor> {
         let backend = self.connect().await?;
@@ -155,7 +167,12 @@ impl Scene {
     }
 
     /// The key is free: a stranger takes it exclusively, and gives it back.
-    pub(crate) async fn free(&self, key: &str) -> Verdict<FencingToken> {
+    pub(crate) async fn free(&self, key: &str) -> Verdict {
+        self.token_of(key).await.map(drop)
+    }
+
+    /// The same, and the token that the stranger got.
+    pub(crate) async fn token_of(&self, key: &str) -> Verdict<FencingToken> {
         let stranger = self.stranger().await?;
         let request = stranger.ask(&[exclusive(key)]);
         let token = stranger.take(&request).await?;
@@ -187,6 +204,32 @@ impl Scene {
     /// What the session is, after it was made dead or abandoned if it is due.
     pub(crate) async fn state(&self, session: SessionId) -> Verdict<SessionState> {
         self.end(session, End::IfDue).await
+    }
+
+    /// The session is this.
+    pub(crate) async fn is(&self, session: SessionId, life: Life) -> Verdict {
+        ensure_eq!(self.state(session).await?.life, life, "{session}");
+        Ok(())
+    }
+
+    /// The session is this, was adopted so often, and this one has it.
+    pub(crate) async fn is_adopted(
+        &self,
+        session: SessionId,
+        life: Life,
+        adoption: u64,
+        adopter: Option<SessionId>,
+    ) -> Verdict {
+        let state = self.state(session).await?;
+        let seen = (state.life, state.adoption, state.adopter);
+        ensure_eq!(seen, (life, adoption, adopter), "{session}");
+        Ok(())
+    }
+
+    /// Ends the session as a stranger; it is this then.
+    pub(crate) async fn ends(&self, session: SessionId, how: End, life: Life) -> Verdict {
+        ensure_eq!(self.end(session, how).await?.life, life, "{session}");
+        Ok(())
     }
 
     /// Ends the session as a stranger.

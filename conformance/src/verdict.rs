@@ -33,16 +33,17 @@ use crate::law::Law;
 use crate::wire::WIRE;
 
 /// What the body of a case answers.
-pub(crate) type Verdict<T = ()> = Result<T, Unpassed>;
+pub type Verdict<T = ()> = Result<T, Unpassed>;
 
 /// Why a case did not pass.
 #[derive(Debug)]
-pub(crate) enum Unpassed {
+pub enum Unpassed {
     /// The law of the case is broken: what was seen, and what should have been.
     Wrong(String),
     /// Another law is.
     Breaks(Law, String),
     /// A law is broken, unless the machine itself was so late since then.
+    #[expect(missing_docs, reason = "only lockcore-trial shares it")]
     Late {
         law: Option<Law>,
         what: String,

@@ -31,9 +31,8 @@ pub(crate) fn hold(data: &[u8], besides: fn(&str) -> bool) {
         part.replace(without, "")
     };
     let scheme = part(0, &[':']);
-    // What ends the part of a URL that may have a password.
-    let end = ['/', '?', '#'];
-    let (user, more, rest) = (part(1, &end), part(2, &end), part(3, &[]));
+    // Behind a / stands the path of a file, which is no secret.
+    let (user, more, rest) = (part(1, &['/']), part(2, &[]), part(3, &[]));
     for scheme in [
         scheme.as_str(),
         "etcd",

@@ -39,7 +39,7 @@ pub use elasticsearch::{
     ELASTICSEARCH_7, ELASTICSEARCH_9, ELASTICSEARCH_9_SECURED, ENGINES, Engine, Node, OPENSEARCH_2,
     OPENSEARCH_3, OPENSEARCH_3_SECURED,
 };
-pub use lockcore_conformance::Port;
+pub use lockcore_trial::Port;
 pub use ports::on_free;
 use process::{Log, Process};
 

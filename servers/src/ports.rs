@@ -1,6 +1,6 @@
 //! Other ports for a server whose port another process has taken.
 
-use lockcore_conformance::Port;
+use lockcore_trial::Port;
 
 /// How often a server is started again because another process has taken its port.
 const TRIES: usize = 5;

@@ -1,4 +1,4 @@
-//! A copy of the workspace in which the client can break its rules, as `conformance/breaches.txt` says.
+//! A copy of the workspace in which the client can break its rules, as `trial/breaches.txt` says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,7 @@ pub(crate) fn copy() -> Result<PathBuf, String> {
 
 /// Writes down which seed has shown the breach of which rule.
 pub(crate) fn save(shown: &BTreeMap<&str, u64>) -> Result<(), String> {
-    let path = root().join("conformance/breaches.txt");
+    let path = root().join("trial/breaches.txt");
     let text = noted(&read(&path)?, shown);
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
@@ -53,7 +53,7 @@ fn noted(text: &str, shown: &BTreeMap<&str, u64>) -> String {
 /// The files that are changed, as they are then.
 fn changed() -> Result<BTreeMap<PathBuf, String>, String> {
     let mut changed = BTreeMap::new();
-    for change in parse(&read(&root().join("conformance/breaches.txt"))?)? {
+    for change in parse(&read(&root().join("trial/breaches.txt"))?)? {
         let path = root().join(&change.file);
         let text = match changed.remove(&path) {
             Some(text) => text,
@@ -80,7 +80,7 @@ fn copy_folder(from: &Path, to: &Path, changed: &BTreeMap<PathBuf, String>) -> R
         if name == "target" || name.to_string_lossy().starts_with('.') {
             continue;
         }
-        let to = match path.ends_with("conformance/examples/simulate.rs") {
+        let to = match path.ends_with("trial/examples/simulate.rs") {
             true => to.join(PROGRAM).with_extension("rs"),
             false => to.join(name),
         };

@@ -68,7 +68,7 @@ enum Command {
     #[command(disable_help_flag = true)]
     Simulate {
         /// What the simulation is given; `--help` tells. `--broken --save` writes the seeds that show the breaches into
-        /// `conformance/breaches.txt`, for the next run to begin with.
+        /// `trial/breaches.txt`, for the next run to begin with.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },

@@ -351,7 +351,7 @@ pub(crate) const PLAN: &[Place] = &[
 ];
 
 /// What the simulation's own tests show, in a build of its own: a seed repeats, and is another run than the next.
-pub(crate) const SIMULATION: Row = row("conformance", "simulation").beside();
+pub(crate) const SIMULATION: Row = row("trial", "simulation").beside();
 
 /// A test program, whole, in every run of its server.
 const fn row(package: &'static str, target: &'static str) -> Row {

@@ -9,7 +9,7 @@ use crate::breaches;
 use crate::builds::{Programs, cargo_command, root};
 
 /// Its clients can be paused and killed, so it is a build of its own.
-const BUILD: [&str; 2] = ["--profile=simulation", "--package=lockcore-conformance"];
+const BUILD: [&str; 2] = ["--profile=simulation", "--package=lockcore-trial"];
 
 /// Where it is built, and the one whose clients can break their rules.
 const TARGET: &str = "target/simulation";

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockcore::backend::{End, Inspect, SessionStore};
 use lockcore::{Label, Life, SessionId, SessionState};
 use lockcore_conformance::BoxError;
-use lockcore_conformance::faults::NetworkFault;
-use lockcore_conformance::processes::cluster::{Members, apart};
+use lockcore_trial::faults::NetworkFault;
+use lockcore_trial::processes::cluster::{Members, apart};
 use tokio::time::{Instant, sleep};
 
 use crate::PATIENCE;

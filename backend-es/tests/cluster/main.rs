@@ -20,13 +20,13 @@ use futures_util::future::join_all;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockcore::backend::{IntentChange, Opened, Ranges, Renewal, Renewed, SessionStore};
 use lockcore::{Label, LockBackend, LockKey, SessionId};
-use lockcore_conformance::faults::NetworkFault;
-use lockcore_conformance::processes::cluster::{
-    ClusterArgs, Hosts, Members, TIMEOUT_MS, apart, strike_members, work_goes_on,
-};
-use lockcore_conformance::processes::{self, Plan, Witness};
 use lockcore_conformance::{BoxError, Law};
 use lockcore_es::{EsBackend, EsConfig};
+use lockcore_trial::faults::NetworkFault;
+use lockcore_trial::processes::cluster::{
+    ClusterArgs, Hosts, Members, TIMEOUT_MS, apart, strike_members, work_goes_on,
+};
+use lockcore_trial::processes::{self, Plan, Witness};
 use lockkeeper_servers::{ENGINES, Engine, OPENSEARCH_2};
 use reqwest::Method;
 use rustix::process::Signal;

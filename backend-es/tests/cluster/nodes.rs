@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use lockcore_conformance::BoxError;
-use lockcore_conformance::faults::{Between, NetworkFault, Proxies, ServerFault};
-use lockcore_conformance::processes::cluster::{Members, Part, whole};
+use lockcore_trial::faults::{Between, NetworkFault, Proxies, ServerFault};
+use lockcore_trial::processes::cluster::{Members, Part, whole};
 use lockkeeper_servers::{Cluster as Servers, Engine, Node, Port, on_free};
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use lockcore::backend::{Renewal, Renewed, SessionStore};
 use lockcore::{Guard, LockBackend, Locks, LostReason, SessionId, async_trait};
-use lockcore_conformance::faults::NetworkFault;
-use lockcore_conformance::processes::cluster::{Members, apart};
 use lockcore_conformance::{BoxError, Decorated, Decorator};
 use lockcore_es::EsBackend;
+use lockcore_trial::faults::NetworkFault;
+use lockcore_trial::processes::cluster::{Members, apart};
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};

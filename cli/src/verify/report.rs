@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockcore_conformance::history::Report as Judged;
-use lockcore_conformance::processes::Run;
 use lockcore_conformance::{Failure, Law};
+use lockcore_trial::history::Report as Judged;
+use lockcore_trial::processes::Run;
 use serde::Serialize;
 
 use crate::failure::{Failure as Stop, one_line};

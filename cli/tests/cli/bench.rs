@@ -139,7 +139,11 @@ fn bad_input() {
     let place = Place::new();
     for (args, status, says) in [
         (&["--url", "mysql://h"][..], 64, "no store has the scheme"),
-        (&["--url", "redis://h?x=1"], 64, "there is no option"),
+        (
+            &["--url", "redis://h?x=1"],
+            64,
+            "option 1 in the URL does not exist",
+        ),
         (&["--url", "sqlite:missing/locks.db"], 64, "make it first"),
         (&["--url", "redis://127.0.0.1:1"], 69, "unavailable"),
         (&["--seconds", "0.09"], 64, "from 0.1 to 600"),

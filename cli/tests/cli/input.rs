@@ -288,7 +288,7 @@ fn urls() {
         ("mysql://h", "no store has the scheme \"mysql\""),
         ("memory:x", "nothing behind the colon"),
         ("redis://me:secret@h/x", "number of the database"),
-        ("postgres://me:secret@h/d?x=1", "no option \"x\""),
+        ("postgres://me:secret@h/d?x=1", "option 1 in the URL"),
         ("opensearch://me:secret@h:0", "HOST:PORT"),
         (
             "elasticsearch://h/a//b",
@@ -306,13 +306,22 @@ fn urls() {
             "elasticsearch://h?proxy=me:secret%40h",
             "the URL of a proxy",
         ),
-        ("elasticsearchs://h?api_key=secret&x=1", "no option \"x\""),
+        (
+            "elasticsearchs://h?api_key=secret&x=1",
+            "option 2 in the URL",
+        ),
         ("redis://me:secret@h:65536", "HOST:PORT"),
         ("redis://me:12/secret@h", "write / as %2F"),
+        ("redis://me:12?secret@h", "? as %3F"),
+        ("postgres://me:12?secret@h/d", "? as %3F"),
+        (
+            "redis+sentinel://h/m?sentinel_password=12&secret",
+            "option 2 in the URL",
+        ),
         ("sqlite:", "names no file"),
         ("sqlite::memory:", "memory:"),
         ("sqlite://host/locks.db", "no host"),
-        ("sqlite:locks.db?mode=ro", "no option \"mode\""),
+        ("sqlite:locks.db?mode=ro", "option 1 in the URL"),
         ("sqlite:locks.db?synchronous=off", "synchronous"),
         ("sqlite:/nonexistent/locks.db", "directory is not there"),
     ] {

@@ -59,7 +59,7 @@ async fn what_is_given_up_is_left_to_others_in_every_order(scene: Scene) -> Verd
 
 async fn given_up(scene: &Scene, order: [Adopt; 3]) -> Verdict {
     let (a, _, token) = abandoned(scene).await?;
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     let mut up = false;
     for how in order {
         let (by, within) = (b.session(), b.incarnation());
@@ -77,24 +77,13 @@ async fn given_up(scene: &Scene, order: [Adopt; 3]) -> Verdict {
         "the session"
     );
     ensure!(state.adoption > 0, "the number is used up: {state:?}");
-    ensure!(
-        !b.settle(a.session(), 1).await?,
-        "settling what was given up"
-    );
+    b.settles_nothing(a.session(), 1).await?;
     scene.held("/a/b").await?;
-    ensure_eq!(
-        c.adopt(a.session(), 0).await?,
-        None,
-        "an adoption by a used number"
-    );
+    c.adopts_nothing(a.session(), 0).await?;
     let adoption = c.adopted(a.session(), state.adoption).await?;
     ensure_eq!(adoption.left, registered(token, "half done")?, "the intent");
-    ensure!(
-        c.settle(a.session(), adoption.number).await?,
-        "the next adopter settles it"
-    );
-    scene.free("/a").await?;
-    Ok(())
+    c.settles(a.session(), adoption.number).await?;
+    scene.free("/a").await
 }
 
 async fn an_adoption_sent_again_is_the_same(scene: Scene) -> Verdict {
@@ -111,27 +100,18 @@ async fn an_adoption_sent_again_is_the_same(scene: Scene) -> Verdict {
         );
         last = adoption.token;
     }
-    ensure!(b.settle(a.session(), 1).await?, "it is settled");
-    Ok(())
+    b.settles(a.session(), 1).await
 }
 
 async fn an_adoption_by_a_wrong_number_is_refused(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     for seen in [1, 2, 1_000_000] {
-        ensure_eq!(
-            b.adopt(a.session(), seen).await?,
-            None,
-            "an adoption, seen {seen}"
-        );
+        b.adopts_nothing(a.session(), seen).await?;
     }
     b.adopted(a.session(), 0).await?;
     for seen in [0, 2] {
-        ensure_eq!(
-            c.adopt(a.session(), seen).await?,
-            None,
-            "an adoption, seen {seen}"
-        );
+        c.adopts_nothing(a.session(), seen).await?;
     }
     let state = scene.state(a.session()).await?;
     ensure_eq!(
@@ -145,40 +125,20 @@ async fn an_adoption_by_a_wrong_number_is_refused(scene: Scene) -> Verdict {
 async fn a_living_session_is_not_adopted(scene: Scene) -> Verdict {
     let (a, held, _) = with_intent(&scene, &[(Want::Write, "/a/b")], "at work").await?;
     let b = scene.actor().await?;
-    ensure_eq!(
-        b.adopt(a.session(), 0).await?,
-        None,
-        "adoption of a living session"
-    );
-    ensure!(
-        !b.settle(a.session(), 0).await?,
-        "settling a living session"
-    );
-    ensure!(
-        !b.settle(a.session(), 1).await?,
-        "settling a living session"
-    );
-    let state = scene.state(a.session()).await?;
-    ensure_eq!(
-        (state.life, state.adoption, state.adopter),
-        (Life::Living, 0, None),
-        "the session"
-    );
-    ensure!(a.confirms(&held).await?, "its lock is held");
+    b.adopts_nothing(a.session(), 0).await?;
+    b.settles_nothing(a.session(), 0).await?;
+    b.settles_nothing(a.session(), 1).await?;
+    scene.is_adopted(a.session(), Life::Living, 0, None).await?;
+    a.holds(&held).await?;
     a.renew("", lockcore::backend::IntentChange::Keep).await
 }
 
 async fn an_unknown_session_is_not_adopted(scene: Scene) -> Verdict {
     let b = scene.actor().await?;
     let unknown = scene.session_id();
-    ensure_eq!(
-        b.adopt(unknown, 0).await?,
-        None,
-        "adoption of an unknown session"
-    );
-    ensure!(!b.settle(unknown, 0).await?, "settling an unknown session");
-    ensure_eq!(scene.state(unknown).await?.life, Life::Dead, "the session");
-    Ok(())
+    b.adopts_nothing(unknown, 0).await?;
+    b.settles_nothing(unknown, 0).await?;
+    scene.is(unknown, Life::Dead).await
 }
 
 async fn of_rival_adopters_one_has_it(scene: Scene) -> Verdict {
@@ -200,10 +160,7 @@ async fn of_rival_adopters_one_has_it(scene: Scene) -> Verdict {
             Some(winner.session()),
             "the adopter"
         );
-        ensure!(
-            winner.settle(a.session(), adoption.number).await?,
-            "the adopter settles it"
-        );
+        winner.settles(a.session(), adoption.number).await?;
         scene.free("/a/b").await?;
     }
     Ok(())
@@ -211,32 +168,18 @@ async fn of_rival_adopters_one_has_it(scene: Scene) -> Verdict {
 
 /// The next adopter gets the intent as the first one got it, and only that one settles it.
 async fn followed(scene: &Scene, a: &Actor, first: &Actor, token: FencingToken) -> Verdict {
-    let state = scene.state(a.session()).await?;
-    ensure_eq!(
-        (state.life, state.adoption, state.adopter),
-        (Life::Abandoned, 1, Some(first.session())),
-        "the session"
-    );
-    ensure_eq!(
-        scene.state(first.session()).await?.life,
-        Life::Dead,
-        "the adopter's session"
-    );
+    scene
+        .is_adopted(a.session(), Life::Abandoned, 1, Some(first.session()))
+        .await?;
+    scene.is(first.session(), Life::Dead).await?;
     scene.held("/a/b").await?;
     let next = scene.actor().await?;
     let adoption = next.adopted(a.session(), 1).await?;
     ensure_eq!(adoption.left, registered(token, "half done")?, "the intent");
-    ensure!(
-        !first.settle(a.session(), 1).await?,
-        "the former adopter settles nothing"
-    );
+    first.settles_nothing(a.session(), 1).await?;
     scene.held("/a/b").await?;
-    ensure!(
-        next.settle(a.session(), 2).await?,
-        "the next adopter settles it"
-    );
-    scene.free("/a").await?;
-    Ok(())
+    next.settles(a.session(), 2).await?;
+    scene.free("/a").await
 }
 
 async fn an_adopter_that_died_is_followed_by_the_next(scene: Scene) -> Verdict {
@@ -279,7 +222,7 @@ async fn the_state_names_the_adopter(scene: Scene) -> Verdict {
 
 async fn giving_up_what_another_has_changes_nothing(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     let adoption = b.adopted(a.session(), 0).await?;
     c.give_up(a.session(), 0).await?;
     let state = scene.state(a.session()).await?;
@@ -288,49 +231,36 @@ async fn giving_up_what_another_has_changes_nothing(scene: Scene) -> Verdict {
         (1, Some(b.session())),
         "the adoption"
     );
-    ensure!(
-        b.settle(a.session(), adoption.number).await?,
-        "its adopter settles it"
-    );
-    Ok(())
+    b.settles(a.session(), adoption.number).await
 }
 
 async fn giving_up_what_was_settled_changes_nothing(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
     let b = scene.actor().await?;
     b.adopted(a.session(), 0).await?;
-    ensure!(b.settle(a.session(), 1).await?, "it is settled");
+    b.settles(a.session(), 1).await?;
     b.give_up(a.session(), 0).await?;
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session"
-    );
-    scene.free("/a").await?;
-    Ok(())
+    scene.is(a.session(), Life::Dead).await?;
+    scene.free("/a").await
 }
 
 async fn giving_up_again_changes_nothing(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     b.adopted(a.session(), 0).await?;
     b.give_up(a.session(), 0).await?;
     let seen = scene.state(a.session()).await?.adoption;
     let adoption = c.adopted(a.session(), seen).await?;
     // A copy that comes late disturbs nobody.
     b.give_up(a.session(), 0).await?;
-    ensure!(
-        c.settle(a.session(), adoption.number).await?,
-        "the next adopter settles it"
-    );
-    Ok(())
+    c.settles(a.session(), adoption.number).await
 }
 
 async fn an_adoption_later_than_its_settlement_is_refused(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     b.adopted(a.session(), 0).await?;
-    ensure!(b.settle(a.session(), 1).await?, "it is settled");
+    b.settles(a.session(), 1).await?;
     for (actor, seen) in [(&b, 0), (&b, 1), (&c, 0), (&c, 1)] {
         let late = actor.adopt(a.session(), seen).await?;
         if late.is_some() {
@@ -343,12 +273,9 @@ async fn an_adoption_later_than_its_settlement_is_refused(scene: Scene) -> Verdi
 /// A store that has lost an adoption gives its number to the next: the number alone does not tell whose it is.
 async fn a_settlement_names_the_adopter(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     let adoption = b.adopted(a.session(), 0).await?;
-    ensure!(
-        !c.settle(a.session(), adoption.number).await?,
-        "another one settles it by its number"
-    );
+    c.settles_nothing(a.session(), adoption.number).await?;
     let state = scene.state(a.session()).await?;
     ensure_eq!(
         (state.life, state.adopter),
@@ -356,17 +283,10 @@ async fn a_settlement_names_the_adopter(scene: Scene) -> Verdict {
         "the session"
     );
     scene.held("/a/b").await?;
-    ensure!(
-        b.settle(a.session(), adoption.number).await?,
-        "it is settled"
-    );
-    ensure!(
-        !c.settle(a.session(), adoption.number).await?,
-        "another one is told that it has settled it"
-    );
-    ensure!(b.settle(a.session(), adoption.number).await?, "sent again");
-    scene.free("/a").await?;
-    Ok(())
+    b.settles(a.session(), adoption.number).await?;
+    c.settles_nothing(a.session(), adoption.number).await?;
+    b.settles(a.session(), adoption.number).await?;
+    scene.free("/a").await
 }
 
 /// A store with a name is another one than the adopter believes, as where a copy has taken over: the number, and what was seen
@@ -391,23 +311,12 @@ async fn an_adoption_meant_for_another_incarnation_changes_nothing(scene: Scene)
         Ok(())
     };
     refused(0).await?;
-    let state = scene.state(left).await?;
-    ensure_eq!(
-        (state.life, state.adoption, state.adopter),
-        (Life::Abandoned, 0, None),
-        "the session"
-    );
+    scene.is_adopted(left, Life::Abandoned, 0, None).await?;
     let adoption = b.adopted(left, 0).await?;
     ensure_eq!(adoption.left.token, token, "the token of the dead holder");
     for seen in [0, 1] {
         refused(seen).await?;
     }
-    let state = scene.state(left).await?;
-    ensure_eq!(
-        (state.life, state.adoption, state.adopter),
-        (Life::Abandoned, 1, Some(by)),
-        "the adopted session"
-    );
-    ensure!(b.settle(left, 1).await?, "it is settled");
-    Ok(())
+    scene.is_adopted(left, Life::Abandoned, 1, Some(by)).await?;
+    b.settles(left, 1).await
 }

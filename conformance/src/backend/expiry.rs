@@ -61,14 +61,9 @@ async fn a_lock_is_held_until_its_ttl_and_then_free(scene: Scene) -> Verdict {
     ensure!(confirmed, "the lock is held before its TTL");
     ensure_eq!(holders?[0].grant, Some(held.grant), "who holds it");
     scene.expire(ttl).await;
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session after its TTL"
-    );
+    scene.is(a.session(), Life::Dead).await?;
     scene.free("k").await?;
-    scene.free("l").await?;
-    Ok(())
+    scene.free("l").await
 }
 
 async fn a_ttl_of_no_whole_second_is_lived_to_its_end(scene: Scene) -> Verdict {
@@ -105,8 +100,7 @@ async fn a_ttl_of_no_whole_second_is_lived_to_its_end(scene: Scene) -> Verdict {
     ensure_eq!(answer, Renewed::Living, "a renewal with a shorter TTL");
     scene.expire(ttl).await;
     scene.free("renewed").await?;
-    scene.free("opened").await?;
-    Ok(())
+    scene.free("opened").await
 }
 
 async fn a_renewal_counts_from_when_it_was_sent(scene: Scene) -> Verdict {
@@ -131,8 +125,7 @@ async fn a_renewal_counts_from_when_it_was_sent(scene: Scene) -> Verdict {
         "who holds it, long after the first TTL"
     );
     scene.expire(ttl).await;
-    scene.free("k").await?;
-    Ok(())
+    scene.free("k").await
 }
 
 async fn a_renewal_changes_the_ttl(scene: Scene) -> Verdict {
@@ -147,8 +140,8 @@ async fn a_renewal_changes_the_ttl(scene: Scene) -> Verdict {
     for renewal in [false, true] {
         if renewal {
             sent = Instant::now();
-            let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
-            ensure_eq!(renewed, Renewed::Living, "a renewal that leaves the TTL");
+            a.renews(&a.renewal("", IntentChange::Keep), Renewed::Living)
+                .await?;
         }
         scene.expire(ttl).await;
         let state = scene.state(a.session()).await?;
@@ -168,13 +161,8 @@ async fn a_renewal_changes_the_ttl(scene: Scene) -> Verdict {
         "an overtaken renewal with a longer TTL: {late:?}"
     );
     scene.expire(ttl).await;
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session after its last TTL"
-    );
-    scene.free("k").await?;
-    Ok(())
+    scene.is(a.session(), Life::Dead).await?;
+    scene.free("k").await
 }
 
 async fn whoever_asks_frees_what_is_due(scene: Scene) -> Verdict {
@@ -406,7 +394,7 @@ async fn whoever_looks_at_what_is_due_leaves_it_so(scene: Scene) -> Verdict {
 
 /// Whoever renews, whoever ends and whoever asks for the lock ask at the same time.
 async fn a_death_and_a_renewal_at_once_agree(scene: Scene) -> Verdict {
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     for (at, one) in due(&scene, 16).await?.into_iter().enumerate() {
         let id = one.actor.session();
         let pause = || Duration::from_millis(scene.below(3) as u64);
@@ -475,7 +463,7 @@ async fn a_death_and_a_renewal_at_once_agree(scene: Scene) -> Verdict {
         ensure_eq!(state.life, left, "what was revoked when it was {renewed:?}");
         match left {
             Life::Abandoned => drop(scene.held(&key).await?),
-            _ => drop(scene.free(&key).await?),
+            _ => scene.free(&key).await?,
         }
     }
     Ok(())
@@ -490,10 +478,7 @@ async fn each_session_is_due_by_its_own_ttl(scene: Scene) -> Verdict {
     scene.expire(ttl).await;
     scene.free("a").await?;
     for (actor, request) in [(&b, &held), (&c, &beside)] {
-        ensure!(
-            actor.confirms(request).await?,
-            "a session with a longer TTL holds its lock"
-        );
+        actor.holds(request).await?;
         actor.renew("", IntentChange::Keep).await?;
     }
     Ok(())
@@ -511,8 +496,7 @@ async fn a_due_session_among_many_holders(scene: Scene) -> Verdict {
     let named: Vec<_> = holders.iter().map(|holder| holder.grant).collect();
     ensure_eq!(named, [Some(living.grant)], "who is in the way");
     b.release(&living).await?;
-    scene.free("s").await?;
-    Ok(())
+    scene.free("s").await
 }
 
 async fn releases_and_acquires_are_no_renewals(scene: Scene) -> Verdict {
@@ -530,8 +514,7 @@ async fn releases_and_acquires_are_no_renewals(scene: Scene) -> Verdict {
     let renewed = a.send_renewal(&renewal.after(after)).await?;
     ensure!(renewed != Renewed::Living, "it knows more than the store");
     scene.expire(ttl / 2).await;
-    scene.free("k").await?;
-    Ok(())
+    scene.free("k").await
 }
 
 async fn a_session_that_is_due_and_renewed_lives_or_is_dead_for_good(scene: Scene) -> Verdict {
@@ -551,11 +534,7 @@ async fn a_session_that_is_due_and_renewed_lives_or_is_dead_for_good(scene: Scen
         }
         Renewed::Dead => {
             scene.free("k").await?;
-            ensure_eq!(
-                scene.state(a.session()).await?.life,
-                Life::Dead,
-                "the session"
-            );
+            scene.is(a.session(), Life::Dead).await?;
         }
         other => ensure!(false, "the renewal was answered {other:?}"),
     }
@@ -570,14 +549,13 @@ async fn a_late_copy_of_an_expired_session_takes_nothing(scene: Scene) -> Verdic
     scene.expire(ttl).await;
     let taken = b.hold(&[(Want::Create, "k")]).await?;
     a.send(&lone).await?;
-    ensure!(b.confirms(&taken).await?, "the new holder keeps its lock");
+    b.holds(&taken).await?;
     a.send(&batch).await?;
-    ensure!(!a.confirms(&batch).await?, "a dead session holds nothing");
+    a.holds_no_more(&batch).await?;
     scene.free("l").await?;
     scene.free("m").await?;
     b.release(&taken).await?;
-    scene.free("k").await?;
-    Ok(())
+    scene.free("k").await
 }
 
 async fn a_late_release_of_an_expired_session_leaves_the_next_holder(scene: Scene) -> Verdict {
@@ -587,7 +565,7 @@ async fn a_late_release_of_an_expired_session_leaves_the_next_holder(scene: Scen
     scene.expire(ttl).await;
     let second = b.hold(&[(Want::Write, "/k/l")]).await?;
     a.release(&first).await?;
-    ensure!(b.confirms(&second).await?, "the new holder keeps its lock");
+    b.holds(&second).await?;
     for path in ["/k", "/k/l", "/k/l/m"] {
         scene.held(path).await?;
     }
@@ -600,14 +578,11 @@ async fn an_expired_session_with_an_intent_is_abandoned(scene: Scene) -> Verdict
     let token = a.take(&held).await?;
     a.intend(token, "half done").await?;
     scene.expire(ttl).await;
-    let state = scene.state(a.session()).await?;
-    ensure_eq!(
-        (state.life, state.adoption, state.adopter),
-        (Life::Abandoned, 0, None),
-        "the session"
-    );
-    let renewed = a.send_renewal(&a.renewal("", IntentChange::Drop)).await?;
-    ensure_eq!(renewed, Renewed::Dead, "renewal of an abandoned session");
+    scene
+        .is_adopted(a.session(), Life::Abandoned, 0, None)
+        .await?;
+    a.renews(&a.renewal("", IntentChange::Drop), Renewed::Dead)
+        .await?;
     for path in ["/a", "/a/b", "/a/b/c"] {
         scene.held(path).await?;
     }
@@ -636,13 +611,8 @@ async fn an_intent_that_was_dropped_is_not_left(scene: Scene) -> Verdict {
         a.renew("", change).await?;
     }
     scene.expire(ttl).await;
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session"
-    );
-    scene.free("k").await?;
-    Ok(())
+    scene.is(a.session(), Life::Dead).await?;
+    scene.free("k").await
 }
 
 async fn whoever_asks_finds_the_abandoned_session(scene: Scene) -> Verdict {

@@ -251,10 +251,9 @@ async fn one_key(scene: &Scene, a: &Actor, key: &str, near: &[String]) -> Verdic
             a.release(&other).await?;
         }
     }
-    ensure!(a.confirms(&held).await?, "the key is still held");
+    a.holds(&held).await?;
     a.release(&held).await?;
-    scene.free(key).await?;
-    Ok(())
+    scene.free(key).await
 }
 
 fn related(left: &str, right: &str) -> Verdict<bool> {
@@ -276,7 +275,7 @@ fn hostile_paths() -> Vec<(&'static str, String)> {
 }
 
 async fn a_hostile_path_and_what_is_below_it_are_relatives(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (what, path) in hostile_paths() {
         let below = format!("{path}/x");
         for (held, asked) in [(&below, &path), (&path, &below)] {
@@ -313,7 +312,7 @@ const PATTERNS: [(&str, &str); 18] = [
 ];
 
 async fn a_path_is_no_pattern_of_what_is_below_it(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (path, other) in PATTERNS {
         for (held, asked) in [(other, path), (path, other)] {
             let holds = a.hold(&[(Want::Write, held)]).await?;
@@ -352,7 +351,7 @@ async fn all_hostile_keys_are_held_at_once(scene: Scene) -> Verdict {
             listed.iter().any(|record| record.key.as_str() == key),
             "{key:?} is held and not listed"
         );
-        ensure!(a.confirms(request).await?, "{key:?} is held");
+        a.holds(request).await?;
     }
     for (at, key) in keys.iter().enumerate() {
         a.release(&held[at]).await?;
@@ -371,7 +370,7 @@ async fn all_hostile_keys_are_held_at_once(scene: Scene) -> Verdict {
 }
 
 async fn keys_of_the_greatest_length_differ_in_their_last_byte(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let stem = "é".repeat(MAX_KEY_BYTES / 2 - 1);
     let keys: Vec<String> = ["aa", "ab", "a", "é"]
         .iter()

@@ -169,13 +169,12 @@ async fn too_late(scene: &Scene, other: &Actor, dead: &Dead) -> Verdict {
     let [_, k, l] = keys.each_ref().map(String::as_str);
     match dead.late {
         Late::Renewal => {
-            let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
-            ensure_eq!(renewed, Renewed::Dead, "a late renewal");
+            a.renews(&a.renewal("", IntentChange::Keep), Renewed::Dead)
+                .await?;
         }
         Late::Registration => {
             let put = IntentChange::Put(registered(dead.token, "too late")?);
-            let renewed = a.send_renewal(&a.renewal("", put)).await?;
-            ensure_eq!(renewed, Renewed::Dead, "a late registration");
+            a.renews(&a.renewal("", put), Renewed::Dead).await?;
         }
         Late::Open => {
             let ttl = short(&a.backend().info());
@@ -197,19 +196,11 @@ async fn too_late(scene: &Scene, other: &Actor, dead: &Dead) -> Verdict {
             }
         }
         Late::Adoption => {
-            ensure_eq!(
-                other.adopt(a.session(), 0).await?,
-                None,
-                "adoption of a dead session"
-            );
-            ensure!(!other.settle(a.session(), 0).await?, "nothing is settled");
+            other.adopts_nothing(a.session(), 0).await?;
+            other.settles_nothing(a.session(), 0).await?;
         }
     }
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session, later"
-    );
+    scene.is(a.session(), Life::Dead).await?;
     for key in &keys {
         scene.free(key).await?;
     }
@@ -228,10 +219,7 @@ const BATCH: [(Want, &str); 4] = [
 async fn left_alone(scene: &Scene, dead: &Actor, next: &Actor, batch: &Acquire) -> Verdict {
     for sweep in [Sweep::Session(dead.session()), Sweep::All] {
         scene.sweep(sweep).await?;
-        ensure!(
-            next.confirms(batch).await?,
-            "{sweep:?} took from the living"
-        );
+        next.holds(batch).await?;
     }
     for (_, key) in BATCH {
         let holders = scene.held(key).await?;
@@ -243,7 +231,7 @@ async fn left_alone(scene: &Scene, dead: &Actor, next: &Actor, batch: &Acquire) 
 
 async fn a_late_sweep_of_the_dead_leaves_the_next_holder(scene: Scene) -> Verdict {
     for how in [End::Close, End::Revoke] {
-        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let [a, b] = scene.actors().await?;
         let mut last = a.hold(&BATCH).await?;
         scene.end(a.session(), how).await?;
         let next = b.hold(&BATCH).await?;
@@ -275,7 +263,7 @@ async fn a_sweep_of_the_dead_leaves_who_comes_meanwhile(scene: Scene) -> Verdict
         let (swept, next) = join(sweep, take).await;
         swept?;
         let next = next?;
-        ensure!(b.confirms(&next).await?, "a sweep took from the living");
+        b.holds(&next).await?;
         left_alone(&scene, &a, &b, &next).await?;
         b.release(&next).await?;
     }

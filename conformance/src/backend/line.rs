@@ -50,17 +50,6 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long nothing happens.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// So many processes.
-async fn processes<const N: usize>(scene: &Scene) -> Verdict<[Actor; N]> {
-    let mut actors = Vec::with_capacity(N);
-    for _ in 0..N {
-        actors.push(scene.actor().await?);
-    }
-    actors
-        .try_into()
-        .map_err(|_| Wrong("so many were asked for".to_owned()))
-}
-
 /// A refused request that waits from then on.
 async fn waits(actor: &Actor, wants: &[(Want, &str)]) -> Verdict<Acquire> {
     let request = actor.ask(wants).waiting();
@@ -109,7 +98,7 @@ fn key_of(want: Want, flat: &str) -> String {
 }
 
 async fn who_waits_comes_before_whoever_asks_later(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     for (at, (held, first, later)) in CONFLICTS.into_iter().enumerate() {
         let key = key_of(held, &format!("k{at}"));
         let key = key.as_str();
@@ -131,8 +120,8 @@ async fn who_waits_comes_before_whoever_asks_later(scene: Scene) -> Verdict {
         refused_by(&a, &a.ask(&[(later, key)]).waiting(), &[&waits]).await?;
         b.take(&waits).await?;
         b.take(&waits).await?;
-        ensure!(b.confirms(&waits).await?, "who waited holds it");
-        ensure_eq!(b.gives_back(&waits).await?, Stood::Held, "its release");
+        b.holds(&waits).await?;
+        b.releases(&waits, Stood::Held).await?;
     }
     Ok(())
 }
@@ -143,7 +132,7 @@ async fn who_waits_above_or_below_comes_first_too(scene: Scene) -> Verdict {
         ("/a", "/a/b", "/a"),
         ("/a/b/c", "/a", "/a/b/d"),
     ] {
-        let [a, b, c] = processes(&scene).await?;
+        let [a, b, c] = scene.actors().await?;
         let holds = a.hold(&[(Want::Read, held)]).await?;
         let waits = waits(&b, &[(Want::Write, first)]).await?;
         c.refused(&c.ask(&[(Want::Read, later)])).await?;
@@ -160,7 +149,7 @@ async fn who_waits_above_or_below_comes_first_too(scene: Scene) -> Verdict {
 
 async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
     for wants in [(Want::Create, "k"), (Want::Write, "/a/b/c")] {
-        let [a, b, c] = processes(&scene).await?;
+        let [a, b, c] = scene.actors().await?;
         let holds = a.hold(&[wants]).await?;
         let second = waits(&b, &[wants]).await?;
         let third = waits(&c, &[wants]).await?;
@@ -184,7 +173,7 @@ async fn who_waits_keeps_its_place(scene: Scene) -> Verdict {
 
 /// Its session is renewed, and it asks again as the client does.
 async fn who_waits_keeps_its_place_beyond_its_first_lease(scene: Scene) -> Verdict {
-    let (a, c) = (scene.actor().await?, scene.actor().await?);
+    let [a, c] = scene.actors().await?;
     let ttl = short(&a.backend().info()) * 2;
     let b = scene.actor_for(ttl).await?;
     let held = a.hold(&[(Want::Create, "k")]).await?;
@@ -201,7 +190,7 @@ async fn who_waits_keeps_its_place_beyond_its_first_lease(scene: Scene) -> Verdi
 }
 
 async fn forty_come_in_turn(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     let wants = [(Want::Create, "k")];
     let holds = a.hold(&wants).await?;
     let mut line = Vec::new();
@@ -224,7 +213,7 @@ async fn forty_come_in_turn(scene: Scene) -> Verdict {
 }
 
 async fn what_does_not_conflict_does_not_wait(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     a.hold(&[(Want::Create, "k"), (Want::Write, "/a/b")])
         .await?;
     waits(&b, &[(SHARE, "k")]).await?;
@@ -247,7 +236,7 @@ async fn what_does_not_conflict_does_not_wait(scene: Scene) -> Verdict {
 }
 
 async fn a_session_waits_behind_its_own_waiter_and_an_owner_does_not(scene: Scene) -> Verdict {
-    let [a, b] = processes(&scene).await?;
+    let [a, b] = scene.actors().await?;
     a.hold(&[(Want::Read, "/a")]).await?;
     let owner = b.owner();
     let waits = b.ask_as(owner, &[(Want::Write, "/a")]).waiting();
@@ -258,26 +247,19 @@ async fn a_session_waits_behind_its_own_waiter_and_an_owner_does_not(scene: Scen
 }
 
 async fn who_waits_holds_nothing(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     let holds = a.hold(&[(SHARE, "k")]).await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
-    ensure!(!b.confirms(&waiter).await?, "a waiter holds nothing");
+    b.holds_no_more(&waiter).await?;
     a.release(&holds).await?;
-    ensure!(
-        !b.confirms(&waiter).await?,
-        "a waiter that may go holds nothing yet"
-    );
-    ensure_eq!(
-        b.gives_back(&waiter).await?,
-        Stood::Absent,
-        "what the release of a waiter found"
-    );
+    b.holds_no_more(&waiter).await?;
+    b.releases(&waiter, Stood::Absent).await?;
     c.hold(&[(Want::Create, "k")]).await?;
     Ok(())
 }
 
 async fn who_asks_without_waiting_leaves_nothing(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     b.refused(&b.ask(&[(Want::Create, "k")])).await?;
     // Nor does one of several claims, which may wait for each of them.
@@ -294,7 +276,7 @@ async fn who_asks_without_waiting_leaves_nothing(scene: Scene) -> Verdict {
 }
 
 async fn who_gives_up_makes_room(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     a.hold(&[(SHARE, "k")]).await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
     c.refused(&c.ask(&[(SHARE, "k")])).await?;
@@ -312,7 +294,7 @@ async fn who_gives_up_makes_room(scene: Scene) -> Verdict {
 }
 
 async fn who_died_makes_room(scene: Scene) -> Verdict {
-    let [a, c] = processes(&scene).await?;
+    let [a, c] = scene.actors().await?;
     a.hold(&[(SHARE, "k")]).await?;
     for how in [End::Close, End::Revoke] {
         let b = scene.actor().await?;
@@ -331,7 +313,7 @@ async fn who_died_makes_room(scene: Scene) -> Verdict {
 }
 
 async fn what_an_abandoned_session_waits_for_is_free(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     let change = b.ask(&[(Want::Create, "change")]);
     let token = b.take(&change).await?;
@@ -348,7 +330,7 @@ async fn what_an_abandoned_session_waits_for_is_free(scene: Scene) -> Verdict {
 }
 
 async fn waiters_take_the_places_of_a_limit(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     let wants = [(share(2), "s")];
     let (first, second) = (a.hold(&wants).await?, a.hold(&wants).await?);
     let third = waits(&b, &wants).await?;
@@ -369,8 +351,7 @@ async fn waiters_take_the_places_of_a_limit(scene: Scene) -> Verdict {
     let fourth = c.hold(&wants).await?;
     b.take(&third).await?;
     c.refused(&c.ask(&wants)).await?;
-    c.release(&fourth).await?;
-    Ok(())
+    c.release(&fourth).await
 }
 
 /// What a refusal says of the one that waits before.
@@ -382,7 +363,7 @@ async fn seen(actor: &Actor, request: &Acquire) -> Verdict<Past> {
 }
 
 async fn who_may_go_and_does_not_is_removed(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     let holds = a.hold(&[(SHARE, "k")]).await?;
     let first = waits(&b, &[(Want::Create, "k")]).await?;
     let second = c.ask(&[(Want::Create, "k")]).waiting();
@@ -414,7 +395,7 @@ async fn who_may_go_and_does_not_is_removed(scene: Scene) -> Verdict {
 
 async fn who_may_go_is_removed_although_others_are_in_the_way(scene: Scene) -> Verdict {
     for key in ["k", "/p/k"] {
-        let [a, b, c, d] = processes(&scene).await?;
+        let [a, b, c, d] = scene.actors().await?;
         let want = match key.starts_with('/') {
             true => Want::Write,
             false => Want::Create,
@@ -447,7 +428,7 @@ async fn who_may_go_is_removed_although_others_are_in_the_way(scene: Scene) -> V
 }
 
 async fn who_waits_for_a_permit_is_kept_out_by_who_has_it(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     let permit = [(share(1), "s")];
     let holds = a.hold(&permit).await?;
     let waiter = waits(&b, &permit).await?;
@@ -474,7 +455,7 @@ async fn who_waits_for_a_permit_is_kept_out_by_who_has_it(scene: Scene) -> Verdi
 /// who holds the key, or by as many permits as there are.
 async fn a_try_sees_who_holds_behind_many_who_wait(scene: Scene) -> Verdict {
     const PERMITS: u32 = 20;
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     for (round, (holds, waiting)) in [(&a, &b), (&b, &a)].into_iter().enumerate() {
         let (key, permit) = (format!("s{round}"), share(PERMITS));
         let other = format!("other {round}");
@@ -515,7 +496,7 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
             (Want::Write, "/a/b/y"),
         ),
     ] {
-        let [a, b, c] = processes(&scene).await?;
+        let [a, b, c] = scene.actors().await?;
         let holds = a.hold(&[held]).await?;
         let waiter = waits(&b, &[waited_for]).await?;
         let again = a.ask(&[asked]).waiting();
@@ -553,7 +534,7 @@ async fn a_session_passes_who_waits_for_it(scene: Scene) -> Verdict {
 
 /// Two waiters are in its way, of which a store may know in different records.
 async fn who_is_refused_all_the_same_has_passed_nobody(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     a.hold(&[(Want::Write, "/a/b/x")]).await?;
     waits(&b, &[(Want::Write, "/a/b")]).await?;
     waits(&c, &[(Want::Write, "/a")]).await?;
@@ -579,7 +560,7 @@ async fn who_is_refused_all_the_same_has_passed_nobody(scene: Scene) -> Verdict 
 
 /// One of three waiters in its way may go and does not, one is passed, and the third refuses it.
 async fn who_removes_a_waiter_has_passed_nobody(scene: Scene) -> Verdict {
-    let [a, b, c, d] = processes(&scene).await?;
+    let [a, b, c, d] = scene.actors().await?;
     let e = scene.actor().await?;
     a.hold(&[(Want::Write, "/a/b/x")]).await?;
     let held = e.hold(&[(Want::Write, "/a/b/y")]).await?;
@@ -601,7 +582,7 @@ async fn who_removes_a_waiter_has_passed_nobody(scene: Scene) -> Verdict {
 
 /// A waiter counts as if it had a permit, until it is passed.
 async fn a_session_passes_who_waits_for_its_permit(scene: Scene) -> Verdict {
-    let [a, b, c] = processes(&scene).await?;
+    let [a, b, c] = scene.actors().await?;
     a.hold(&[(share(2), "s")]).await?;
     waits(&b, &[(Want::Create, "s")]).await?;
     waits(&c, &[(share(2), "s")]).await?;
@@ -618,7 +599,7 @@ async fn a_session_passes_who_waits_for_its_permit(scene: Scene) -> Verdict {
 }
 
 async fn a_session_passes_who_waits_for_who_waits_for_it(scene: Scene) -> Verdict {
-    let [a, b, c, d] = processes(&scene).await?;
+    let [a, b, c, d] = scene.actors().await?;
     a.hold(&[(Want::Read, "/a/b/c")]).await?;
     let first = waits(&b, &[(Want::Write, "/a/b")]).await?;
     // Nobody but the first one keeps it out.
@@ -635,7 +616,7 @@ async fn a_session_passes_who_waits_for_who_waits_for_it(scene: Scene) -> Verdic
 }
 
 async fn who_waits_is_listed_in_its_turn(scene: Scene) -> Verdict {
-    let [a, actors @ ..] = processes::<5>(&scene).await?;
+    let [a, actors @ ..] = scene.actors::<5>().await?;
     let holds = a.hold(&[(Want::Create, "k")]).await?;
     let mut wanted = vec![holds.grant];
     for actor in &actors {
@@ -675,7 +656,7 @@ async fn who_waits_is_listed_in_its_turn(scene: Scene) -> Verdict {
 }
 
 async fn a_waiter_that_goes_wakes(scene: Scene) -> Verdict {
-    let [a, c] = processes(&scene).await?;
+    let [a, c] = scene.actors().await?;
     a.hold(&[(SHARE, "k")]).await?;
     let b = scene.actor().await?;
     let waiter = waits(&b, &[(Want::Create, "k")]).await?;
@@ -703,7 +684,7 @@ async fn turn(actor: &Actor, waiter: &Acquire) -> Verdict<Option<Changed>> {
 
 async fn a_waiter_learns_that_it_may_go(scene: Scene) -> Verdict {
     for wants in [(Want::Create, "k"), (Want::Write, "/a/b")] {
-        let [a, b, c, d] = processes(&scene).await?;
+        let [a, b, c, d] = scene.actors().await?;
         let holds = a.hold(&[wants]).await?;
         let (first, second, third) = (
             waits(&b, &[wants]).await?,

@@ -55,7 +55,7 @@ async fn note(by: &Actor, session: SessionId, kind: NoteKind) -> Verdict {
 }
 
 async fn a_revocation_wakes_its_owner(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     a.hold(&[(Want::Create, "k")]).await?;
     if let Some(changed) = asleep(&a).await? {
         wakes_in_time(&scene, changed, b.end_of(a.session(), End::Revoke)).await?;
@@ -64,7 +64,7 @@ async fn a_revocation_wakes_its_owner(scene: Scene) -> Verdict {
 }
 
 async fn a_note_wakes_its_owner(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     a.hold(&[(Want::Create, "k")]).await?;
     for kind in [NoteKind::Evict, NoteKind::Ask, NoteKind::Revoke] {
         for _ in 0..2 {
@@ -79,7 +79,7 @@ async fn a_note_wakes_its_owner(scene: Scene) -> Verdict {
 }
 
 async fn every_watch_of_a_session_is_woken(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     // Of another connection, too.
     let elsewhere = scene.actor().await?;
     let mut watches = Vec::new();
@@ -95,7 +95,7 @@ async fn every_watch_of_a_session_is_woken(scene: Scene) -> Verdict {
 
 /// What others do, whatever it is, and what the owner itself does.
 async fn nothing_of_other_sessions_wakes_an_owner(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.hold(&[(Want::Create, "k")]).await?;
     drop(asleep(&a).await?);
     let others = async {
@@ -134,13 +134,12 @@ async fn nothing_of_other_sessions_wakes_an_owner(scene: Scene) -> Verdict {
     if let Ok(woken) = timeout_at(until, wakes).await {
         return Err(woken.err().unwrap_or_else(|| Wrong(told.to_owned())));
     }
-    a.release(&held).await?;
-    Ok(())
+    a.release(&held).await
 }
 
 /// As [that over claims](super::watches): no task of it is left in this process.
 async fn a_dropped_watch_of_a_session_ends(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     ends_when_dropped(async || Ok(a.backend().watch_session(a.session()).await?)).await?;
     if let Some(changed) = asleep(&a).await? {
         wakes_in_time(&scene, changed, b.end_of(a.session(), End::Revoke)).await?;

@@ -69,7 +69,7 @@ async fn listed(scene: &Scene, session: SessionId) -> Verdict<Notes> {
 }
 
 async fn a_note_is_told_with_each_renewal(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.hold(&[(Want::Create, "k")]).await?;
     let first = note(NoteKind::Evict, "ops", "it hangs")?.about(held.grant.n);
     let second = note(NoteKind::Ask, "deploy", "")?;
@@ -99,12 +99,11 @@ async fn a_note_is_told_with_each_renewal(scene: Scene) -> Verdict {
         matches!(&renewed, Renewed::Noted(notes) if notes.iter().eq(both.iter().cloned())),
         "a renewal that ends the number: {renewed:?}"
     );
-    scene.free("k").await?;
-    Ok(())
+    scene.free("k").await
 }
 
 async fn a_note_leaves_everything_else_as_it_is(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.ask(&[(Want::Create, "k"), (Want::Read, "/a/b")]);
     let token = a.take(&held).await?;
     let before = scene.state(a.session()).await?;
@@ -126,22 +125,17 @@ async fn a_note_leaves_everything_else_as_it_is(scene: Scene) -> Verdict {
     after.notes = before.notes.clone();
     ensure_eq!(after, before, "the session but for its notes");
     scene.held("k").await?;
-    ensure!(a.confirms(&held).await?, "its lock is held");
+    a.holds(&held).await?;
     let more = a.ask(&[(Want::Create, "l")]);
     a.take(&more).await?;
     // An intent goes its way.
     let intent = registered(token, "half done")?;
     told(&a, IntentChange::Put(intent.clone())).await?;
     is_noted(&b, a.session(), &note(NoteKind::Ask, "b", "again")?).await?;
-    ensure_eq!(
-        a.end(End::Close).await?.life,
-        Life::Abandoned,
-        "the session"
-    );
+    a.ends(End::Close, Life::Abandoned).await?;
     let adoption = b.adopted(a.session(), 0).await?;
     ensure_eq!(adoption.left, intent, "the intent");
-    ensure!(b.settle(a.session(), 1).await?, "it is settled");
-    Ok(())
+    b.settles(a.session(), 1).await
 }
 
 async fn a_note_for_a_session_without_a_record_makes_none(scene: Scene) -> Verdict {
@@ -167,7 +161,7 @@ async fn a_note_for_a_session_without_a_record_makes_none(scene: Scene) -> Verdi
 }
 
 async fn notes_stay_with_the_dead(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     a.hold(&[(Want::Create, "k")]).await?;
     let why = note(NoteKind::Revoke, "ops", "it is stuck")?;
     is_noted(&b, a.session(), &why).await?;
@@ -176,8 +170,8 @@ async fn notes_stay_with_the_dead(scene: Scene) -> Verdict {
     scene.free("k").await?;
     let late = note(NoteKind::Ask, "b", "too late")?;
     is_noted(&b, a.session(), &late).await?;
-    let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
-    ensure_eq!(renewed, Renewed::Dead, "a renewal of a dead session");
+    a.renews(&a.renewal("", IntentChange::Keep), Renewed::Dead)
+        .await?;
     for how in [End::IfDue, End::Close] {
         let state = a.end(how).await?;
         ensure_eq!(state.notes.last(NoteKind::Revoke), Some(why.clone()), "why");
@@ -197,10 +191,7 @@ async fn notes_stay_with_what_is_abandoned_settled_and_discarded(scene: Scene) -
     is_noted(&b, settled.session(), &first).await?;
     let adoption = b.adopted(settled.session(), 0).await?;
     is_noted(&b, settled.session(), &second).await?;
-    ensure!(
-        b.settle(settled.session(), adoption.number).await?,
-        "it is settled"
-    );
+    b.settles(settled.session(), adoption.number).await?;
     let (discarded, ..) = abandoned(&scene).await?;
     for note in [&first, &second] {
         is_noted(&b, discarded.session(), note).await?;
@@ -244,7 +235,7 @@ async fn notes_of_several_at_once_are_all_there(scene: Scene) -> Verdict {
 }
 
 async fn the_oldest_notes_go(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let (long, longest) = ("x".repeat(256), "€".repeat(85));
     let mut expected = Notes::default();
     for n in 1..=20 {
@@ -262,7 +253,7 @@ async fn the_oldest_notes_go(scene: Scene) -> Verdict {
 }
 
 async fn notes_of_any_text(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut written = Vec::new();
     for text in [
         "",

@@ -136,16 +136,12 @@ async fn a_dropped_intent_leaves_nothing(scene: Scene) -> Verdict {
     for how in [End::Close, End::Revoke] {
         let (a, ..) = with_intent(&scene, &[(Want::Create, "k")], "done").await?;
         a.renew("", IntentChange::Drop).await?;
-        ensure_eq!(
-            scene.end(a.session(), how).await?.life,
-            Life::Dead,
-            "the session"
-        );
-        ensure_eq!(
-            scene.stranger().await?.adopt(a.session(), 0).await?,
-            None,
-            "an adoption"
-        );
+        scene.ends(a.session(), how, Life::Dead).await?;
+        scene
+            .stranger()
+            .await?
+            .adopts_nothing(a.session(), 0)
+            .await?;
         scene.free("k").await?;
     }
     Ok(())
@@ -167,16 +163,8 @@ async fn a_newer_intent_takes_the_place_of_an_older(scene: Scene) -> Verdict {
         registered(token, "the second")?,
         "the intent"
     );
-    ensure!(
-        b.settle(a.session(), adoption.number).await?,
-        "it is settled"
-    );
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session"
-    );
-    Ok(())
+    b.settles(a.session(), adoption.number).await?;
+    scene.is(a.session(), Life::Dead).await
 }
 
 async fn an_intent_stays_over_renewals(scene: Scene) -> Verdict {
@@ -200,11 +188,7 @@ async fn comes_back(scene: &Scene, bytes: Vec<u8>) -> Verdict {
         intent: Intent::new(bytes)?,
     };
     a.renew("", IntentChange::Put(left.clone())).await?;
-    ensure_eq!(
-        a.end(End::Close).await?.life,
-        Life::Abandoned,
-        "the session"
-    );
+    a.ends(End::Close, Life::Abandoned).await?;
     let b = scene.actor().await?;
     let adoption = b.adopted(a.session(), 0).await?;
     ensure!(
@@ -212,11 +196,7 @@ async fn comes_back(scene: &Scene, bytes: Vec<u8>) -> Verdict {
         "the intent of {} bytes came back changed",
         left.intent.as_bytes().len()
     );
-    ensure!(
-        b.settle(a.session(), adoption.number).await?,
-        "it is settled"
-    );
-    Ok(())
+    b.settles(a.session(), adoption.number).await
 }
 
 async fn an_intent_of_any_bytes_comes_back_as_it_was(scene: Scene) -> Verdict {
@@ -242,23 +222,12 @@ async fn an_intent_is_of_its_session_only(scene: Scene) -> Verdict {
     let c = scene.actor().await?;
     c.hold(&[(SHARE, "s")]).await?;
     for actor in [&a, &b] {
-        ensure_eq!(
-            actor.end(End::Close).await?.life,
-            Life::Abandoned,
-            "the session"
-        );
+        actor.ends(End::Close, Life::Abandoned).await?;
     }
-    ensure_eq!(
-        c.end(End::Close).await?.life,
-        Life::Dead,
-        "a session without an intent"
-    );
+    c.ends(End::Close, Life::Dead).await?;
     let adopter = scene.actor().await?;
     let one = adopter.adopted(a.session(), 0).await?;
-    ensure!(
-        adopter.settle(a.session(), one.number).await?,
-        "one is settled"
-    );
+    adopter.settles(a.session(), one.number).await?;
     let other = adopter.adopted(b.session(), 0).await?;
     ensure_eq!(
         other.left,
@@ -291,15 +260,8 @@ async fn discarding_frees_the_locks_and_ends_the_session(scene: Scene) -> Verdic
     scene.free("/a").await?;
     let b = scene.actor().await?;
     for seen in 0..=state.adoption {
-        ensure_eq!(
-            b.adopt(a.session(), seen).await?,
-            None,
-            "an adoption, seen {seen}"
-        );
-        ensure!(
-            !b.settle(a.session(), seen).await?,
-            "settling what was discarded"
-        );
+        b.adopts_nothing(a.session(), seen).await?;
+        b.settles_nothing(a.session(), seen).await?;
     }
     Ok(())
 }
@@ -309,14 +271,9 @@ async fn discarding_a_dead_session_changes_nothing(scene: Scene) -> Verdict {
     a.hold(&[(Want::Create, "k")]).await?;
     a.end(End::Close).await?;
     for _ in 0..2 {
-        ensure_eq!(
-            scene.end(a.session(), End::Discard).await?.life,
-            Life::Dead,
-            "the session"
-        );
+        scene.ends(a.session(), End::Discard, Life::Dead).await?;
     }
-    scene.free("k").await?;
-    Ok(())
+    scene.free("k").await
 }
 
 async fn an_abandoned_session_is_not_renewed(scene: Scene) -> Verdict {
@@ -328,8 +285,8 @@ async fn an_abandoned_session_is_not_renewed(scene: Scene) -> Verdict {
         IntentChange::Put(registered(token, "too late")?),
     ] {
         let retired = format!("1-{}", held.grant.n);
-        let renewed = a.send_renewal(&a.renewal(&retired, change)).await?;
-        ensure_eq!(renewed, Renewed::Dead, "renewal of an abandoned session");
+        a.renews(&a.renewal(&retired, change), Renewed::Dead)
+            .await?;
     }
     let state = scene.state(a.session()).await?;
     ensure_eq!(
@@ -349,12 +306,7 @@ async fn an_abandoned_session_is_not_opened_again(scene: Scene) -> Verdict {
     let ttl = a.backend().info().max_ttl;
     let opened = a.backend().open(a.session(), a.label(), ttl).await?;
     ensure_eq!(opened, Opened::Used, "open of an abandoned session");
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Abandoned,
-        "the session"
-    );
-    Ok(())
+    scene.is(a.session(), Life::Abandoned).await
 }
 
 async fn an_abandoned_session_acquires_nothing_more(scene: Scene) -> Verdict {
@@ -406,8 +358,7 @@ async fn a_number_that_is_over_is_not_held_by_an_intent(scene: Scene) -> Verdict
     scene.held("kept").await?;
     // A copy of it that comes now is void as well.
     a.send(&retired).await?;
-    scene.free("given up").await?;
-    Ok(())
+    scene.free("given up").await
 }
 
 async fn an_abandoned_lock_is_not_free_for_anybody(scene: Scene) -> Verdict {

@@ -4,7 +4,7 @@ use lockcore::backend::{Acquire, Acquired, End};
 use lockcore::limits::MAX_LISTED;
 use lockcore::{Grant, Life, Mode, Want};
 
-use crate::actor::{SHARE, share};
+use crate::actor::{Actor, SHARE, share};
 use crate::case::Case;
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn the_first_refused_claim_comes_first(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let batch = a.ask(&["k1", "k2", "k3", "k4", "k5", "k6"].map(|key| (Want::Upsert, key)));
     let mut last: Option<Acquire> = None;
     // From the back, so that each is found before the one that was refused first till now.
@@ -65,7 +65,7 @@ async fn the_first_refused_claim_comes_first(scene: Scene) -> Verdict {
 
 /// What it has left of its first claim may still be there, and of its second claim not.
 async fn a_dead_session_is_not_told_of_a_later_claim_first(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let batch = a.hold(&[(share(1), "k1"), (share(1), "k2")]).await?;
     b.hold(&[(share(2), "k1")]).await?;
     scene.end(a.session(), End::Revoke).await?;
@@ -87,7 +87,7 @@ async fn a_dead_session_is_not_told_of_a_later_claim_first(scene: Scene) -> Verd
 }
 
 async fn refused_claims_keep_the_order_of_the_request(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let wants = ["k1", "k2", "k3", "k4", "k5", "k6"].map(|key| (Want::Upsert, key));
     let batch = a.ask(&wants);
     let held = b.hold(&[wants[1], wants[3], wants[4]]).await?;
@@ -115,7 +115,7 @@ async fn refused_claims_keep_the_order_of_the_request(scene: Scene) -> Verdict {
 }
 
 async fn of_many_refused_claims_some_are_listed(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let count = a.backend().info().keys_per_batch.min(40);
     let names: Vec<String> = (10..10 + count).map(|n| format!("k{n}")).collect();
     let wants: Vec<(Want, &str)> = names
@@ -139,7 +139,7 @@ async fn of_many_refused_claims_some_are_listed(scene: Scene) -> Verdict {
 }
 
 async fn of_many_holders_some_are_listed(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut held = Vec::new();
     for _ in 0..MAX_LISTED + 4 {
         held.push(b.hold(&[(SHARE, "s")]).await?.grant);
@@ -165,7 +165,7 @@ async fn of_many_holders_some_are_listed(scene: Scene) -> Verdict {
 }
 
 async fn sixteen_holders_are_all_listed(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut held = Vec::new();
     for _ in 0..MAX_LISTED {
         held.push(b.hold(&[(SHARE, "s")]).await?.grant);
@@ -185,11 +185,7 @@ async fn sixteen_holders_are_all_listed(scene: Scene) -> Verdict {
 }
 
 async fn every_holder_in_the_way_is_named(scene: Scene) -> Verdict {
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    let [a, b, c] = scene.actors().await?;
     let above = b.hold(&[(Want::Read, "/a")]).await?;
     let on = c.hold(&[(Want::Read, "/a/b")]).await?;
     let below = b.hold(&[(Want::Read, "/a/b/c")]).await?;
@@ -219,7 +215,7 @@ async fn every_holder_in_the_way_is_named(scene: Scene) -> Verdict {
 }
 
 async fn an_abandoned_holder_is_named_as_such(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.ask(&[(Want::Write, "/a/b")]);
     let token = a.take(&held).await?;
     a.intend(token, "rename").await?;
@@ -236,58 +232,42 @@ async fn an_abandoned_holder_is_named_as_such(scene: Scene) -> Verdict {
     Ok(())
 }
 
-async fn a_dead_holder_is_never_named(scene: Scene) -> Verdict {
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
+/// This one alone is in the way of the request.
+async fn refused_by(actor: &Actor, request: &Acquire, by: &Acquire) -> Verdict {
+    let busy = actor.refused(request).await?;
+    let named = busy.first().holders.iter().map(|holder| holder.grant);
+    ensure_eq!(
+        named.collect::<Vec<_>>(),
+        [Some(by.grant)],
+        "who is in the way"
     );
-    a.hold(&[(SHARE, "s")]).await?;
-    let living = b.hold(&[(SHARE, "s")]).await?;
-    a.end(End::Close).await?;
-    let busy = c.refused(&c.ask(&[(Want::Create, "s")])).await?;
-    let named: Vec<_> = busy
-        .first()
-        .holders
-        .iter()
-        .map(|holder| holder.grant)
-        .collect();
-    ensure_eq!(named, [Some(living.grant)], "who is in the way");
     Ok(())
 }
 
+async fn a_dead_holder_is_never_named(scene: Scene) -> Verdict {
+    let [a, b, c] = scene.actors().await?;
+    a.hold(&[(SHARE, "s")]).await?;
+    let living = b.hold(&[(SHARE, "s")]).await?;
+    a.end(End::Close).await?;
+    refused_by(&c, &c.ask(&[(Want::Create, "s")]), &living).await
+}
+
 async fn a_due_holder_is_never_named(scene: Scene) -> Verdict {
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     let ttl = short(&b.backend().info());
     let a = scene.actor_for(ttl).await?;
     a.hold(&[(SHARE, "s")]).await?;
     let living = b.hold(&[(SHARE, "s")]).await?;
     scene.expire(ttl).await;
-    let busy = c.refused(&c.ask(&[(Want::Create, "s")])).await?;
-    let named: Vec<_> = busy
-        .first()
-        .holders
-        .iter()
-        .map(|holder| holder.grant)
-        .collect();
-    ensure_eq!(named, [Some(living.grant)], "who is in the way");
-    Ok(())
+    refused_by(&c, &c.ask(&[(Want::Create, "s")]), &living).await
 }
 
 async fn a_number_that_is_over_is_never_named(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let retired = a.hold(&[(SHARE, "s")]).await?;
     let held = a.hold(&[(SHARE, "s")]).await?;
     a.retired(&[&retired]).await?;
-    let busy = b.refused(&b.ask(&[(Want::Create, "s")])).await?;
-    let named: Vec<_> = busy
-        .first()
-        .holders
-        .iter()
-        .map(|holder| holder.grant)
-        .collect();
-    ensure_eq!(named, [Some(held.grant)], "who is in the way");
-    Ok(())
+    refused_by(&b, &b.ask(&[(Want::Create, "s")]), &held).await
 }
 
 async fn labels_come_as_they_were_given(scene: Scene) -> Verdict {

@@ -41,13 +41,13 @@ const EXCLUSIVE: [(Want, &str); 3] = [
 ];
 
 async fn a_released_key_is_free_at_once(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (want, key) in EXCLUSIVE {
         for _ in 0..5 {
             for actor in [&a, &b] {
                 let held = actor.hold(&[(want, key)]).await?;
                 actor.release(&held).await?;
-                ensure!(!actor.confirms(&held).await?, "{key} was released");
+                actor.holds_no_more(&held).await?;
             }
         }
     }
@@ -82,7 +82,7 @@ async fn still_held(scene: &Scene, holder: &Actor, request: &Acquire) -> Verdict
 }
 
 async fn a_late_release_leaves_the_next_holder(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (want, key) in EXCLUSIVE {
         let first = a.hold(&[(want, key)]).await?;
         a.release(&first).await?;
@@ -99,11 +99,7 @@ async fn a_late_release_leaves_the_next_holder(scene: Scene) -> Verdict {
 }
 
 async fn a_late_release_of_a_batch_leaves_the_next_holders(scene: Scene) -> Verdict {
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    let [a, b, c] = scene.actors().await?;
     let batch = a
         .hold(&[
             (Want::Upsert, "d1"),
@@ -117,13 +113,12 @@ async fn a_late_release_of_a_batch_leaves_the_next_holders(scene: Scene) -> Verd
     a.release(&batch).await?;
     still_held(&scene, &b, &first).await?;
     still_held(&scene, &c, &third).await?;
-    scene.free("d2").await?;
-    Ok(())
+    scene.free("d2").await
 }
 
 async fn a_late_release_of_a_dead_session_leaves_the_next_holder(scene: Scene) -> Verdict {
     for (want, key) in EXCLUSIVE {
-        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let [a, b] = scene.actors().await?;
         let first = a.hold(&[(want, key)]).await?;
         scene.end(a.session(), End::Revoke).await?;
         let second = b.hold(&[(want, key)]).await?;
@@ -136,7 +131,7 @@ async fn a_late_release_of_a_dead_session_leaves_the_next_holder(scene: Scene) -
 }
 
 async fn a_release_of_what_was_never_granted_changes_nothing(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (want, key) in EXCLUSIVE {
         let never = b.ask(&[(want, key)]);
         b.release(&never).await?;
@@ -148,16 +143,13 @@ async fn a_release_of_what_was_never_granted_changes_nothing(scene: Scene) -> Ve
 }
 
 async fn a_release_by_the_same_number_of_another_session_changes_nothing(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (want, key) in EXCLUSIVE {
         let held = a.hold(&[(want, key)]).await?;
         let mut other = held.clone();
         other.grant.session = b.session();
         b.release(&other).await?;
-        ensure!(
-            !b.confirms(&other).await?,
-            "another session's grant is not held"
-        );
+        b.holds_no_more(&other).await?;
         still_held(&scene, &a, &held).await?;
     }
     Ok(())
@@ -172,7 +164,7 @@ async fn a_release_by_another_number_of_the_session_changes_nothing(scene: Scene
             let mut other = held.clone();
             other.grant.n = n;
             a.release(&other).await?;
-            ensure!(!a.confirms(&other).await?, "number {n} is not held");
+            a.holds_no_more(&other).await?;
         }
         still_held(&scene, &a, &held).await?;
     }
@@ -180,7 +172,7 @@ async fn a_release_by_another_number_of_the_session_changes_nothing(scene: Scene
 }
 
 async fn one_of_two_shares_is_released(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (want, key) in [(SHARE, "s"), (Want::Read, "/r/s")] {
         let (left, right) = (a.hold(&[(want, key)]).await?, b.hold(&[(want, key)]).await?);
         a.release(&left).await?;
@@ -216,19 +208,18 @@ async fn one_of_two_grants_of_an_owner_is_released(scene: Scene) -> Verdict {
 }
 
 async fn a_share_and_an_upsert_of_one_owner_are_released_apart(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let owner = a.owner();
     let share = a.hold_as(owner, &[(SHARE, "k")]).await?;
     let upsert = a.hold_as(owner, &[(Want::Upsert, "k")]).await?;
     b.refused(&b.ask(&[(SHARE, "k")])).await?;
     a.release(&upsert).await?;
     b.hold(&[(SHARE, "k")]).await?;
-    ensure!(a.confirms(&share).await?, "the share is still held");
-    Ok(())
+    a.holds(&share).await
 }
 
 async fn a_release_for_a_refused_request_frees_nobody(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (want, key) in EXCLUSIVE {
         let held = a.hold(&[(want, key)]).await?;
         let request = b.ask(&[(want, key)]);
@@ -273,7 +264,7 @@ async fn held_in_all_ways(a: &Actor, b: &Actor) -> Verdict<Vec<Acquire>> {
 }
 
 async fn a_release_says_that_it_was_held(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for held in held_in_all_ways(&a, &b).await? {
         let stood = a.gives_back(&held).await?;
         ensure_eq!(stood, Stood::Held, "{:?}", held.claims[0]);
@@ -285,7 +276,7 @@ async fn a_release_says_that_it_was_held(scene: Scene) -> Verdict {
 
 async fn a_release_of_a_session_that_ended_says_that_it_was_not_held(scene: Scene) -> Verdict {
     for how in [End::Close, End::Revoke] {
-        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let [a, b] = scene.actors().await?;
         let held = held_in_all_ways(&a, &b).await?;
         scene.end(a.session(), how).await?;
         // A store may take together what comes at once.
@@ -313,7 +304,7 @@ async fn a_release_of_a_session_that_ended_says_that_it_was_not_held(scene: Scen
 }
 
 async fn a_release_of_a_number_that_is_over_says_that_it_was_not_held(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = held_in_all_ways(&a, &b).await?;
     let (stays, retired) = held.split_last().expect("some are held");
     let numbers: Vec<String> = retired
@@ -325,12 +316,7 @@ async fn a_release_of_a_number_that_is_over_says_that_it_was_not_held(scene: Sce
         let stood = a.gives_back(held).await?;
         ensure!(stood != Stood::Held, "{:?}", held.claims[0]);
     }
-    ensure_eq!(
-        a.gives_back(stays).await?,
-        Stood::Held,
-        "the one that is not over"
-    );
-    Ok(())
+    a.releases(stays, Stood::Held).await
 }
 
 /// Nobody has ended it, so nobody else has come.
@@ -354,7 +340,7 @@ async fn a_release_of_a_session_that_is_due_says_that_it_was_held(scene: Scene) 
 async fn a_release_of_what_is_not_there_says_so(scene: Scene) -> Verdict {
     let a = scene.actor().await?;
     let never = a.ask(&[(Want::Create, "c"), (Want::Write, "/w/x")]);
-    ensure_eq!(a.gives_back(&never).await?, Stood::Absent, "never granted");
+    a.releases(&never, Stood::Absent).await?;
     let held = a
         .hold(&[
             (Want::Upsert, "u1"),
@@ -364,12 +350,8 @@ async fn a_release_of_what_is_not_there_says_so(scene: Scene) -> Verdict {
         .await?;
     let mut part = held.clone();
     part.claims.truncate(1);
-    ensure_eq!(a.gives_back(&part).await?, Stood::Held, "a part of it");
-    ensure_eq!(
-        a.gives_back(&held).await?,
-        Stood::Absent,
-        "all of it, of which a part is gone"
-    );
+    a.releases(&part, Stood::Held).await?;
+    a.releases(&held, Stood::Absent).await?;
     for key in ["u1", "u2", "/w/x"] {
         scene.free(key).await?;
     }
@@ -377,26 +359,22 @@ async fn a_release_of_what_is_not_there_says_so(scene: Scene) -> Verdict {
 }
 
 async fn a_confirm_of_what_another_holds_is_no(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a
         .hold(&[(Want::Upsert, "d1"), (Want::Upsert, "d2")])
         .await?;
     let other = b.ask(&[(Want::Upsert, "d1")]);
-    ensure!(
-        !b.confirms(&other).await?,
-        "nobody holds by another's grant"
-    );
+    b.holds_no_more(&other).await?;
     let mut more = held.clone();
     more.claims.extend(b.ask(&[(Want::Upsert, "d3")]).claims);
-    ensure!(!a.confirms(&more).await?, "one of three is not held");
-    ensure!(a.confirms(&held).await?, "both are held");
+    a.holds_no_more(&more).await?;
+    a.holds(&held).await?;
     // The same keys in another way.
     let share = a.hold(&[(SHARE, "s"), (Want::Read, "/r")]).await?;
     for (want, key) in [(Want::Upsert, "s"), (Want::Write, "/r")] {
         let mut other = share.clone();
         other.claims = a.ask(&[(want, key)]).claims;
-        ensure!(!a.confirms(&other).await?, "{key} is not held so");
+        a.holds_no_more(&other).await?;
     }
-    ensure!(a.confirms(&share).await?, "both are shared");
-    Ok(())
+    a.holds(&share).await
 }

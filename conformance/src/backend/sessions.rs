@@ -43,7 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn an_id_is_opened_once(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.hold(&[(Want::Create, "k")]).await?;
     let other = Label::parse("somebody else")?;
     let ttl = a.backend().info().max_ttl;
@@ -58,8 +58,7 @@ async fn an_id_is_opened_once(scene: Scene) -> Verdict {
         "the session"
     );
     a.renew("", IntentChange::Keep).await?;
-    ensure!(a.confirms(&held).await?, "its lock is held");
-    Ok(())
+    a.holds(&held).await
 }
 
 async fn an_id_that_was_never_opened_is_dead_and_stays_so(scene: Scene) -> Verdict {
@@ -100,16 +99,11 @@ async fn a_renewal_of_a_session_that_was_never_opened_makes_none(scene: Scene) -
         Duration::MAX,
         Instant::now(),
     );
-    let renewed = a.send_renewal(&a.renewal("", IntentChange::Keep)).await?;
-    ensure_eq!(renewed, Renewed::Dead, "renewal of nothing");
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session"
-    );
+    a.renews(&a.renewal("", IntentChange::Keep), Renewed::Dead)
+        .await?;
+    scene.is(a.session(), Life::Dead).await?;
     late::uncounted(&a, &a.ask(&[(Want::Create, "k")])).await?;
-    scene.free("k").await?;
-    Ok(())
+    scene.free("k").await
 }
 
 async fn ending_a_living_session_if_due_changes_nothing(scene: Scene) -> Verdict {
@@ -124,7 +118,7 @@ async fn ending_a_living_session_if_due_changes_nothing(scene: Scene) -> Verdict
         );
         a.renew("", IntentChange::Keep).await?;
     }
-    ensure!(a.confirms(&held).await?, "its locks are held");
+    a.holds(&held).await?;
     scene.held("k").await?;
     Ok(())
 }
@@ -134,19 +128,10 @@ async fn discarding_a_living_session_changes_nothing(scene: Scene) -> Verdict {
     let held = a.ask(&[(Want::Create, "k")]);
     let token = a.take(&held).await?;
     a.intend(token, "still at it").await?;
-    ensure_eq!(
-        scene.end(a.session(), End::Discard).await?.life,
-        Life::Living,
-        "the session"
-    );
+    scene.ends(a.session(), End::Discard, Life::Living).await?;
     a.renew("", IntentChange::Keep).await?;
-    ensure!(a.confirms(&held).await?, "its lock is held");
-    ensure_eq!(
-        a.end(End::Close).await?.life,
-        Life::Abandoned,
-        "its intent is kept"
-    );
-    Ok(())
+    a.holds(&held).await?;
+    a.ends(End::Close, Life::Abandoned).await
 }
 
 async fn an_ended_session_is_ended_again_alike(scene: Scene) -> Verdict {
@@ -207,12 +192,8 @@ async fn sessions_ended_in_one_request_stay_dead(scene: Scene) -> Verdict {
         process.backend().end(&sessions, how).await?;
         for (n, (one, held)) in ended.iter().enumerate() {
             let renewal = one.renewal("", IntentChange::Keep);
-            ensure_eq!(
-                one.send_renewal(&renewal).await?,
-                Renewed::Dead,
-                "renewal {n} after {how:?}"
-            );
-            ensure!(!one.confirms(held).await?, "lock {n} after {how:?}");
+            one.renews(&renewal, Renewed::Dead).await?;
+            one.holds_no_more(held).await?;
             scene.free(&format!("{how:?} {n}")).await?;
         }
     }
@@ -225,18 +206,11 @@ async fn ending_one_session_leaves_the_others_of_its_process(scene: Scene) -> Ve
     let ours = a.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
     let theirs = beside.hold(&[(SHARE, "s"), (SHARE, "u")]).await?;
     a.end(End::Close).await?;
-    ensure!(
-        !a.confirms(&ours).await?,
-        "the closed session holds nothing"
-    );
-    ensure!(
-        beside.confirms(&theirs).await?,
-        "the other session holds its locks"
-    );
+    a.holds_no_more(&ours).await?;
+    beside.holds(&theirs).await?;
     beside.renew("", IntentChange::Keep).await?;
     scene.held("s").await?;
-    scene.free("t").await?;
-    Ok(())
+    scene.free("t").await
 }
 
 async fn a_closed_session_frees_all_of_its_locks(scene: Scene) -> Verdict {
@@ -269,17 +243,13 @@ async fn a_smaller_number_changes_nothing(scene: Scene) -> Verdict {
     let retired = format!("{}-{}", n + 5, n + 9);
     a.renew(&retired, IntentChange::Keep).await?;
     for renewal in older {
-        ensure_eq!(
-            a.send_renewal(&renewal).await?,
-            Renewed::Overtaken,
-            "an older renewal"
-        );
+        a.renews(&renewal, Renewed::Overtaken).await?;
         ensure_eq!(
             scene.state(a.session()).await?.retired.to_string(),
             retired,
             "what is over"
         );
-        ensure!(a.confirms(&held).await?, "the lock is held");
+        a.holds(&held).await?;
     }
     a.renew(&retired, IntentChange::Keep).await
 }
@@ -309,7 +279,7 @@ async fn numbers_may_leave_gaps(scene: Scene) -> Verdict {
 
 /// A store with a name that is another one than the client believes, as where a copy has taken over.
 async fn what_is_meant_for_another_incarnation_changes_nothing(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let here = a.incarnation();
     ensure_eq!(b.incarnation(), here, "the incarnation of another session");
     if !here.is_known() {
@@ -353,7 +323,7 @@ async fn what_is_meant_for_another_incarnation_changes_nothing(scene: Scene) -> 
     ] {
         let asked = a.ask(wants).within(elsewhere);
         ensure_eq!(a.send(&asked).await?, Acquired::Moved, "{wants:?}");
-        ensure!(!a.confirms(&asked).await?, "{wants:?} is not held");
+        a.holds_no_more(&asked).await?;
     }
     let state = scene.state(a.session()).await?;
     ensure_eq!(
@@ -362,15 +332,12 @@ async fn what_is_meant_for_another_incarnation_changes_nothing(scene: Scene) -> 
         "the session"
     );
     // Who knows all of that moves.
-    let renewed = a.send_renewal(&renewal(&[n], here)?).await?;
-    ensure_eq!(renewed, Renewed::Living, "all is there");
-    ensure!(a.confirms(&held).await?, "the lock is held");
+    a.renews(&renewal(&[n], here)?, Renewed::Living).await?;
+    a.holds(&held).await?;
     // A session that is dead has forgotten nothing.
     let closed = a.end(End::Close).await?;
     ensure_eq!(closed.life, Life::Abandoned, "with the intent of the last");
-    let renewed = a.send_renewal(&renewal(&[n + 100], here)?).await?;
-    ensure_eq!(renewed, Renewed::Dead, "a renewal after it");
-    Ok(())
+    a.renews(&renewal(&[n + 100], here)?, Renewed::Dead).await
 }
 
 /// A store that has lost what it acknowledged, as this session's process sees it.
@@ -401,11 +368,7 @@ async fn a_renewal_that_knows_more_than_the_store_changes_nothing(scene: Scene) 
         ] {
             let mut renewal = a.renewal(&format!("{n}-{n}"), intent).after(acknowledged);
             renewal.seq = seq;
-            ensure_eq!(
-                a.send_renewal(&renewal).await?,
-                Renewed::Forgotten,
-                "renewal number {seq}, after number {acknowledged}; the store has number 5"
-            );
+            a.renews(&renewal, Renewed::Forgotten).await?;
         }
     }
     let state = scene.state(a.session()).await?;
@@ -414,26 +377,13 @@ async fn a_renewal_that_knows_more_than_the_store_changes_nothing(scene: Scene) 
         (Life::Living, ""),
         "the session"
     );
-    ensure!(a.confirms(&held).await?, "the lock is held");
+    a.holds(&held).await?;
     let mut renewal = a.renewal("", IntentChange::Keep).after(5);
     renewal.seq = 6;
-    ensure_eq!(
-        a.send_renewal(&renewal).await?,
-        Renewed::Living,
-        "renewal number 6, after number 5"
-    );
-    ensure_eq!(
-        a.end(End::Close).await?.life,
-        Life::Dead,
-        "a session that has registered nothing"
-    );
+    a.renews(&renewal, Renewed::Living).await?;
+    a.ends(End::Close, Life::Dead).await?;
     renewal.seq = 8;
-    ensure_eq!(
-        a.send_renewal(&renewal.after(7)).await?,
-        Renewed::Dead,
-        "renewal of a dead session"
-    );
-    Ok(())
+    a.renews(&renewal.after(7), Renewed::Dead).await
 }
 
 async fn an_overtaken_renewal_neither_puts_nor_drops_an_intent(scene: Scene) -> Verdict {
@@ -442,25 +392,13 @@ async fn an_overtaken_renewal_neither_puts_nor_drops_an_intent(scene: Scene) -> 
     let token = a.take(&held).await?;
     let put = a.renewal("", IntentChange::Put(registered(token, "the older")?));
     a.renew("", IntentChange::Keep).await?;
-    ensure_eq!(
-        a.send_renewal(&put).await?,
-        Renewed::Overtaken,
-        "an older registration"
-    );
+    a.renews(&put, Renewed::Overtaken).await?;
     let drop = a.renewal("", IntentChange::Drop);
     a.intend(token, "the newer").await?;
     for late in [&put, &drop] {
-        ensure_eq!(
-            a.send_renewal(late).await?,
-            Renewed::Overtaken,
-            "an older change"
-        );
+        a.renews(late, Renewed::Overtaken).await?;
     }
-    ensure_eq!(
-        a.end(End::Close).await?.life,
-        Life::Abandoned,
-        "the session leaves its intent"
-    );
+    a.ends(End::Close, Life::Abandoned).await?;
     let adoption = scene.stranger().await?.adopt(a.session(), 0).await?;
     let left = adoption.map(|adoption| adoption.left);
     ensure_eq!(left, Some(registered(token, "the newer")?), "the intent");
@@ -468,7 +406,7 @@ async fn an_overtaken_renewal_neither_puts_nor_drops_an_intent(scene: Scene) -> 
 }
 
 async fn a_renewal_is_seen_by_other_processes(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let request = a.hold(&[(Want::Create, "k")]).await?;
     b.refused(&b.ask(&[(Want::Create, "k")])).await?;
     a.retired(&[&request]).await?;
@@ -521,11 +459,7 @@ async fn labels_up_to_their_limit(scene: Scene) -> Verdict {
             "the label, living"
         );
         a.end(End::Close).await?;
-        ensure_eq!(
-            scene.state(a.session()).await?.life,
-            Life::Dead,
-            "the session"
-        );
+        scene.is(a.session(), Life::Dead).await?;
     }
     Ok(())
 }
@@ -545,11 +479,9 @@ async fn ids_at_both_ends(scene: Scene) -> Verdict {
         let holders = scene.held(&format!("k{n}")).await?;
         ensure_eq!(holders[0].grant, Some(held.grant), "who holds it");
     }
-    ensure_eq!(
-        scene.end(SessionId::new(0), End::Close).await?.life,
-        Life::Dead,
-        "id 0"
-    );
+    scene
+        .ends(SessionId::new(0), End::Close, Life::Dead)
+        .await?;
     scene.free("k0").await?;
     for key in ["k1", "k2", "k3", "k4"] {
         scene.held(key).await?;

@@ -7,7 +7,7 @@ use crate::backend::adoption::abandoned;
 use crate::backend::recovery::with_intent;
 use crate::case::Case;
 use crate::scene::Scene;
-use crate::verdict::{Verdict, cases, ensure, ensure_eq};
+use crate::verdict::{Verdict, cases, ensure_eq};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "settling";
@@ -28,22 +28,14 @@ async fn settling_frees_the_locks_and_ends_the_session(scene: Scene) -> Verdict 
     let b = scene.actor().await?;
     let adoption = b.adopted(a.session(), 0).await?;
     scene.held("/a/b").await?;
-    ensure!(
-        b.settle(a.session(), adoption.number).await?,
-        "it is settled"
-    );
+    b.settles(a.session(), adoption.number).await?;
     scene.free("/a").await?;
     scene.free("/a/b/c").await?;
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session"
-    );
+    scene.is(a.session(), Life::Dead).await?;
     // The late copies of what it was granted take nothing.
     a.send(&held).await?;
     scene.free("/a").await?;
-    ensure!(!a.confirms(&held).await?, "a settled session holds nothing");
-    Ok(())
+    a.holds_no_more(&held).await
 }
 
 async fn settling_again_is_answered_alike(scene: Scene) -> Verdict {
@@ -51,17 +43,9 @@ async fn settling_again_is_answered_alike(scene: Scene) -> Verdict {
     let b = scene.actor().await?;
     let adoption = b.adopted(a.session(), 0).await?;
     for _ in 0..3 {
-        ensure!(
-            b.settle(a.session(), adoption.number).await?,
-            "it is settled"
-        );
+        b.settles(a.session(), adoption.number).await?;
     }
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session"
-    );
-    Ok(())
+    scene.is(a.session(), Life::Dead).await
 }
 
 async fn settling_by_a_wrong_number_changes_nothing(scene: Scene) -> Verdict {
@@ -69,29 +53,18 @@ async fn settling_by_a_wrong_number_changes_nothing(scene: Scene) -> Verdict {
     let b = scene.actor().await?;
     b.adopted(a.session(), 0).await?;
     for number in [0, 2, 3, 1_000_000] {
-        ensure!(
-            !b.settle(a.session(), number).await?,
-            "settling by number {number}"
-        );
+        b.settles_nothing(a.session(), number).await?;
     }
     scene.held("/a/b").await?;
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Abandoned,
-        "the session"
-    );
-    ensure!(b.settle(a.session(), 1).await?, "it is settled");
-    Ok(())
+    scene.is(a.session(), Life::Abandoned).await?;
+    b.settles(a.session(), 1).await
 }
 
 async fn settling_without_an_adoption_changes_nothing(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
     let b = scene.actor().await?;
     for number in [0, 1] {
-        ensure!(
-            !b.settle(a.session(), number).await?,
-            "settling by number {number}"
-        );
+        b.settles_nothing(a.session(), number).await?;
     }
     scene.held("/a/b").await?;
     b.adopted(a.session(), 0).await?;
@@ -100,20 +73,14 @@ async fn settling_without_an_adoption_changes_nothing(scene: Scene) -> Verdict {
 
 async fn settling_late_after_the_next_adopter_changes_nothing(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     b.adopted(a.session(), 0).await?;
     scene.end(b.session(), End::Revoke).await?;
     c.adopted(a.session(), 1).await?;
-    ensure!(
-        !b.settle(a.session(), 1).await?,
-        "the former adopter settles nothing"
-    );
-    let state = scene.state(a.session()).await?;
-    ensure_eq!(
-        (state.life, state.adoption, state.adopter),
-        (Life::Abandoned, 2, Some(c.session())),
-        "the session"
-    );
+    b.settles_nothing(a.session(), 1).await?;
+    scene
+        .is_adopted(a.session(), Life::Abandoned, 2, Some(c.session()))
+        .await?;
     scene.held("/a/b").await?;
     Ok(())
 }
@@ -124,37 +91,21 @@ async fn settling_after_giving_up_changes_nothing(scene: Scene) -> Verdict {
     b.adopted(a.session(), 0).await?;
     b.give_up(a.session(), 0).await?;
     for number in [0, 1, 2, 3] {
-        ensure!(
-            !b.settle(a.session(), number).await?,
-            "settling by number {number}"
-        );
+        b.settles_nothing(a.session(), number).await?;
     }
     scene.held("/a/b").await?;
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Abandoned,
-        "the session"
-    );
-    Ok(())
+    scene.is(a.session(), Life::Abandoned).await
 }
 
 async fn settling_after_a_discard_changes_nothing(scene: Scene) -> Verdict {
     let (a, ..) = abandoned(&scene).await?;
     let b = scene.actor().await?;
     b.adopted(a.session(), 0).await?;
-    ensure_eq!(
-        scene.end(a.session(), End::Discard).await?.life,
-        Life::Dead,
-        "the session"
-    );
+    scene.ends(a.session(), End::Discard, Life::Dead).await?;
     for number in [0, 1, 2] {
-        ensure!(
-            !b.settle(a.session(), number).await?,
-            "settling by number {number}"
-        );
+        b.settles_nothing(a.session(), number).await?;
     }
-    scene.free("/a").await?;
-    Ok(())
+    scene.free("/a").await
 }
 
 async fn settling_one_leaves_the_other(scene: Scene) -> Verdict {
@@ -164,14 +115,9 @@ async fn settling_one_leaves_the_other(scene: Scene) -> Verdict {
     let b = scene.actor().await?;
     b.adopted(one.session(), 0).await?;
     b.adopted(other.session(), 0).await?;
-    ensure!(b.settle(one.session(), 1).await?, "one is settled");
+    b.settles(one.session(), 1).await?;
     let holders = scene.held("/a").await?;
     let grants: Vec<_> = holders.iter().map(|holder| holder.grant).collect();
     ensure_eq!(grants, [Some(held.grant)], "who is left below /a");
-    ensure_eq!(
-        scene.state(other.session()).await?.life,
-        Life::Abandoned,
-        "the other session"
-    );
-    Ok(())
+    scene.is(other.session(), Life::Abandoned).await
 }

@@ -65,8 +65,7 @@ async fn every_share_is_a_holder_of_its_own(scene: Scene) -> Verdict {
         );
         actor.release(&held[at]).await?;
     }
-    scene.free("s").await?;
-    Ok(())
+    scene.free("s").await
 }
 
 async fn a_share_sent_again_counts_once(scene: Scene) -> Verdict {
@@ -82,12 +81,12 @@ async fn a_share_sent_again_counts_once(scene: Scene) -> Verdict {
     for (actor, held) in [(&actors[0], &first), (&actors[1], &second)] {
         actor.release(held).await?;
     }
-    let _free = scene.free("s").await?;
+    scene.free("s").await?;
     Ok(())
 }
 
 async fn two_shares_of_one_session_count_twice(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let owner = a.owner();
     let first = a.hold_as(owner, &[(share(2), "s")]).await?;
     a.hold_as(owner, &[(share(2), "s")]).await?;
@@ -102,11 +101,7 @@ async fn two_shares_of_one_session_count_twice(scene: Scene) -> Verdict {
 
 async fn a_share_that_died_does_not_count(scene: Scene) -> Verdict {
     for how in [End::Close, End::Revoke] {
-        let (a, b, c) = (
-            scene.actor().await?,
-            scene.actor().await?,
-            scene.actor().await?,
-        );
+        let [a, b, c] = scene.actors().await?;
         a.hold(&[(share(2), "s")]).await?;
         let second = b.hold(&[(share(2), "s")]).await?;
         c.refused(&c.ask(&[(share(2), "s")])).await?;
@@ -121,7 +116,7 @@ async fn a_share_that_died_does_not_count(scene: Scene) -> Verdict {
 }
 
 async fn a_share_that_expired_does_not_count(scene: Scene) -> Verdict {
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     let ttl = short(&b.backend().info());
     let a = scene.actor_for(ttl).await?;
     a.hold(&[(share(2), "s")]).await?;
@@ -133,7 +128,7 @@ async fn a_share_that_expired_does_not_count(scene: Scene) -> Verdict {
 }
 
 async fn a_share_that_is_over_does_not_count(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let first = a.hold(&[(share(1), "s")]).await?;
     b.refused(&b.ask(&[(share(1), "s")])).await?;
     a.retired(&[&first]).await?;
@@ -187,7 +182,7 @@ async fn no_more_shares_than_the_limit(scene: Scene) -> Verdict {
 }
 
 async fn a_limit_of_one_is_exclusive_among_its_like(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for _ in 0..3 {
         for (holder, asker) in [(&a, &b), (&b, &a)] {
             let held = holder.hold(&[(share(1), "s")]).await?;
@@ -209,16 +204,11 @@ async fn the_last_of_many_shares_keeps_a_create_out(scene: Scene) -> Verdict {
         scene.held("s").await?;
         a.release(request).await?;
     }
-    scene.free("s").await?;
-    Ok(())
+    scene.free("s").await
 }
 
 async fn a_limit_binds_who_asks_and_not_who_holds(scene: Scene) -> Verdict {
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    let [a, b, c] = scene.actors().await?;
     a.hold(&[(share(1), "s")]).await?;
     b.hold(&[(share(3), "s")]).await?;
     c.refused(&c.ask(&[(share(2), "s")])).await?;
@@ -229,7 +219,7 @@ async fn a_limit_binds_who_asks_and_not_who_holds(scene: Scene) -> Verdict {
 }
 
 async fn a_released_share_makes_room(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut oldest = a.hold(&[(share(2), "s")]).await?;
     for _ in 0..5 {
         let next = a.hold(&[(share(2), "s")]).await?;

@@ -94,21 +94,19 @@ async fn a_sweep_of_a_living_session_leaves_what_counts(scene: Scene) -> Verdict
     scene.sweep(Sweep::Session(a.session())).await?;
     all_held(&a, &held, &scene).await?;
     scene.free("over").await?;
-    scene.free("over too").await?;
-    Ok(())
+    scene.free("over too").await
 }
 
 async fn a_sweep_of_one_session_leaves_the_others(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     a.hold(&[(SHARE, "s"), (SHARE, "t")]).await?;
     let held = hold_all(&b).await?;
     let share = b.hold(&[(SHARE, "s")]).await?;
     a.end(End::Close).await?;
     scene.sweep(Sweep::Session(a.session())).await?;
     all_held(&b, &held, &scene).await?;
-    ensure!(b.confirms(&share).await?, "the other's share is held");
-    scene.free("t").await?;
-    Ok(())
+    b.holds(&share).await?;
+    scene.free("t").await
 }
 
 async fn a_sweep_leaves_the_other_holders_of_a_record(scene: Scene) -> Verdict {
@@ -130,12 +128,11 @@ async fn a_sweep_leaves_the_other_holders_of_a_record(scene: Scene) -> Verdict {
         scene.held("s").await?;
         actors[at].release(&held[at]).await?;
     }
-    scene.free("s").await?;
-    Ok(())
+    scene.free("s").await
 }
 
 async fn a_sweep_leaves_the_ancestors_of_others(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     a.hold(&[(Want::Write, "/a/b/1"), (Want::Read, "/a/c")])
         .await?;
     let held = b.hold(&[(Want::Write, "/a/b/2")]).await?;
@@ -147,8 +144,7 @@ async fn a_sweep_leaves_the_ancestors_of_others(scene: Scene) -> Verdict {
         ensure_eq!(grants, [Some(held.grant)], "who is below {path}");
     }
     scene.free("/a/b/1").await?;
-    scene.free("/a/c").await?;
-    Ok(())
+    scene.free("/a/c").await
 }
 
 async fn a_sweep_of_an_unknown_session_is_nothing(scene: Scene) -> Verdict {
@@ -223,12 +219,11 @@ async fn a_sweep_of_many_records_ends(scene: Scene) -> Verdict {
     a.end(End::Close).await?;
     sweep_out(&scene, Sweep::Session(a.session()), 7, 20, 300).await?;
     scene.free("d0").await?;
-    scene.free("d299").await?;
-    Ok(())
+    scene.free("d299").await
 }
 
 async fn a_sweep_removes_all_that_does_not_count_in_portions(scene: Scene) -> Verdict {
-    let (dead, living) = (scene.actor().await?, scene.actor().await?);
+    let [dead, living] = scene.actors().await?;
     for round in [Sweep::Session(dead.session()), Sweep::All] {
         // What is over of who lives, beside what stays.
         let retired = hold_many(&living, "over", 12, 4).await?;
@@ -250,7 +245,7 @@ async fn a_sweep_removes_all_that_does_not_count_in_portions(scene: Scene) -> Ve
             }
             Sweep::All => sweep_out(&scene, round, 5, 4, 27).await?,
         }
-        ensure!(living.confirms(&share).await?, "the living share is held");
+        living.holds(&share).await?;
         scene.held("s").await?;
         living.release(&share).await?;
         for key in ["over0", "dead11", "s"] {
@@ -261,7 +256,7 @@ async fn a_sweep_removes_all_that_does_not_count_in_portions(scene: Scene) -> Ve
 }
 
 async fn a_second_sweep_finds_nothing(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     hold_all(&a).await?;
     b.hold(&[(Want::Write, "/z/y")]).await?;
     a.end(End::Close).await?;
@@ -308,14 +303,9 @@ async fn a_sweep_of_everything_meets_what_is_due(scene: Scene) -> Verdict {
     let held = b.hold(&[(SHARE, "s")]).await?;
     scene.expire(ttl).await;
     scene.sweep_all().await?;
-    ensure!(b.confirms(&held).await?, "the living share is held");
+    b.holds(&held).await?;
     scene.free("t").await?;
-    ensure_eq!(
-        scene.state(a.session()).await?.life,
-        Life::Dead,
-        "the session that was due"
-    );
-    Ok(())
+    scene.is(a.session(), Life::Dead).await
 }
 
 async fn a_swept_adoption_goes_on(scene: Scene) -> Verdict {
@@ -325,15 +315,8 @@ async fn a_swept_adoption_goes_on(scene: Scene) -> Verdict {
     let adoption = b.adopted(a.session(), 0).await?;
     scene.sweep_all().await?;
     scene.held("k").await?;
-    ensure!(
-        b.settle(a.session(), adoption.number).await?,
-        "it is settled"
-    );
+    b.settles(a.session(), adoption.number).await?;
     scene.sweep_all().await?;
     scene.free("k").await?;
-    ensure!(
-        b.settle(a.session(), adoption.number).await?,
-        "and is when asked again"
-    );
-    Ok(())
+    b.settles(a.session(), adoption.number).await
 }

@@ -50,7 +50,7 @@ fn rises(last: &mut Option<FencingToken>, next: FencingToken, what: &str) -> Ver
 const KEYS: [&str; 2] = ["k", "/a/b"];
 
 async fn over_release_and_acquisition(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (want, key) in [
         (Want::Create, "c"),
         (Want::Upsert, "u"),
@@ -77,7 +77,7 @@ async fn over_end(scene: Scene, how: End) -> Verdict {
             let a = scene.actor().await?;
             rises(&mut last, a.take(&a.ask(&[exclusive(key)])).await?, key)?;
             scene.end(a.session(), how).await?;
-            rises(&mut last, scene.free(key).await?, key)?;
+            rises(&mut last, scene.token_of(key).await?, key)?;
         }
     }
     Ok(())
@@ -135,7 +135,7 @@ async fn over_an_expiry(scene: Scene) -> Verdict {
     }
     scene.expire(ttl).await;
     for (key, last) in KEYS.iter().zip(&mut last) {
-        rises(last, scene.free(key).await?, key)?;
+        rises(last, scene.token_of(key).await?, key)?;
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ async fn over_a_sweep_that_leaves_no_record(scene: Scene) -> Verdict {
             rises(&mut last, a.take(&a.ask(&[exclusive(key)])).await?, key)?;
             a.end(End::Close).await?;
             scene.sweep_all().await?;
-            rises(&mut last, scene.free(key).await?, key)?;
+            rises(&mut last, scene.token_of(key).await?, key)?;
             scene.sweep_all().await?;
         }
     }
@@ -158,7 +158,7 @@ async fn over_a_sweep_that_leaves_no_record(scene: Scene) -> Verdict {
 async fn over_an_adoption_and_its_settlement(scene: Scene) -> Verdict {
     for key in KEYS {
         let mut last = None;
-        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let [a, b] = scene.actors().await?;
         let token = a.take(&a.ask(&[exclusive(key)])).await?;
         rises(&mut last, token, key)?;
         // As its guard has it.
@@ -173,11 +173,8 @@ async fn over_an_adoption_and_its_settlement(scene: Scene) -> Verdict {
         let seen = scene.state(a.session()).await?.adoption;
         let adoption = b.adopted(a.session(), seen).await?;
         rises(&mut last, adoption.token, "the next adopter")?;
-        ensure!(
-            b.settle(a.session(), adoption.number).await?,
-            "it is settled"
-        );
-        rises(&mut last, scene.free(key).await?, key)?;
+        b.settles(a.session(), adoption.number).await?;
+        rises(&mut last, scene.token_of(key).await?, key)?;
     }
     Ok(())
 }
@@ -191,7 +188,7 @@ async fn over_a_discard(scene: Scene) -> Verdict {
         a.intend(token, "half done").await?;
         a.end(End::Close).await?;
         scene.end(a.session(), End::Discard).await?;
-        rises(&mut last, scene.free(key).await?, key)?;
+        rises(&mut last, scene.token_of(key).await?, key)?;
     }
     Ok(())
 }
@@ -199,11 +196,11 @@ async fn over_a_discard(scene: Scene) -> Verdict {
 async fn over_an_eviction(scene: Scene) -> Verdict {
     for key in KEYS {
         let mut last = None;
-        rises(&mut last, scene.free(key).await?, key)?;
+        rises(&mut last, scene.token_of(key).await?, key)?;
         scene.plant(key).await?;
         scene.held(key).await?;
         scene.evict(key).await?;
-        rises(&mut last, scene.free(key).await?, key)?;
+        rises(&mut last, scene.token_of(key).await?, key)?;
     }
     Ok(())
 }
@@ -221,7 +218,7 @@ async fn over_new_connections(scene: Scene) -> Verdict {
 }
 
 async fn over_keys(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut last = None;
     for n in 0..10 {
         for (actor, key) in [(&a, format!("k{n}")), (&b, format!("/p/{n}"))] {
@@ -240,13 +237,13 @@ async fn over_batches_of_several_keys(scene: Scene) -> Verdict {
         let batch = a.ask(&[(Want::Upsert, &left), (Want::Upsert, &right)]);
         rises(&mut last, a.take(&batch).await?, &right)?;
         a.release(&batch).await?;
-        rises(&mut last, scene.free(&right).await?, &right)?;
+        rises(&mut last, scene.token_of(&right).await?, &right)?;
     }
     Ok(())
 }
 
 async fn over_refusals(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut last = None;
     for _ in 0..5 {
         let request = a.ask(&[(Want::Upsert, "d1"), (Want::Upsert, "d2")]);
@@ -256,13 +253,13 @@ async fn over_refusals(scene: Scene) -> Verdict {
                 .await?;
         }
         a.release(&request).await?;
-        rises(&mut last, scene.free("d0").await?, "d0")?;
+        rises(&mut last, scene.token_of("d0").await?, "d0")?;
     }
     Ok(())
 }
 
 async fn among_shares(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut last = None;
     for _ in 0..5 {
         for actor in [&a, &b] {
@@ -293,7 +290,7 @@ async fn among_an_owners_grants(scene: Scene) -> Verdict {
 }
 
 async fn from_ancestor_to_descendant_and_back(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut last = None;
     for _ in 0..5 {
         for (actor, path) in [(&a, "/a"), (&b, "/a/b/c"), (&a, "/a/b"), (&b, "/a/b/c/d")] {

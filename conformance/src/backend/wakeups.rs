@@ -108,7 +108,7 @@ async fn beside<T>(other: &Actor, future: impl Future<Output = T>) -> Verdict<(T
 }
 
 async fn a_release_wakes(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     for (want, key) in [
         (Want::Create, "c"),
         (Want::Upsert, "u"),
@@ -132,21 +132,21 @@ async fn a_release_in_the_same_process_wakes(scene: Scene) -> Verdict {
 }
 
 async fn a_release_above_wakes(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.hold(&[(Want::Write, "/a")]).await?;
     let changed = watch(&b, Want::Read, "/a/b/c").await?;
     wakes_in_time(&scene, changed, a.release(&held)).await
 }
 
 async fn a_release_below_wakes(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.hold(&[(Want::Read, "/a/b/c")]).await?;
     let changed = watch(&b, Want::Write, "/a").await?;
     wakes_in_time(&scene, changed, a.release(&held)).await
 }
 
 async fn a_released_share_wakes_who_waits_for_room(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.hold(&[(share(2), "s")]).await?;
     a.hold(&[(share(2), "s")]).await?;
     let changed = watch(&b, share(2), "s").await?;
@@ -154,7 +154,7 @@ async fn a_released_share_wakes_who_waits_for_room(scene: Scene) -> Verdict {
 }
 
 async fn the_last_released_reader_wakes_a_writer(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let (first, last) = (
         a.hold(&[(Want::Read, "/a")]).await?,
         a.hold(&[(Want::Read, "/a")]).await?,
@@ -165,7 +165,7 @@ async fn the_last_released_reader_wakes_a_writer(scene: Scene) -> Verdict {
 }
 
 async fn a_release_of_one_of_many_wakes(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let mut held = Vec::new();
     for key in ["k1", "k2", "k3"] {
         held.push(a.hold(&[(Want::Upsert, key)]).await?);
@@ -191,7 +191,7 @@ async fn whatever_frees_several_keys_wakes_for_each(scene: Scene) -> Verdict {
     let keys = ["k1", "k2", "/k/3"];
     let wants = keys.map(exclusive);
     for round in 0..2 {
-        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let [a, b] = scene.actors().await?;
         let mut held = Vec::new();
         match round {
             0 => held.push(a.hold(&wants).await?),
@@ -219,7 +219,7 @@ async fn whatever_frees_several_keys_wakes_for_each(scene: Scene) -> Verdict {
 
 async fn a_death_wakes(scene: Scene, how: End) -> Verdict {
     for (want, key) in [(Want::Create, "c"), (Want::Write, "/w/x")] {
-        let (a, b) = (scene.actor().await?, scene.actor().await?);
+        let [a, b] = scene.actors().await?;
         a.hold(&[(want, key)]).await?;
         let changed = watch(&b, want, key).await?;
         b.refused(&b.ask(&[(want, key)])).await?;
@@ -254,7 +254,7 @@ async fn an_expiry_that_was_established_wakes(scene: Scene) -> Verdict {
 async fn a_settlement_wakes(scene: Scene) -> Verdict {
     let (a, ..) = with_intent(&scene, &[(Want::Write, "/a/b")], "half done").await?;
     a.end(End::Close).await?;
-    let (b, c) = (scene.actor().await?, scene.actor().await?);
+    let [b, c] = scene.actors().await?;
     b.adopted(a.session(), 0).await?;
     let changed = watch(&c, Want::Write, "/a").await?;
     let settled = wakes_in_time(&scene, changed, b.settle(a.session(), 1)).await?;
@@ -283,11 +283,7 @@ async fn an_eviction_wakes(scene: Scene) -> Verdict {
 }
 
 async fn every_watcher_is_woken(scene: Scene) -> Verdict {
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    let [a, b, c] = scene.actors().await?;
     let held = a.hold(&[(Want::Create, "k")]).await?;
     let mut watches = Vec::new();
     for actor in [&a, &b, &b, &c] {
@@ -305,7 +301,7 @@ async fn every_watcher_is_woken(scene: Scene) -> Verdict {
 /// Whoever waits does other things, too: a watch that was just looking at the store, say, holds nothing meanwhile that
 /// others need for their requests.
 async fn a_watch_that_nobody_polls_is_in_nobodys_way(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     a.hold(&[(Want::Create, "k")]).await?;
     let mut watches = FuturesUnordered::new();
     for _ in 0..MANY {

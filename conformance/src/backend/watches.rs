@@ -46,11 +46,7 @@ async fn wake_ups(a: &Actor, claims: &[Claim], until: Instant, most: usize) -> V
 /// A watch over what is held sleeps. It may wake for what happens to others, once for each time that something is given back or
 /// said to be over.
 async fn a_watch_sleeps_while_nothing_happens(scene: Scene) -> Verdict {
-    let (a, b, c) = (
-        scene.actor().await?,
-        scene.actor().await?,
-        scene.actor().await?,
-    );
+    let [a, b, c] = scene.actors().await?;
     let held = a.hold(&[(Want::Create, "k")]).await?;
     a.hold(&[(Want::Write, "/w/x")]).await?;
     a.hold(&[(share(1), "s")]).await?;
@@ -115,7 +111,7 @@ const ENDS: Duration = Duration::from_secs(5);
 /// That is what can be seen from here. A store's own thread, a row in the store, or an entry in a list of the backend's
 /// that stays is not: a backend's own tests have to look for that.
 async fn a_dropped_watch_ends(scene: Scene) -> Verdict {
-    let (a, b) = (scene.actor().await?, scene.actor().await?);
+    let [a, b] = scene.actors().await?;
     let held = a.hold(&[(Want::Create, "k")]).await?;
     let claims = [claim(Want::Create, "k")?];
     ends_when_dropped(async || Ok(b.backend().watch(&claims).await?)).await?;

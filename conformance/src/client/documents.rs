@@ -92,8 +92,7 @@ async fn duplicates_are_one_id(scene: Scene) -> Verdict {
     ensure_eq!(keys, ["d1", "d2"], "the ids");
     release(guard).await?;
     scene.free("d1").await?;
-    scene.free("d2").await?;
-    Ok(())
+    scene.free("d2").await
 }
 
 async fn held_and_released(scene: &Scene, ids: &[String]) -> Verdict {
@@ -196,8 +195,7 @@ async fn a_wait_for_the_last_id_that_is_over_holds_nothing(scene: Scene) -> Verd
     // What was granted while it waited is given back behind it.
     release(acquired(b.documents(&ids[..6])).await?).await?;
     release(taken).await?;
-    scene.free(&ids[6]).await?;
-    Ok(())
+    scene.free(&ids[6]).await
 }
 
 async fn dropped(scene: &Scene, ids: &[String]) -> Verdict {

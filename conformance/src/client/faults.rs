@@ -6,7 +6,7 @@ use lockcore::{AcquireError, Attempt, ErrorKind, Locks, Released};
 use tokio::time::Instant;
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, given_back, granted, locks, refused, soon, wired};
+use crate::client::{SOON, acquired, given_back, granted, locks, refused, settles, soon, wired};
 use crate::decorator::Decorated;
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, at_most, cases, ensure, ensure_eq};
@@ -293,7 +293,7 @@ async fn intents_survive_lost_answers(scene: Scene) -> Verdict {
             br#""left behind""#,
             "the intent"
         );
-        ensure!(recovery.settle().await?, "it is settled");
+        settles(recovery).await?;
         given_back(granted(b.lock("g")).await?).await?;
     }
     nothing_left(&scene, a, &wire, &["g"]).await

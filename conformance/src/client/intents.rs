@@ -51,11 +51,7 @@ async fn left_behind(
         Verdict::Ok(())
     })
     .await??;
-    ensure_eq!(
-        scene.state(session).await?.life,
-        Life::Abandoned,
-        "the session"
-    );
+    scene.is(session, Life::Abandoned).await?;
     match acquire().await? {
         Some(AcquireError::Abandoned(abandoned)) => {
             let sessions: Vec<SessionId> = abandoned

@@ -56,7 +56,7 @@ async fn work_runs_under_the_lock(scene: Scene) -> Verdict {
         Ok((token, released)) => {
             ensure_eq!(released?, Released::Released, "what its release said");
             // The store's; the guard's is 64 times that of its grant, and the number of its pass.
-            let next = scene.free("g").await?.get();
+            let next = scene.token_of("g").await?.get();
             ensure!(next > token.get() / 64, "the next token is greater");
         }
         Err(RunError::Work(wrong)) => return Err(wrong),
@@ -76,8 +76,7 @@ async fn work_that_fails_gives_the_lock_back(scene: Scene) -> Verdict {
         "the work's own error: {failed:?}"
     );
     scene.free("d1").await?;
-    scene.free("d2").await?;
-    Ok(())
+    scene.free("d2").await
 }
 
 /// Tells when it is dropped.
@@ -205,12 +204,11 @@ async fn a_shutdown_gives_everything_back(scene: Scene) -> Verdict {
     }
     drop(kept);
     ensure!(a.shutdown(SOON).await, "everything is given back in time");
-    ensure_eq!(scene.state(session).await?.life, Life::Dead, "the session");
+    scene.is(session, Life::Dead).await?;
     for n in 0..10 {
         scene.free(&format!("k{n}")).await?;
     }
-    scene.free("kept").await?;
-    Ok(())
+    scene.free("kept").await
 }
 
 async fn a_shutdown_waits_for_guards_until_its_limit(scene: Scene) -> Verdict {
@@ -225,8 +223,7 @@ async fn a_shutdown_waits_for_guards_until_its_limit(scene: Scene) -> Verdict {
     scene.held("g").await?;
     release(guard).await?;
     ensure!(a.shutdown(SOON).await, "now everything is given back");
-    ensure_eq!(scene.state(session).await?.life, Life::Dead, "the session");
-    Ok(())
+    scene.is(session, Life::Dead).await
 }
 
 async fn after_a_shutdown_nothing_is_acquired(scene: Scene) -> Verdict {
@@ -325,8 +322,7 @@ async fn a_guard_outlives_its_locks(scene: Scene) -> Verdict {
     scene.held("g").await?;
     ensure_eq!(guard.release().await?, Released::Released, "its release");
     closed(&scene, session).await?;
-    scene.free("g").await?;
-    Ok(())
+    scene.free("g").await
 }
 
 async fn a_kept_lock_is_held_for_its_time_and_no_longer(scene: Scene) -> Verdict {
@@ -342,8 +338,7 @@ async fn a_kept_lock_is_held_for_its_time_and_no_longer(scene: Scene) -> Verdict
     in_time(since, time)?;
     ensure!(matches!(busy, Ok(Attempt::Busy(_))), "it is kept: {busy:?}");
     scene.expire(time).await;
-    scene.free("g").await?;
-    Ok(())
+    scene.free("g").await
 }
 
 async fn a_kept_lock_is_renewed_and_released_by_its_handle(scene: Scene) -> Verdict {

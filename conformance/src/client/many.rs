@@ -103,8 +103,7 @@ async fn tasks_on_one_key(scene: Scene) -> Verdict {
     };
     contend(&scene, turn).await?;
     counters.check(PROCESSES * TASKS * TURNS)?;
-    scene.free("k").await?;
-    Ok(())
+    scene.free("k").await
 }
 
 async fn tasks_on_few_keys(scene: Scene) -> Verdict {
@@ -153,8 +152,7 @@ async fn tasks_on_trees(scene: Scene) -> Verdict {
     };
     contend(&scene, turn).await?;
     counters.check(PROCESSES * TASKS * TURNS)?;
-    scene.free("/t").await?;
-    Ok(())
+    scene.free("/t").await
 }
 
 async fn tasks_that_give_up_waiting(scene: Scene) -> Verdict {
@@ -245,6 +243,5 @@ async fn tasks_in_a_semaphore(scene: Scene) -> Verdict {
     };
     contend(&scene, turn).await?;
     ensure_eq!(crowded.load(Ordering::SeqCst), 0, "more than three inside");
-    scene.free("s").await?;
-    Ok(())
+    scene.free("s").await
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use lockcore::limits::DEFAULT_TTL;
 use lockcore::{
     AcquireError, Acquisition, Attempt, Busy, ErrorKind, Guard, Info, Label, LockBackend, Locks,
-    LocksBuilder, Released,
+    LocksBuilder, Recovery, Released,
 };
 use rand::RngExt;
 use tokio::time::Instant;
@@ -143,6 +143,12 @@ fn refusal(late: Result<Guard, AcquireError>) -> Verdict<Busy> {
         }
         other => Err(Wrong(format!("the wait is over: {other:?}"))),
     }
+}
+
+/// Its change is settled by this one.
+async fn settles(recovery: Recovery) -> Verdict {
+    ensure!(recovery.settle().await?, "the change is settled");
+    Ok(())
 }
 
 /// Releases what has to be held.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::case::Case;
 use crate::child::{Process, Shared, Task};
-use crate::client::{SOON, acquired, granted, locks, locks_on, promptly, release, soon};
+use crate::client::{SOON, acquired, granted, locks, locks_on, promptly, release, settles, soon};
 use crate::scene::{Scene, short};
 use crate::verdict::{Verdict, Wrong, at_most, cases, ensure, ensure_eq};
 
@@ -47,25 +47,10 @@ pub(crate) async fn run(task: Task) -> Verdict {
     let ttl = short(&info) * 2;
     let chance = StdRng::seed_from_u64(task.seed);
     match task.role.as_str() {
-        "count" => {
-            count(
-                locks_on(task.backend, ttl)?,
-                &task.dir,
-                task.seed,
-                chance,
-                TURNS,
-            )
-            .await
-        }
-        "count for ever" => {
-            count(
-                locks_on(task.backend, ttl)?,
-                &task.dir,
-                task.seed,
-                chance,
-                usize::MAX,
-            )
-            .await
+        role @ ("count" | "count for ever") => {
+            let turns = if role == "count" { TURNS } else { usize::MAX };
+            let locks = locks_on(task.backend, ttl)?;
+            count(locks, &task.dir, task.seed, chance, turns).await
         }
         "transfer" => transfer(task, ttl, chance, TURNS).await,
         "transfer for ever" => transfer(task, ttl, chance, usize::MAX).await,
@@ -256,7 +241,7 @@ async fn a_killed_holder_leaves_its_intent(scene: Scene) -> Verdict {
         return Err(Wrong("an abandoned session is adopted".to_owned()));
     };
     ensure_eq!(recovery.intent().as_bytes(), b"half done", "the intent");
-    ensure!(recovery.settle().await?, "it is settled");
+    settles(recovery).await?;
     release(granted(locks.lock("g")).await?).await
 }
 
@@ -279,8 +264,7 @@ async fn a_release_wakes_a_waiter_of_another_process(scene: Scene) -> Verdict {
     sleep(Duration::from_millis(200)).await;
     release(guard).await?;
     soon("the waiter is woken", waiter.done()).await??;
-    scene.free("g").await?;
-    Ok(())
+    scene.free("g").await
 }
 
 /// One transfer; its name tells in each account whether it has been done there.

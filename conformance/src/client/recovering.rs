@@ -13,7 +13,7 @@ use lockcore::{
 use tokio::time::sleep;
 
 use crate::case::Case;
-use crate::client::{SOON, acquired, granted, locks, refused, release, soon};
+use crate::client::{SOON, acquired, granted, locks, refused, release, settles, soon};
 use crate::scene::Scene;
 use crate::verdict::{Verdict, Wrong, cases, ensure, ensure_eq};
 
@@ -48,11 +48,7 @@ async fn left(scene: &Scene, key: &str) -> Verdict<(SessionId, FencingToken)> {
     let (session, token) = (guard.session(), guard.token());
     drop(guard);
     ensure!(a.shutdown(SOON).await, "the process is gone");
-    ensure_eq!(
-        scene.state(session).await?.life,
-        Life::Abandoned,
-        "its session"
-    );
+    scene.is(session, Life::Abandoned).await?;
     Ok((session, token))
 }
 
@@ -74,8 +70,7 @@ async fn an_adopted_change_comes_with_its_intent(scene: Scene) -> Verdict {
     ensure_eq!(recovery.session().session, session, "the session");
     ensure!(recovery.is_valid(), "the adoption is this process's");
     refused_or_abandoned(&b).await?;
-    ensure!(recovery.settle().await?, "it is settled");
-    Ok(())
+    settles(recovery).await
 }
 
 /// The lock is not free.
@@ -93,7 +88,7 @@ async fn a_settled_change_frees_its_locks(scene: Scene) -> Verdict {
     let (b, c) = (locks(&scene).await?, locks(&scene).await?);
     ensure!(adopted(&b, session).await?.settle().await?, "it is settled");
     release(granted(c.lock("g")).await?).await?;
-    ensure_eq!(scene.state(session).await?.life, Life::Dead, "the session");
+    scene.is(session, Life::Dead).await?;
     ensure!(
         b.adopt(session).await?.is_none(),
         "there is nothing more to adopt"
@@ -110,8 +105,7 @@ async fn a_change_that_was_given_up_is_the_next_ones(scene: Scene) -> Verdict {
     }
     let recovery = adopted(&c, session).await?;
     ensure_eq!(recovery.intent().as_bytes(), INTENT, "the intent");
-    ensure!(recovery.settle().await?, "it is settled");
-    Ok(())
+    settles(recovery).await
 }
 
 async fn a_dropped_recovery_is_the_next_ones(scene: Scene) -> Verdict {
@@ -147,9 +141,9 @@ async fn an_adopter_that_died_is_followed_by_the_next(scene: Scene) -> Verdict {
     );
     soon("the first is told", first.lost()).await?;
     ensure!(!first.is_valid(), "the first has lost it");
-    ensure!(!first.settle().await?, "the first settles nothing");
+    ensure!(!first.settle().await?, "it is not settled by this one");
     refused_or_abandoned(&c).await?;
-    ensure!(next.settle().await?, "the next settles it");
+    settles(next).await?;
     release(granted(c.lock("g")).await?).await
 }
 
@@ -166,7 +160,7 @@ async fn of_rivals_one_adopts(scene: Scene) -> Verdict {
     }
     ensure_eq!(recoveries.len(), 1, "adopters of one session");
     for recovery in recoveries {
-        ensure!(recovery.settle().await?, "it is settled");
+        settles(recovery).await?;
     }
     Ok(())
 }
@@ -194,7 +188,7 @@ async fn a_discarded_change_is_not_settled(scene: Scene) -> Verdict {
     let b = locks(&scene).await?;
     let recovery = adopted(&b, session).await?;
     scene.end(session, End::Discard).await?;
-    ensure!(!recovery.settle().await?, "an operator was first");
+    ensure!(!recovery.settle().await?, "it is not settled by this one");
     release(granted(b.lock("g")).await?).await
 }
 
@@ -209,7 +203,7 @@ async fn a_recovery_has_a_greater_token(scene: Scene) -> Verdict {
     );
     ensure!(recovery.token() > between.token(), "and after every other");
     let last = recovery.token();
-    ensure!(recovery.settle().await?, "it is settled");
+    settles(recovery).await?;
     let next = granted(b.lock("g")).await?;
     ensure!(
         next.token() > last,
@@ -275,11 +269,7 @@ async fn a_handler_runs_before_the_guard_is_handed_out(scene: Scene) -> Verdict 
         guard.token() > token,
         "the guard's token after the dead holder's"
     );
-    ensure_eq!(
-        scene.state(session).await?.life,
-        Life::Dead,
-        "the session that was left"
-    );
+    scene.is(session, Life::Dead).await?;
     release(guard).await?;
     release(acquired(b.lock("g")).await?).await?;
     ensure_eq!(
@@ -326,11 +316,7 @@ async fn a_handler_that_fails_leaves_the_change(scene: Scene) -> Verdict {
             }
             other => return Err(Wrong(format!("the handler failed: {other:?}"))),
         }
-        ensure_eq!(
-            scene.state(session).await?.life,
-            Life::Abandoned,
-            "the session"
-        );
+        scene.is(session, Life::Abandoned).await?;
         ensure_eq!(scene.state(session).await?.adopter, None, "its adopter");
         scene.held("g").await?;
     }

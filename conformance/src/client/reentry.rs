@@ -143,8 +143,7 @@ async fn every_guard_of_an_owner_is_released_by_itself(scene: Scene) -> Verdict 
         }
     }
     scene.free("d").await?;
-    scene.free("e").await?;
-    Ok(())
+    scene.free("e").await
 }
 
 async fn an_owner_never_waits_for_itself(scene: Scene) -> Verdict {
@@ -206,8 +205,7 @@ async fn an_owner_stays_in_its_session(scene: Scene) -> Verdict {
     );
     release(large).await?;
     scene.free("d0").await?;
-    scene.free(&format!("d{}", count - 1)).await?;
-    Ok(())
+    scene.free(&format!("d{}", count - 1)).await
 }
 
 async fn an_owner_whose_session_is_lost_is_lost(scene: Scene) -> Verdict {
@@ -224,6 +222,5 @@ async fn an_owner_whose_session_is_lost_is_lost(scene: Scene) -> Verdict {
         "the owner's session is dead: {again:?}"
     );
     scene.free("d").await?;
-    scene.free("e").await?;
-    Ok(())
+    scene.free("e").await
 }

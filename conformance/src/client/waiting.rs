@@ -174,8 +174,7 @@ async fn the_wait_ends_at_its_limit(scene: Scene) -> Verdict {
     }
     ensure!(guard.confirm().await?, "the holder keeps its lock");
     release(guard).await?;
-    scene.free("g").await?;
-    Ok(())
+    scene.free("g").await
 }
 
 async fn every_waiter_whose_wait_is_over_is_told_who_holds_it(scene: Scene) -> Verdict {
@@ -414,8 +413,7 @@ async fn waiters_of_several_processes_all_have_their_turn(scene: Scene) -> Verdi
     };
     try_join_all(processes.iter().map(turns)).await?;
     ended(&processes).await?;
-    scene.free("g").await?;
-    Ok(())
+    scene.free("g").await
 }
 
 async fn crossing_sets_do_not_block_each_other(scene: Scene) -> Verdict {
@@ -485,8 +483,7 @@ async fn a_cancelled_waiter_leaves_nothing(scene: Scene) -> Verdict {
     // A cancelled waiter may just have been granted it: then it gives it back.
     release(acquired(a.lock("g")).await?).await?;
     ended([&a, &b]).await?;
-    scene.free("g").await?;
-    Ok(())
+    scene.free("g").await
 }
 
 async fn a_cancelled_waiter_for_documents_leaves_nothing(scene: Scene) -> Verdict {

@@ -25,7 +25,7 @@ pub use crate::store::{
 pub use crate::waits::{Wait, cycle_of, cycles, waits};
 pub use batch::Batch;
 pub use small::{SendMany, SmallBatches, SmallLimits};
-pub use task::Task;
+pub use task::{Standing, Task};
 pub use together::Together;
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};
 pub use watches::{Watch, Watches};

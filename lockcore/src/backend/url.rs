@@ -108,7 +108,8 @@ impl<'a> StoreUrl<'a> {
 ///
 /// # Errors
 ///
-/// Another scheme, or a fragment.
+/// Another scheme, a fragment, or an `@` behind the hosts: then the intended user or password contains a `/`, `?` or `#`, and
+/// nobody knows where it ends.
 pub fn split(url: &str, grammar: Grammar) -> Result<(&str, &str), UrlError> {
     let wrong = || UrlError::Scheme {
         schemes: grammar.schemes,
@@ -117,6 +118,10 @@ pub fn split(url: &str, grammar: Grammar) -> Result<(&str, &str), UrlError> {
     let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
     if !grammar.schemes.contains(&scheme) {
         return Err(wrong());
+    }
+    let behind = rest.split_once(['/', '?', '#']).map_or("", |(_, it)| it);
+    if behind.contains('@') {
+        return Err(UrlError::UserCutShort);
     }
     if rest.contains('#') {
         return Err(UrlError::Path(grammar.path));
@@ -181,9 +186,17 @@ impl fmt::Display for Host {
 /// The options of a URL. Each is taken once, by its name; [`end`](Self::end) finds those that nobody took.
 #[derive(Default)]
 pub struct Options {
-    given: Vec<(String, String)>,
+    given: Vec<Given>,
     /// All names that were asked for, for the error that lists them.
     known: Vec<String>,
+}
+
+/// An option as it is written, and which one it is, from 1. Errors name it by its number: where a password contains a `&`, what
+/// stands behind that looks like a name.
+struct Given {
+    number: usize,
+    name: String,
+    value: String,
 }
 
 impl Options {
@@ -193,13 +206,19 @@ impl Options {
     ///
     /// An option is given twice.
     pub fn parse(text: Option<&str>) -> Result<Self, UrlError> {
-        let mut given: Vec<(String, String)> = Vec::new();
-        for option in text.into_iter().flat_map(|options| options.split('&')) {
+        let mut given: Vec<Given> = Vec::new();
+        let options = text.into_iter().flat_map(|options| options.split('&'));
+        for (number, option) in (1..).zip(options) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            if given.iter().any(|(other, _)| other == name) {
-                return Err(UrlError::Twice { name: name.into() });
+            if given.iter().any(|other| other.name == name) {
+                return Err(UrlError::Twice { number });
             }
-            given.push((name.into(), value.into()));
+            let (name, value) = (name.into(), value.into());
+            given.push(Given {
+                number,
+                name,
+                value,
+            });
         }
         let known = Vec::new();
         Ok(Self { given, known })
@@ -208,8 +227,8 @@ impl Options {
     /// The value as written, not decoded. `means` stands for the value in the error that lists all options.
     pub fn raw(&mut self, name: &str, means: &str) -> Option<String> {
         self.known.push(format!("{name}={means}"));
-        let at = self.given.iter().position(|(given, _)| given == name)?;
-        Some(self.given.swap_remove(at).1)
+        let at = self.given.iter().position(|given| given.name == name)?;
+        Some(self.given.remove(at).value)
     }
 
     /// A value that `read` accepts; `takes` describes such values in the error.
@@ -292,8 +311,8 @@ impl Options {
     pub fn end(self) -> Result<(), UrlError> {
         match self.given.into_iter().next() {
             None => Ok(()),
-            Some((name, _)) => Err(UrlError::Option {
-                name,
+            Some(Given { number, .. }) => Err(UrlError::Option {
+                number,
                 options: self.known.join(", "),
             }),
         }
@@ -302,8 +321,12 @@ impl Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.given.iter().map(|(name, _)| name.as_str()).collect();
-        f.debug_tuple("Options").field(&names).finish()
+        let known = self.known.len();
+        write!(
+            f,
+            "Options({} of {known} known ones are left)",
+            self.given.len()
+        )
     }
 }
 
@@ -341,6 +364,12 @@ pub enum UrlError {
     /// An invalid user.
     #[error("{0}")]
     User(&'static str),
+    /// An `@` behind the hosts.
+    #[error(
+        "an @ stands behind the host of the URL: in a user name or password write / as %2F, ? as %3F and # as %23; \
+         elsewhere write @ as %40"
+    )]
+    UserCutShort,
     /// A `%` that does not encode UTF-8.
     #[error("the URL has a % that is no character: write the bytes of UTF-8, as in %40 for @")]
     Encoding,
@@ -348,18 +377,22 @@ pub enum UrlError {
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     /// The option does not exist.
-    #[error("there is no option {name:?}: the options are {options}")]
+    #[error(
+        "option {number} in the URL does not exist, or a & in a value is not written as %26: the options are {options}"
+    )]
     Option {
-        /// The option.
-        name: String,
+        /// Which one it is, from 1.
+        number: usize,
         /// The options that exist.
         options: String,
     },
     /// The option is given twice.
-    #[error("the option {name:?} is given twice: give it once")]
+    #[error(
+        "option {number} in the URL has the name of an earlier one: give it once, and write & in a value as %26"
+    )]
     Twice {
-        /// The option.
-        name: String,
+        /// Which one it is, from 1.
+        number: usize,
     },
     /// The option does not accept the value.
     #[error("the option {name:?} is {takes}")]
@@ -434,7 +467,11 @@ mod tests {
             ("s://u@h", UrlError::User("user")),
             ("s://u:%ff@h", UrlError::Encoding),
             ("s://h/#f", UrlError::Path("path")),
-            ("s://h?a=1&a=1", UrlError::Twice { name: "a".into() }),
+            ("s://h?a=1&a=1", UrlError::Twice { number: 2 }),
+            ("s://u:p?q@h", UrlError::UserCutShort),
+            ("s://u:p/q@h", UrlError::UserCutShort),
+            ("s://u:p#q@h", UrlError::UserCutShort),
+            ("s://h/d?a=@", UrlError::UserCutShort),
         ] {
             assert_eq!(parse(url).err(), Some(error), "{url}");
         }
@@ -458,7 +495,7 @@ mod tests {
         let text = options.end().unwrap_err().to_string();
         assert_eq!(
             text,
-            "there is no option \"x\": the options are namespace=NAME, ca=PATH, timeout_ms=NUMBER, n=NUMBER, m=NUMBER"
+            "option 5 in the URL does not exist, or a & in a value is not written as %26: the options are namespace=NAME, ca=PATH, timeout_ms=NUMBER, n=NUMBER, m=NUMBER"
         );
     }
 
@@ -489,5 +526,15 @@ mod tests {
         assert!(!format!("{url:?} {:?}", url.options).contains("secret"));
         let error = url.options.end().unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+        // A password that is not encoded.
+        for cut in [
+            "s://u:12?secret@h",
+            "s://h?p=ab&secret",
+            "s://h?p=ab&secret=9",
+            "s://h?secret&secret",
+        ] {
+            let error = parse(cut).and_then(|url| url.options.end()).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+        }
     }
 }

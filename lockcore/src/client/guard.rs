@@ -251,7 +251,7 @@ impl Held {
     }
 
     async fn is_gone(&self) {
-        self.gone.store(true, Ordering::Release);
+        self.end();
         // The session's death is the likely reason, and its other guards should know, if that is to be had now.
         let _ = tokio::time::timeout(WHY, self.renew()).await;
     }
@@ -531,7 +531,7 @@ impl Guard {
         let (done, left) = oneshot::channel();
         self.at_drop = AtDrop::Nothing;
         if self.held.leaves() {
-            self.held.gone.store(true, Ordering::Release);
+            self.held.end();
             self.handle.order(Order::Keep(Keep {
                 until,
                 seq,
@@ -567,7 +567,7 @@ impl Guard {
         // Before the next one has it; and not, if it was given back just now because it was held for too long.
         let next = || {
             let is_first = self.held.leaves() && !chain.is_kept();
-            self.held.gone.store(true, Ordering::Release);
+            self.held.end();
             is_first.then(|| Offer::after(&core.queues, chain, &self.handle, *pass))
         };
         core.queues.offer(&chain.taken.claims, next)
@@ -581,7 +581,7 @@ impl Guard {
         let session = &self.handle.session;
         self.held.leaves(); // A release that is late would free whoever has it then.
         // Before the first byte: the next holder may be granted it before the answer is here.
-        self.held.gone.store(true, Ordering::Release);
+        self.held.end();
         let released = release_each(core, session, claims, grants).await?;
         for (n, _) in grants {
             session.numbers().end(*n);
@@ -621,8 +621,17 @@ impl Held {
         with_intent: bool,
         done: Option<oneshot::Sender<Result<Released>>>,
     ) {
-        self.gone.store(true, Ordering::Release);
+        self.end();
         handle.order(Order::Release(self.chain.release(with_intent, done)));
+    }
+
+    /// The program does not believe in it any more.
+    fn end(&self) {
+        let is_first = !self.gone.swap(true, Ordering::AcqRel);
+        if is_first && self.limit.get().is_some_and(|limit| now() >= limit.end) {
+            let telemetry = &self.core.telemetry;
+            telemetry.lost(self.session(), None, &LostReason::TooLong);
+        }
     }
 
     /// The lock goes back to the store or to another task: only the first call decides which.
@@ -633,7 +642,7 @@ impl Held {
     /// The same for one task of several. Returns whether no other task of this process has the lock, so that it goes
     /// back to the store.
     fn leaves_last(&self) -> bool {
-        self.gone.store(true, Ordering::Release);
+        self.end();
         self.leaves() && self.chain.leave()
     }
 
@@ -641,7 +650,7 @@ impl Held {
     fn order_abandon(&self, handle: &Handle) {
         // Others of the session, too, believe nothing any more before its close is sent.
         handle.session.die();
-        self.gone.store(true, Ordering::Release);
+        self.end();
         handle.order(Order::Abandon);
     }
 }
@@ -672,10 +681,6 @@ impl Bound {
         let Some(handle) = held.chain.session.upgrade() else {
             return;
         };
-        let session = handle.session.id;
-        held.core
-            .telemetry
-            .lost(session, None, &LostReason::TooLong);
         match self.leaves_intent {
             true => held.order_abandon(&handle),
             false if held.leaves_last() => held.order_release(&handle, false, None),

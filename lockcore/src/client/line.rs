@@ -3,8 +3,8 @@
 //! Whoever waits in the store's line is asked for again while it waits, so that one which may go and does not has stopped, or
 //! died. And whoever waits for a session that waits for it waits for ever. So who is refused by a waiter for [`LONG`], during
 //! which nothing has changed about that, asks to go past it: the store removes one that may go, and lets pass one that
-//! waits for the session itself. Whoever was passed before is passed after twice as long each time: those who hold for long
-//! would pass it one after the other for ever. `model/src/line.rs` has the rules, and what each of them prevents.
+//! waits for the session itself. After each pass all others wait anew, and twice as long: those who hold for long would pass it
+//! one after the other for ever. `model/src/line.rs` has the rules, and what each of them prevents.
 
 use std::time::Duration;
 
@@ -76,7 +76,15 @@ impl Patience {
                 let same = same.find(|(seen, was, _)| {
                     *seen == grant && (*was == waiting || is_kept(*was, waiting))
                 });
-                (grant, waiting, same.map_or(now, |(_, _, since)| *since))
+                let since = same.map_or(now, |(_, was, since)| {
+                    // Who could have passed it when another did still can; all others wait anew.
+                    let could = now >= *since + Self::with(was);
+                    match waiting.passed > was.passed && !could {
+                        true => now,
+                        false => *since,
+                    }
+                });
+                (grant, waiting, since)
             })
             .collect();
         // Those that it asked to go past, and was let past, do not refuse it any more: it has to name them again.
@@ -176,6 +184,22 @@ mod tests {
         patience.refused(&by(vec![holder(1, waiting(1, true))]));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(patience.past(), [], "it was not in the way meanwhile");
+    }
+
+    /// Else those who came one after the other would pass it one after the other, each in its own time.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_was_not_due_when_another_passed_waits_anew() {
+        let mut patience = Patience::default();
+        let stands = |passed| by(vec![holder(1, waiting(passed, false))]);
+        patience.refused(&stands(2));
+        let due = LONG * 4;
+        tokio::time::advance(due - Duration::from_millis(1)).await;
+        patience.refused(&stands(3));
+        tokio::time::advance(due - Duration::from_millis(1)).await;
+        assert_eq!(patience.past(), [], "another one has passed since");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        patience.refused(&stands(4));
+        assert_eq!(patience.past().len(), 1, "it could have, too");
     }
 
     #[tokio::test(start_paused = true)]

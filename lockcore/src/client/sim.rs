@@ -1,5 +1,5 @@
 //! For simulations only, built with `--cfg lockcore_sim`: clients that are paused and killed, and the switch for those that
-//! break a rule, which are made in a copy of this package, as `conformance/breaches.txt` says.
+//! break a rule, which are made in a copy of this package, as `trial/breaches.txt` says.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use lockcore_conformance::faults::ServerFault;
+use lockcore_trial::faults::ServerFault;
 use rustix::process::{Rlimit, Signal};
 
 use super::disk::Disk;

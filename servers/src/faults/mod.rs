@@ -34,5 +34,5 @@ pub fn main(
     _store: &'static str,
     fixture: impl lockcore_conformance::Fixture,
 ) -> std::process::ExitCode {
-    lockcore_conformance::processes::main(fixture)
+    lockcore_trial::processes::main(fixture)
 }

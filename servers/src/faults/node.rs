@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore_conformance::faults::ServerFault;
+use lockcore_trial::faults::ServerFault;
 use rustix::process::{Rlimit, Signal};
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use lockcore_conformance::faults::ServerFault;
+use lockcore_trial::faults::ServerFault;
 use rustix::process::Signal;
 
 use super::disk::Disk;

@@ -1,6 +1,6 @@
 //! SQLite: a file on a disk of its own, which the programs of a run open.
 
-use lockcore_conformance::faults::ServerFault;
+use lockcore_trial::faults::ServerFault;
 use tempfile::TempDir;
 
 use super::disk::Disk;

@@ -1,7 +1,7 @@
 //! The table.
 
-use lockcore_conformance::faults::{Fault, NetworkFault, ProcessFault, RequestFault, ServerFault};
-use lockcore_conformance::history::Law;
+use lockcore_trial::faults::{Fault, NetworkFault, ProcessFault, RequestFault, ServerFault};
+use lockcore_trial::history::Law;
 
 /// The stores, in the order of a row's cells.
 pub const STORES: [&str; 5] = ["sqlite", "redis", "postgres", "etcd", "elasticsearch"];

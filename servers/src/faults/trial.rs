@@ -11,12 +11,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clap::Parser;
 use lockcore::{LockBackend, LockKey};
-use lockcore_conformance::faults::{Fault, ServerFault};
-use lockcore_conformance::history::Law;
-use lockcore_conformance::processes::{
+use lockcore_conformance::{BoxError, Feature, Fixture, Space};
+use lockcore_trial::faults::{Fault, ServerFault};
+use lockcore_trial::history::Law;
+use lockcore_trial::processes::{
     self, Further, Plan, Run, Witness, broken, report_but, run, run_beside,
 };
-use lockcore_conformance::{BoxError, Feature, Fixture, Space};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::spawn_blocking;

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use lockcore_conformance::faults::ServerFault;
+use lockcore_trial::faults::ServerFault;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 /// How long processes may take to end that were killed.

@@ -54,6 +54,7 @@ fn manifest(packages: &Path, published: &[Package]) -> String {
          lockkeeper = {{ version = \"{version}\", features = [\"elasticsearch\", \"etcd\", \"postgres\", \"redis\"] }}\n\
          lockkeeper-cli = \"{version}\"\n\
          lockcore-conformance = \"{version}\"\n\
+         lockcore-trial = \"{version}\"\n\
          tokio = {{ version = \"1\", features = [\"macros\", \"rt\"] }}\n\n[patch.crates-io]\n"
     );
     for package in published {

@@ -436,6 +436,8 @@ mod tests {
         let place = |name| names.iter().position(|it| *it == name).unwrap();
         assert!(place("lockcore") < place("lockcore-conformance"));
         assert!(place("lockcore-conformance") < place("lockcore-sqlite"));
+        assert!(place("lockcore-conformance") < place("lockcore-trial"));
+        assert!(place("lockcore-trial") < place("lockkeeper-cli"));
         assert!(place("lockcore-sqlite") < place("lockkeeper"));
         assert!(place("lockkeeper") < place("lockkeeper-cli"));
         assert!(!names.contains(&"xtask") && !names.contains(&"lockkeeper-model"));

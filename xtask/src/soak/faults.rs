@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use lockcore_conformance::Law;
 use lockkeeper_servers::faults::{Cell, Kind, LOSSES, Record, STORES, TABLE};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,8 @@ use crate::trial;
 const SUMS: &str = "docs/soak.jsonl";
 /// Written from the sums.
 const REPORT: &str = "docs/soak.md";
+/// What a soak writes in the repository.
+pub(super) const WRITTEN: [&str; 3] = [SUMS, REPORT, PROMISES];
 /// How long one run takes, if nobody says how long.
 const RUN: Duration = Duration::from_secs(40);
 /// So many events of each law, and so many faults of each kind, prove something.
@@ -189,7 +192,8 @@ fn report(sums: &Sums) -> String {
         "# Every fault on every store\n\n\
          `cargo xtask soak --store STORE --fault FAULT --seed N --minutes M` repeats one of these runs; `cargo xtask soak \
          --store STORE` continues with what has run least. Processes take locks, hand them on, die and recover meanwhile, \
-         and a checker judges every request, every answer and every guard by each law. The sums of all runs are in \
+         and a checker judges every request, every answer and every guard by each law; turns in line, and how soon who waits is \
+         woken, only where nothing happens to servers and requests. The sums of all runs are in \
          `docs/soak.jsonl`, from which this page is written. A run whose law was broken counts as failed, also after the \
          defect is fixed.\n",
     );
@@ -257,11 +261,12 @@ fn one_store(store: &str, sums: &Sums, text: &mut String) {
             let _ = writeln!(text, "- {law}: {count}");
         }
     }
-    let few: Vec<String> = all
-        .judged
-        .iter()
-        .filter(|(_, count)| **count < JUDGED)
-        .map(|(law, count)| format!("{law} ({count})"))
+    let few: Vec<String> = Law::JUDGED
+        .into_iter()
+        .map(|law| law.to_string())
+        .map(|law| (all.judged.get(&law).copied().unwrap_or(0), law))
+        .filter(|(count, _)| *count < JUDGED)
+        .map(|(count, law)| format!("{law} ({count})"))
         .collect();
     if all.runs > 0 && !few.is_empty() {
         let _ = writeln!(

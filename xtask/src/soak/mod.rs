@@ -8,6 +8,7 @@ mod state;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -64,15 +65,25 @@ pub(crate) fn run(minutes: Option<u64>, only: &[String], list: bool) -> Result<(
     Ok(())
 }
 
-/// The commit, with `-dirty` if something is changed.
+/// The commit, and what is changed of it but for what a soak writes itself.
 fn commit() -> Result<String, String> {
-    let args = [
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-        "--exclude=*",
-    ];
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let own = faults::WRITTEN.map(|file| format!(":!{file}"));
+    let diff = [
+        &["diff", "HEAD", "--", "."][..],
+        &own.each_ref().map(|it| &**it),
+    ]
+    .concat();
+    let changed = git(&diff)?;
+    if changed.is_empty() {
+        return Ok(commit);
+    }
+    let mut hasher = DefaultHasher::new();
+    changed.hash(&mut hasher);
+    Ok(format!("{commit}-changed-{:016x}", hasher.finish()))
+}
+
+fn git(args: &[&str]) -> Result<String, String> {
     let output = Command::new("git").args(args).current_dir(root()).output();
     let output = output.map_err(|error| format!("git cannot be run: {error}"))?;
     if output.status.success() {

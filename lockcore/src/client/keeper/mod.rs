@@ -78,6 +78,8 @@ pub(crate) struct Keeper {
     /// When the last renewal was sent, and when the next one is due.
     renewed: Instant,
     next: Instant,
+    /// When the last renewal was answered, or failed.
+    answered: Instant,
     /// How many renewals in a row were not acknowledged.
     failures: u32,
     /// The change of the intent that is not acknowledged yet, and the number of changes so far.
@@ -130,6 +132,7 @@ pub(crate) fn keep(
         renewal: None,
         moving: None,
         renewed: sent,
+        answered: sent,
         next: sent + core.config.renewal_interval(),
         failures: 0,
         intent: IntentChange::Keep,
@@ -196,7 +199,7 @@ impl Keeper {
                 biased;
                 answer = answered(&mut self.renewal) => self.renewed(answer),
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done),
-                () = self.news.arrive() => self.next = now,
+                () = self.news.arrive() => self.next = clock::now(),
                 order = self.orders.recv(), if handles => match order {
                     Some(order) => self.order(order),
                     None => handles = false,

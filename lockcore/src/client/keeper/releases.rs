@@ -11,7 +11,7 @@ use crate::client::core::Core;
 use crate::client::order::{Release, Released};
 use crate::client::retry::until_answered;
 use crate::client::session::Session;
-use crate::{Claim, End, Grant, Life, Result, SessionState, Stood};
+use crate::{Claim, End, Error, Grant, Life, Result, SessionState, Stood};
 
 /// The most concurrent releases; further ones wait their turn.
 const RELEASES_AT_ONCE: usize = 256;
@@ -40,8 +40,15 @@ impl Keeper {
                     session: session.id,
                     n: *n,
                 };
-                let stood = core.backend.release(grant, &release.claims[range.clone()]);
-                let released = match stood.await {
+                let claims = &release.claims[range.clone()];
+                let mut stood = core.backend.release(grant, claims).await;
+                if stood
+                    .as_ref()
+                    .is_err_and(Error::is_certainly_without_effect)
+                {
+                    stood = core.backend.release(grant, claims).await;
+                }
+                let released = match stood {
                     Ok(stood) => released(&core, &session, stood, true).await,
                     Err(_) => Released::Unknown,
                 };

@@ -47,7 +47,8 @@ impl Keeper {
             .within(incarnation, granted);
         let (backend, id) = (Arc::clone(&self.core.backend), self.session.id);
         let sent = now;
-        let late = now.saturating_duration_since(self.next);
+        // None is sent while the store still has the last one.
+        let late = now.saturating_duration_since(self.next.max(self.answered));
         self.core.telemetry.renews(id, late, self.core.config.ttl);
         self.renewal = Some(InFlight {
             answer: Box::pin(async move { backend.renew(id, &renewal).await }),
@@ -63,6 +64,7 @@ impl Keeper {
     }
 
     pub(super) fn renewed(&mut self, (renewal, answer): (InFlight, Result<Renewed>)) {
+        self.answered = now();
         let before = self.session.deadline.get();
         if answer.as_ref().is_ok_and(Renewed::is_living) {
             self.acknowledged = self.seq;
@@ -157,15 +159,27 @@ impl Keeper {
             let (NoteKind::Evict, Some(n)) = (note.kind, note.grant) else {
                 continue;
             };
+            if self.intent == IntentChange::Drop {
+                // Its change is finished, and it is given back.
+                continue;
+            }
             let why = LostReason::Evicted(note.clone().into());
             if self.session.evict(n, note) {
                 self.core.telemetry.lost(self.session.id, Some(n), &why);
                 self.core.queues.forget(|chain| !chain.stands());
                 self.unswept = true;
                 self.next = now();
-                if self.may_have_intent {
-                    self.session.die();
-                    self.abandon();
+                match self.put.take() {
+                    // Nobody has the guard yet: its change never began.
+                    Some(put) => {
+                        let _ = put.send(false);
+                        self.set_intent(IntentChange::Drop);
+                    }
+                    None if self.may_have_intent => {
+                        self.session.die();
+                        self.abandon();
+                    }
+                    None => {}
                 }
             }
         }

@@ -165,6 +165,53 @@ async fn what_is_evicted_as_its_intent_is_registered_leaves_none() {
     assert!(is_free(&spy, "a").await && is_free(&spy, "b").await);
 }
 
+/// The note is heard of with the answer to the registration itself.
+#[tokio::test(start_paused = true)]
+async fn what_is_evicted_by_the_answer_to_its_registration_leaves_no_intent() {
+    let spy = Spy::with_info(MemoryBackend::new(), |info| info.keys_per_batch = 1);
+    spy.decide(|call| match call {
+        Call::WatchSession(_) => Fate::Hangs,
+        Call::Acquire(request) if request.claims[0].key().as_str() == "b" => {
+            Fate::AnsweredAfter(secs(3))
+        }
+        _ => Fate::Answered,
+    });
+    let locks = spy.locks();
+    let acquisition = locks.documents(["a", "b"]).intent(&"change").unwrap();
+    let evicts = async {
+        tokio::time::sleep(secs(1)).await;
+        evict_from(&spy, "a").await.0
+    };
+    let (outcome, session) = tokio::join!(acquisition.acquire(), evicts);
+    assert!(matches!(outcome, Err(AcquireError::Lost)), "{outcome:?}");
+    let puts = |call: &Call| call.changes_intent(|how| matches!(how, IntentChange::Put(_)));
+    assert_eq!(spy.count(puts), 1);
+    tokio::time::sleep(secs(20)).await;
+    let state = spy.end(&[session], End::IfDue).await.unwrap();
+    assert_eq!(state[0].life, Life::Dead, "its change never began");
+    assert!(is_free(&spy, "a").await && is_free(&spy, "b").await);
+}
+
+/// The operator comes too late: the change is finished.
+#[tokio::test(start_paused = true)]
+async fn what_is_evicted_while_it_is_given_back_with_its_intent_is_released() {
+    let spy = Spy::new(MemoryBackend::new());
+    spy.decide(|call| match call {
+        Call::WatchSession(_) => Fate::Hangs,
+        _ => Fate::Answered,
+    });
+    let locks = spy.locks();
+    let guard = locks.lock("g").intent(&"change").unwrap().acquire();
+    let guard = guard.await.unwrap();
+    let session = guard.session();
+    write(&spy, session, &evicts(&guard)).await;
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    tokio::time::sleep(secs(20)).await;
+    let state = spy.end(&[session], End::IfDue).await.unwrap();
+    assert_eq!(state[0].life, Life::Dead, "it is finished");
+    assert!(is_free(&spy, "g").await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn why_a_session_was_revoked_is_told_to_all_of_its_guards() {
     let why = note(NoteKind::Revoke);

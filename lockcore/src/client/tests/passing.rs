@@ -27,9 +27,14 @@ fn client(store: &Arc<MemoryBackend>) -> Locks {
     Spy::new(Arc::clone(store)).locks()
 }
 
-/// `d k`, `w /p` or `r /p`.
+/// `d k`, `s k`, `x k`, `w /p` or `r /p`.
 async fn take(locks: Locks, owner: Option<Owner>, what: &str) -> Result<Guard, AcquireError> {
     let (want, key) = what.split_once(' ').unwrap();
+    match want {
+        "s" => return locks.rwlock(key).read().acquire().await,
+        "x" => return locks.rwlock(key).write().acquire().await,
+        _ => {}
+    }
     if want == "d" {
         let asks = locks.documents([key]);
         return match &owner {
@@ -100,10 +105,14 @@ async fn what_is_being_given_back_is_in_nobodys_way_for_long() {
     }
 }
 
-/// Readers that hold for longer than a waiter's patience, and leave no gap.
+/// Readers that hold for longer than a waiter's patience, and leave no gap. Those of a lock share what one of them is granted;
+/// those of a path may each ask for themselves.
 #[tokio::test(start_paused = true)]
 async fn a_writer_has_its_turn_also_if_readers_hold_for_longer_than_it_takes_to_pass() {
-    for store in stores() {
+    for (store, read, write) in stores()
+        .into_iter()
+        .flat_map(|it| [(it.clone(), "s k", "x k"), (it, "r /k", "w /k")])
+    {
         for held in [secs(3), secs(5), secs(7)] {
             let (readers, writer) = (client(&store), client(&store));
             let ends = Arc::new(AtomicBool::new(false));
@@ -113,7 +122,7 @@ async fn a_writer_has_its_turn_also_if_readers_hold_for_longer_than_it_takes_to_
                     while !ends.load(Ordering::Relaxed) {
                         let readers = readers.clone();
                         tokio::spawn(async move {
-                            let guard = readers.rwlock("k").read().acquire().await.unwrap();
+                            let guard = take(readers, None, read).await.unwrap();
                             sleep(held).await;
                             drop(guard.release().await);
                         });
@@ -122,7 +131,7 @@ async fn a_writer_has_its_turn_also_if_readers_hold_for_longer_than_it_takes_to_
                 })
             };
             sleep(held * 2).await;
-            let writes = writer.rwlock("k").write().acquire();
+            let writes = take(writer, None, write);
             let written = timeout(held * 10, writes).await;
             drop(written.expect("they come to an end").unwrap());
             ends.store(true, Ordering::Relaxed);

@@ -227,6 +227,52 @@ async fn losses_are_told_with_their_cause_and_only_once() {
     assert_eq!((gauge("guards"), gauge("sessions")), (0.0, 0.0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_held_for_too_long_is_told_whoever_gives_it_back() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, told) = told(&spy);
+    let lost = || told.count(&format!("lockkeeper.lost{{{STORE},cause=too_long}}"));
+    let longest = Duration::from_secs(60);
+    let asks = |key: &str| locks.lock(key).max_hold(longest);
+    let work = async |time: Duration| {
+        let works = asks("k").run(|_| async move {
+            sleep(time).await;
+            Ok::<_, std::io::Error>(())
+        });
+        works.await.is_ok()
+    };
+    assert!(work(longest / 2).await && !work(longest * 2).await);
+    assert_eq!(lost(), 1, "the work has obeyed");
+    let guard = asks("k").acquire().await.unwrap();
+    sleep(longest * 4).await;
+    assert_eq!(lost(), 2, "it was taken from the program");
+    drop(guard);
+    let guard = asks("k").acquire().await.unwrap();
+    guard.lost().await;
+    drop(guard.release().await);
+    sleep(longest * 4).await;
+    assert_eq!(lost(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_waits_for_the_last_one_is_not_late() {
+    let spy = Spy::new(MemoryBackend::new());
+    let told = Told::default();
+    let ttl = Duration::from_secs(6);
+    let locks = metrics::with_local_recorder(&told, || spy.builder().ttl(ttl).build().unwrap());
+    let guard = locks.lock("k").acquire().await.unwrap();
+    spy.decide(|call| match renews(call) {
+        true => Fate::AnsweredAfter(Duration::from_millis(2_500)),
+        false => Fate::Answered,
+    });
+    sleep(Duration::from_secs(30)).await;
+    let late = told.of(&format!("lockkeeper.renewal.late.seconds{{{STORE}}}"));
+    let count = late.count.load(Ordering::Relaxed);
+    assert!(count >= 4, "{count}");
+    assert!(late.get() < 0.1, "{} s", late.get());
+    assert!(guard.is_valid());
+}
+
 /// What is told to `tracing`, as text.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<String>>>);
