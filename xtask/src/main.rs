@@ -42,7 +42,11 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Installs what the workspaces are built with besides Rust and C, where it is missing: protoc and OpenSSL's headers.
-    Prepare,
+    Prepare {
+        /// Instead builds the servers of the tests that are built from their sources, where they are missing.
+        #[arg(long)]
+        servers: bool,
+    },
     /// Checks bans, licences and sources of the dependencies with cargo-deny, which it fetches where it is missing.
     Deny,
     /// Builds all documentation, with warnings denied, and compares the public API of the published crates
@@ -225,7 +229,8 @@ fn main() -> ExitCode {
     }
     let done = match Args::parse().command {
         Command::Api { save } => api::run(save),
-        Command::Prepare => etcd::protoc().and_then(|()| openssl()),
+        Command::Prepare { servers: true } => stores::build_servers(),
+        Command::Prepare { servers: false } => etcd::protoc().and_then(|()| openssl()),
         Command::Deny => deny::run(),
         Command::Test {
             soak: Some(server), ..

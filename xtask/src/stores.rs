@@ -201,6 +201,11 @@ fn artefacts() -> PathBuf {
     target.join("servers")
 }
 
+/// Builds what `cargo xtask test` would build when it starts the server.
+pub(crate) fn build_servers() -> Result<(), String> {
+    etcd::ETCD_3_6.program(&artefacts()).map(drop)
+}
+
 pub(crate) fn engine(engine: &Engine) -> Result<Server, String> {
     let started = engine.start(&artefacts());
     started.map_err(|error| format!("{}: {error}", engine.name))

@@ -175,7 +175,8 @@ fn main() -> ExitCode {
         trial(
             "finds_a_primary_that_is_forced",
             finds_a_primary_that_is_forced,
-        ),
+        )
+        .with_ignored_flag(true),
     ];
     libtest_mimic::run(&args.test, trials).exit_code()
 }

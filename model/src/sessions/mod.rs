@@ -1,8 +1,10 @@
 //! Sessions, their locks, their intents and who adopts these, on two kinds of store.
 //!
 //! A *store of records* writes one record in a step: a session's, or a key's. An *atomic* store writes all keys of a request,
-//! and the session with them, in one step. The clients are the same. Requests are late, lost, doubled and overtake each other;
-//! clients are killed and pause; anybody ends a session that is due. Time is what is left of each lease, so it has no bound.
+//! and the session with them, in one step. The clients are the same, but for intents: on an atomic store they come and go in
+//! the step of their locks. (Our stores do that in two, as the store of records does.) Requests are late, lost, doubled and
+//! overtake each other; clients are killed and pause; anybody ends a session that is due. Time is what is left of each lease,
+//! so it has no bound.
 //!
 //! The rules, as GUARANTEES.md and ARCHITECTURE.md have them, are what [`Without`] takes away one by one.
 

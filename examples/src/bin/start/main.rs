@@ -1,9 +1,10 @@
 //! Programs to start from, one for each kind of lock.
 //!
-//! `cargo run -p lockkeeper-examples --bin start -- lock` (or `documents`, `tree`, `rwlock`, `semaphore`, `schedule`, `recovery`). The
-//! locks are in the store of `LOCKKEEPER_URL`, or in a file that is removed in the end.
+//! `cargo run -p lockkeeper-examples --bin start -- lock` (or `documents`, `tree`, `rwlock`, `semaphore`, `schedule`, `recovery`,
+//! `fenced`). The locks are in the store of `LOCKKEEPER_URL`, or in a file that is removed in the end.
 
 mod documents;
+mod fenced;
 mod lock;
 mod recovery;
 mod rwlock;
@@ -29,6 +30,7 @@ enum Example {
     Semaphore,
     Schedule,
     Recovery,
+    Fenced,
 }
 
 impl Example {
@@ -41,6 +43,7 @@ impl Example {
             Self::Semaphore => Box::pin(semaphore::run(url)).await,
             Self::Schedule => Box::pin(schedule::run(url)).await,
             Self::Recovery => recovery::run(url).await,
+            Self::Fenced => fenced::run(url).await,
         }
     }
 }
