@@ -546,7 +546,10 @@ mod tests {
 
     #[test]
     fn proxies_are_read() {
-        let parse = |proxy: &str| EsConfig::parse(&format!("elasticsearch://h?proxy={proxy}"));
+        let parse = |proxy: &str| {
+            let encoded = proxy.replace('@', "%40");
+            EsConfig::parse(&format!("elasticsearch://h?proxy={encoded}"))
+        };
         let config = parse("https://me:p%2540%40proxy:3128").unwrap();
         let proxy = config.proxy.clone().unwrap();
         assert_eq!(proxy.url.as_str(), "https://proxy:3128/");
@@ -683,7 +686,7 @@ mod tests {
             "elasticsearch://u:secret@h",
             "elasticsearch://h?api_key=secret",
             "elasticsearch://h?bearer_token=secret",
-            "elasticsearch://h?proxy=http://u:secret@p",
+            "elasticsearch://h?proxy=http://u:secret%40p",
         ] {
             assert!(!format!("{:?}", EsConfig::parse(url).unwrap()).contains("secret"));
         }
