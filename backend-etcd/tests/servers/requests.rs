@@ -136,8 +136,10 @@ async fn what_is_asked_meanwhile_is_one_transaction_for_all_and_answered_alike()
 async fn batches_of_long_keys_fit_into_a_request() {
     let server = member(&[("max-txn-ops", "10000")]).await;
     let space = Space::at(url(&server));
+    // Who is at work for longer than that, as with a large batch on a busy machine, loses its connection.
+    let config = || space.config().timeout(Duration::from_secs(60));
     for operations in [2_000, 10_000] {
-        let config = space.config().operations(operations);
+        let config = config().operations(operations);
         let backend = EtcdBackend::connect(config).await.unwrap();
         let info = backend.info();
         assert!(
@@ -188,7 +190,7 @@ async fn batches_of_long_keys_fit_into_a_request() {
         }
     }
     // The client cuts by both.
-    let config = space.config().operations(2_000);
+    let config = config().operations(2_000);
     let backend = EtcdBackend::connect(config).await.unwrap() as Arc<dyn lockcore::LockBackend>;
     let locks = lockcore::Locks::builder(backend).build().unwrap();
     let ids = (0..2_000).map(|n| format!("{n:0>1024}"));
