@@ -242,7 +242,7 @@ impl Watches {
             ended,
         });
         // In another runtime another one is made.
-        let first = Mutex::new(Some((listener, place)));
+        let first = Mutex::new(Some(Listening::new(&shared, listener, place)));
         let heard = Arc::new(tokio::sync::Mutex::new(heard));
         let (ours, link) = (Arc::clone(&shared), Arc::clone(link));
         let task = Standing::begin(move || {
@@ -309,33 +309,46 @@ async fn listen(link: &Link, channel: &str) -> Outcome<(PgListener, i64)> {
     listening.await.map_err(Failure::Connecting)
 }
 
-/// While it stands, somebody listens. When it goes, also with its runtime, everybody looks.
-struct Listens<'a>(&'a Shared);
+/// The connection that listens. When it goes, also with a runtime that has never run it, everybody looks.
+struct Listening {
+    shared: Arc<Shared>,
+    listener: PgListener,
+    place: Option<usize>,
+}
 
-impl Drop for Listens<'_> {
+impl Listening {
+    fn new(shared: &Arc<Shared>, listener: PgListener, place: Option<usize>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            listener,
+            place,
+        }
+    }
+}
+
+impl Drop for Listening {
     fn drop(&mut self) {
-        self.0.pid.store(0, Ordering::Release);
-        self.0.lost();
+        self.shared.pid.store(0, Ordering::Release);
+        self.shared.lost();
     }
 }
 
 /// Hands on what is told. When the connection is lost, or the primary is another server, everybody looks, and another
 /// one is made.
-async fn hear(
-    shared: Arc<Shared>,
-    mut listening: Option<(PgListener, Option<usize>)>,
-    link: Arc<Link>,
-) {
+async fn hear(shared: Arc<Shared>, mut listening: Option<Listening>, link: Arc<Link>) {
     loop {
-        if let Some((mut listener, place)) = listening.take() {
-            let _listens = Listens(&shared);
-            while hears(&mut listener, &shared, link.timeout).await && link.place() == place {}
+        if let Some(Listening {
+            listener, place, ..
+        }) = &mut listening
+        {
+            while hears(listener, &shared, link.timeout).await && link.place() == *place {}
         }
+        listening = None;
         sleep(AGAIN).await;
         let again = timeout(link.timeout, listen(&link, &shared.channel)).await;
         if let Ok(Ok((listener, pid))) = again {
+            listening = Some(Listening::new(&shared, listener, link.place()));
             shared.pid.store(pid, Ordering::Release);
-            listening = Some((listener, link.place()));
         }
     }
 }
