@@ -100,14 +100,15 @@ impl Asker<'_> {
         ends: impl Fn() -> Ends,
     ) -> BatchOutcome {
         let torn = !self.core.info.atomic && is_of_several_records(&request.claims);
-        // The token must be one that a guard can have, and greater than what was acknowledged before the first copy was sent.
-        let last_token = self.core.last_token();
+        if !asked.in_doubt {
+            asked.last_token = self.core.last_token();
+        }
         let mut patience: Option<Instant> = None;
         let mut failures = 0;
         loop {
             match asked.send(self.core, request).await {
                 Ok(Acquired::Acquired(token)) => {
-                    if let Err(error) = self.core.take_token(token, last_token) {
+                    if let Err(error) = self.core.take_token(token, asked.last_token) {
                         asked.in_doubt = true;
                         return BatchOutcome::Failed(error);
                     }
@@ -144,8 +145,15 @@ impl Asker<'_> {
                             again = asks_again => again,
                         }
                     };
+                    let is_certain = error.is_certainly_without_effect();
                     if !again {
-                        return BatchOutcome::Failed(error);
+                        // What became of all copies is unknown if it is of one.
+                        let unknown = asked.unknown.take().filter(|_| is_certain);
+                        return BatchOutcome::Failed(unknown.unwrap_or(error));
+                    }
+                    // Unless all that was sent so far is given back.
+                    if asked.in_doubt && !is_certain {
+                        asked.unknown = Some(error);
                     }
                 }
             }
@@ -164,6 +172,10 @@ pub(crate) struct Asked {
     range: Range<usize>,
     /// A copy of the request was not answered.
     in_doubt: bool,
+    /// The error that says so.
+    unknown: Option<Error>,
+    /// The last token that was acknowledged before the first such copy was sent: its own must be greater.
+    last_token: u64,
     /// It was refused, and stands in line.
     in_line: bool,
     is_open: bool,
@@ -179,6 +191,8 @@ impl Asked {
             incarnation,
             range,
             in_doubt: false,
+            unknown: None,
+            last_token: asker.core.last_token(),
             in_line: false,
             is_open: true,
         }

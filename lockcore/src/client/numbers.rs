@@ -106,9 +106,9 @@ impl Numbers {
         self.ranges
     }
 
-    /// How many numbers are live.
-    pub(crate) fn live(&self) -> usize {
-        self.live.len()
+    /// Whether every live number is one of these.
+    pub(crate) fn are_all_of(&self, numbers: &BTreeSet<u64>) -> bool {
+        self.live.is_subset(numbers)
     }
 
     /// All retired numbers.

@@ -9,13 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::client::chain::{CLAIMS, Chain, Pass};
 use crate::client::clock::now;
 use crate::client::order::Order;
 use crate::client::session::Handle;
 use crate::{Busy, Claim, LockKey, Mode, OwnerId, SessionId, Want};
+
+/// For so long after a waiter has asked again the last refusal still says who is in its way.
+const KNOWN: Duration = Duration::from_secs(1);
 
 /// For each key, the tasks of this process that wait for it, or ask for it first.
 ///
@@ -55,7 +58,8 @@ struct Waiter {
     offered: Notify,
     /// Its turn came at once, and it asks without having waited.
     asks_at_once: AtomicBool,
-    is_asking: AtomicBool,
+    /// Since when, if it asks.
+    asks: Mutex<Option<Instant>>,
     /// Since it asked last, a task of this process that does not stand in line has got what excludes it.
     is_overtaken: AtomicBool,
 }
@@ -108,7 +112,11 @@ impl Waiter {
     }
 
     fn is_asking(&self) -> bool {
-        self.is_asking.load(Ordering::Acquire)
+        self.asks().is_some()
+    }
+
+    fn asks(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_overtaken(&self) -> bool {
@@ -561,7 +569,7 @@ impl Place {
             offer: Mutex::default(),
             offered: Notify::new(),
             asks_at_once: AtomicBool::new(false),
-            is_asking: AtomicBool::new(false),
+            asks: Mutex::default(),
             is_overtaken: AtomicBool::new(false),
         });
         let queue = keys.entry(claim.key().clone()).or_default();
@@ -779,7 +787,7 @@ struct Asking<'a>(&'a Waiter);
 
 impl<'a> Asking<'a> {
     fn new(waiter: &'a Waiter) -> Self {
-        waiter.is_asking.store(true, Ordering::Release);
+        *waiter.asks() = Some(now());
         waiter.is_overtaken.store(false, Ordering::Release);
         Self(waiter)
     }
@@ -787,7 +795,7 @@ impl<'a> Asking<'a> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.0.is_asking.store(false, Ordering::Release);
+        *self.0.asks() = None;
     }
 }
 
@@ -812,7 +820,10 @@ impl InTheWay {
                 None => refusal().or_else(|| self.before.as_deref().cloned()),
             },
             // It asks itself: without an answer nobody knows.
-            Turn::Polls => refusal(),
+            Turn::Polls => refusal().filter(|_| {
+                let asks = *self.waiter.asks();
+                asks.is_none_or(|since| now() < since + KNOWN)
+            }),
         }
     }
 }

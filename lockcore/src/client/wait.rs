@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use crate::client::core::Core;
 use crate::client::queue::{InTheWay, Offer, Place};
 use crate::{Busy, Changed, Claim, Grant, OwnerId};
@@ -154,8 +156,10 @@ impl Polls {
             return;
         }
         let claims = std::slice::from_ref(place.claim());
-        self.watch = core.backend.watch(claims).await.ok();
-        self.asked = true;
+        let watch = timeout(POLL.1, core.backend.watch(claims)).await;
+        // One that takes so long was the pause.
+        self.asked = watch.is_ok();
+        self.watch = watch.ok().and_then(Result::ok);
     }
 }
 

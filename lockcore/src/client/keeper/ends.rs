@@ -1,5 +1,6 @@
 //! The ends of a session: it is left, closed, or found dead.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,13 +53,14 @@ impl Keeper {
     }
 
     async fn kept(&mut self, keep: &Keep, deadline: Instant) -> Result<Left> {
+        let kept: BTreeSet<u64> = keep.release.grants.iter().map(|(n, _)| *n).collect();
         // What an earlier attempt of the same acquisition has left is given back first.
-        while self.session.numbers().live() > keep.release.grants.len() && self.going > 0 {
+        while !self.session.numbers().are_all_of(&kept) && !self.going.is_empty() {
             if let Some(done) = self.work.next().await {
                 self.done(done);
             }
         }
-        if self.session.numbers().live() > keep.release.grants.len() {
+        if !self.session.numbers().are_all_of(&kept) {
             return Ok(Left::Shared);
         }
         self.session.deadline.pass();
@@ -82,8 +84,7 @@ impl Keeper {
                     if let Renewed::Noted(notes) = &renewed {
                         self.read(notes);
                     }
-                    let kept = keep.release.grants.iter().map(|(n, _)| *n);
-                    if self.session.evicted(kept).is_none() {
+                    if self.session.evicted(kept.iter().copied()).is_none() {
                         return Ok(Left::Kept);
                     }
                     close_in_time(&self.core, &self.session, deadline).await;

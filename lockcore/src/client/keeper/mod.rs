@@ -8,7 +8,7 @@ mod giving_up;
 mod releases;
 mod renewals;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -95,7 +95,7 @@ pub(crate) struct Keeper {
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     backlog: VecDeque<Release>,
     /// How many numbers are being released.
-    going: usize,
+    going: BTreeSet<u64>,
     /// Adoptions to give up once more after the next renewal.
     adopted: Vec<(GiveUp, Option<GivenUp>)>,
     /// The session was to be closed at once, and could not be.
@@ -144,7 +144,7 @@ pub(crate) fn keep(
         doubts: Doubts::new(core),
         work: FuturesUnordered::new(),
         backlog: VecDeque::new(),
-        going: 0,
+        going: BTreeSet::new(),
         adopted: Vec::new(),
         unclosed: false,
         keep: None,
@@ -278,7 +278,7 @@ impl Keeper {
 
     /// Tells once why the locks of the session are lost, if it had any.
     fn tell_why(&mut self) {
-        if self.told_why || self.session.numbers().live() <= self.going {
+        if self.told_why || self.session.numbers().are_all_of(&self.going) {
             return;
         }
         if let Some(why) = self.session.why() {

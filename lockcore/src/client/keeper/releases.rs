@@ -20,7 +20,7 @@ const BETWEEN_RENEWALS: Duration = Duration::from_millis(200);
 
 impl Keeper {
     pub(super) fn release(&mut self, release: Release) {
-        self.going += release.grants.len();
+        self.going.extend(release.grants.iter().map(|(n, _)| *n));
         if self.work.len() >= RELEASES_AT_ONCE {
             self.backlog.push_back(release);
         } else {
@@ -30,7 +30,7 @@ impl Keeper {
 
     pub(super) fn start(&mut self, release: Release) {
         let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
-        if release.by_close && session.numbers().live() == self.going {
+        if release.by_close && session.numbers().are_all_of(&self.going) {
             self.unswept = true;
             self.work.push(Box::pin(async move {
                 // A close does not say whether the session lived: one of its grants does.
@@ -73,9 +73,9 @@ impl Keeper {
     /// Retires the numbers, which were not retired before: a renewal that said so would make the release find nothing
     /// live.
     pub(super) fn retire(&mut self, release: &Release) {
-        self.going -= release.grants.len();
         let mut numbers = self.session.numbers();
         for (n, _) in &release.grants {
+            self.going.remove(n);
             numbers.end(*n);
         }
     }

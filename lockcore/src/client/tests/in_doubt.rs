@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::tests::attempts::{asks, hold, ms, opens, releases, secs};
 use crate::client::tests::spy::{Call, Fate, Spy};
-use crate::{AcquireError, Attempt, ErrorKind, MemoryBackend};
+use crate::{AcquireError, Attempt, ErrorKind, FencingToken, MemoryBackend};
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_whose_request_was_in_doubt_is_released_more_than_once() {
@@ -124,6 +124,74 @@ async fn an_open_of_unknown_outcome_is_followed_by_one_of_another_id() {
     });
     assert!(locks.documents(["d"]).try_acquire().await.is_err());
     assert_eq!(spy.count(opens), sent.len() + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_unknown_of_one_copy_is_unknown_of_all() {
+    for waits in [false, true] {
+        // A batch that is given back first is known to have no effect.
+        for (store, ids, told) in [
+            (MemoryBackend::new(), &["d"][..], ErrorKind::Indeterminate),
+            (MemoryBackend::records(), &["d"], ErrorKind::Indeterminate),
+            (
+                MemoryBackend::records(),
+                &["d1", "d2"],
+                ErrorKind::Unavailable,
+            ),
+        ] {
+            let spy = Spy::new(store);
+            let locks = spy.locks();
+            let before = hold(&locks, &["before"]).await;
+            let mut lost = false;
+            spy.decide(move |call| match asks(call) {
+                true if !std::mem::replace(&mut lost, true) => Fate::AnswerLost,
+                true => Fate::Fails(ErrorKind::Unavailable),
+                false => Fate::Answered,
+            });
+            let documents = locks.documents(ids);
+            let failed = match waits {
+                true => documents.wait(secs(3)).acquire().await.map(drop),
+                false => documents.try_acquire().await.map(drop),
+            };
+            match failed {
+                Err(AcquireError::Store(error)) => assert_eq!(error.kind(), told, "{ids:?}"),
+                other => panic!("{other:?}"),
+            }
+            assert!(before.is_valid());
+        }
+    }
+}
+
+/// Somebody who stands in line is granted by a late copy, which the next one repeats, what is smaller than a token that
+/// another task got meanwhile.
+#[tokio::test(start_paused = true)]
+async fn the_token_of_a_copy_without_an_answer_may_be_older_than_those_of_others() {
+    let spy = Spy::new(MemoryBackend::new());
+    let (locks, other) = (spy.locks(), spy.locks());
+    let held = hold(&other, &["d"]).await;
+    let before = held.token();
+    let mut asked = 0;
+    spy.decide(move |call| match call.keys() {
+        Some(keys) if keys == ["d"] => {
+            asked += 1;
+            match asked {
+                1 => Fate::Fails(ErrorKind::Indeterminate),
+                2 => Fate::Answered,
+                // As the store counts, without what is handed on.
+                _ => Fate::Token(FencingToken::new(before.get() / 64).unwrap()),
+            }
+        }
+        _ => Fate::Answered,
+    });
+    let waits = async { locks.documents(["d"]).wait(secs(60)).acquire().await };
+    let others = async {
+        sleep(secs(1)).await;
+        let greater = hold(&locks, &["e"]).await.token();
+        drop(held);
+        greater
+    };
+    let (granted, greater) = tokio::join!(waits, others);
+    assert!(granted.unwrap().token() < greater);
 }
 
 /// The grants that were asked for and released, in order; a release may be sent again.

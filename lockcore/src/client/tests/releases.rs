@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::order::{Order, Release};
 use crate::client::pool;
+use crate::client::tests::notes::evict_from;
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
     Claim, ClaimStore, End, ErrorKind, FencingToken, Filter, Grant, Guard, Inspect, Intent,
@@ -178,6 +179,31 @@ async fn a_guard_that_lost_one_of_its_batches_was_not_held() {
     let (grant, claims) = first(&guard);
     store.release(grant, &claims).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+}
+
+/// Its session is closed with it only if nothing else is held there, whatever it has lost meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_lost_some_of_its_batches_takes_nothing_else_of_its_owner_with_it() {
+    for store in stores() {
+        for dropped in [true, false] {
+            let spy = Spy::new(Arc::clone(&store));
+            let locks = spy.locks();
+            let many = locks.documents((0..11).map(|n| format!("d{n:02}")));
+            let many = many.acquire().await.unwrap();
+            let other = locks.documents(["x"]).owner(&many.owner());
+            let other = other.acquire().await.unwrap();
+            assert_eq!(other.session(), many.session());
+            evict_from(&spy, "d03").await;
+            let _ = many.lost().await;
+            match dropped {
+                true => drop(many),
+                false => assert_eq!(many.release().await.unwrap(), Released::NotHeld),
+            }
+            sleep(Duration::from_secs(1)).await;
+            assert!(other.is_valid() && other.confirm().await.unwrap());
+            assert_eq!(other.release().await.unwrap(), Released::Released);
+        }
+    }
 }
 
 /// A renewal that went out meanwhile and said that the number is over would make it so before the release is executed.

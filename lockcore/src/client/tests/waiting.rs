@@ -70,6 +70,60 @@ async fn who_asks_in_its_turn_and_has_no_answer_is_not_told_of_who_has_gone() {
     assert!(matches!(late, Err(AcquireError::Store(_))), "{late:?}");
 }
 
+/// A refusal says it for as long as a store may take for an answer; then nobody knows whether that one is still there.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_not_told_once_the_store_has_been_silent_for_long() {
+    for (silent, is_known) in [(ms(500), true), (ms(2_500), false)] {
+        let spy = Spy::new(MemoryBackend::new());
+        let (locks, other) = (spy.locks(), spy.locks());
+        let guard = hold(&other, &["d"]).await;
+        let waits = locks.documents(["d"]).wait(secs(2) + silent).acquire();
+        let release = async {
+            sleep(secs(2)).await;
+            spy.decide(|call| match call {
+                Call::Acquire(_) => Fate::Hangs,
+                _ => Fate::Answered,
+            });
+            let _ = guard.release().await.unwrap();
+        };
+        let (late, ()) = tokio::join!(waits, release);
+        match late {
+            Err(AcquireError::Busy(_)) => assert!(is_known),
+            Err(AcquireError::Store(_)) => assert!(!is_known),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The connection that tells of releases cannot be made, and nobody is told so.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_hangs_keeps_a_waiter_from_the_store_for_no_longer_than_a_pause() {
+    let spy = Spy::new(MemoryBackend::new());
+    spy.decide(|call| match call {
+        Call::Watch => Fate::FailsAfter(secs(5), ErrorKind::Unavailable),
+        _ => Fate::Answered,
+    });
+    let (locks, other) = (spy.locks(), spy.locks());
+    let guard = hold(&other, &["d"]).await;
+    let waits = async {
+        let guard = locks.documents(["d"]).acquire().await.unwrap();
+        (guard, spy.elapsed())
+    };
+    let frees = async {
+        sleep(ms(10_500)).await;
+        let _ = guard.release().await.unwrap();
+        spy.elapsed()
+    };
+    let ((_guard, granted), freed) = tokio::join!(waits, frees);
+    assert!(granted - freed <= ms(1_010), "{granted:?} after {freed:?}");
+    let mut asked = spy.sent(asks).into_iter().map(|(at, _)| at);
+    let mut last = asked.next().unwrap();
+    for at in asked {
+        assert!(at - last <= ms(1_010), "{at:?} after {last:?}");
+        last = at;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_holds_something_comes_in_its_turn_like_those_who_hold_nothing() {
     let spy = Spy::new(MemoryBackend::new());
