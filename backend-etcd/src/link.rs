@@ -9,7 +9,7 @@ use etcd_client::{
     Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, TlsOptions, WatchOptions,
     WatchStream,
 };
-use lockcore::backend::{Host, Together};
+use lockcore::backend::{Host, Together, within};
 use lockcore::{Error, ErrorKind, Operation};
 use tokio::time::Instant;
 
@@ -192,15 +192,16 @@ impl Link {
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let connecting = tokio::time::timeout_at(until, self.connection(operation)).await;
-        let connection = connecting.map_err(|_| {
+        // Others may go on with it, in another runtime.
+        let connecting = within(until, self.connection(operation)).await;
+        let connection = connecting.ok_or_else(|| {
             let what = format!("no connection within {:?}", self.config.timeout);
             found(ErrorKind::Unavailable, operation, what)
         })??;
         let number = connection.number;
-        match tokio::time::timeout_at(until, send(connection)).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => {
+        match within(until, send(connection)).await {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(error)) => {
                 let of_the_login = is_of_the_login(&error);
                 if of_the_login {
                     self.close(number);
@@ -212,7 +213,7 @@ impl Link {
                     error: from_etcd(operation, Phase::Sent, error),
                 })
             }
-            Err(_) => {
+            None => {
                 self.leave(number);
                 let what = format!("no answer within {:?}", self.config.timeout);
                 Err(found(ErrorKind::Indeterminate, operation, what).into())
@@ -251,8 +252,8 @@ impl Link {
                 let client = self.client_of(operation, &node).await?;
                 self.greet(operation, client).await
             };
-            match tokio::time::timeout(patience, greeted).await {
-                Ok(Ok(connection)) => {
+            match within(Instant::now() + patience, greeted).await {
+                Some(Ok(connection)) => {
                     let mut place = self.place();
                     while place.nodes.front() != Some(&node) {
                         place.nodes.rotate_left(1);
@@ -260,13 +261,13 @@ impl Link {
                     return Ok(place.connected(connection));
                 }
                 // What people have to fix is said rather than that another one does not answer.
-                Ok(Err(error)) => {
+                Some(Err(error)) => {
                     let worse = |failed: &Error| failed.kind() == ErrorKind::Unavailable;
                     if failed.as_ref().is_none_or(worse) {
                         failed = Some(error);
                     }
                 }
-                Err(_) => {}
+                None => {}
             }
         }
         Err(failed.unwrap_or_else(|| {

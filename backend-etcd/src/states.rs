@@ -8,8 +8,8 @@ use lockcore::{Result, SessionId, SessionState};
 use crate::record::Session;
 use crate::txn::{Found, Way, get, nobody};
 
-/// So many sessions are asked about in one request.
-pub(crate) const SESSIONS_PER_REQUEST: usize = 50;
+/// So many sessions are asked about, or ended by two operations each and one more, in one request: any `txn_ops` takes them.
+pub(crate) const SESSIONS_PER_REQUEST: usize = 33;
 
 impl Way<'_> {
     /// Sessions as they are; one that was never opened never will be.

@@ -70,16 +70,28 @@ async fn listen(shared: Arc<Shared>, link: SharedLink) -> Result<Task> {
     let (stream, number) = link.watch(releases).await?;
     shared.releases.store(releases, Ordering::Release);
     shared.number.store(number, Ordering::Release);
-    Ok(Task::begin(hear(
-        shared,
-        stream,
-        link.names.clone(),
-        number,
-    )))
+    let stands = Stands { shared, number };
+    Ok(Task::begin(hear(stands, stream, link.names.clone())))
+}
+
+/// The stream that stands. When it goes, also with a runtime that has never run it, everybody looks.
+struct Stands {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Stands {
+    fn drop(&mut self) {
+        // Another stream may stand by now.
+        let number = &self.shared.number;
+        let _ = number.compare_exchange(self.number, 0, Ordering::AcqRel, Ordering::Acquire);
+        self.shared.all.wake_everybody();
+    }
 }
 
 /// Hears of news and removals until the stream ends.
-async fn hear(shared: Arc<Shared>, mut stream: WatchStream, names: Names, number: u64) {
+async fn hear(stands: Stands, mut stream: WatchStream, names: Names) {
+    let shared = &stands.shared;
     let news = names.news();
     while let Ok(Some(told)) = stream.message().await {
         for event in told.events() {
@@ -93,14 +105,9 @@ async fn hear(shared: Arc<Shared>, mut stream: WatchStream, names: Names, number
         }
         // Nobody can be told any more, as where what was to be told is compacted.
         if told.canceled() {
-            break;
+            return;
         }
     }
-    // Another stream may stand by now.
-    let _ = shared
-        .number
-        .compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
-    shared.all.wake_everybody();
 }
 
 /// The watches of this process, and the task that hears for them.

@@ -44,6 +44,8 @@ struct Connections {
     /// Each with the time of its last answer. While somebody waits there are none.
     idle: Vec<(Instant, Connected)>,
     waiting: VecDeque<oneshot::Sender<Connected>>,
+    /// Which server was found last: when it was started.
+    server: Option<String>,
     /// When they were left: those made before are to a server that is the primary no more.
     left: Option<Instant>,
 }
@@ -196,6 +198,19 @@ impl Own {
         connections.idle.clear();
     }
 
+    /// A new one. Those to another server are left: it may be the primary no more, and not know.
+    fn made(&self, connected: Connected) {
+        let mut connections = lock(&self.connections);
+        let (server, since) = (&connected.process.started, connected.process.since);
+        let before = connections.server.replace(server.clone());
+        if before.is_some_and(|before| before != *server) {
+            connections.left = Some(since);
+            connections.idle.retain(|(_, it)| it.process.since >= since);
+        }
+        drop(connections);
+        self.give(connected);
+    }
+
     /// To who waits, or for later.
     fn give(&self, mut connected: Connected) {
         let mut connections = lock(&self.connections);
@@ -234,7 +249,7 @@ impl Own {
                 handed = &mut place.handed => return handed.map_err(|_| Failure::NoConnection),
                 made = self.making() => {
                     if let Some(made) = made {
-                        self.give(made?);
+                        self.made(made?);
                     }
                 }
             }

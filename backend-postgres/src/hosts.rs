@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lockcore::ErrorKind;
+use lockcore::backend::within;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::task::JoinSet;
@@ -32,7 +33,7 @@ pub(crate) struct Process {
     /// The server's number of it.
     pid: i32,
     /// When the server was started, which no other one was in the same microsecond.
-    started: String,
+    pub(crate) started: String,
     pub(crate) since: Instant,
 }
 
@@ -114,7 +115,7 @@ impl Hosts {
         let mut until = None;
         loop {
             let answer = match until {
-                Some(until) => timeout_at(until, asked.join_next()).await.unwrap_or(None),
+                Some(until) => within(until, asked.join_next()).await.flatten(),
                 None => asked.join_next().await,
             };
             match answer {

@@ -23,7 +23,7 @@ use lockcore::{
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
 use lockcore_trial::faults::{NetworkFault, Proxies};
 use lockkeeper_servers::{Server, postgres};
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tokio::time::timeout;
 
 use nodes::{again, config, raw, waited};
@@ -196,6 +196,8 @@ async fn who_waits_for_a_connection_has_the_next_that_comes_back_and_renewals_fi
     signal("-CONT", &postmaster);
     for one in busy {
         one.abort();
+        // What it has begun goes with it: else the server waits a minute for a login that nobody goes on with.
+        assert!(one.await.is_err_and(|ended| ended.is_cancelled()));
     }
     for answer in answers {
         answer.expect("it has its turn").unwrap();
@@ -510,6 +512,56 @@ async fn who_is_connected_to_an_old_primary_leaves_it_while_it_lives() {
     drop(standby);
     // An operator has decided.
     until("it goes on", async || renews(&ours, number + 1).await.ok()).await;
+}
+
+/// An old primary that takes no new connection goes on with those that it has, and does not answer the question which one is
+/// the primary: whoever needs one more connection meets the new one.
+#[tokio::test]
+async fn who_meets_the_new_primary_leaves_its_connections_to_the_old_one() {
+    let primary = waited(|| postgres::node(&[]).unwrap()).await;
+    let url = primary.url().to_owned();
+    drop(PostgresBackend::connect(config(&primary)).await.unwrap());
+    let mut holding = raw(&primary).await;
+    // On a slow machine it takes a while until somebody is asked.
+    let patient = "ALTER FUNCTION lockkeeper.acquire_one SET lock_timeout = '1min'";
+    sqlx::raw_sql(patient).execute(&mut holding).await.unwrap();
+    let (_copy, standby) = standby_of(url.clone()).await;
+    let (server, database) = url.rsplit_once('/').unwrap();
+    // Who is connected to a database cannot close it.
+    let aside = format!("{server}/template1").replacen("http", "postgres", 1);
+    let mut by = PgConnection::connect(&aside).await.unwrap();
+    let ours = several(&[&primary, &standby]).await.unwrap();
+    open(&ours).await;
+    has_caught_up(&mut by).await;
+    sqlx::raw_sql(LATCH).execute(&mut holding).await.unwrap();
+    let asks = [1, 2].map(|n| {
+        let ours = Arc::clone(&ours);
+        tokio::spawn(async move { ours.acquire(&request("k", n)).await })
+    });
+    until("both wait for the latch", async || {
+        (pids(&mut by, "query LIKE '%acquire%'").await.len() == 2).then_some(())
+    })
+    .await;
+    let mut other = raw(&standby).await;
+    let promote = "SELECT pg_promote()";
+    sqlx::raw_sql(promote).execute(&mut other).await.unwrap();
+    let close = format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false");
+    let close = sqlx::raw_sql(AssertSqlSafe(close));
+    close.execute(&mut by).await.unwrap();
+    renews(&ours, 1).await.unwrap();
+    assert_eq!(pids(&mut other, OURS).await.len(), 1, "it was asked there");
+    sqlx::raw_sql("ROLLBACK")
+        .execute(&mut holding)
+        .await
+        .unwrap();
+    for ask in asks {
+        ask.await.unwrap().unwrap();
+    }
+    until("the old one is left", async || {
+        pids(&mut by, "true").await.is_empty().then_some(())
+    })
+    .await;
+    renews(&ours, 2).await.unwrap();
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use lockcore::backend::{Host, Standing};
+use lockcore::backend::{Host, Standing, within};
 use lockcore::{Error, ErrorKind, Operation};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -16,7 +16,7 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion,
     RedisConnectionInfo, RedisResult, Value,
 };
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::config::{Auth, Given, RedisConfig, Sentinels};
 use crate::error::{Phase, found, from_redis};
@@ -200,7 +200,7 @@ impl Link {
         let asked = asked.map(|(at, node)| ask(node).map(move |answer| (at, answer)));
         let mut asking: FuturesUnordered<_> = asked.collect();
         let mut answers: Vec<Option<Result<T, Error>>> = nodes.iter().map(|_| None).collect();
-        while let Ok(Some((at, answer))) = timeout_at(until, asking.next()).await {
+        while let Some(Some((at, answer))) = within(until, asking.next()).await {
             if let Ok(answer) = &answer {
                 if enough(answer) {
                     until = Instant::now();
@@ -243,10 +243,10 @@ impl Link {
             self.listen(&mut driver, releases).await?;
             Ok(driver)
         };
-        match timeout(self.config.timeout, subscribing).await {
-            Ok(Ok(driver)) => Ok((node, driver)),
-            Ok(Err(error)) => Err(from_redis(operation, Phase::Connecting, error)),
-            Err(_) => {
+        match within(Instant::now() + self.config.timeout, subscribing).await {
+            Some(Ok(driver)) => Ok((node, driver)),
+            Some(Err(error)) => Err(from_redis(operation, Phase::Connecting, error)),
+            None => {
                 let what = format!("no subscription within {:?}", self.config.timeout);
                 Err(found(ErrorKind::Unavailable, operation, what))
             }

@@ -51,8 +51,16 @@ impl Identity {
         fs::metadata(log).map_or(0, |meta| meta.len())
     }
 
-    /// Whether the path still names this database.
+    /// Whether the path still names this database, with this log: whoever knew of another database may have taken the log
+    /// for that one's, and removed it. While the file is open SQLite removes and replaces neither.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let stands =
+            |(path, then): &(PathBuf, Option<Inode>)| then.is_none() || inode(path) == *then;
+        self.names(path) && self.companions.iter().all(stands)
+    }
+
+    /// Whether the path still names this database.
+    fn names(&self, path: &Path) -> bool {
         inode(path) == Some(self.database)
     }
 }
@@ -234,7 +242,7 @@ fn make_file(path: &Path, left: Option<&Identity>) -> Outcome<()> {
                 for_its_user(path).map_err(failed)?;
             }
             for (companion, then) in left.iter().flat_map(|left| &left.companions) {
-                let stale = left.is_some_and(|left| !left.is_at(path));
+                let stale = left.is_some_and(|left| !left.names(path));
                 if stale && then.is_some() && inode(companion) == *then {
                     remove(companion)?;
                 }

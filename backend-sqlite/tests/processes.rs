@@ -43,6 +43,9 @@ fn main() -> ExitCode {
         trial("a_file_that_was_replaced_is_left_by_every_process", || {
             run(left_by_all(replace))
         }),
+        trial("a_log_that_another_process_removed_is_left", || {
+            run(log_of_another())
+        }),
         trial("processes_take_turns_and_exclude_each_other", || {
             run(turns())
         }),
@@ -95,6 +98,7 @@ async fn child(role: &str, path: &Path) -> ExitCode {
         "write" => write_for_ever(path, number).await,
         "connect" => connect(path).await,
         "stay" => stay(path, number).await,
+        "come" => come(path, number).await,
         "count" => count(path).await,
         "wait" => wait(path, number).await,
         "occupy" => occupy(path),
@@ -259,6 +263,45 @@ async fn left_by_all(change: fn(&Space) -> std::io::Result<()>) -> Result<(), Fa
     );
     let two = open(&here, 2).await;
     granted(&here, two, 1, &["upsert new"]).await;
+    child.stdin.take().expect("it is piped").write_all(b"\n")?;
+    assert!(child.wait()?.success(), "the child has failed");
+    refused(&here, two, 2, &["upsert old"]).await;
+    let broken = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'";
+    assert_eq!(space.count(broken), 0);
+    Ok(())
+}
+
+/// Takes a key until it is told to go on; another process has removed the log meanwhile.
+async fn come(path: &Path, number: u128) -> ExitCode {
+    let backend = backend(path).await;
+    let session = open(&backend, number).await;
+    granted(&backend, session, 1, &["upsert k"]).await;
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let renewed = renew(&backend, session, 1, "", IntentChange::Keep).await;
+    assert_eq!(renewed, Renewed::Dead);
+    let session = open(&backend, number + 1).await;
+    refused(&backend, session, 1, &["upsert k"]).await;
+    ExitCode::SUCCESS
+}
+
+/// A process comes with a file that was replaced, and goes on with the log of the former one, which a process that knew that
+/// one removes.
+async fn log_of_another() -> Result<(), Failed> {
+    let space = Space::new();
+    let here = space.connect().await;
+    let one = open(&here, 1).await;
+    granted(&here, one, 1, &["upsert old"]).await;
+    let copy = space.path.with_file_name("copy.db");
+    space.sql("PRAGMA wal_checkpoint(TRUNCATE)");
+    std::fs::copy(&space.path, &copy)?;
+    std::fs::rename(&copy, &space.path)?;
+    let mut command = command("come 10", &space.path);
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    told.read_line(&mut String::new())?;
+    let two = open(&here, 2).await;
+    granted(&here, two, 1, &["upsert k"]).await;
     child.stdin.take().expect("it is piped").write_all(b"\n")?;
     assert!(child.wait()?.success(), "the child has failed");
     refused(&here, two, 2, &["upsert old"]).await;

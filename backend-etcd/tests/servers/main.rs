@@ -266,6 +266,38 @@ async fn a_watch_is_told_over_compaction_and_restarts() {
 }
 
 #[tokio::test]
+async fn who_listens_in_a_runtime_that_ends_goes_on_in_another() {
+    let server = member(&[]).await;
+    let space = Space::at(url(&server));
+    let (config, key) = (space.config(), ask(SessionId::new(1), 1, "a").claims);
+    let claims = key.clone();
+    let elsewhere = tokio::task::spawn_blocking(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let backend = EtcdBackend::connect(config).await.unwrap();
+            let watch = backend.watch(&claims).await.unwrap();
+            (backend, watch)
+        })
+    });
+    let is_told = async |watch| {
+        let told = tokio::time::timeout(Duration::from_secs(5), watch).await;
+        told.expect("it is told");
+    };
+    let (backend, watch) = elsewhere.await.unwrap();
+    is_told(watch).await;
+    let watch = until("somebody listens again", async || {
+        backend.watch(&key).await.ok()
+    });
+    let watch = watch.await;
+    let other = space.connect().await;
+    let held = ask(opened(&other).await, 1, "a");
+    token(&other, &held).await;
+    other.release(held.grant, &held.claims).await.unwrap();
+    is_told(watch).await;
+}
+
+#[tokio::test]
 async fn tokens_rise_over_an_older_state_and_a_new_namespace() {
     let mut server = member(&[]).await;
     let space = Space::at(url(&server));

@@ -9,7 +9,7 @@ use lockcore::backend::{
     Acquire, Acquired, ClaimStore as _, End, Inspect as _, Ranges, Renewed, SessionStore as _,
     Stood, Sweep,
 };
-use lockcore::{Claim, ErrorKind, Grant, LockBackend as _, LockKey, OwnerId, Want};
+use lockcore::{Claim, ErrorKind, Grant, LockBackend as _, LockKey, OwnerId, SessionId, Want};
 use lockcore_etcd::EtcdBackend;
 
 use crate::steps::{ask, asks, connect, keep, opened, sent, token, url};
@@ -58,6 +58,11 @@ async fn what_is_asked_meanwhile_is_one_transaction_for_all_and_answered_alike()
     let (one, other) = (opened(&backend).await, opened(&backend).await);
     let dead = opened(&backend).await;
     backend.end(&[dead], End::Close).await.unwrap();
+    let many: Vec<SessionId> = (1..=40).map(SessionId::new).collect();
+    for how in [End::Close, End::Revoke] {
+        let ended = backend.end(&many, how).await.unwrap();
+        assert_eq!(ended.len(), 40, "{how:?}");
+    }
     let mut retired = keep(1);
     retired.retired = Ranges::of([100]);
     assert_eq!(backend.renew(one, &retired).await.unwrap(), Renewed::Living);

@@ -12,6 +12,7 @@ mod task;
 mod together;
 mod url;
 mod watches;
+mod within;
 
 pub use crate::intent::Registered;
 pub use crate::namespace::{Namespace, NamespaceError};
@@ -29,3 +30,4 @@ pub use task::{Standing, Task};
 pub use together::Together;
 pub use url::{Grammar, Host, Options, StoreUrl, UrlError, split};
 pub use watches::{Watch, Watches};
+pub use within::within;

@@ -45,6 +45,9 @@ impl<T: Send + 'static> Together<T> {
     /// nobody was polling it. One of the waiters gets the outcome. The others get `None`: they check whether the
     /// outcome has helped them too, and ask again if not.
     ///
+    /// The tasks may be of several runtimes, one of which may end before the work: limit what it does by
+    /// [`within`](super::within).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the work to the other waiters, and to the next caller.
