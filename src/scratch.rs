@@ -71,13 +71,31 @@ impl Scratch {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future may leave the namespace.
+    /// Dropping the future may leave the namespace, of which [`announced`](Self::announced) tells the URL.
     pub async fn new(url: &str) -> Result<Self, ConnectError> {
+        Self::announced(url, |_, _| {}).await
+    }
+
+    /// The same, and tells its name and its URL before anything is created. Whoever drops the future gives the URL to
+    /// [`remove`](crate::remove()).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the namespace.
+    pub async fn announced(
+        url: &str,
+        announce: impl FnOnce(&str, &str),
+    ) -> Result<Self, ConnectError> {
         // What is wrong with it is told of the URL as it was given.
         Store::parse(url)?;
         let name = format!("{NAME}{:016x}", random()?);
         let url = url::in_namespace(url, &name);
         let store = Store::parse(&url)?;
+        announce(&name, &url);
         // There is nothing to remove: this asks whether we may.
         store.clone().remove().await?;
         let backend = match store.clone().connect().await {

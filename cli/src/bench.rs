@@ -18,16 +18,21 @@ use crate::{runtime, store};
 /// So much longer than it is to run a workload may take, to begin and to end; the document locks altogether.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// So long the removal waits for what was asked before.
+const BEHIND: Duration = Duration::from_secs(1);
+
 /// Measures the store in a namespace of its own, and removes that, however the measuring ends.
 pub(crate) fn bench(common: &Common, args: &BenchArgs) -> Result<u8, Failure> {
     let url = store::url(common)?;
     let measuring = runtime()?;
-    let (scratch, done) = measuring.block_on(async {
+    // What may be in the store.
+    let mut place = None;
+    let done = measuring.block_on(async {
         let mut signals = Signals::listen()?;
         let scratch = tokio::select! {
             biased;
             signal = signals.ending() => return Err(Failure::signal(signal.as_raw())),
-            scratch = make(&url) => scratch?,
+            scratch = make(&url, &mut place) => scratch?,
         };
         store::warn(common);
         let done = tokio::select! {
@@ -35,11 +40,18 @@ pub(crate) fn bench(common: &Common, args: &BenchArgs) -> Result<u8, Failure> {
             signal = signals.ending() => Err(Failure::signal(signal.as_raw())),
             done = measure(&scratch, args, common.json) => done,
         };
-        Ok::<_, Failure>((scratch, done))
-    })?;
+        // Behind what was asked of it before, which would make it anew. How it ends is no matter.
+        let _ = tokio::time::timeout(BEHIND, scratch.backend().sessions(None, 1)).await;
+        done
+    });
     // What a workload that was given up still does in the background ends here.
     measuring.shutdown_background();
-    let removed = runtime().and_then(|runtime| runtime.block_on(remove(&scratch)));
+    let Some((name, url)) = place else {
+        return done;
+    };
+    let removing = runtime()?;
+    let removed = removing.block_on(remove(&name, &url));
+    removing.shutdown_background();
     match (done, removed) {
         (Ok(status), Ok(())) => Ok(status),
         (Ok(_), Err(failure)) | (Err(failure), Ok(())) => Err(failure),
@@ -50,8 +62,16 @@ pub(crate) fn bench(common: &Common, args: &BenchArgs) -> Result<u8, Failure> {
     }
 }
 
-async fn make(url: &str) -> Result<Scratch, Failure> {
-    Scratch::new(url).await.map_err(|error| match error {
+/// Makes a namespace, and says where it is before it is there; nowhere if that fails.
+async fn make(url: &str, place: &mut Option<(String, String)>) -> Result<Scratch, Failure> {
+    let made = Scratch::announced(url, |name, url| {
+        *place = Some((name.to_owned(), url.to_owned()));
+    });
+    let made = made.await;
+    if made.is_err() {
+        *place = None;
+    }
+    made.map_err(|error| match error {
         ConnectError::Store(error) if error.kind() == ErrorKind::Unauthorized => Failure::new(
             status::UNAVAILABLE,
             format!(
@@ -63,10 +83,9 @@ async fn make(url: &str) -> Result<Scratch, Failure> {
     })
 }
 
-async fn remove(scratch: &Scratch) -> Result<(), Failure> {
+async fn remove(name: &str, url: &str) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let left = |why: String| {
-        let name = scratch.name();
         let what =
             format!("the namespace {name} may be in the store still, remove it there: {why}");
         Failure::new(status::UNAVAILABLE, what)
@@ -74,7 +93,7 @@ async fn remove(scratch: &Scratch) -> Result<(), Failure> {
     tokio::select! {
         biased;
         _ = signals.ending() => Err(left("it was interrupted".to_owned())),
-        removed = scratch.remove() => removed.map_err(|error| left(chain(&error))),
+        removed = lockkeeper::remove(url) => removed.map(drop).map_err(|error| left(chain(&error))),
     }
 }
 

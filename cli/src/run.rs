@@ -171,14 +171,16 @@ impl Asked {
         // Where nothing was executed there is nothing to keep others from.
         let left = left.filter(|left| !left.is_zero() && ended.executed);
         if let Some(by_us) = ended.by_us {
+            let is_valid = guard.is_valid();
             match left {
-                Some(left) if guard.is_valid() => keep(guard, left).await?,
+                Some(left) if is_valid => keep(guard, left).await?,
                 Some(_) => say(
                     "--at-least is not over, and the lock is lost: the command may be run again",
                 ),
                 None => {}
             }
             let why = match by_us {
+                ByUs::Lost if is_valid => "the lock was about to be lost",
                 ByUs::Lost => "the lock was lost",
                 ByUs::TooLong => "the lock was held for as long as --max-hold allows",
             };
@@ -230,7 +232,10 @@ impl Asked {
             Err(error) if self.intent.is_some() => Err(error.into()),
             Err(error) => {
                 // The work is done and was protected; the lock goes free with its session.
-                say(&format!("the lock goes free when the TTL is over: {error}"));
+                say(&format!(
+                    "the lock goes free when the TTL is over, and whether it was held until the command ended is not known: \
+                     {error}"
+                ));
                 Ok(())
             }
         }

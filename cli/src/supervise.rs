@@ -118,14 +118,20 @@ pub(crate) async fn supervise(
     let (mut lost, mut nearly_over) = (pin!(lease.lost()), pin!(lease.nearly_over()));
     let (mut asked, mut was_asked) = (pin!(lease.asked()), false);
     let (mut by_us, mut killed, mut reached) = (None, false, true);
+    // Once it could not be told, only the end of the lease counts.
+    let mut warned = false;
     let (mut kill_at, mut go_on_at) = (None, None);
     // A command that was told to stop takes this process with it, terminal or not.
     let mut stop = job.is_interactive();
     loop {
         let warning = warning(lease, left);
-        let warned_of = |what| match job.end(Signal::TERM) {
-            true => say(&format!("{what}: ending the command")),
-            false => say(&format!("{what}: {}", unreached(&job))),
+        let warned_of = |what| {
+            let reached = job.end(Signal::TERM);
+            match reached {
+                true => say(&format!("{what}: ending the command")),
+                false => say(&format!("{what}: {}", unreached(&job))),
+            }
+            reached
         };
         tokio::select! {
             biased;
@@ -163,15 +169,16 @@ pub(crate) async fn supervise(
                     job.signal(signal);
                 }
             }
-            () = warning, if by_us.is_none() => {
-                by_us = Some(ByUs::Lost);
+            () = warning, if by_us.is_none() && !warned => {
+                warned = true;
                 // After a stop all of it may be over: what ends the command would continue it first.
                 if lease.remaining().is_some_and(|left| left.is_zero()) {
+                    by_us = Some(ByUs::Lost);
                     reached = job.signal(Signal::KILL);
                     killed = true;
                     say("the lock is lost, nobody has renewed it: the command is killed");
-                } else {
-                    warned_of("the lock is about to be lost, no renewal gets through");
+                } else if warned_of("the lock is about to be lost, no renewal gets through") {
+                    by_us = Some(ByUs::Lost);
                 }
             }
             signal = signals.next() => match signal {

@@ -40,9 +40,18 @@ impl Deployment {
 
     /// A new namespace, for one case.
     pub(super) async fn space(&self) -> Result<Own, Box<dyn Error + Send + Sync>> {
-        let scratch = Arc::new(Scratch::new(&self.url).await?);
+        let mut name = String::new();
+        // Whoever is interrupted meanwhile leaves it, too.
+        let made = Scratch::announced(&self.url, |its_name, url| {
+            its_name.clone_into(&mut name);
+            locked(&self.ever).push((name.clone(), url.to_owned()));
+        });
+        let made = made.await;
+        if made.is_err() {
+            locked(&self.ever).retain(|it| it.0 != name);
+        }
+        let scratch = Arc::new(made?);
         locked(&self.made).push(Arc::clone(&scratch));
-        locked(&self.ever).push((scratch.name().to_owned(), scratch.url().to_owned()));
         Ok(Own {
             scratch,
             missing: Missing::default(),

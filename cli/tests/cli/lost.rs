@@ -237,7 +237,7 @@ fn a_command_that_does_not_end_is_killed_at_the_deadline() {
 
 /// A command of nobody's, run under a lock, and a program that makes itself root's, as `sudo` does. Only root can make that.
 #[cfg(target_os = "linux")]
-fn nobodys(place: &Place) -> Option<(std::process::Command, std::path::PathBuf)> {
+fn nobodys(place: &Place, ttl: &str) -> Option<(std::process::Command, std::path::PathBuf)> {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
@@ -253,7 +253,7 @@ fn nobodys(place: &Place) -> Option<(std::process::Command, std::path::PathBuf)>
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let mut command = std::process::Command::new("setpriv");
     command.args(nobody).arg(&lockkeeper);
-    command.args(["run", "--lock", "a", "--ttl", "2s", "--"]);
+    command.args(["run", "--lock", "a", "--ttl", ttl, "--"]);
     command.env("LOCKKEEPER_URL", place.url());
     Some((command, becomes))
 }
@@ -262,7 +262,7 @@ fn nobodys(place: &Place) -> Option<(std::process::Command, std::path::PathBuf)>
 #[test]
 fn a_command_that_has_become_another_user_is_not_said_to_be_killed() {
     let place = Place::new();
-    let Some((mut command, becomes)) = nobodys(&place) else {
+    let Some((mut command, becomes)) = nobodys(&place, "2s") else {
         return;
     };
     command.arg(&becomes).args(["--reuid=0", "sh", "-c"]);
@@ -279,12 +279,33 @@ fn a_command_that_has_become_another_user_is_not_said_to_be_killed() {
     assert!(!ended.stderr.contains("killed"), "{ended:?}");
 }
 
+/// Nothing was lost, and nothing was ended.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_that_cannot_be_told_and_a_lock_that_is_not_lost_after_all() {
+    let place = Place::new();
+    let Some((mut command, becomes)) = nobodys(&place, "8s") else {
+        return;
+    };
+    command.arg(&becomes).args(["--reuid=0", "sh", "-c"]);
+    command.args(["echo held; cat", "sh"]);
+    let mut running = Running::new(command.stdin(std::process::Stdio::piped()));
+    assert_eq!(running.line(), "held", "{}", running.stderr_now());
+    let blocked = block(&place);
+    let said = running.error_line();
+    drop(blocked);
+    assert!(said.contains("cannot be ended"), "{said}");
+    let ended = running.ends();
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(!ended.stderr.contains("lost"), "{ended:?}");
+}
+
 /// As in a script that calls `sudo`: what it has become is in the command's group.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_part_of_a_command_that_has_become_another_user_is_told() {
     let place = Place::new();
-    let Some((mut command, becomes)) = nobodys(&place) else {
+    let Some((mut command, becomes)) = nobodys(&place, "2s") else {
         return;
     };
     command.args([
