@@ -140,11 +140,7 @@ pub struct Process {
 impl Process {
     /// Starts a child on the scene's space.
     pub(crate) fn start(scene: &Scene, dir: &Shared, role: &str) -> Verdict<Self> {
-        let Some(url) = scene.space().url() else {
-            return Err(Wrong(
-                "a space that other processes reach has a URL".to_owned(),
-            ));
-        };
+        let url = scene.space().url().ok_or(Unpassed::Lacking)?;
         let seed = scene.seed().wrapping_add(scene.below(1 << 30) as u64);
         scene
             .journal()

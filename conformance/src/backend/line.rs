@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lockcore::backend::{Acquire, Acquired, Changed, End, Filter, IntentChange, Past, Stood};
+use lockcore::backend::{
+    Acquire, Acquired, Changed, End, Filter, IntentChange, Past, Stood, Sweep,
+};
 use lockcore::limits::MAX_LISTED;
 use lockcore::{Busy, Grant, Holder, Life, LockKey, Mode, Waiting, Want};
 use tokio::time::timeout;
@@ -22,6 +24,8 @@ pub(super) fn cases() -> Vec<Case> {
             who_waits_keeps_its_place,
             who_waits_keeps_its_place_beyond_its_first_lease,
             forty_come_in_turn,
+            a_sweep_leaves_a_waiter_its_place,
+            a_sweep_removes_who_waits_no_more,
             what_does_not_conflict_does_not_wait,
             a_session_waits_behind_its_own_waiter_and_an_owner_does_not,
             who_waits_holds_nothing,
@@ -187,6 +191,57 @@ async fn who_waits_keeps_its_place_beyond_its_first_lease(scene: Scene) -> Verdi
     refused_by(&c, &later, &[&waiter]).await?;
     b.take(&waiter).await?;
     b.lives()
+}
+
+async fn a_sweep_leaves_a_waiter_its_place(scene: Scene) -> Verdict {
+    let [a, b, c] = scene.actors().await?;
+    let wants = [(Want::Create, "k")];
+    let holds = a.hold(&wants).await?;
+    let waiter = waits(&b, &wants).await?;
+    for session in [a.session(), b.session()] {
+        scene.sweep(Sweep::Session(session)).await?;
+    }
+    scene.sweep_all().await?;
+    a.release(&holds).await?;
+    refused_by(&c, &c.ask(&wants), &[&waiter]).await?;
+    b.take(&waiter).await?;
+    b.lives()
+}
+
+async fn a_sweep_removes_who_waits_no_more(scene: Scene) -> Verdict {
+    let [a, b, c] = scene.actors().await?;
+    let wants = [(Want::Create, "k")];
+    let holds = a.hold(&wants).await?;
+    for _ in 0..3 {
+        waits(&b, &wants).await?;
+    }
+    let over = waits(&c, &wants).await?;
+    let stays = waits(&c, &wants).await?;
+    b.end(End::Close).await?;
+    c.retired(&[&over]).await?;
+    let stranger = scene.stranger().await?;
+    for (which, least) in [
+        (Sweep::Session(b.session()), 3),
+        // A renewal may have removed it.
+        (Sweep::Session(c.session()), 0),
+        (Sweep::All, 0),
+    ] {
+        let mut removed = 0;
+        loop {
+            let swept = stranger.backend().sweep(which, 100).await?;
+            removed += swept.removed;
+            if !swept.more {
+                break;
+            }
+        }
+        ensure!(
+            removed >= least,
+            "{which:?} removed {removed} of {least} who waited"
+        );
+    }
+    a.release(&holds).await?;
+    refused_by(&a, &a.ask(&wants), &[&stays]).await?;
+    c.take(&stays).await.map(drop)
 }
 
 async fn forty_come_in_turn(scene: Scene) -> Verdict {

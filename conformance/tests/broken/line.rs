@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use lockcore::backend::{Acquire, Acquired, Changed, Filter, Past, Stood, never};
-use lockcore::{Claim, Grant, LockBackend, OwnerId, Result, async_trait};
+use lockcore::backend::{Acquire, Acquired, Changed, Filter, Past, Stood, Sweep, Swept, never};
+use lockcore::{Claim, Grant, LockBackend, OwnerId, Result, Want, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
@@ -29,6 +29,8 @@ pub(crate) fn all() -> Vec<Broken> {
             store,
             waiting: Mutex::default(),
         }),
+        waiting("a sweep takes who waits, too", SweepsAll),
+        waiting("a sweep of a session leaves who waited", Leaves),
         waiting("who waits never learns that it may go", Deaf),
         waiting("who waits is woken before its turn, without end", Restless),
     ]
@@ -183,6 +185,57 @@ impl Decorator for GivesUp {
             return Ok(Stood::Absent);
         }
         self.store.release(grant, claims).await
+    }
+}
+
+/// The keys on which somebody waits, and who.
+async fn who_wait(store: &Store) -> Result<Vec<(Grant, Claim)>> {
+    let all = Filter::Prefix(String::new());
+    let page = store.records(&all, None, 1_000).await?;
+    let wait = page.items.iter().flat_map(|record| {
+        let wait = record.holders.iter().filter(|it| it.waiting.is_some());
+        let claim = Claim::new(record.key.clone(), Want::Create);
+        wait.filter_map(move |it| Some((it.grant?, claim.clone()?)))
+    });
+    Ok(wait.collect())
+}
+
+struct SweepsAll(Store);
+
+#[async_trait]
+impl Decorator for SweepsAll {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        for (grant, claim) in who_wait(&self.0).await? {
+            self.0.release(grant, &[claim]).await?;
+        }
+        self.0.sweep(which, limit).await
+    }
+}
+
+struct Leaves(Store);
+
+#[async_trait]
+impl Decorator for Leaves {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        match which {
+            Sweep::Session(session) => {
+                let wait = who_wait(&self.0).await?;
+                let (removed, more) = (0, false);
+                match wait.iter().any(|(grant, _)| grant.session == session) {
+                    true => Ok(Swept { removed, more }),
+                    false => self.0.sweep(which, limit).await,
+                }
+            }
+            Sweep::All => self.0.sweep(which, limit).await,
+        }
     }
 }
 
