@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lockcore_trial::history::{Law, RARE};
 use serde::{Deserialize, Serialize};
 
 /// The counts of one run, or of several.
@@ -57,6 +58,14 @@ impl Record {
         self.takeovers_ms.sort_unstable();
     }
 
+    /// Whether a run has passed whose checker knew the laws of today.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        let judged = |law: &Law| self.judged.get(&law.to_string()).is_some_and(|it| *it > 0);
+        let mut usual = Law::JUDGED.iter().filter(|law| !RARE.contains(law));
+        self.runs > self.failed && usual.all(judged)
+    }
+
     /// The time that so many percent of the takeovers took at most.
     #[must_use]
     pub fn takeover(&self, percent: usize) -> Option<u64> {
@@ -68,6 +77,20 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_says_nothing_of_laws_that_its_checker_did_not_know() {
+        let mut record = Record {
+            runs: 1,
+            judged: Law::JUDGED.map(|law| (law.to_string(), 1)).into(),
+            ..Record::default()
+        };
+        assert!(record.passed());
+        record.judged.remove(&RARE[0].to_string());
+        assert!(record.passed(), "it judges nothing in some runs");
+        record.judged.remove(&Law::Guard.to_string());
+        assert!(!record.passed());
+    }
 
     #[test]
     fn sums_are_of_everything() {

@@ -238,7 +238,7 @@ pub const TABLE: &[Kind] = &[
         name: "slow-client",
         what: "a client's clock is slower than the store's, within the margin",
         faults: &[],
-        cells: [Elsewhere("`cargo xtask simulate`"); 5],
+        cells: [Elsewhere("`cargo xtask simulate`, on the store in memory"); 5],
     },
     Kind {
         name: "server-killed",
@@ -301,7 +301,15 @@ pub const TABLE: &[Kind] = &[
         what: "the disk is full",
         faults: &[Fault::Server(ServerFault::DiskFull)],
         // PostgreSQL's server ends, as if it were killed, if it cannot write its log.
-        cells: [Holds, Holds, Breaks(&RELEASES), Holds, NotMade(ES_POWER)],
+        cells: [
+            Holds,
+            Holds,
+            Breaks(&RELEASES),
+            Holds,
+            Elsewhere(
+                "`lockcore-es`, test `running`: an index that the server has closed for writes",
+            ),
+        ],
     },
     Kind {
         name: "disk-slow",
@@ -326,7 +334,7 @@ pub const TABLE: &[Kind] = &[
                 "its memory is taken at its start; the system's end of a process is `server-killed`",
             ),
             Never("it has no limit of its own; the system's end of a process is `server-killed`"),
-            Elsewhere("`lockcore-es`, test `running`"),
+            NotMade("test `errors` has the answer of a server that says so"),
         ],
     },
     Kind {
@@ -339,7 +347,7 @@ pub const TABLE: &[Kind] = &[
             // The same.
             Breaks(&RELEASES),
             Holds,
-            Elsewhere("`lockcore-es`, test `descriptors`"),
+            NotMade("test `descriptors` uses up the client's own"),
         ],
     },
     Kind {
@@ -373,7 +381,13 @@ pub const TABLE: &[Kind] = &[
         name: "failover",
         what: "another server takes over in order, and has everything",
         faults: &[Fault::Server(ServerFault::HandedOver)],
-        cells: [Never(ALONE), Holds, Holds, Holds, Elsewhere(CLUSTER_ES)],
+        cells: [
+            Never(ALONE),
+            Holds,
+            Holds,
+            Holds,
+            NotMade("its nodes are killed, stopped and cut off instead"),
+        ],
     },
     Kind {
         name: "failover-forced",

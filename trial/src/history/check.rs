@@ -15,7 +15,7 @@ use super::store;
 use super::{History, Law, What};
 
 /// Laws that judge nothing in some runs of a few seconds: few waiters are met there.
-const RARE: [Law; 3] = [Law::Waiting, Law::InTurn, Law::HandedOnForShort];
+pub const RARE: [Law; 3] = [Law::Waiting, Law::InTurn, Law::HandedOnForShort];
 
 /// The number of violations kept for each law: the earliest.
 const KEPT: usize = 20;

@@ -24,7 +24,7 @@ mod tests;
 pub(crate) mod text;
 
 pub use calls::{Call, Ending, Met, Received, Refused, Reply, State};
-pub use check::{Report, Subject, Violation, check};
+pub use check::{RARE, Report, Subject, Violation, check};
 pub use event::{Answer, Change, Event, History, How, Outcome, Stored, What};
 pub use lockcore_conformance::Law;
 pub use recorder::Recorder;

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{
-    Acquire, Acquired, Changed, End, Incarnation, IntentChange, Opened, Renewal, Renewed, Settled,
-    Stood,
+    Acquire, Acquired, Changed, End, Incarnation, IntentChange, Renewal, Renewed, Settled, Stood,
 };
 use lockcore::{
     Busy, Claim, FencingToken, Grant, Holder, Label, Life, LockBackend, LockKey, OwnerId, Refused,
@@ -94,13 +93,6 @@ impl Decorator for BrokenStore {
         &*self.store
     }
 
-    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
-        if self.breach == Breach::KeptBehind && self.known.every(3) {
-            keep(&*self.store, label, false).await?;
-        }
-        self.store.open(session, label, ttl).await
-    }
-
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
         let keeps = renewal.intent == IntentChange::Keep;
         match self.breach {
@@ -169,6 +161,7 @@ impl Decorator for BrokenStore {
                 (tries.waits, tries.past) = (false, Vec::new());
                 return self.store.acquire(&tries).await;
             }
+            Breach::KeptBehind => self.keep(request, false).await?,
             Breach::LimitIgnored => return self.store.acquire(&unlimited(request)).await,
             Breach::ForeignClaims => return self.store.acquire(&more(request)).await,
             _ => {}
@@ -251,6 +244,21 @@ impl Decorator for BrokenStore {
     }
 }
 
+impl<const STORE: bool> Breaking<STORE> {
+    /// Now and then the session of the request gets something else, which is never given back.
+    async fn keep(&self, request: &Acquire, joined: bool) -> Result<()> {
+        if !self.known.every(20) {
+            return Ok(());
+        }
+        let mut other = request.clone();
+        other.grant.n += OTHER;
+        other.claims = vec![flat(&format!("kept-{}", rand::random::<u64>()))];
+        (other.joined, other.waits, other.past) = (joined, false, Vec::new());
+        self.store.acquire(&other).await?;
+        Ok(())
+    }
+}
+
 impl BrokenStore {
     /// Says that whoever has released the first key last is in the way.
     fn refused_by_nobody(&self, request: &Acquire) -> Option<Acquired> {
@@ -276,13 +284,6 @@ impl BrokenStore {
 impl Decorator for BrokenClient {
     fn inner(&self) -> &dyn LockBackend {
         &*self.store
-    }
-
-    async fn open(&self, session: SessionId, label: &Label, ttl: Duration) -> Result<Opened> {
-        if self.breach == Breach::StepKept && self.known.every(3) {
-            keep(&*self.store, label, true).await?;
-        }
-        self.store.open(session, label, ttl).await
     }
 
     async fn renew(&self, session: SessionId, renewal: &Renewal) -> Result<Renewed> {
@@ -337,6 +338,9 @@ impl Decorator for BrokenClient {
                 *locked(&self.known.expired) = Some(other.grant);
             }
         }
+        if self.breach == Breach::StepKept {
+            self.keep(request, true).await?;
+        }
         if self.breach == Breach::NeverAnswered && self.known.every(20) {
             return std::future::pending().await;
         }
@@ -355,17 +359,6 @@ impl Decorator for BrokenClient {
 fn flat(name: &str) -> Claim {
     let key = LockKey::parse(name).expect("a flat key");
     Claim::new(key, Want::Create).expect("a flat claim")
-}
-
-/// Acquires something in a session of its own, which nobody ends.
-async fn keep(store: &dyn LockBackend, label: &Label, joined: bool) -> Result<()> {
-    let session = SessionId::new(rand::random());
-    let hour = Duration::from_secs(3_600).min(store.info().max_ttl);
-    store.open(session, label, hour).await?;
-    let mut request = alone(session, flat(&format!("kept-{session}")));
-    request.joined = joined;
-    store.acquire(&request).await?;
-    Ok(())
 }
 
 /// The only request of a session.

@@ -77,7 +77,7 @@ use crate::history::{History, Report, What, check};
 use crate::programs::ending::{left, probe, recover_all, unanswered};
 use crate::programs::{Place, Request, ask, chance, nanos};
 use nemesis::Nemesis;
-use worker::{Orders, Site, stop, work};
+use worker::{Orders, Site, end, stop, work};
 
 /// With SIGKILL only, a run continues until this many locks of dead processes were taken over. Of two the slower one decides;
 /// how long most of them take is measured by the soak.
@@ -349,8 +349,8 @@ async fn run_here(
 
     outside.record(What::Calm);
     std::fs::write(stop(dir.path()), "")?;
-    if nemesis.all_end().await? {
-        // What the last of the dead have left is due.
+    if nemesis.all_rest().await? {
+        // What the last of the dead have left is due, and what was in doubt is over.
         sleep(ttl + space.allowance() + Duration::from_secs(1)).await;
         let orders = Orders {
             breach: None,
@@ -360,6 +360,10 @@ async fn run_here(
         let prober = last.user(space.connect().await?, None)?;
         recover_all(&last, &prober, &mut chance(plan.seed, 2)).await;
         left(&last, &*store).await?;
+        std::fs::write(end(dir.path()), "")?;
+        if !nemesis.all_end().await? {
+            outside.record(What::ShutDown { done: false });
+        }
         probe(&last, &prober, ttl * 2).await;
         let done = prober.locks.shutdown(BOUND).await;
         last.record(What::ShutDown { done });

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::log::Log;
 use super::network::Network;
-use super::worker::TICK;
+use super::worker::{TICK, rests};
 use super::{Plan, Struck};
 use crate::faults::{Fault, ProcessFault};
 use crate::history::What;
@@ -233,14 +233,27 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
+    /// Whether all processes come to the end of what they have to do, when they are told to.
+    pub(super) async fn all_rest(&mut self) -> Verdict<bool> {
+        let dir = self.dir.clone();
+        self.all(|number| rests(&dir, number).exists()).await
+    }
+
     /// Whether all processes end by themselves, when they are told to.
     pub(super) async fn all_end(&mut self) -> Verdict<bool> {
+        self.all(|_| false).await
+    }
+
+    async fn all(&mut self, is_so: impl Fn(u32) -> bool) -> Verdict<bool> {
         let until = Instant::now() + self.plan.bound();
         for slot in &mut self.slots {
-            let Slot::Full { process, .. } = slot else {
+            let Slot::Full {
+                process, number, ..
+            } = slot
+            else {
                 continue;
             };
-            while !process.has_ended()? {
+            while !is_so(*number) && !process.has_ended()? {
                 if Instant::now() >= until {
                     return Ok(false);
                 }

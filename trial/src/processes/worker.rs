@@ -72,6 +72,16 @@ pub(super) fn stop(dir: &Path) -> PathBuf {
     dir.join("stop")
 }
 
+/// The file of a process that has nothing left to do, and keeps its sessions.
+pub(super) fn rests(dir: &Path, process: u32) -> PathBuf {
+    dir.join(format!("rests-{process}"))
+}
+
+/// The file that tells processes to end.
+pub(super) fn end(dir: &Path) -> PathBuf {
+    dir.join("end")
+}
+
 /// One process, and what its programs need.
 #[derive(Debug, Clone)]
 pub(super) struct Site {
@@ -255,6 +265,11 @@ pub(super) async fn work(task: Task) -> Verdict {
         () = lateness(&site) => {}
     }
     user.forget_owner(None);
+    // What it keeps by mistake would go with its sessions.
+    std::fs::write(rests(&task.dir, process), "")?;
+    while !end(&task.dir).exists() {
+        sleep(Duration::from_millis(50)).await;
+    }
     let done = user.locks.shutdown(BOUND).await;
     site.record(What::ShutDown { done });
     Ok(())
