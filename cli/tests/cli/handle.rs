@@ -302,11 +302,10 @@ fn a_lock_is_kept_when_its_command_has_ended() {
     assert_eq!(apart.ends(&args).status, 76);
     assert_eq!(apart.ends(&args).status, 75);
     let apart = Place::new();
-    let args = [
-        &args[..args.len() - 1],
-        &["trap '' TERM; while :; do sleep 0.02; done"],
-    ];
-    let args = args.concat();
+    // Between its end and that of the lease there is half a second.
+    let args = ["--at-least", "60s", "--max-hold", "5s"];
+    let stubborn = ["-c", "trap '' TERM; while :; do sleep 0.02; done"];
+    let args = [&["run", "--lock", "long"], &args[..], &stubborn].concat();
     let killed = apart.ends(&args);
     assert_eq!(killed.status, 76, "{killed:?}");
     assert!(
