@@ -1,10 +1,10 @@
 //! Mistakes in the line of those who wait.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use lockcore::backend::{Acquire, Acquired, Changed, Filter, Past, Stood, Sweep, Swept, never};
-use lockcore::{Claim, Grant, LockBackend, OwnerId, Result, Want, async_trait};
+use lockcore::{Claim, Grant, LockBackend, OwnerId, Result, SessionId, Want, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
@@ -30,7 +30,10 @@ pub(crate) fn all() -> Vec<Broken> {
             waiting: Mutex::default(),
         }),
         waiting("a sweep takes who waits, too", SweepsAll),
-        waiting("a sweep of a session leaves who waited", Leaves),
+        waiting("a sweep of a session leaves who waited", |store| Leaves {
+            store,
+            waited: Mutex::default(),
+        }),
         waiting("who waits never learns that it may go", Deaf),
         waiting("who waits is woken before its turn, without end", Restless),
     ]
@@ -216,25 +219,32 @@ impl Decorator for SweepsAll {
     }
 }
 
-struct Leaves(Store);
+struct Leaves {
+    store: Store,
+    waited: Mutex<HashSet<SessionId>>,
+}
 
 #[async_trait]
 impl Decorator for Leaves {
     fn inner(&self) -> &dyn LockBackend {
-        &*self.0
+        &*self.store
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let answer = self.store.acquire(request).await?;
+        if request.waits && matches!(answer, Acquired::Busy(_)) {
+            lock(&self.waited).insert(request.grant.session);
+        }
+        Ok(answer)
     }
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
         match which {
-            Sweep::Session(session) => {
-                let wait = who_wait(&self.0).await?;
-                let (removed, more) = (0, false);
-                match wait.iter().any(|(grant, _)| grant.session == session) {
-                    true => Ok(Swept { removed, more }),
-                    false => self.0.sweep(which, limit).await,
-                }
-            }
-            Sweep::All => self.0.sweep(which, limit).await,
+            Sweep::Session(session) if lock(&self.waited).contains(&session) => Ok(Swept {
+                removed: 0,
+                more: false,
+            }),
+            _ => self.store.sweep(which, limit).await,
         }
     }
 }
