@@ -76,8 +76,8 @@ impl Scratch {
         Self::announced(url, |_, _| {}).await
     }
 
-    /// The same, and tells its name and its URL before anything is created. Whoever drops the future gives the URL to
-    /// [`remove`](crate::remove()).
+    /// The same, and tells its name and its [URL](Self::url) just before anything is created. Whoever drops the future gives
+    /// that URL to [`remove`](crate::remove()); if this fails, there is nothing to remove.
     ///
     /// # Errors
     ///
@@ -95,9 +95,9 @@ impl Scratch {
         let name = format!("{NAME}{:016x}", random()?);
         let url = url::in_namespace(url, &name);
         let store = Store::parse(&url)?;
-        announce(&name, &url);
         // There is nothing to remove: this asks whether we may.
         store.clone().remove().await?;
+        announce(&name, &url);
         let backend = match store.clone().connect().await {
             Ok(backend) => backend,
             Err(error) => {

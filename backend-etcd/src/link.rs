@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -193,13 +194,13 @@ impl Link {
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         // Others may go on with it, in another runtime.
-        let connecting = within(until, self.connection(operation)).await;
+        let connecting = within(until, pin!(self.connection(operation))).await;
         let connection = connecting.ok_or_else(|| {
             let what = format!("no connection within {:?}", self.config.timeout);
             found(ErrorKind::Unavailable, operation, what)
         })??;
         let number = connection.number;
-        match within(until, send(connection)).await {
+        match within(until, pin!(send(connection))).await {
             Some(Ok(done)) => Ok(done),
             Some(Err(error)) => {
                 let of_the_login = is_of_the_login(&error);
@@ -252,7 +253,7 @@ impl Link {
                 let client = self.client_of(operation, &node).await?;
                 self.greet(operation, client).await
             };
-            match within(Instant::now() + patience, greeted).await {
+            match within(Instant::now() + patience, pin!(greeted)).await {
                 Some(Ok(connection)) => {
                     let mut place = self.place();
                     while place.nodes.front() != Some(&node) {

@@ -204,7 +204,7 @@ impl Own {
         let (server, since) = (&connected.process.started, connected.process.since);
         let before = connections.server.replace(server.clone());
         if before.is_some_and(|before| before != *server) {
-            connections.left = Some(since);
+            connections.left = connections.left.max(Some(since));
             connections.idle.retain(|(_, it)| it.process.since >= since);
         }
         drop(connections);

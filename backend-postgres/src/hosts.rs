@@ -1,6 +1,7 @@
 //! The servers of one URL, of which one is the primary.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -115,7 +116,7 @@ impl Hosts {
         let mut until = None;
         loop {
             let answer = match until {
-                Some(until) => within(until, asked.join_next()).await.flatten(),
+                Some(until) => within(until, pin!(asked.join_next())).await.flatten(),
                 None => asked.join_next().await,
             };
             match answer {

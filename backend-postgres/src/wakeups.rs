@@ -381,8 +381,8 @@ async fn forget(
         let ids: Vec<Option<i64>> = gone.map(|(id, _)| Some(id)).collect();
         if !ids.is_empty() {
             let call = Call::new("unwatch", [Value::Ints(ids)]);
-            // The first may meet a connection of a runtime that has ended. A row that stays costs a notification, and goes after
-            // the next one, or with the next sweep.
+            // A connection of a runtime that has ended fails at the first answer that is not there yet, and so perhaps not at
+            // the first request. A row that stays costs a notification, and goes after the next one, or with the next sweep.
             for _ in 0..2 {
                 if link.call(link.deadline(), &call).await.is_ok() {
                     break;

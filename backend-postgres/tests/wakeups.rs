@@ -28,7 +28,7 @@ fn claim(key: &str) -> [Claim; 1] {
 async fn release(backend: &PostgresBackend, key: &str) {
     let session = SessionId::new(rand::random());
     let grant = Grant { session, n: 1 };
-    // The first may meet a connection of a runtime that has ended.
+    // A connection of a runtime that has ended fails at the first answer that is not there yet.
     let released = async || backend.release(grant, &claim(key)).await.ok();
     until("it is released", released).await;
 }

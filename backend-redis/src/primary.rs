@@ -1,6 +1,7 @@
 //! Which server takes the writes: of the hosts of the URL, of a cluster's nodes, or by what sentinels say.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -243,7 +244,9 @@ impl Link {
             self.listen(&mut driver, releases).await?;
             Ok(driver)
         };
-        match within(Instant::now() + self.config.timeout, subscribing).await {
+        let until = Instant::now() + self.config.timeout;
+        let subscribed = within(until, pin!(subscribing)).await;
+        match subscribed {
             Some(Ok(driver)) => Ok((node, driver)),
             Some(Err(error)) => Err(from_redis(operation, Phase::Connecting, error)),
             None => {

@@ -49,9 +49,11 @@ pub(crate) fn bench(common: &Common, args: &BenchArgs) -> Result<u8, Failure> {
     let Some((name, url)) = place else {
         return done;
     };
-    let removing = runtime()?;
-    let removed = removing.block_on(remove(&name, &url));
-    removing.shutdown_background();
+    let removed = runtime().and_then(|removing| {
+        let removed = removing.block_on(remove(&name, &url));
+        removing.shutdown_background();
+        removed
+    });
     match (done, removed) {
         (Ok(status), Ok(())) => Ok(status),
         (Ok(_), Err(failure)) | (Err(failure), Ok(())) => Err(failure),

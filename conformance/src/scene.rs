@@ -265,15 +265,18 @@ impl Scene {
 
     /// Sweeps until the store says that there is no more.
     pub(crate) async fn sweep(&self, which: Sweep) -> Verdict {
-        self.sweep_by(which, 100).await
+        self.sweep_by(which, 100).await.map(drop)
     }
 
-    /// Sweeps by this limit until the store says that there is no more.
-    pub(crate) async fn sweep_by(&self, which: Sweep, limit: usize) -> Verdict {
+    /// Sweeps by this limit until the store says that there is no more, and says how much went.
+    pub(crate) async fn sweep_by(&self, which: Sweep, limit: usize) -> Verdict<usize> {
         let stranger = self.stranger().await?;
+        let mut removed = 0;
         for _ in 0..1_000 {
-            if !stranger.backend().sweep(which, limit).await?.more {
-                return Ok(());
+            let swept = stranger.backend().sweep(which, limit).await?;
+            removed += swept.removed;
+            if !swept.more {
+                return Ok(removed);
             }
         }
         Err(Wrong("a sweep that never ends".to_owned()))

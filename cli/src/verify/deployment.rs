@@ -194,6 +194,10 @@ fn clock_skew(url: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures_util::poll;
+
     use super::*;
 
     #[tokio::test]
@@ -213,6 +217,27 @@ mod tests {
         deployment.remove_again().await.unwrap();
         assert_eq!(files(), 0);
         assert_eq!(deployment.left(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn what_somebody_was_interrupted_in_making_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+        let deployment = Deployment::new(&url, Made::default());
+        {
+            let mut making = pin!(deployment.space());
+            while deployment.left().is_empty() {
+                assert!(poll!(&mut making).is_pending());
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(deployment.left().len(), 1);
+        deployment.remove_again().await.unwrap();
+        assert_eq!(deployment.left(), [""; 0]);
+        // Where none can be made there is nothing to remove.
+        let nowhere = Deployment::new("sqlite:/nowhere/locks.db", Made::default());
+        assert!(nowhere.space().await.is_err());
+        assert_eq!(nowhere.left(), [""; 0]);
     }
 
     #[test]

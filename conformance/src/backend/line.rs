@@ -219,26 +219,11 @@ async fn a_sweep_removes_who_waits_no_more(scene: Scene) -> Verdict {
     let stays = waits(&c, &wants).await?;
     b.end(End::Close).await?;
     c.retired(&[&over]).await?;
-    let stranger = scene.stranger().await?;
-    for (which, least) in [
-        (Sweep::Session(b.session()), 3),
-        // A renewal may have removed it.
-        (Sweep::Session(c.session()), 0),
-        (Sweep::All, 0),
-    ] {
-        let mut removed = 0;
-        loop {
-            let swept = stranger.backend().sweep(which, 100).await?;
-            removed += swept.removed;
-            if !swept.more {
-                break;
-            }
-        }
-        ensure!(
-            removed >= least,
-            "{which:?} removed {removed} of {least} who waited"
-        );
-    }
+    let removed = scene.sweep_by(Sweep::Session(b.session()), 100).await?;
+    ensure!(removed >= 3, "removed {removed} of 3 who waited");
+    // A renewal may have removed what is retired.
+    scene.sweep(Sweep::Session(c.session())).await?;
+    scene.sweep_all().await?;
     a.release(&holds).await?;
     refused_by(&a, &a.ask(&wants), &[&stays]).await?;
     c.take(&stays).await.map(drop)

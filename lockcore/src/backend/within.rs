@@ -18,11 +18,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// # Cancel safety
 ///
 /// Dropping the future drops the work.
-pub fn within<W: Future>(until: Instant, work: W) -> impl Future<Output = Option<W::Output>> {
-    let mut work = Box::pin(work);
+pub async fn within<W: Future + Unpin>(until: Instant, mut work: W) -> Option<W::Output> {
     let mut timer: Option<(Id, Pin<Box<Sleep>>)> = None;
-    poll_fn(move |cx| {
-        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = Pin::new(&mut work).poll(cx) {
             return Poll::Ready(Some(done));
         }
         let here = Handle::current().id();
@@ -31,6 +30,7 @@ pub fn within<W: Future>(until: Instant, work: W) -> impl Future<Output = Option
             timer.insert(there.unwrap_or_else(|| (here, Box::pin(sleep_until(until)))));
         sleep.as_mut().poll(cx).map(|()| None)
     })
+    .await
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
         let begun = Instant::now();
         let late = within(begun + SECOND, std::future::pending::<()>()).await;
         assert_eq!((late, begun.elapsed()), (None, SECOND));
-        assert_eq!(within(begun, async { 7 }).await, Some(7));
+        assert_eq!(within(begun, std::future::ready(7)).await, Some(7));
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub(crate) struct Keeper {
     doubts: Doubts,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     backlog: VecDeque<Release>,
-    /// How many numbers are being released.
+    /// The numbers that are being released.
     going: BTreeSet<u64>,
     /// Adoptions to give up once more after the next renewal.
     adopted: Vec<(GiveUp, Option<GivenUp>)>,
