@@ -171,6 +171,7 @@ impl PostgresBackend {
     /// Whether the grants hold all of their claims and their session lives, asked inside the application's own
     /// transaction in the same database, before or after its writes. Until the transaction ends, nobody can end the
     /// session or release the grants. So the transaction is committed only while the locks are held. Renewals go on.
+    /// `false` for a guard that was given back, and without any grant.
     ///
     /// A request to end the session waits for the transaction for a second. Then a session that is due counts as
     /// living, and any other end fails. So keep the transaction short.
@@ -214,6 +215,7 @@ impl PostgresBackend {
             .into_iter()
             .map(|(grant, claims)| confirmation(grant, claims).with_literals(&self.link.schema))
             .collect();
+        let some = !calls.is_empty();
         for text in calls {
             let rows = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&mut *transaction);
             let rows = rows.await.map_err(Failure::Sent);
@@ -222,7 +224,7 @@ impl PostgresBackend {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok(some)
     }
 
     /// The link and the deadline of an operation that begins now.

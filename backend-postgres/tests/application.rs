@@ -136,6 +136,48 @@ async fn a_transaction_is_committed_only_while_the_lock_is_held() {
     assert_eq!(bank.balance().await, 110, "the stale one's");
 }
 
+/// Somebody else has the key of each guard; the store was asked nothing since, or the guard knows.
+#[tokio::test]
+async fn a_guard_that_was_given_back_confirms_nothing() {
+    let bank = Bank::new().await;
+    let (backend, locks) = bank.client().await;
+    let (_, other) = bank.client().await;
+    let held = locks.documents(["held"]).acquire().await.unwrap();
+    let dropped = locks.documents(["dropped"]).acquire().await.unwrap();
+    let stale = dropped.held();
+    drop(dropped);
+    let ttl = Duration::from_secs(1);
+    let brief = lockcore::Locks::builder(backend.clone()).ttl(ttl).build();
+    let brief = brief.unwrap();
+    let limited = brief.documents(["limited"]);
+    let limited = limited.max_hold(Duration::from_millis(100));
+    let limited = limited.acquire().await.unwrap();
+    let revoked = locks.lock("revoked").own_session().acquire().await.unwrap();
+    let session = revoked.session();
+    backend.end(&[session], End::Revoke).await.unwrap();
+    assert!(!revoked.confirm().await.unwrap());
+    let keys = ["dropped", "limited"];
+    let _others = other.documents(keys).acquire().await.unwrap();
+    let _others = other.lock("revoked").acquire().await.unwrap();
+    for gone in [&stale, &*limited, &*revoked] {
+        assert!(gone.grants().count() > 0, "a store is asked of it");
+        for first in [true, false] {
+            let both = [&*held, gone].into_iter().flat_map(|it| it.grants());
+            let alone = gone.grants();
+            let mut transaction = bank.pool.begin().await.unwrap();
+            let confirmed = match first {
+                true => backend.confirm_in(&mut transaction, alone).await,
+                false => backend.confirm_in(&mut transaction, both).await,
+            };
+            assert!(!confirmed.unwrap());
+            transaction.rollback().await.unwrap();
+        }
+    }
+    let mut transaction = bank.pool.begin().await.unwrap();
+    let nothing = backend.confirm_in(&mut transaction, []).await;
+    assert!(!nothing.unwrap(), "nothing is held");
+}
+
 #[tokio::test]
 async fn a_grant_is_not_released_before_the_transaction_that_confirmed_it_ends() {
     let bank = Bank::new().await;

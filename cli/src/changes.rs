@@ -16,8 +16,10 @@ const PAGE: usize = 500;
 struct Entries {
     /// By key, and by grant or, for a foreign holder, none.
     holders: BTreeMap<(LockKey, Option<Grant>), Holder>,
-    /// Keys that have more holders than a look shows.
-    cut: BTreeSet<LockKey>,
+    /// Keys that have more waiters than a look shows.
+    waiters_cut: BTreeSet<LockKey>,
+    /// Keys that may have more holders than a look shows.
+    holders_cut: BTreeSet<LockKey>,
 }
 
 /// Looks at the same records again and again.
@@ -137,12 +139,27 @@ impl<'a> Looks<'a> {
 
 fn entries(records: &[Record]) -> Entries {
     let all = records.iter().flat_map(|record| &record.holders);
-    let cut = records.iter().filter(|record| record.more);
+    let keys = |cut: fn(&Record) -> bool| {
+        let those = records.iter().filter(|record| cut(record));
+        those.map(|record| record.key.clone()).collect()
+    };
     Entries {
         holders: all
             .map(|holder| ((holder.key.clone(), holder.grant), holder.clone()))
             .collect(),
-        cut: cut.map(|record| record.key.clone()).collect(),
+        waiters_cut: keys(|record| record.more),
+        holders_cut: keys(Record::may_hide_holders),
+    }
+}
+
+impl Entries {
+    /// Whether that one may be there, and not be shown.
+    fn may_hide(&self, holder: &Holder) -> bool {
+        let cut = match holder.waiting {
+            Some(_) => &self.waiters_cut,
+            None => &self.holders_cut,
+        };
+        cut.contains(&holder.key)
     }
 }
 
@@ -176,7 +193,7 @@ fn changes(
     // Of a list that is cut, who came has pushed somebody out, and who left has let somebody in.
     let pushed_out = |change: &Change| {
         let plain = matches!(change.kind, Kind::Released | Kind::GaveUp | Kind::Gone);
-        plain && now.cut.contains(&change.holder.key)
+        plain && now.may_hide(&change.holder)
     };
     let mut found: Vec<Change> = gone(last, now)
         .map(|holder| end(holder, sessions))
@@ -186,7 +203,7 @@ fn changes(
         let before = last.holders.get(name);
         let waited = before.map(|it| it.waiting.is_some());
         match (waited, holder.waiting) {
-            (None, _) if last.cut.contains(&holder.key) => {}
+            (None, _) if last.may_hide(holder) => {}
             (None | Some(true), None) => found.push(plain(Kind::Granted, holder)),
             (None, Some(_)) => found.push(plain(Kind::Waiting, holder)),
             _ => {}
@@ -328,6 +345,14 @@ mod tests {
         assert_eq!(told(look(2, false), look(1, true)), [came]);
         assert_eq!(told(look(2, true), look(1, false)), [left]);
         assert_eq!(told(look(2, true), look(1, true)), []);
+        // Holders are shown before those who wait.
+        let line = |holds, waits: u128| {
+            let all: Vec<Holder> = std::iter::once(holder(holds, false))
+                .chain((waits..waits + 15).map(|session| holder(session, true)))
+                .collect();
+            entries(&[record(&all, true)])
+        };
+        assert_eq!(told(line(2, 10), line(1, 10)), [left, came]);
     }
 
     #[test]

@@ -27,24 +27,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// evicted.
 pub(crate) async fn break_lock(common: &Common, args: BreakArgs) -> Result<u8, Failure> {
     let store = store::open(common).await?;
-    let mut breaking = Breaking {
-        backend: &*store.backend,
-        locks: store.locks(DEFAULT_TTL, "lockkeeper break")?,
-        author: store.author(),
-        args: &args,
-        told: BTreeMap::new(),
-        again: BTreeSet::new(),
-        revoked: BTreeSet::new(),
-        abandoned: BTreeMap::new(),
-        evicted: 0,
-    };
+    let locks = store.locks(DEFAULT_TTL, "lockkeeper break")?;
+    let breaking = Breaking::new(&*store.backend, locks, store.author(), &args);
+    let breaking = breaking.broken().await?;
     let key = args.key.as_str();
-    if args.session {
-        // Of many holders some are listed at a time; whoever came meanwhile goes as well.
-        while breaking.round(true).await?.progress {}
-    } else {
-        breaking.until_given_up().await?;
-    }
     if let Some((session, label)) = breaking.abandoned.first_key_value() {
         return Err(abandoned(key, *session, label));
     }
@@ -176,7 +162,36 @@ struct Round {
     more: bool,
 }
 
-impl Breaking<'_> {
+impl<'a> Breaking<'a> {
+    fn new(backend: &'a dyn LockBackend, locks: Locks, author: Label, args: &'a BreakArgs) -> Self {
+        Self {
+            backend,
+            locks,
+            author,
+            args,
+            told: BTreeMap::new(),
+            again: BTreeSet::new(),
+            revoked: BTreeSet::new(),
+            abandoned: BTreeMap::new(),
+            evicted: 0,
+        }
+    }
+
+    /// What came of it.
+    async fn broken(mut self) -> Result<Self, Failure> {
+        if !self.args.session {
+            self.until_given_up().await?;
+            return Ok(self);
+        }
+        // Of many holders some are listed at a time; who is granted the key meanwhile keeps it.
+        loop {
+            let round = self.round(true).await?;
+            if !round.more || !round.progress {
+                return Ok(self);
+            }
+        }
+    }
+
     /// Who is listed first is told, and so are those whom the list had no room for; not who comes meanwhile.
     async fn until_given_up(&mut self) -> Result<(), Failure> {
         // Without one, if that is further than a clock goes.
@@ -225,7 +240,7 @@ impl Breaking<'_> {
         let mut revoked = BTreeSet::new();
         self.abandoned.clear();
         for record in records(self.backend, &Filter::Key(self.args.key.clone())).await? {
-            round.more |= record.more;
+            round.more |= record.may_hide_holders();
             // Who waits holds nothing.
             let holders = record.holders.iter().filter(|it| it.waiting.is_none());
             for holder in holders {
@@ -323,7 +338,7 @@ fn holds(record: &Record, session: SessionId) -> bool {
     let is_own = |holder: &Holder| {
         holder.waiting.is_none() && holder.grant.is_some_and(|grant| grant.session == session)
     };
-    record.more || record.holders.iter().any(is_own)
+    record.may_hide_holders() || record.holders.iter().any(is_own)
 }
 
 /// Says what else goes with a session.
@@ -515,5 +530,58 @@ mod tests {
         assert!(!holds(&record(other, false, false), own));
         // It may be among those that are not listed.
         assert!(holds(&record(other, false, true), own));
+    }
+    /// Somebody who waits has the key before it is looked at again.
+    #[cfg(feature = "verify")]
+    #[tokio::test]
+    async fn who_has_the_key_after_a_revocation_keeps_it() {
+        use std::sync::{Arc, Mutex};
+
+        use lockcore_conformance::{Decorated, Decorator};
+        use lockkeeper::backend::SessionStore as _;
+        use lockkeeper::{Guard, MemoryBackend, SessionState};
+
+        struct HandsOn(Arc<MemoryBackend>, Mutex<Vec<Guard>>);
+
+        #[lockkeeper::async_trait]
+        impl Decorator for HandsOn {
+            fn inner(&self) -> &dyn LockBackend {
+                &*self.0
+            }
+
+            async fn end(
+                &self,
+                sessions: &[SessionId],
+                how: End,
+            ) -> lockkeeper::Result<Vec<SessionState>> {
+                let states = self.0.end(sessions, how).await?;
+                if how == End::Revoke && self.1.lock().unwrap().is_empty() {
+                    let next = Locks::builder(self.0.clone()).build().unwrap();
+                    let guard = next.lock("k").acquire().await.unwrap();
+                    self.1.lock().unwrap().push(guard);
+                }
+                Ok(states)
+            }
+        }
+
+        let memory = MemoryBackend::new();
+        let locks = Locks::builder(memory.clone()).build().unwrap();
+        let held = locks.lock("k").acquire().await.unwrap();
+        let backend = Decorated(HandsOn(memory, Mutex::default()));
+        let label = |text| Label::parse(text).unwrap();
+        let args = BreakArgs {
+            key: LockKey::parse("k").unwrap(),
+            reason: label("why"),
+            session: true,
+            wait: Duration::ZERO,
+        };
+        let revoked = Breaking::new(&backend, locks.clone(), label("ops"), &args)
+            .broken()
+            .await
+            .unwrap()
+            .revoked;
+        assert_eq!(revoked, BTreeSet::from([held.session()]));
+        let next = backend.1.lock().unwrap().pop().unwrap();
+        assert!(next.confirm().await.unwrap());
     }
 }

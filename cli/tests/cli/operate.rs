@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::harness::{Place, Running, json};
+use crate::harness::{Place, Running, json, until};
 
 #[test]
 fn listings() {
@@ -188,6 +188,35 @@ fn all_holders_of_a_key_are_broken() {
         assert_eq!(place.runs(&["--lock", "s", "--no-wait"], "true").status, 0);
         for holder in &mut holders {
             assert_eq!(holder.ends().status, 76);
+        }
+    }
+}
+
+/// More wait than a list shows.
+#[test]
+fn who_waits_for_what_is_broken_has_it_next() {
+    for (how, said) in [
+        (&["--session"][..], "revoked session"),
+        (&[], "is told to give it up"),
+    ] {
+        let place = Place::new();
+        let claims = ["--lock", "k", "--ttl", "3s"];
+        let mut holder = place.holds(&claims);
+        let sleeps = [&["run"], &claims[..], &["--", "sleep", "0.1"]].concat();
+        let waits = |_| Running::new(place.lockkeeper(&sleeps).stdin(Stdio::null()));
+        let mut waiters: Vec<Running> = (0..20).map(waits).collect();
+        let store = Connection::open(place.path("locks.db")).unwrap();
+        until("they wait", || {
+            let count = "SELECT count(*) FROM holders WHERE key <> ''";
+            store.query_row(count, (), |row| row.get(0)).ok() == Some(21)
+        });
+        let ended = place.ends(&[&["break", "k", "--reason", "test"], how].concat());
+        assert_eq!(ended.status, 0, "{ended:?}");
+        assert_eq!(ended.stderr.matches(said).count(), 1, "{ended:?}");
+        assert_eq!(holder.ends().status, 76);
+        for waiter in &mut waiters {
+            let ended = waiter.ends();
+            assert_eq!(ended.status, 0, "{ended:?}");
         }
     }
 }

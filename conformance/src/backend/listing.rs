@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use lockcore::backend::{Acquire, End, Filter, IntentChange};
+use lockcore::backend::{Acquire, End, Filter, IntentChange, Record};
 use lockcore::{Grant, Life, Mode, SessionId, SessionState, Want};
 use tokio::time::Instant;
 
@@ -24,6 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
             an_abandoned_holder_is_listed_as_such,
             a_number_that_is_over_is_not_listed,
             of_many_holders_some_are_listed_and_more_is_said,
+            who_holds_is_listed_before_many_who_wait,
             pages_are_whole_and_in_bounds,
             a_prefix_lists_what_begins_with_it,
             a_session_lists_what_it_holds,
@@ -287,6 +288,45 @@ async fn of_many_holders_some_are_listed_and_more_is_said(scene: Scene) -> Verdi
         listed.len() < held.len(),
         "whether there are more than are listed"
     );
+    Ok(())
+}
+
+/// Whichever session comes last in the store's own order holds one of the keys.
+async fn who_holds_is_listed_before_many_who_wait(scene: Scene) -> Verdict {
+    let actors: [Actor; 3] = scene.actors().await?;
+    for (n, holder) in actors.iter().enumerate() {
+        for (held, key) in [
+            ((Want::Create, format!("k{n}")), format!("k{n}")),
+            ((Want::Write, format!("/p{n}/x")), format!("/p{n}")),
+        ] {
+            let mut line = vec![holder.hold(&[(held.0, &held.1)]).await?.grant];
+            let others = actors.iter().filter(|it| it.session() != holder.session());
+            for actor in others.cycle().take(30) {
+                let request = actor.ask(&[(held.0, &key)]).waiting();
+                actor.refused(&request).await?;
+                line.push(request.grant);
+            }
+            let mut records: Vec<Record> = scene.record(&key).await?.into_iter().collect();
+            if held.1 == key {
+                records.extend(holder.listed(&Filter::Prefix(key.clone()), 100).await?);
+                ensure_eq!(records.len(), 2, "looks at {key}");
+            }
+            for record in records {
+                let holders = record.holders.iter();
+                let listed: Vec<Grant> = holders.filter_map(|holder| holder.grant).collect();
+                ensure!(
+                    !listed.is_empty() && line.starts_with(&listed),
+                    "of {key} the holder first, then its waiters in their order, not {listed:?} of {line:?}"
+                );
+                ensure!(record.holders[0].waiting.is_none(), "{key} is held");
+                ensure_eq!(
+                    record.more,
+                    listed.len() < line.len(),
+                    "whether more stand at {key}"
+                );
+            }
+        }
+    }
     Ok(())
 }
 

@@ -183,15 +183,17 @@ pub fn needed(claims: &[Claim], asker: Option<(Grant, OwnerId)>) -> BTreeMap<Loc
 /// Some of the holders in the way of a claim: one for each grant and key, limited in number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// At most [`MAX_LISTED`] holders.
+    /// At most [`MAX_LISTED`]: whoever holds comes before whoever waits, and of these the first in line.
     pub holders: Vec<Holder>,
     /// There are more.
     pub more: bool,
 }
 
 impl Listed {
-    /// Adds a holder. For one grant on one key, the strongest mode is listed.
+    /// Adds a holder or a waiter. For one grant on one key, the strongest mode is listed.
     pub fn add(&mut self, holder: Holder) {
+        // Nobody, for whoever holds.
+        let place = |holder: &Holder| holder.waiting.map(|waiting| waiting.place);
         let same = |listed: &&mut Holder| {
             holder.grant.is_some() && listed.grant == holder.grant && listed.key == holder.key
         };
@@ -199,11 +201,21 @@ impl Listed {
             listed.mode = listed.mode.max(holder.mode);
             // Whoever holds something and waits for more is a holder.
             listed.waiting = listed.waiting.and(holder.waiting);
-        } else if self.holders.len() == MAX_LISTED {
-            self.more = true;
-        } else {
+        } else if self.holders.len() < MAX_LISTED {
             self.holders.push(holder);
+        } else {
+            self.more = true;
+            let last = self.holders.iter_mut().max_by_key(|it| place(it));
+            if let Some(last) = last.filter(|last| place(last) > place(&holder)) {
+                *last = holder;
+            }
         }
+    }
+
+    /// Whether no more holders can be listed: there are more, and nobody listed only waits.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.more && self.holders.iter().all(|holder| holder.waiting.is_none())
     }
 
     /// The refusal of a claim, if any holder is listed.

@@ -89,13 +89,17 @@ impl Held {
     }
 
     /// The grants that hold the lock, each with its claims, so that a store can confirm them in its own way (inside a
-    /// transaction of the program, for example). Empty once the lock is given back. From now on the lock goes back to the
-    /// store before another task of this process has it, because the transaction may outlive the guard.
+    /// transaction of the program, for example). Once the lock is given back, the claims are under number 0, which holds
+    /// nothing, so that no store confirms them. From now on the lock goes back to the store before another task of this
+    /// process has it, because the transaction may outlive the guard.
     pub fn grants(&self) -> impl Iterator<Item = (Grant, &[Claim])> {
         self.chain.keep();
         // Who hands it on leaves, and then looks whether it is kept.
         let is_here = !self.gone.load(Ordering::Acquire) && !self.left.load(Ordering::SeqCst);
-        self.all_grants().filter(move |_| is_here)
+        self.all_grants().map(move |(grant, claims)| match is_here {
+            true => (grant, claims),
+            false => (Grant { n: 0, ..grant }, claims),
+        })
     }
 
     /// The numbers of these grants in the [session](Self::session), as lists show them.

@@ -49,12 +49,21 @@ impl<T> Page<T> {
 pub struct Record {
     /// The key.
     pub key: LockKey,
-    /// Its live holders, then its [waiters](Holder::waiting) in their order; if there are many, some of them.
+    /// Its live holders, then its [waiters](Holder::waiting) in their order; if there are many, the first of them.
     pub holders: Vec<Holder>,
-    /// There are more holders than are listed.
+    /// There are more holders or waiters than are listed.
     pub more: bool,
     /// The state of the record when it was read. Only the store can read this text.
     pub version: String,
+}
+
+impl Record {
+    /// Whether somebody who is not listed may hold the key: there are more, and whoever is listed holds it.
+    #[must_use]
+    pub fn may_hide_holders(&self) -> bool {
+        let waits = |holder: &Holder| holder.waiting.is_some();
+        self.more && !self.holders.iter().any(waits)
+    }
 }
 
 /// Listing and evicting. A listing is no snapshot. It proves nothing about what may be acquired.

@@ -205,7 +205,7 @@ async fn one<R: Rows>(rows: &mut R, key: &LockKey) -> Done<Page<Record>, R> {
     if key.is_path() {
         let mut pages = Pages::new(everybody(key, Place::Below));
         let mut looked_at = 0;
-        while !listed.more {
+        while !listed.is_full() && looked_at < LOOKED_AT {
             let page = pages.next(rows).await?;
             if page.is_empty() {
                 break;
@@ -217,8 +217,8 @@ async fn one<R: Rows>(rows: &mut R, key: &LockKey) -> Done<Page<Record>, R> {
                     listed.add(holder(rows, &mut met, &row, key, mode).await?);
                 }
             }
-            listed.more |= looked_at >= LOOKED_AT;
         }
+        listed.more |= looked_at >= LOOKED_AT;
     }
     Ok(Page {
         items: listed.record(key, version).into_iter().collect(),
