@@ -4,7 +4,6 @@
 //! It is opened without a revision to start at: one that starts at a past revision is served by the server's loop for
 //! late watches, every 100 ms. Whoever waits looks again after the watch stands, so nothing has to be told from before.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -37,9 +36,9 @@ impl EtcdBackend {
     async fn listening(&self, releases: bool) -> Result<()> {
         let shared = &self.watches.shared;
         let stands = || {
-            let number = shared.number.load(Ordering::Acquire);
-            let tells = !releases || shared.releases.load(Ordering::Acquire);
-            number != 0 && number == self.link.number() && tells
+            let standing = lock(&shared.standing);
+            let tells = !releases || standing.releases;
+            standing.number != 0 && standing.number == self.link.number() && tells
         };
         while !stands() {
             let begin = || {
@@ -66,25 +65,41 @@ impl EtcdBackend {
 
 async fn listen(shared: Arc<Shared>, link: SharedLink) -> Result<Task> {
     // It goes on telling of releases: nobody should need two when it is made anew.
-    let releases = shared.releases.load(Ordering::Acquire) || !shared.all.is_empty();
+    let releases = lock(&shared.standing).releases || !shared.all.is_empty();
     let (stream, number) = link.watch(releases).await?;
-    shared.releases.store(releases, Ordering::Release);
-    shared.number.store(number, Ordering::Release);
-    let stands = Stands { shared, number };
+    let stands = Stands::new(shared, number, releases);
     Ok(Task::begin(hear(stands, stream, link.names.clone())))
 }
 
-/// The stream that stands. When it goes, also with a runtime that has never run it, everybody looks.
+/// A stream. When it goes, also with a runtime that has never run it, everybody looks: of what was told while another took
+/// its place neither may have heard.
 struct Stands {
     shared: Arc<Shared>,
-    number: u64,
+    stream: u64,
+}
+
+impl Stands {
+    fn new(shared: Arc<Shared>, number: u64, releases: bool) -> Self {
+        let mut standing = lock(&shared.standing);
+        let stream = standing.stream + 1;
+        *standing = Standing {
+            stream,
+            number,
+            releases,
+        };
+        drop(standing);
+        Self { shared, stream }
+    }
 }
 
 impl Drop for Stands {
     fn drop(&mut self) {
-        // Another stream may stand by now.
-        let number = &self.shared.number;
-        let _ = number.compare_exchange(self.number, 0, Ordering::AcqRel, Ordering::Acquire);
+        let mut standing = lock(&self.shared.standing);
+        // Another one may stand by now, on the same connection.
+        if standing.stream == self.stream {
+            standing.number = 0;
+        }
+        drop(standing);
         self.shared.all.wake_everybody();
     }
 }
@@ -131,11 +146,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[derive(Default)]
 struct Shared {
-    /// The connection on which the stream stands; 0 if none does.
-    number: AtomicU64,
-    /// Whether that one tells of releases, too.
-    releases: AtomicBool,
+    standing: Mutex<Standing>,
     all: Arc<backend::Watches>,
+}
+
+/// The stream that stands.
+#[derive(Default)]
+struct Standing {
+    /// How many there were, with this one.
+    stream: u64,
+    /// The connection on which it stands; 0 if none does.
+    number: u64,
+    /// Whether it tells of releases, too.
+    releases: bool,
 }
 
 impl Shared {

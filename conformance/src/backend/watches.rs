@@ -6,18 +6,19 @@ use futures_util::FutureExt;
 use lockcore::backend::Changed;
 use lockcore::{Claim, Want};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::actor::{Actor, share};
 use crate::backend::wakeups::wakes_in_time;
 use crate::case::Case;
 use crate::scene::{Scene, claim};
-use crate::verdict::{Verdict, Wrong, cases, ensure};
+use crate::verdict::{Unpassed, Verdict, Wrong, cases, ensure};
 
 pub(super) fn cases() -> Vec<Case> {
     cases! { Backend "watches";
         Waiting:
             a_watch_sleeps_while_nothing_happens,
+            a_watch_sleeps_beside_one_over_a_session,
             a_dropped_watch_ends;
     }
 }
@@ -84,6 +85,30 @@ async fn a_watch_sleeps_while_nothing_happens(scene: Scene) -> Verdict {
     );
 
     let changed = asleep(&b, &claims[1..2]).await?;
+    wakes_in_time(&scene, changed, a.release(&held)).await
+}
+
+/// Who hears of its session waits for something later, on the same way.
+async fn a_watch_sleeps_beside_one_over_a_session(scene: Scene) -> Verdict {
+    let [a, b] = scene.actors().await?;
+    let held = a.hold(&[(Want::Create, "k")]).await?;
+    let claims = [claim(Want::Create, "k")?];
+    let of_session = async || Ok::<_, Unpassed>(b.backend().watch_session(b.session()).await?);
+    let first = of_session().await?;
+    let looks = b.backend().info().poll.unwrap_or_default() * LOOKS;
+    let quiet = QUIET.max(looks);
+    let woken = wake_ups(&b, &claims, Instant::now() + quiet, FOR_NOTHING).await?;
+    ensure!(
+        woken <= FOR_NOTHING,
+        "nothing happened for {quiet:?}, and a watch over what is held woke more than {FOR_NOTHING} time"
+    );
+    drop(first);
+    let again = timeout(quiet, of_session().await?).await;
+    ensure!(
+        again.is_err(),
+        "nothing happened to the session since it was woken"
+    );
+    let changed = asleep(&b, &claims).await?;
     wakes_in_time(&scene, changed, a.release(&held)).await
 }
 
