@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::{Failure, Outcome};
+use crate::error::{Failure, Outcome, ends_connection};
 use crate::hosts::{Connected, Hosts, Process};
 use crate::sql::{Call, Value, identifier};
 
@@ -153,13 +153,16 @@ impl Own {
                 under_way.sent = None;
                 match &answer {
                     Ok(_) => self.give(connected),
-                    Err(error) if error.as_database_error().is_none() => self.distrust(begun),
+                    Err(error) if ends_connection(error) => self.distrust(begun),
                     Err(_) => {}
                 }
                 answer.map_err(Failure::Sent)
             }
             Err(_) => {
                 self.distrust(begun);
+                // The next renewal does not wait until the process has ended.
+                let place = &mut under_way.place;
+                place.take_if(|it| Arc::ptr_eq(it.semaphore(), &self.one_more));
                 Err(Failure::Late)
             }
         }

@@ -97,6 +97,11 @@ impl Failure {
     }
 }
 
+/// Whether the connection has ended with it.
+pub(crate) fn ends_connection(error: &sqlx::Error) -> bool {
+    said(error).is_none_or(|said| said.fatal)
+}
+
 fn said(error: &sqlx::Error) -> Option<Said> {
     let error = error.as_database_error()?;
     let fatal = error

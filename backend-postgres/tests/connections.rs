@@ -133,6 +133,59 @@ async fn connections_that_died_in_silence_cost_one_time_out_and_not_one_each() {
     then.expect("it goes by a new connection");
 }
 
+/// As where a server restarts.
+#[tokio::test]
+async fn connections_that_the_server_ends_cost_one_request_and_not_one_each() {
+    let server = waited(|| postgres::node(&[]).unwrap()).await;
+    let backend = with_connections(&server, 4).await;
+    let mut by = raw(&server).await;
+    let ended = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE application_name = 'lockkeeper' AND {OURS}"
+    );
+    let ended = sqlx::raw_sql(AssertSqlSafe(ended)).fetch_all(&mut by).await;
+    assert_eq!(ended.unwrap().len(), 4);
+    until("they are gone", async || {
+        pids(&mut by, OURS).await.is_empty().then_some(())
+    })
+    .await;
+    let first = renews(&backend, 1).await;
+    assert_eq!(first.unwrap_err().kind(), ErrorKind::Indeterminate);
+    renews(&backend, 2).await.expect("by a new connection");
+}
+
+/// Its process at the server may be at work still, and so may those of the others.
+#[tokio::test]
+async fn a_late_renewal_leaves_its_place_to_the_next() {
+    let server = waited(|| postgres::node(&[]).unwrap()).await;
+    let backend = begun(&server, 1, 3_000).await;
+    let mut by = raw(&server).await;
+    let mut dead = pids(&mut by, OURS).await;
+    assert_eq!(dead.len(), 1, "{dead:?}");
+    signal("-STOP", &dead);
+    let other = {
+        let backend = Arc::clone(&backend);
+        tokio::spawn(async move { looks(&backend).await })
+    };
+    // It takes that one.
+    tokio::task::yield_now().await;
+    renews(&backend, 1).await.unwrap();
+    let own = format!("{OURS} AND pid <> {}", dead[0]);
+    let second = pids(&mut by, &own).await;
+    assert_eq!(second.len(), 1, "{second:?}");
+    signal("-STOP", &second);
+    dead.extend(second);
+    let late = renews(&backend, 2).await;
+    let begun = Instant::now();
+    let next = renews(&backend, 3).await;
+    let took = begun.elapsed();
+    signal("-CONT", &dead);
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Indeterminate);
+    next.unwrap();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(other.await.unwrap().is_err());
+}
+
 /// Who lets new connections in.
 async fn postmaster(server: &Server) -> i32 {
     let text = "SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int";
