@@ -17,8 +17,13 @@ use crate::client::order::Order;
 use crate::client::session::Handle;
 use crate::{Busy, Claim, LockKey, Mode, OwnerId, SessionId, Want};
 
-/// For so long after a waiter has asked again the last refusal still says who is in its way.
+/// For so long after something was asked the last refusal still says who is in the way.
 const KNOWN: Duration = Duration::from_secs(1);
+
+/// Whether that is so where the store owes an answer since then.
+pub(crate) fn is_known(asked: Option<Instant>) -> bool {
+    asked.is_none_or(|since| now() < since + KNOWN)
+}
 
 /// For each key, the tasks of this process that wait for it, or ask for it first.
 ///
@@ -815,15 +820,14 @@ impl InTheWay {
         let refusal = || keys.get(claim.key())?.refusal.as_deref().cloned();
         match turn(&keys, &self.waiter) {
             Turn::Held(chain) => Some(chain.busy(claim)),
-            Turn::Behind(_) => match holder(&keys, claim.key()) {
+            Turn::Behind(first) => match holder(&keys, claim.key()) {
                 Some(chain) => Some(chain.busy(claim)),
-                None => refusal().or_else(|| self.before.as_deref().cloned()),
+                // The first one asks for all.
+                None => refusal()
+                    .or_else(|| self.before.as_deref().cloned())
+                    .filter(|_| is_known(*first.asks())),
             },
-            // It asks itself: without an answer nobody knows.
-            Turn::Polls => refusal().filter(|_| {
-                let asks = *self.waiter.asks();
-                asks.is_none_or(|since| now() < since + KNOWN)
-            }),
+            Turn::Polls => refusal(),
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use self::taking::Taking;
 use crate::client::chain::Pass;
-use crate::client::clock::sleep_until;
+use crate::client::clock::{now, sleep_until};
 use crate::client::core::Core;
 use crate::client::error::AcquireError;
 use crate::client::guard::{Guard, Undelivered};
@@ -22,7 +22,7 @@ use crate::client::line::Patience;
 use crate::client::locks::Locks;
 use crate::client::owner::Owner;
 use crate::client::pool;
-use crate::client::queue::InTheWay;
+use crate::client::queue::{InTheWay, is_known};
 use crate::client::retry::may_pass;
 use crate::client::session::Handle;
 use crate::prepare::batch_len;
@@ -54,8 +54,10 @@ pub(crate) type Answer = Option<thread::Result<Result<Undelivered, AcquireError>
 /// State that the caller and the acquisition share while it is under way.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// The latest refusal.
+    /// The latest refusal, until something is granted.
     last: Mutex<Option<Last>>,
+    /// Since when the store owes an answer.
+    asked: Mutex<Option<Instant>>,
     /// A request is under way, or something was granted.
     asks: AtomicBool,
     /// The caller has stopped waiting.
@@ -73,8 +75,16 @@ impl Seen {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The latest refusal.
+    fn asked(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The latest refusal, unless the store has been silent for too long since.
     pub(crate) fn busy(&self) -> Option<Busy> {
+        let asked = *self.asked();
+        if !is_known(asked) {
+            return None;
+        }
         match &*self.last() {
             None => None,
             Some(Last::Refused(busy)) => Some(busy.clone()),
@@ -106,6 +116,22 @@ impl Seen {
             }
             left.await;
         }
+    }
+}
+
+/// Exists while the store owes an answer to the attempt.
+struct Unanswered<'a>(&'a Seen);
+
+impl<'a> Unanswered<'a> {
+    fn new(seen: &'a Seen) -> Self {
+        *seen.asked() = Some(now());
+        Self(seen)
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        *self.0.asked() = None;
     }
 }
 

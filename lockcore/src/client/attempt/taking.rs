@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Last, Plan, Progress, Stop, bears};
+use super::{Last, Plan, Progress, Stop, Unanswered, bears};
 use crate::client::batch::{Asker, BatchOutcome, Kept};
 use crate::client::chain::{Chain, Pass, Taken};
 use crate::client::clock::{now, sleep_until, timer};
@@ -92,6 +92,7 @@ impl Taking<'_> {
                     self.in_doubt |= in_doubt;
                     self.token = self.token.max(Some(token));
                     at += len;
+                    *self.plan.seen.last() = None;
                     self.plan.observe(&Progress::Granted {
                         claims: at,
                         of: claims.len(),
@@ -108,6 +109,7 @@ impl Taking<'_> {
                 }
                 BatchOutcome::Moved => {
                     // The next renewal finds out whether the session has moved, or is lost.
+                    let _unanswered = Unanswered::new(&self.plan.seen);
                     let (done, renewed) = oneshot::channel();
                     self.handle.order(Order::Renew(done));
                     let until = timer(self.core.keeper_answers());
@@ -303,6 +305,7 @@ impl Taking<'_> {
             waits: self.plan.wait.is_some(),
         };
         let ends = || Box::pin(self.stoppable(std::future::pending::<()>()));
+        let _unanswered = Unanswered::new(&self.plan.seen);
         let asks = &self.plan.seen.asks;
         asks.store(true, Ordering::Release);
         let (outcome, kept) = asker.ask(range, joined, kept, past, ends).await;
@@ -403,6 +406,7 @@ impl Taking<'_> {
         if sessions.is_empty() {
             return Ok(Vec::new());
         }
+        let _unanswered = Unanswered::new(&self.plan.seen);
         match recovery::adoptable(self.core, self.plan.locks.pool.current(), &sessions).await {
             // It is asked again when the wait goes on.
             Err(error) if self.plan.wait.is_some() && may_pass(&error) => Ok(Vec::new()),
@@ -448,6 +452,7 @@ impl Taking<'_> {
         if is_slow {
             return Err(self.wait_over());
         }
+        *self.plan.seen.last() = None;
         let failed = |(left, error)| refuse(left, Some(error));
         recovered?.map_err(failed)
     }

@@ -1,5 +1,6 @@
 //! Who waits: when it asks, in which order, and how it ends.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -91,6 +92,56 @@ async fn a_refusal_is_not_told_once_the_store_has_been_silent_for_long() {
             Err(AcquireError::Busy(_)) => assert!(is_known),
             Err(AcquireError::Store(_)) => assert!(!is_known),
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What was refused was granted since, or is asked for by another task.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_not_told_for_what_the_store_is_silent_about() {
+    for way in ["intent", "task", "key"] {
+        let spy = Spy::new(MemoryBackend::new());
+        let (locks, other) = (spy.locks(), spy.locks());
+        let guard = hold(&other, &["d"]).await;
+        let begun = spy.elapsed();
+        let keys: &[&str] = if way == "key" { &["d", "e"] } else { &["d"] };
+        let waits = locks.documents(keys).wait(secs(6));
+        let waits = match way {
+            "intent" => waits.intent(&"half").unwrap(),
+            _ => waits,
+        };
+        let (first, last) = match way {
+            "task" => (ms(0), ms(100)),
+            _ => (ms(100), ms(0)),
+        };
+        let beside = async {
+            sleep(first).await;
+            locks.documents(["d"]).wait(secs(20)).acquire().await
+        };
+        let late = async {
+            sleep(last).await;
+            let late = waits.acquire().await;
+            assert!(spy.elapsed() - begun < secs(7), "{way}");
+            late
+        };
+        let frees = async {
+            sleep(secs(2)).await;
+            let acquired = AtomicUsize::new(0);
+            spy.decide(move |call| match (way, call) {
+                ("intent", Call::Renew(..)) | ("task", Call::Acquire(_)) => Fate::Hangs,
+                // The second key.
+                ("key", Call::Acquire(_)) if acquired.fetch_add(1, Ordering::Relaxed) > 0 => {
+                    Fate::Hangs
+                }
+                _ => Fate::Answered,
+            });
+            let _ = timeout(secs(1), guard.release()).await;
+            sleep(secs(20)).await;
+        };
+        tokio::select! {
+            late = late => assert!(matches!(late, Err(AcquireError::Store(_))), "{way}: {late:?}"),
+            beside = beside => panic!("{way}: {beside:?}"),
+            () = frees => panic!("{way}: it is still waited"),
         }
     }
 }
