@@ -148,13 +148,14 @@ impl Election {
         let now = std::time::SystemTime::now();
         let note = Note::new(NoteKind::Lead, core.config.label.clone(), token, now).about(n);
         let session = guard.session();
-        until_answered(
+        let is_told = until_answered(
             core,
             || guard.is_valid(),
             || core.backend.note(session, &note),
         )
         .await?;
-        Ok(guard.is_valid().then_some(Leadership { guard }))
+        // Without a record the session is gone.
+        Ok((is_told && guard.is_valid()).then_some(Leadership { guard }))
     }
 
     /// Who leads, if anybody does. The answer is of the moment in which the store gave it.

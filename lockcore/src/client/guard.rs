@@ -226,8 +226,8 @@ impl Held {
     }
 
     /// Asks the store whether the lock is still held: a guarded write, not a read. After `false` the lock is no longer
-    /// [valid](Self::is_valid). For a lock that is large enough to have a session of its own, only the session is
-    /// confirmed.
+    /// [valid](Self::is_valid). For a lock that is large enough to have a session of its own, the session and the last of
+    /// its grants are confirmed: a store that has lost something has lost that.
     ///
     /// # Errors
     ///
@@ -242,8 +242,8 @@ impl Held {
             return Ok(false);
         }
         let held = match self.chain.taken.by_close {
-            true => self.renew().await?,
-            false => self.confirm_each().await?,
+            true => self.renew().await? && self.confirm_each(self.all_grants().last()).await?,
+            false => self.confirm_each(self.all_grants()).await?,
         };
         if !held {
             // True for whoever has it by now, or as well.
@@ -260,8 +260,11 @@ impl Held {
         let _ = tokio::time::timeout(WHY, self.renew()).await;
     }
 
-    async fn confirm_each(&self) -> Result<bool> {
-        for (grant, claims) in self.all_grants() {
+    async fn confirm_each<'a>(
+        &self,
+        grants: impl IntoIterator<Item = (Grant, &'a [Claim])>,
+    ) -> Result<bool> {
+        for (grant, claims) in grants {
             if !self.core.backend.confirm(grant, claims).await? {
                 return Ok(false);
             }

@@ -33,8 +33,9 @@ impl Keeper {
         if release.by_close && session.numbers().are_all_of(&self.going) {
             self.unswept = true;
             self.work.push(Box::pin(async move {
-                // A close does not say whether the session lived: one of its grants does.
-                let (n, range) = &release.grants[0];
+                // A close does not say whether the session lived: one of its grants does, and the last says whether a
+                // store that was put back has lost any.
+                let (n, range) = &release.grants[release.grants.len() - 1];
                 session.numbers().let_go(*n);
                 let grant = Grant {
                     session: session.id,

@@ -61,14 +61,14 @@ async fn what_is_confirmed_after_the_deadline_is_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_with_a_session_of_its_own_is_confirmed_by_its_session() {
+async fn a_guard_with_a_session_of_its_own_is_confirmed_by_its_session_and_its_last_grant() {
     let spy = Spy::new(MemoryBackend::new().with_keys_per_batch(1));
     let ids: Vec<String> = (0..11).map(|n| format!("d{n:02}")).collect();
     let guard = spy.locks().documents(&ids).acquire().await.unwrap();
     assert!(guard.confirm().await.unwrap());
     let renewed = |call: &Call| matches!(call, Call::Renew(..));
     assert_eq!(spy.count(renewed), 1);
-    assert_eq!(spy.count(|call| matches!(call, Call::Confirm(_))), 0);
+    assert_eq!(spy.count(|call| matches!(call, Call::Confirm(_))), 1);
     let ended = spy.end(&[guard.session()], End::Revoke).await.unwrap();
     assert_eq!(ended[0].life, Life::Dead);
     assert!(guard.is_valid(), "it has not heard of it");

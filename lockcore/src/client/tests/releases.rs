@@ -181,6 +181,22 @@ async fn a_guard_that_lost_one_of_its_batches_was_not_held() {
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
 }
 
+/// As where a store is put back to a moment within the acquisition.
+#[tokio::test(start_paused = true)]
+async fn a_large_guard_that_lost_its_last_batch_was_not_held() {
+    for confirms in [true, false] {
+        let store = MemoryBackend::new().with_keys_per_batch(1);
+        let spy = Spy::new(Arc::clone(&store));
+        let guard = hold(&spy, "many").await;
+        let (grant, claims) = guard.grants().last().unwrap();
+        store.release(grant, claims).await.unwrap();
+        match confirms {
+            true => assert!(!guard.confirm().await.unwrap()),
+            false => assert_eq!(guard.release().await.unwrap(), Released::NotHeld),
+        }
+    }
+}
+
 /// Its session is closed with it only if nothing else is held there, whatever it has lost meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_lost_some_of_its_batches_takes_nothing_else_of_its_owner_with_it() {

@@ -1,7 +1,7 @@
 //! [`Spy`]: a store whose requests are written down, and some of which fail as a test says.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -108,6 +108,8 @@ pub(super) struct Spy {
     connection: tokio::sync::Mutex<()>,
     /// Each watch over a session has one.
     standing: Arc<()>,
+    /// Whether the records of sessions are gone when somebody writes a note there.
+    pub(super) forgets: AtomicBool,
     /// The number of the incarnation, and what it has lost of those before.
     incarnation: Mutex<(u128, HashSet<Grant>)>,
 }
@@ -131,6 +133,7 @@ impl Spy {
             clients: AtomicU64::new(0),
             calls: Mutex::default(),
             decide: Mutex::new(Box::new(|_| Fate::Answered)),
+            forgets: AtomicBool::default(),
             incarnation: Mutex::default(),
             kept: Mutex::default(),
             connection: tokio::sync::Mutex::default(),
@@ -395,7 +398,7 @@ impl SessionStore for Spy {
     }
 
     async fn note(&self, session: SessionId, note: &Note) -> Result<bool> {
-        self.store.note(session, note).await
+        Ok(!self.forgets.load(Ordering::Relaxed) && self.store.note(session, note).await?)
     }
 }
 

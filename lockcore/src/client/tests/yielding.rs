@@ -1,5 +1,6 @@
 //! What is asked for, and who leads.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -122,6 +123,17 @@ async fn observers_see_each_leader_in_the_order_of_tokens() {
     let (led, ()) = tokio::join!(led, observes);
     assert_eq!(seen, led);
     assert!(led.is_sorted());
+}
+
+/// No observer would hear of it.
+#[tokio::test(start_paused = true)]
+async fn nobody_leads_whose_session_the_store_has_forgotten() {
+    let spy = Spy::new(MemoryBackend::new());
+    let election = spy.locks().election("e").unwrap();
+    spy.forgets.store(true, Ordering::Relaxed);
+    assert!(election.try_campaign().await.unwrap().is_none());
+    spy.forgets.store(false, Ordering::Relaxed);
+    assert!(election.campaign().await.unwrap().is_valid());
 }
 
 #[tokio::test(start_paused = true)]
