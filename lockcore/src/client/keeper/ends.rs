@@ -55,7 +55,11 @@ impl Keeper {
     async fn kept(&mut self, keep: &Keep, deadline: Instant) -> Result<Left> {
         let kept: BTreeSet<u64> = keep.release.grants.iter().map(|(n, _)| *n).collect();
         // What an earlier attempt of the same acquisition has left is given back first.
-        while !self.session.numbers().are_all_of(&kept) && !self.going.is_empty() {
+        let goes = |keeper: &Self| {
+            let going: BTreeSet<u64> = kept.union(&keeper.going).copied().collect();
+            keeper.session.numbers().are_all_of(&going)
+        };
+        while !self.session.numbers().are_all_of(&kept) && goes(self) {
             if let Some(done) = self.work.next().await {
                 self.done(done);
             }

@@ -395,7 +395,7 @@ async fn a_lock_whose_deadline_passes_before_it_is_left_is_not_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_kept() {
-    let (_, one, other) = spy();
+    let (spy, one, other) = spy();
     let input = |kept: Result<Kept, KeepError>| match kept {
         Err(KeepError::Input(error)) => error,
         other => panic!("{other:?}"),
@@ -429,16 +429,18 @@ async fn what_cannot_be_kept() {
         )))
     ));
     let guard = own().acquire().await.unwrap();
-    let nested = one
-        .documents(["b", "c"])
-        .owner(&guard.owner())
-        .acquire()
-        .await
-        .unwrap();
-    assert!(matches!(
-        input(guard.keep_for(HOUR).await),
-        InputError::SharedSession
-    ));
+    let with_it = |keys: &'static [&str]| one.documents(keys).owner(&guard.owner()).acquire();
+    let nested = with_it(&["b", "c"]).await.unwrap();
+    let given_back = with_it(&["d"]).await.unwrap();
+    // Its release is no matter.
+    let mut hangs = true;
+    spy.decide(move |call| match call {
+        Call::Release(_) if std::mem::take(&mut hangs) => Fate::Hangs,
+        _ => Fate::Answered,
+    });
+    drop(given_back);
+    let kept = timeout(SECOND, guard.keep_for(HOUR)).await;
+    assert!(matches!(input(kept.unwrap()), InputError::SharedSession));
     assert!(
         nested.confirm().await.unwrap(),
         "the others of the session stay"
