@@ -238,7 +238,7 @@ impl Round {
             let (backend, round) = (backend.clone(), Arc::clone(self));
             let task = Task::begin(async move {
                 let watches = backend.polls.begin(&round);
-                // A store that cannot be read ends the watches: the clients ask by themselves, and will see the error.
+                // A store that cannot be read ends the watches: the clients ask by themselves.
                 if let Ok(found) = backend.poll(&watches).await {
                     says.send_replace(Some(Arc::new(found)));
                 }
@@ -260,6 +260,8 @@ impl Watch {
                 said.wait_for(Option::is_some),
             );
             let Ok(Ok(said)) = said.await else {
+                // What they ask may be answered all the same, so that each would ask at once, again and again.
+                sleep_until(round.at + SELDOM).await;
                 return;
             };
             match said.as_ref().and_then(|said| said.get(&self.number)) {

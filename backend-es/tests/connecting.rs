@@ -21,11 +21,11 @@ use elasticsearch::http::headers::{HeaderName, HeaderValue};
 use elasticsearch::http::transport::{MultiNodeConnectionPool, TransportBuilder};
 use front::{Asked, Front, authorization, has_tls, locks_once, who};
 use lockcore::backend::{End, Filter, Inspect, Namespace, SessionStore};
-use lockcore::{Error, ErrorKind, Label, Life, LockKey, SessionId};
+use lockcore::{Error, ErrorKind, Label, Life, LockKey, Locks, SessionId};
 use lockcore_es::{BearerToken, EsBackend, EsConfig};
 use serde_json::{Map, Value, json};
 use support::access::{Access, PASSWORD};
-use support::{Space, connect_to, said};
+use support::{Space, connect, connect_to, said};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use url::Url;
@@ -132,6 +132,37 @@ async fn a_proxy_is_the_way_to_the_server() {
     let error = EsBackend::connect(nobody).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", said(&error));
     keeps_secret(&error);
+}
+
+/// A role without a right, a block of the index, or too many reads at the server: what is written is answered.
+#[tokio::test]
+async fn who_waits_where_nothing_can_be_read_asks_seldom() {
+    let space = Space::new();
+    let is_refused = Arc::new(AtomicBool::new(false));
+    let refuses = Arc::clone(&is_refused);
+    let front = Front::new(move |asked| {
+        let reads = asked.target.contains("_mget") && refuses.load(Ordering::Relaxed);
+        let body = json!({"error": {"type": "security_exception", "reason": "no"}, "status": 403});
+        reads.then(|| (403, body.to_string()))
+    })
+    .await;
+    let holds = Locks::builder(connect(&space).await).build().unwrap();
+    let _guard = holds.lock("k").acquire().await.unwrap();
+    let server = format!("elasticsearch://{}127.0.0.1:{}", who(), front.port);
+    let backend = connect_to(&space.url_at(&server)).await.unwrap();
+    let locks = Locks::builder(backend).build().unwrap();
+    let waits = tokio::time::timeout(Duration::from_secs(6), locks.lock("k").acquire());
+    let counts = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        is_refused.store(true, Ordering::Relaxed);
+        let before = front.asked().len();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        front.asked().len() - before
+    };
+    let (waited, asked) = tokio::join!(waits, counts);
+    assert!(waited.is_err(), "it waits still: {waited:?}");
+    // Two rounds a second, each of a look and a request of two, and the session's renewals.
+    assert!(asked < 40, "{asked} requests in 4 s");
 }
 
 #[tokio::test]
