@@ -28,6 +28,8 @@ pub(crate) struct Known {
     pub(crate) place: Arc<Place>,
     /// The last that has written something for us.
     primary: Option<Arc<Primary>>,
+    /// No token of the indices before is known to be greater.
+    reach: u64,
     /// It was another one before, of which what we know of our sessions may be.
     moved: bool,
 }
@@ -37,8 +39,15 @@ impl Known {
         Self {
             place: Arc::new(place),
             primary: None,
+            reach: 0,
             moved: false,
         }
+    }
+
+    /// No token that was given out is known to be greater.
+    fn reach(&self) -> u64 {
+        let last = self.primary.as_ref().map_or(0, |primary| primary.reach());
+        self.reach.max(last)
     }
 }
 
@@ -144,6 +153,7 @@ impl EsBackend {
         if *known.place != found {
             *known = Known {
                 moved: true,
+                reach: known.reach(),
                 ..Known::new(found)
             };
         }
@@ -182,7 +192,7 @@ impl EsBackend {
         if before.as_ref().is_some_and(|it| it.is_later(uuid, term)) {
             return Err(another());
         }
-        let above = before.map_or(0, |before| before.reach());
+        let above = self.known().reach();
         let params = json!({"uuid": uuid, "term": term, "seq": write.seq_no, "above": above});
         let first = json!({"uuid": "", "term": 0, "seq": 0, "base": self.place().base});
         let mut bulk = Bulk::default();

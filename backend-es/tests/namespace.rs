@@ -415,6 +415,35 @@ async fn tokens_begin_at_the_time_of_the_server() {
     assert!(token.get() > 1_704_067_200_000 << 10, "{token}");
 }
 
+/// The clock of the server was ahead, or that of another one is behind.
+#[tokio::test]
+async fn tokens_of_an_index_made_anew_are_above_all_that_its_first_client_knows() {
+    const AHEAD: u64 = 4_000_000_000_000;
+    let space = Space::new();
+    let makes = async |base: u64| {
+        let meta = json!({"lockkeeper": 4, "base": base << 10});
+        make(&space, &base.to_string(), aliased(&space, meta)).await;
+    };
+    makes(AHEAD).await;
+    let backend = connect(&space).await;
+    let (mut last, mut index) = (AHEAD << 10, AHEAD);
+    for number in 1..=3 {
+        let session = open(&backend, number).await;
+        let token = granted(&backend, &request(session, 1, &["create k"])).await;
+        assert!(token.get() > last, "{token} after {last}, index {index}");
+        last = token.get();
+        let old = format!("/{}-{index}", space.namespace);
+        let (status, _) = raw(Method::Delete, &old, String::new()).await;
+        assert_eq!(status, 200);
+        index = 100 + u64::try_from(number).unwrap();
+        makes(index).await;
+        let label = Label::parse("meets it").unwrap();
+        let ttl = Duration::from_secs(30);
+        let met = backend.open(id(100 + number), &label, ttl).await;
+        assert!(met.is_err(), "it finds another index: {met:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_disk_that_is_full_is_told_and_passes() {
     let space = Space::new();
