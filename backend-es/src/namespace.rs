@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::config::EsConfig;
 use crate::error::{Failure, Outcome};
 use crate::fit;
-use crate::http::{Nodes, Request};
+use crate::http::{Lane, Nodes, Request};
 use crate::record::{MARK, VERSION};
 
 /// The base of the tokens is the time of the namespace's creation in milliseconds, shifted by so many bits.
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 pub(crate) async fn find_or_make(nodes: &Nodes, config: &EsConfig) -> Outcome<Place> {
     let mut refused = None;
     for _ in 0..ATTEMPTS {
-        if let Some(place) = look(nodes, config.namespace.as_str()).await? {
+        if let Some(place) = look(nodes, config.namespace.as_str(), Lane::Others).await? {
             return Ok(place);
         }
         match make(nodes, config).await {
@@ -119,8 +119,8 @@ pub(crate) async fn copies(nodes: &Nodes, alias: &str) -> u64 {
 }
 
 /// What the alias stands for, if it can be used; `None` if there is no such alias.
-pub(crate) async fn look(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
-    let Some(found) = indices(nodes, alias).await? else {
+pub(crate) async fn look(nodes: &Nodes, alias: &str, lane: Lane) -> Outcome<Option<Place>> {
+    let Some(found) = indices(nodes, alias, lane).await? else {
         return Ok(None);
     };
     let place = place(alias, &found)?;
@@ -130,11 +130,11 @@ pub(crate) async fn look(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
 
 /// The index of ours that the alias stands for, whether it can be used or not.
 pub(crate) async fn find(nodes: &Nodes, alias: &str) -> Outcome<Option<Place>> {
-    let found = indices(nodes, alias).await?;
+    let found = indices(nodes, alias, Lane::Others).await?;
     found.map(|found| place(alias, &found)).transpose()
 }
 
-async fn indices(nodes: &Nodes, alias: &str) -> Outcome<Option<Map<String, Value>>> {
+async fn indices(nodes: &Nodes, alias: &str, lane: Lane) -> Outcome<Option<Map<String, Value>>> {
     let path = format!("/{alias}");
     let mut others = nodes.len() - 1;
     loop {
@@ -144,8 +144,8 @@ async fn indices(nodes: &Nodes, alias: &str) -> Outcome<Option<Map<String, Value
             query: &[("flat_settings", "true")],
             body: Bytes::new(),
         };
-        match nodes.send::<Map<String, Value>>(request).await {
-            Ok(indices) => return Ok(Some(indices)),
+        match nodes.send_to(None, lane, request).await {
+            Ok((indices, _)) => return Ok(Some(indices)),
             Err(failure) if failure.comes_of("index_not_found_exception") => return Ok(None),
             // A node that is cut off waits for a master. It is left, and reading does no harm.
             Err(failure) if failure.is_the_nodes() && others > 0 => others -= 1,

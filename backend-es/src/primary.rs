@@ -144,7 +144,7 @@ impl EsBackend {
 
     /// Looks where the namespace is, because of this.
     async fn look_again(&self, why: &'static str) -> Failure {
-        let found = match look(&self.nodes, &self.alias).await {
+        let found = match look(&self.nodes, &self.alias, self.lane).await {
             Ok(Some(found)) => found,
             Ok(None) => return Failure::Answer("the index is gone again".into()),
             Err(failure) => return failure,

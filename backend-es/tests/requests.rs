@@ -685,3 +685,25 @@ async fn a_hand_over_in_line_takes_few_requests() {
         .count();
     assert!(looks <= 12 * hand_overs, "{looks} for {hand_overs}");
 }
+
+/// Each asks about twice a second, whether it is next or the last.
+#[tokio::test]
+async fn who_waits_behind_many_judges_few_of_them() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let backend = recorder.backend(&space).await;
+    let mut sessions = Vec::new();
+    for number in 1..=42 {
+        sessions.push(open(&backend, number).await);
+    }
+    let (holds, waits) = (sessions[0], &sessions[1..]);
+    granted(&backend, &request(holds, 1, &["create k"])).await;
+    for (at, session) in waits.iter().enumerate() {
+        recorder.take();
+        let asked = request(*session, 1, &["create k"]).waiting();
+        refused(&backend, &asked).await;
+        let asked = recorder.take();
+        let items: usize = asked.iter().map(|asked| asked.ids().len()).sum();
+        // The holder and the first few are looked at, and the record and the session are written and read.
+        assert!(items <= 16 + 8, "{items} items behind {at}");
+    }
+}

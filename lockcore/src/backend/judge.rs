@@ -307,14 +307,26 @@ impl Judged {
         grant.is_some_and(|grant| self.gone.contains(&grant) || quits(grant))
     }
 
-    /// The sessions to [end if due](crate::End::IfDue): those of all that were met, and that of the request.
-    /// The latter matters because the holders of a dead session stay in place, so its refusal could not name the first
-    /// claim.
+    /// The sessions to [end if due](crate::End::IfDue): those of all holders that were met and of the first waiters, and that
+    /// of the request. The latter matters because the holders of a dead session stay in place, so its refusal could not name
+    /// the first claim. The waiters behind the first few are judged when those have gone: each of many that wait would judge
+    /// all others.
     #[must_use]
     pub fn to_end<E: Entry>(request: &Acquire, met: &Met<E>) -> Vec<SessionId> {
-        let entries = met.values().flatten();
-        let mut ids: BTreeSet<SessionId> = sessions(entries).collect();
-        ids.insert(request.grant.session);
+        let mut ids = BTreeSet::from([request.grant.session]);
+        for entries in met.values() {
+            let mut line: Vec<(Option<u64>, SessionId)> = entries
+                .iter()
+                .filter_map(|it| Some((it.waits().map(|waits| waits.place), it.grant()?.session)))
+                .collect();
+            line.sort_unstable();
+            let holders = line.iter().take_while(|(place, _)| place.is_none()).count();
+            ids.extend(
+                line.into_iter()
+                    .take(holders + MAX_LISTED)
+                    .map(|(_, id)| id),
+            );
+        }
         ids.into_iter().collect()
     }
 
@@ -668,16 +680,19 @@ impl<S: ByRecord> Line<'_, S> {
                 self.records.insert(key, entries);
             }
         }
-        let states = self.store.end_due(&self.unknown(&keys)).await?;
+        let unknown = self.unknown(&keys, waiter.place);
+        let states = self.store.end_due(&unknown).await?;
         let entries = keys.iter().filter_map(|key| self.records.get(key));
         self.judged.knows(entries.flatten(), states);
         Ok(())
     }
 
-    /// The sessions in these records of which nothing is known.
-    fn unknown(&self, keys: &[LockKey]) -> Vec<SessionId> {
+    /// The sessions in these records, of holders and of waiters before that place, of which nothing is known.
+    fn unknown(&self, keys: &[LockKey], place: u64) -> Vec<SessionId> {
         let entries = keys.iter().filter_map(|key| self.records.get(key));
-        let mut unknown: BTreeSet<SessionId> = sessions(entries.flatten()).collect();
+        let is_before = |entry: &&S::Held| entry.waits().is_none_or(|waits| waits.place < place);
+        let mut unknown: BTreeSet<SessionId> =
+            sessions(entries.flatten().filter(is_before)).collect();
         unknown.retain(|session| !self.judged.states.contains_key(session));
         unknown.into_iter().collect()
     }
